@@ -1,0 +1,56 @@
+# The two commands a newcomer needs are `make run` and `make test`.
+PYTHON ?= python3
+BIN    := .venv/bin
+ROUNDS ?= 1000
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench crash lock clean
+
+help:  ## say what can be made
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+
+.venv/ready: requirements.lock pyproject.toml
+	@echo "setup: building .venv from requirements.lock (once, about a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millrace needs Python 3.11 or later; set PYTHON=...")'
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: .venv/ready  ## build .venv with everything the project needs
+
+run: setup  ## start the server on its usual ports, keeping its data in ./data
+	@exec $(BIN)/millrace serve --data data
+
+lint: setup  ## ruff and mypy --strict
+	@echo "lint: ruff, mypy --strict"
+	@$(BIN)/ruff format --check src tests bench
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+
+format: setup  ## rewrite the sources in the project's form
+	@$(BIN)/ruff format src tests bench
+	@$(BIN)/ruff check --fix src tests bench
+
+test: lint  ## all tests, with coverage
+	@echo "test: all of tests/, with coverage"
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
+	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
+
+bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
+	@$(BIN)/python bench/cycles.py
+
+lock: setup  ## write requirements.lock anew from pyproject.toml
+	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
+	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra dev -o requirements.lock pyproject.toml
+
+clean:  ## remove everything that was built (not your data)
+	@rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
+	@rm -rf tests/clients/node/node_modules
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
