@@ -4,10 +4,10 @@ BIN    := .venv/bin
 ROUNDS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench crash lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash lock clean
 
 help:  ## say what can be made
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .venv/ready: requirements.lock pyproject.toml
 	@echo "setup: building .venv from requirements.lock (once, about a minute)"
@@ -44,6 +44,12 @@ crash: setup  ## kill the server at random moments and check that nothing acknow
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py
+
+bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
+	@$(BIN)/python bench/memory.py
+
+bench-idle: setup  ## what 10,000 idle waiting connections cost
+	@$(BIN)/python bench/idle.py
 
 lock: setup  ## write requirements.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools

@@ -1,0 +1,237 @@
+"""One class per protocol: what a connection says, and when a cycle has ended.
+
+A cycle takes one job through its life in three commands, each sent after the reply to the one
+before: store it, take one (any: the queue is shared), finish it. In the loop a mode does no I/O:
+`first()` gives the first request of a cycle, `next(received)` the request after a complete reply,
+or None while the reply is still incomplete. `step` is the command being waited for; it is back at 0
+when a cycle has ended.
+
+Everything that can be encoded before the run is: in the loop there are a few splices and searches
+in bytes, and no JSON.
+"""
+
+import abc
+import socket
+from typing import ClassVar
+
+PAYLOAD_SIZE = 200
+TIMEOUT = 30.0  # for what is not measured: connecting, greeting, filling the queue
+
+OK = b"+OK\r\n"
+CRLF = b"\r\n"
+
+
+class RefusedError(Exception):
+    """The server answered something that ends the run."""
+
+
+class Mode(abc.ABC):
+    """The conversation of one connection; `worker` is a name that no other connection has."""
+
+    commands: ClassVar[tuple[str, str, str]]
+
+    def __init__(self, worker: str) -> None:
+        self.worker = worker
+        self.step = 0
+
+    def greet(self, sock: socket.socket) -> None:  # noqa: B027, most protocols have no greeting
+        """What a connection must say before its first cycle; the socket still blocks."""
+
+    @abc.abstractmethod
+    def first(self) -> bytes:
+        """The request that stores a job."""
+
+    @abc.abstractmethod
+    def next(self, received: bytes) -> bytes | None:
+        """The request that follows this reply, or None if the reply is not complete."""
+
+    def incomplete(self, received: bytes) -> bytes | None:
+        """Not the reply hoped for: either the beginning of it (None), or a refusal."""
+        if received.endswith(CRLF) or len(received) > PAYLOAD_SIZE:
+            command = self.commands[self.step]
+            raise RefusedError(f"{command} was answered with {received[:200]!r}")
+        return None
+
+
+class Faktory(Mode):
+    commands = ("PUSH", "FETCH", "ACK")
+
+    # The arguments are the payload: with brackets and quotes they make PAYLOAD_SIZE bytes.
+    ARGS = b'["' + b"x" * (PAYLOAD_SIZE - 4) + b'"]'
+    JOB_TAIL = b'","queue":"default","jobtype":"bench","args":' + ARGS + b"}"
+    PUSH_TAIL = JOB_TAIL + CRLF
+    FETCH = b"FETCH default\r\n"
+    JID = b'"jid":"'
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.serial = 0
+        self.push_head = b'PUSH {"jid":"' + worker.encode() + b"-"
+
+    def greet(self, sock: socket.socket) -> None:
+        # One worker process with many connections, as client libraries have it.
+        say_hello(sock, self.worker.partition("-")[0])
+
+    def first(self) -> bytes:
+        self.step = 0
+        self.serial += 1
+        return self.push_head + b"%08d" % self.serial + self.PUSH_TAIL
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 1:
+            return self.fetched(received)
+        if received != OK:
+            return self.incomplete(received)
+        if step == 0:
+            self.step = 1
+            return self.FETCH
+        return self.first()
+
+    def fetched(self, received: bytes) -> bytes | None:
+        head = received.find(CRLF)
+        if head < 0:
+            return None
+        if received[:1] != b"$" or received[:3] == b"$-1":
+            # There are always more jobs than takers here, so "nothing to do" is a defect as well.
+            return self.incomplete(received)
+        if len(received) < head + int(received[1:head]) + 4:
+            return None
+        start = received.find(self.JID, head)
+        if start < 0:
+            raise RefusedError(f"no compact jid in the fetched job {received[:200]!r}")
+        start += len(self.JID)
+        self.step = 2
+        return b'ACK {"jid":"' + received[start : received.index(b'"', start)] + b'"}\r\n'
+
+
+class Beanstalkd(Mode):
+    commands = ("put", "reserve", "delete")
+
+    PUT = b"put 1024 0 120 %d\r\n" % PAYLOAD_SIZE + b"x" * PAYLOAD_SIZE + CRLF
+    RESERVE = b"reserve\r\n"
+
+    def first(self) -> bytes:
+        self.step = 0
+        return self.PUT
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 0:
+            if not (received.startswith(b"INSERTED ") and received.endswith(CRLF)):
+                return self.incomplete(received)
+            self.step = 1
+            return self.RESERVE
+        if step == 1:
+            return self.reserved(received)
+        if received != b"DELETED\r\n":
+            return self.incomplete(received)
+        return self.first()
+
+    def reserved(self, received: bytes) -> bytes | None:
+        head = received.find(CRLF)
+        if head < 0:
+            return None
+        if not received.startswith(b"RESERVED "):
+            return self.incomplete(received)
+        _, job, size = received[:head].split(b" ")
+        if len(received) < head + int(size) + 4:
+            return None
+        self.step = 2
+        return b"delete " + job + CRLF
+
+
+class Redis(Mode):
+    """The reliable queue that Redis's own documentation describes: jobs wait in one list, and each
+    worker keeps what it works on in a list of its own until it is done.
+    """
+
+    commands = ("LPUSH", "BRPOPLPUSH", "LREM")
+
+    QUEUE = b"jobs"
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        working = b"working:" + worker.encode()
+        self.serial = 0
+        # LREM finds a job by its text, so each one is different.
+        self.filler = b"x" * (PAYLOAD_SIZE - len(self.job_id()))
+        self.push_head = b"*3\r\n$5\r\nLPUSH\r\n" + bulk(self.QUEUE) + b"$%d\r\n" % PAYLOAD_SIZE
+        self.take = b"*4\r\n$10\r\nBRPOPLPUSH\r\n" + bulk(self.QUEUE) + bulk(working) + bulk(b"0")
+        self.remove_head = b"*4\r\n$4\r\nLREM\r\n" + bulk(working) + bulk(b"1")
+
+    def job_id(self) -> bytes:
+        return self.worker.encode() + b"-%08d " % self.serial
+
+    def first(self) -> bytes:
+        self.step = 0
+        self.serial += 1
+        return self.push_head + self.job_id() + self.filler + CRLF
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 0:
+            if not (received.startswith(b":") and received.endswith(CRLF)):
+                return self.incomplete(received)
+            self.step = 1
+            return self.take
+        if step == 1:
+            return self.taken(received)
+        if received != b":1\r\n":
+            return self.incomplete(received)
+        return self.first()
+
+    def taken(self, received: bytes) -> bytes | None:
+        head = received.find(CRLF)
+        if head < 0:
+            return None
+        if received[:1] != b"$":
+            return self.incomplete(received)
+        if len(received) < head + int(received[1:head]) + 4:
+            return None
+        self.step = 2
+        return self.remove_head + received
+
+
+def bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+def connect(port: int) -> socket.socket:
+    """A blocking connection to this machine that sends small requests at once."""
+    sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def read_line(sock: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(CRLF):
+        piece = sock.recv(4096)
+        if not piece:
+            raise RefusedError(f"the server closed the connection after {line!r}")
+        line += piece
+    return line
+
+
+def say_hello(sock: socket.socket, wid: str) -> None:
+    """Faktory's HI and HELLO: as a worker if there is a wid, else as a producer."""
+    greeting = read_line(sock)
+    if not greeting.startswith(b"+HI "):
+        raise RefusedError(f"the greeting was {greeting!r}")
+    worker = b'"hostname":"bench","wid":"%s","pid":1,"labels":["bench"],' % wid.encode()
+    sock.sendall(b"HELLO {" + (worker if wid else b"") + b'"v":2}\r\n')
+    answer = read_line(sock)
+    if answer != OK:
+        raise RefusedError(f"HELLO was answered with {answer!r}")
+
+
+def fill(mode: Mode, port: int, jobs: int) -> None:
+    """Store jobs before the run, so that no taker ever finds the queue empty."""
+    with connect(port) as sock:
+        mode.greet(sock)
+        for _ in range(jobs):
+            sock.sendall(mode.first())
+            received = read_line(sock)
+            if mode.next(received) is None:
+                raise RefusedError(f"{mode.commands[0]} was answered with {received!r}")

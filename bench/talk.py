@@ -1,0 +1,37 @@
+"""One Faktory connection that asks and waits, for what is not measured by itself."""
+
+import json
+from typing import Any
+
+from modes import CRLF, RefusedError, connect, read_line, say_hello
+
+PATIENCE = 120.0  # a batch may wait for a slow disk
+
+
+class Talk:
+    def __init__(self, port: int, wid: str = "") -> None:
+        self.sock = connect(port)
+        self.sock.settimeout(PATIENCE)
+        say_hello(self.sock, wid)
+
+    def ask(self, request: bytes) -> bytes:
+        """The reply's text: the line after `+`, or the bytes of a bulk string."""
+        self.sock.sendall(request)
+        reply = read_line(self.sock)
+        if reply.startswith(b"$") and not reply.startswith(b"$-1"):
+            head = reply.index(CRLF)
+            end = head + 2 + int(reply[1:head])
+            while len(reply) < end + 2:
+                reply += read_line(self.sock)
+            return reply[head + 2 : end]
+        if not reply.startswith(b"+"):
+            raise RefusedError(f"{request[:40]!r} was answered with {reply[:200]!r}")
+        return reply[1:-2]
+
+    def info(self) -> dict[str, Any]:
+        """The `faktory` part of INFO."""
+        counted: dict[str, Any] = json.loads(self.ask(b"INFO\r\n"))["faktory"]
+        return counted
+
+    def close(self) -> None:
+        self.sock.close()

@@ -1,0 +1,687 @@
+"""The engine: commands in; replies, deliveries, events and the next timer out.
+
+It does no I/O and knows no clock: every command takes `now`, in microseconds since 1970. Nothing in
+it is of one protocol; what differs by origin is in policy.py.
+
+What a caller must do after its commands: tell the owners of `deliveries` and `timeouts`, and hand
+`take_batch()` to the store. What a caller must not do is change a job's fields.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from random import Random
+
+from .batch import Batch
+from .errors import NotLeased, WrongState
+from .events import fingerprint
+from .job import NO_PROTOCOL, Extra, Failure, Job, Push
+from .policy import POLICIES
+from .queues import Queue, Waiter
+from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
+from .stats import Statistics
+from .timers import Timers
+
+#: How often a job that fell due while the store was failing is looked at again.
+HALTED_RETRY = 1_000_000
+
+
+class Totals:
+    """Counters since the beginning, or the last flush."""
+
+    __slots__ = ("failures", "processed")
+
+    def __init__(self) -> None:
+        self.processed = 0
+        self.failures = 0
+
+
+class Clocked:
+    """How many jobs the clock moved since the start."""
+
+    __slots__ = ("expired", "purged", "retried", "started")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.retried = 0
+        self.expired = 0
+        self.purged = 0
+
+
+class Engine:
+    def __init__(self, random: Random, *, dead_max: int = 100_000) -> None:
+        self.random = random
+        self.dead_max = dead_max
+        self.dead_dropped = 0
+        #: Why nothing can be made durable, or empty. Meanwhile no job changes; waiting goes on.
+        self.halted = ""
+
+        self.next_seq = 1
+        self.latest = 0
+        self.jobs: dict[int, Job] = {}
+        self._by_jid: dict[str, Job] = {}
+        self._twins: dict[str, list[Job]] = {}
+        self.queues: dict[str, Queue] = {}
+        self.scheduled: dict[int, Job] = {}
+        self.blocked: dict[int, Job] = {}
+        self.leased: dict[int, Job] = {}
+        self.done: dict[int, Job] = {}
+        self.dead: OrderedDict[int, Job] = OrderedDict()
+        self._index: dict[int, dict[int, Job]] = {
+            SCHEDULED: self.scheduled,
+            BLOCKED: self.blocked,
+            LEASED: self.leased,
+            DONE: self.done,
+            DEAD: self.dead,
+        }
+        self._dependents: dict[int, list[int]] = {}
+        self.retrying = 0
+        self.totals = Totals()
+        self.statistics = Statistics()
+        self.clocked = Clocked()
+
+        self.timers = Timers()
+        self._waits = 0
+        self._waiters: dict[int, Waiter] = {}
+        #: (waiter, job) pairs to be told; each job is already leased to its waiter.
+        self.deliveries: list[tuple[Waiter, Job]] = []
+        #: Waiters that got nothing in time.
+        self.timeouts: list[Waiter] = []
+        #: Keys given to `alarm` whose moment has come.
+        self.alarms: list[Hashable] = []
+
+        self.batch = Batch()
+        #: Counts changes that must be durable before they are acknowledged. A lease is not among
+        #: them: after a crash the job is merely handed out again.
+        self.changes = 0
+        #: Jobs from this seq on may still be refused, because their push is not durable yet.
+        self.synced_seq = 1 << 63
+
+    # Pushing
+
+    def push(self, push: Push, now: int) -> Job:
+        """Take in a job; it is ready, scheduled or blocked."""
+        queue = self.queues.get(push.queue)
+        if queue is None or not queue.known:
+            queue = self.open_queue(push.queue)
+        seq = self.next_seq
+        self.next_seq = seq + 1
+        if now > self.latest:
+            self.latest = now
+        else:
+            now = self.latest
+        extra = None
+        if push.tags or push.blockers:
+            blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b)]
+            if push.tags or blockers:
+                extra = Extra(tags=push.tags, blockers=blockers)
+            for blocker in blockers:
+                self._dependents.setdefault(blocker, []).append(seq)
+        job = Job(
+            seq,
+            push.jid,
+            push.kind,
+            push.payload,
+            push.origin,
+            now,
+            push.lease_for,
+            push.retries,
+            push.spec,
+            queue.name,
+            NEW,
+            push.rank,
+            now,
+            push.due,
+            0,
+            0,
+            0,
+            0,
+            0,
+            "",
+            NO_PROTOCOL,
+            None,
+            extra,
+        )
+        self.jobs[seq] = job
+        if self._by_jid.setdefault(push.jid, job) is not job:
+            self._twins.setdefault(push.jid, []).append(job)
+        self.batch.new[seq] = job
+        self._change(job, queue, "pushed", self._start(job, now), now, push.origin)
+        self.changes += 1
+        return job
+
+    def push_many(self, pushes: Iterable[Push], now: int) -> list[Job]:
+        """Push all of them as one change. A blocker of -1 is the job pushed just before."""
+        jobs: list[Job] = []
+        for push in pushes:
+            if push.blockers:
+                push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
+            jobs.append(self.push(push, now))
+        return jobs
+
+    def open_queue(self, name: str) -> Queue:
+        """The queue of that name, made if there is none."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name)
+        if not queue.known:
+            queue.known = True
+            self.batch.queues[name] = queue.paused
+        return queue
+
+    # Leasing
+
+    def lease(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
+        """The first ready job of these queues, in their order, for one attempt by `holder`."""
+        if self.halted:
+            return None
+        for name in queues:
+            queue = self.queues.get(name)
+            if queue is None or queue.paused:
+                continue
+            job = queue.ready.pop()
+            if job is not None:
+                self._lease(job, queue, holder, actor, now)
+                return job
+        return None
+
+    def wait(self, waiter: Waiter, until: int) -> None:
+        """Deliver the next job of its queues, or tell the waiter at `until` that none came."""
+        self._waits -= 1
+        waiter.key = key = self._waits
+        self.timers.set(key, until)
+        for name in waiter.queues:
+            queue = self.queues.get(name)
+            if queue is None:
+                queue = self.queues[name] = Queue(name)  # not known yet: nobody pushed to it
+            queue.waiters[key] = waiter
+        self._waiters[key] = waiter
+
+    def unwait(self, waiter: Waiter) -> None:
+        """Forget a waiter: its connection is gone, or it was served."""
+        self.deafen(waiter)
+        if self._waiters.pop(waiter.key, None) is not None:
+            self.timers.cancel(waiter.key)
+
+    def deafen(self, waiter: Waiter) -> None:
+        """Let a waiter wait on to its end, but give it nothing."""
+        for name in waiter.queues:
+            queue = self.queues.get(name)
+            if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
+                self._drop_if_unused(queue)
+
+    def renew(self, job: Job, deadline: int, now: int) -> None:
+        """Move the end of a lease."""
+        if job.state != LEASED:
+            raise NotLeased
+        job.deadline = deadline
+        self.timers.set(job.seq, deadline)
+        self._record(job, "renewed", now, job.actor, job.holder)
+        self.changes += 1
+
+    # Ending an attempt
+
+    def complete(
+        self,
+        job: Job,
+        now: int,
+        actor: int,
+        *,
+        result: bytes | None = None,
+        keep_until: int = 0,
+    ) -> None:
+        """The attempt succeeded. The job is kept until `keep_until` if that is in the future."""
+        if job.state != LEASED:
+            raise NotLeased
+        self.totals.processed += 1
+        run = max(0, now - job.leased_at)
+        queue = self.queues[job.queue]
+        if keep_until > now:
+            if job.extra is None:
+                job.extra = Extra()
+            job.extra.result = result
+            self._change(job, queue, "completed", DONE, now, actor, run=run)
+            self.timers.set(job.seq, keep_until)
+        else:
+            self._change(job, queue, "completed", GONE, now, actor, run=run)
+        if self._dependents:
+            self._unblock(job, now)
+        self.changes += 1
+
+    def fail(
+        self,
+        job: Job,
+        now: int,
+        actor: int,
+        group: str,
+        message: str,
+        backtrace: list[str],
+        *,
+        cause: str = "failed",
+    ) -> None:
+        """The attempt failed: the policy of the job's origin says what follows."""
+        if job.state != LEASED:
+            raise NotLeased
+        self.totals.processed += 1
+        self.totals.failures += 1
+        job.failures += 1
+        first_at = now if job.failure is None else job.failure.first_at
+        job.failure = Failure(first_at, now, group, message, backtrace)
+        verdict = POLICIES[job.origin].after_failure(job, now, self.random)
+        job.due = verdict.due
+        run = max(0, now - job.leased_at)
+        self._change(job, self.queues[job.queue], cause, verdict.state, now, actor, run=run)
+        self.changes += 1
+
+    def release(self, job: Job, now: int) -> None:
+        """Give back a lease that never reached its holder: no attempt is counted."""
+        if job.state != LEASED:
+            raise NotLeased
+        job.attempt -= 1
+        self._change(job, self.queues[job.queue], "released", READY, now, job.actor)
+        self.changes += 1
+
+    # What people do to jobs
+
+    def requeue(self, job: Job, now: int) -> None:
+        """Make a scheduled or dead job ready now."""
+        if job.state not in {SCHEDULED, DEAD}:
+            raise WrongState
+        job.due = 0
+        self._change(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
+        self.changes += 1
+
+    def kill(self, job: Job, now: int) -> None:
+        """Put a job that nobody holds into the dead set."""
+        if job.state in {LEASED, DONE}:
+            raise WrongState
+        self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
+        self.changes += 1
+
+    def cancel(self, job: Job, now: int) -> None:
+        """Remove a job, whatever it is doing."""
+        self._change(job, self.queues[job.queue], "cancelled", GONE, now, NO_PROTOCOL)
+        if self._dependents:
+            self._unblock(job, now)
+        self.changes += 1
+
+    # What people do to queues
+
+    def pause(self, name: str, *, paused: bool, now: int) -> None:
+        """Stop or resume handing out a queue's jobs. An unknown queue is left unknown."""
+        queue = self.queues.get(name)
+        if queue is None or queue.paused == paused:
+            return
+        queue.paused = paused
+        self.batch.queues[name] = paused
+        self.changes += 1
+        if not paused:
+            self._serve(queue, now)
+
+    def remove_queue(self, name: str, now: int) -> None:
+        """Remove a queue with its ready jobs, its name and its pause. Jobs that are elsewhere
+        (scheduled, leased, dead) stay, and open it anew when they come back.
+        """
+        queue = self.queues.get(name)
+        if queue is None:
+            return
+        for job in list(queue.ready):
+            self.cancel(job, now)
+        queue.paused = queue.known = False
+        self.batch.queues[name] = None
+        self._drop_if_unused(queue)
+        self.changes += 1
+
+    def flush(self, now: int) -> None:
+        """Forget every job, queue and counter. Those who wait go on waiting."""
+        self._wipe()
+        self.batch = Batch()
+        self.batch.cleared = True
+        row = (
+            now,
+            "flushed",
+            self.next_seq - 1,
+            "",
+            "",
+            "",
+            0,
+            0,
+            "",
+            0,
+            GONE,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        )
+        self.batch.events.append((*row, "", "", "", ()))
+        self.changes += 1
+
+    # Time
+
+    def next_timer(self) -> int | None:
+        return self.timers.next()
+
+    def tick(self, now: int, most: int = 1000) -> None:
+        """Do what has fallen due, at most so much at once."""
+        for key in self.timers.due(now, most):
+            if not isinstance(key, int):
+                self.alarms.append(key)
+            elif key < 0:
+                waiter = self._waiters[key]
+                self.unwait(waiter)
+                self.timeouts.append(waiter)
+            elif self.halted:
+                self.timers.set(key, now + HALTED_RETRY)
+            else:
+                self._fall_due(self.jobs[key], now)
+
+    def resume(self, now: int) -> None:
+        """Changes can be made durable again: those who waited meanwhile get their jobs."""
+        self.halted = ""
+        for queue in self.queues.values():
+            self._serve(queue, now)
+
+    def alarm(self, key: Hashable, when: int) -> None:
+        """Put `key` into `alarms` at that time. It must not be a number."""
+        self.timers.set(key, when)
+
+    # Looking
+
+    def find(self, jid: str) -> Job | None:
+        """A job of that id; of several, the oldest."""
+        return self._by_jid.get(jid)
+
+    def find_all(self, jid: str) -> list[Job]:
+        job = self._by_jid.get(jid)
+        return [] if job is None else [job, *self._twins.get(jid, ())]
+
+    def find_leased(self, jid: str) -> Job | None:
+        """The leased job of that id."""
+        job = self._by_jid.get(jid)
+        if job is None or job.state == LEASED:
+            return job
+        return next((twin for twin in self._twins.get(jid, ()) if twin.state == LEASED), None)
+
+    def ready_count(self) -> int:
+        return sum(queue.counts[READY] for queue in self.queues.values())
+
+    # Keeping
+
+    def take_batch(self) -> Batch:
+        """What has changed since it was last taken."""
+        batch = self.batch
+        self.batch = Batch()
+        return batch
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
+        for name, paused in queues.items():
+            queue = self.queues.get(name)
+            if queue is None:
+                queue = self.queues[name] = Queue(name)
+            queue.paused = paused
+            queue.known = True
+        for job in jobs:
+            self._restore(job)
+
+    def revert(
+        self, batches: Iterable[Batch], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo batches that could not be written, as a crash would have: `jobs` and `queues` are
+        what the store still has of what those batches touched, or of everything if one cleared it.
+        """
+        batches = list(batches)
+        if any(batch.cleared for batch in batches):
+            self._wipe()
+        for batch in batches:
+            for seq in (*batch.new, *batch.changed):
+                job = self.jobs.get(seq)
+                if job is not None:
+                    self._leave(job, self.queues[job.queue])
+                    self._forget(job)
+            for name in batch.queues:
+                queue = self.queues.get(name)
+                if queue is not None and name not in queues:
+                    queue.paused = queue.known = False
+                    self._drop_if_unused(queue)
+        self.restore(in_order(jobs), queues)
+        self.batch = Batch()
+
+    # Within
+
+    def _start(self, job: Job, now: int) -> int:
+        """Where a job begins when nothing has happened to it yet."""
+        if job.extra is not None and job.extra.blockers:
+            return BLOCKED
+        return SCHEDULED if job.due > now else READY
+
+    def _blocks(self, seq: int) -> bool:
+        blocker = self.jobs.get(seq)
+        return blocker is not None and blocker.state != DONE
+
+    def _lease(self, job: Job, queue: Queue, holder: str, actor: int, now: int) -> None:
+        job.attempt += 1
+        job.leased_at = now
+        job.deadline = now + job.lease_for
+        job.holder = holder
+        job.actor = actor
+        self._change(job, queue, "leased", LEASED, now, actor, wait=max(0, now - job.ready_at))
+
+    def _serve(self, queue: Queue, now: int) -> None:
+        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        while queue.waiters and not queue.paused and not self.halted:
+            job = queue.ready.pop()
+            if job is None:
+                return
+            waiter = next(iter(queue.waiters.values()))
+            self.unwait(waiter)
+            self._lease(job, queue, waiter.holder, waiter.actor, now)
+            self.deliveries.append((waiter, job))
+
+    def _unblock(self, blocker: Job, now: int) -> None:
+        """Let go of those who waited for this job."""
+        for seq in self._dependents.pop(blocker.seq, ()):
+            job = self.jobs.get(seq)
+            if job is None or job.extra is None or blocker.seq not in job.extra.blockers:
+                continue
+            job.extra.blockers.remove(blocker.seq)
+            if job.state == BLOCKED and not job.extra.blockers:
+                queue = self.queues[job.queue]
+                self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+            elif job.seq not in self.batch.new:
+                self.batch.changed[job.seq] = job
+
+    def _fall_due(self, job: Job, now: int) -> None:
+        queue = self.queues[job.queue]
+        if job.state == SCHEDULED:
+            if job.failures:
+                self.clocked.retried += 1
+            else:
+                self.clocked.started += 1
+            self._change(job, queue, "due", READY, now, NO_PROTOCOL)
+        elif job.state == LEASED:
+            self.clocked.expired += 1
+            group, message = POLICIES[job.origin].expired
+            self.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
+            return
+        else:
+            self.clocked.purged += 1
+            self._change(job, queue, "purged", GONE, now, NO_PROTOCOL)
+        self.changes += 1
+
+    def _change(
+        self,
+        job: Job,
+        queue: Queue,
+        cause: str,
+        to: int,
+        now: int,
+        actor: int,
+        *,
+        wait: int = 0,
+        run: int = 0,
+    ) -> None:
+        """The one place where a job's state changes."""
+        before = job.state
+        if before * 8 + to not in LEGAL[cause]:
+            raise AssertionError(f"job {job.seq}: {cause} may not lead from {before} to {to}")
+        if cause == "leased":
+            queue.counts[READY] -= 1  # whoever leases has popped it already
+        elif before != NEW:
+            self._leave(job, queue)
+
+        job.state = to
+        if to == READY:
+            self.latest = max(self.latest, now)
+            job.ready_at = self.latest
+            if cause != "released":
+                job.place = self.latest
+            job.deadline = 0
+        elif to == DEAD:
+            job.due = now + POLICIES[job.origin].dead_for
+        self._record(job, cause, now, actor, job.holder, wait, run)
+        if to == GONE:
+            self._forget(job)
+            if job.seq in self.batch.new:
+                del self.batch.new[job.seq]
+            else:
+                self.batch.changed.pop(job.seq, None)
+                self.batch.gone[job.seq] = None
+            return
+        self._enter(job, queue)
+        if to == READY and queue.waiters:
+            self._serve(queue, now)
+        elif to == DEAD and len(self.dead) > self.dead_max:
+            self._drop_oldest_dead(now)
+
+    def _record(
+        self, job: Job, cause: str, now: int, actor: int, worker: str, wait: int = 0, run: int = 0
+    ) -> None:
+        """Note that a job has changed, and what happened, for the store."""
+        batch = self.batch
+        if job.seq not in batch.new:
+            batch.changed[job.seq] = job
+        group = message = shape = ""
+        if job.failure is not None and cause in {"failed", "expired"}:
+            group, message = job.failure.group, job.failure.message
+            shape = fingerprint(group, message)
+        batch.events.append(
+            (
+                now,
+                cause,
+                job.seq,
+                job.jid,
+                job.queue,
+                job.kind,
+                job.origin,
+                actor,
+                worker,
+                job.attempt,
+                job.state,
+                job.rank,
+                job.ready_at,
+                job.leased_at,
+                wait,
+                run,
+                job.due,
+                len(job.payload),
+                group,
+                message,
+                shape,
+                () if job.extra is None else tuple(job.extra.tags),
+            )
+        )
+
+    def _leave(self, job: Job, queue: Queue) -> None:
+        """Take a job out of wherever its state has put it."""
+        state = job.state
+        queue.counts[state] -= 1
+        if state == READY:
+            queue.ready.remove(job)
+            return
+        del self._index[state][job.seq]
+        self.timers.cancel(job.seq)
+        if state == SCHEDULED and job.failures:
+            self.retrying -= 1
+
+    def _enter(self, job: Job, queue: Queue) -> None:
+        """Put a job where its state says."""
+        state = job.state
+        queue.counts[state] += 1
+        if state == READY:
+            queue.ready.add(job)
+            return
+        self._index[state][job.seq] = job
+        if state == LEASED:
+            self.timers.set(job.seq, job.deadline)
+        elif state == SCHEDULED:
+            self.timers.set(job.seq, job.due)
+            if job.failures:
+                self.retrying += 1
+        elif state == DEAD:
+            self.timers.set(job.seq, job.due)
+
+    def _forget(self, job: Job) -> None:
+        """Drop a job from the indexes of ids."""
+        del self.jobs[job.seq]
+        twins = self._twins.get(job.jid) if self._twins else None
+        if twins is None:
+            del self._by_jid[job.jid]
+            return
+        if self._by_jid[job.jid] is job:
+            self._by_jid[job.jid] = twins.pop(0)
+        else:
+            twins.remove(job)
+        if not twins:
+            del self._twins[job.jid]
+
+    def _restore(self, job: Job) -> None:
+        queue = self.queues.get(job.queue)
+        if queue is None:
+            queue = self.queues[job.queue] = Queue(job.queue)
+        self.jobs[job.seq] = job
+        if self._by_jid.setdefault(job.jid, job) is not job:
+            self._twins.setdefault(job.jid, []).append(job)
+        if job.seq >= self.next_seq:
+            self.next_seq = job.seq + 1
+        self.latest = max(self.latest, job.place)
+        if job.extra is not None:
+            for blocker in job.extra.blockers:
+                self._dependents.setdefault(blocker, []).append(job.seq)
+        self._enter(job, queue)
+
+    def _wipe(self) -> None:
+        for queue in self.queues.values():
+            queue.paused = False
+            queue.ready = type(queue.ready)()
+            queue.counts = [0] * 6
+        self.queues = {name: queue for name, queue in self.queues.items() if queue.waiters}
+        for seq in self.jobs:
+            self.timers.cancel(seq)
+        self.jobs.clear()
+        self._by_jid.clear()
+        self._twins.clear()
+        for index in self._index.values():
+            index.clear()
+        self._dependents.clear()
+        self.retrying = 0
+        self.totals = Totals()
+        self.statistics = Statistics()
+
+    def _drop_if_unused(self, queue: Queue) -> None:
+        """Queues that nobody pushed to exist only while somebody waits."""
+        if not queue.known and not queue.waiters and not any(queue.counts):
+            self.queues.pop(queue.name, None)
+
+    def _drop_oldest_dead(self, now: int) -> None:
+        oldest = next(iter(self.dead.values()))
+        self.dead_dropped += 1
+        self._change(oldest, self.queues[oldest.queue], "purged", GONE, now, NO_PROTOCOL)
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Jobs in the order in which `restore` wants them."""
+    return sorted(jobs, key=lambda job: (job.place, job.seq))

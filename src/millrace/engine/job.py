@@ -1,0 +1,130 @@
+"""A job as it is kept: in memory, in the store, in the order of its fields.
+
+Changing the format. A job is written as a msgpack array in the order below, and its changing half
+also on its own (`changing`), so:
+1. add a field at the end of its half, with a default: old records, being shorter, then still load;
+2. add it to `changing` and `apply` if it is of the changing half;
+3. never remove or reorder a field: leave it unused, or raise store.sqlite.SCHEMA and migrate.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+#: Which protocol pushed a job, or acted on it. The number is written to disk: only add at the end.
+PROTOCOLS: Final = ("", "workq", "masenko", "faktory", "qless", "goqueue", "http")
+NO_PROTOCOL: Final = 0
+FAKTORY: Final = 3
+
+
+class Failure(msgspec.Struct, array_like=True, gc=False):
+    """What is remembered of a job's failures: the first one's time, the last one's words."""
+
+    first_at: int
+    last_at: int
+    group: str
+    message: str
+    backtrace: list[str]
+
+
+class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
+    """What few jobs have; kept apart so that most jobs do not pay for it."""
+
+    tags: list[str] = []
+    blockers: list[int] = []
+    result: bytes | None = None
+
+
+class Job(msgspec.Struct, array_like=True, gc=False):
+    """One unit of work. Times are microseconds since 1970."""
+
+    # What was pushed: written once.
+    seq: int
+    jid: str
+    kind: str
+    payload: bytes
+    origin: int
+    created: int
+    lease_for: int
+    retries: int
+    #: What the origin's protocol needs to give the job back as it came; the engine never looks.
+    spec: bytes
+    # What changes.
+    queue: str
+    state: int
+    rank: int
+    place: int
+    due: int
+    attempt: int
+    failures: int
+    ready_at: int
+    leased_at: int
+    deadline: int
+    holder: str
+    actor: int
+    failure: Failure | None
+    extra: Extra | None
+
+
+class Push(msgspec.Struct, gc=False):
+    """A job that somebody wants pushed."""
+
+    jid: str
+    kind: str
+    payload: bytes
+    origin: int
+    queue: str
+    retries: int
+    lease_for: int
+    spec: bytes = b""
+    rank: int = 0
+    due: int = 0
+    tags: list[str] = []
+    blockers: list[int] = []
+
+
+Changing = tuple[Any, ...]
+
+
+def changing(job: Job) -> Changing:
+    """The half that changes, to be written without the payload."""
+    return (
+        job.seq,
+        job.queue,
+        job.state,
+        job.rank,
+        job.place,
+        job.due,
+        job.attempt,
+        job.failures,
+        job.ready_at,
+        job.leased_at,
+        job.deadline,
+        job.holder,
+        job.actor,
+        job.failure,
+        job.extra,
+    )
+
+
+def apply(job: Job, half: Changing) -> None:
+    """Put a changing half, as read back, onto the job it belongs to."""
+    (
+        _,
+        job.queue,
+        job.state,
+        job.rank,
+        job.place,
+        job.due,
+        job.attempt,
+        job.failures,
+        job.ready_at,
+        job.leased_at,
+        job.deadline,
+        job.holder,
+        job.actor,
+        failure,
+        extra,
+    ) = half
+    job.failure = None if failure is None else msgspec.convert(failure, Failure)
+    job.extra = None if extra is None else msgspec.convert(extra, Extra)

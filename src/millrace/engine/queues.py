@@ -1,0 +1,122 @@
+"""A queue: its ready jobs in order, who waits for them, and how many jobs are in which state."""
+
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import islice
+from typing import Any
+
+from .job import Job
+
+Key = tuple[int, int, int, Job]
+
+
+class Waiter:
+    """Somebody who wants the next job of some queues. `owner` is whoever shall be told."""
+
+    __slots__ = ("actor", "holder", "key", "owner", "queues")
+
+    def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
+        self.queues = queues
+        self.holder = holder
+        self.actor = actor
+        self.owner = owner
+        self.key = 0  # the engine's number for this wait, negative
+
+
+class Ready:
+    """Ready jobs: higher rank first, then the lower place, then the lower seq.
+
+    Most queues are plain first-in-first-out, so jobs of rank 0 that arrive in order go to a deque;
+    everything else goes to a heap, and the smaller head wins. A job taken out of the middle leaves
+    a ghost in the deque, or a stale entry in the heap, until it comes up or there are too many.
+    """
+
+    __slots__ = ("_fifo", "_ghosts", "_heap", "_last", "_tickets")
+
+    def __init__(self) -> None:
+        self._fifo: deque[Job] = deque()
+        self._ghosts: set[int] = set()
+        self._heap: list[Key] = []
+        self._tickets: dict[int, Key] = {}
+        self._last = (0, 0)
+
+    def add(self, job: Job) -> None:
+        at = (job.place, job.seq)
+        if job.rank == 0 and at > self._last and job.seq not in self._ghosts:
+            self._last = at
+            self._fifo.append(job)
+            return
+        key = (-job.rank, job.place, job.seq, job)
+        self._tickets[job.seq] = key
+        heappush(self._heap, key)
+
+    def pop(self) -> Job | None:
+        if self._heap or self._ghosts:
+            self._settle()
+        fifo = self._fifo
+        if self._heap:
+            key = self._heap[0]
+            if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
+                heappop(self._heap)
+                del self._tickets[key[2]]
+                return key[3]
+        if not fifo:
+            return None
+        job = fifo.popleft()
+        if not fifo:
+            self._last = (0, 0)
+        return job
+
+    def peek(self) -> Job | None:
+        return next(self.first(1), None)
+
+    def remove(self, job: Job) -> None:
+        """Take out a job that somebody did something to while it waited."""
+        if self._tickets.pop(job.seq, None) is None:
+            self._ghosts.add(job.seq)
+        if len(self._ghosts) > 64 + len(self._fifo) // 2:
+            self._fifo = deque(job for job in self._fifo if job.seq not in self._ghosts)
+            self._ghosts.clear()
+        if len(self._heap) > 64 + 2 * len(self._tickets):
+            self._heap = list(self._tickets.values())
+            heapify(self._heap)
+
+    def first(self, count: int) -> Iterator[Job]:
+        """Up to `count` jobs in their order, without taking them."""
+        fifo = (job for job in self._fifo if job.seq not in self._ghosts)
+        heads: list[Key] = [(0, job.place, job.seq, job) for job in islice(fifo, count)]
+        if self._tickets:
+            heads += nsmallest(count, self._tickets.values())
+            heads.sort()
+        return (key[3] for key in heads[:count])
+
+    def __iter__(self) -> Iterator[Job]:
+        """All of them, in no particular order."""
+        yield from (job for job in self._fifo if job.seq not in self._ghosts)
+        yield from (key[3] for key in self._tickets.values())
+
+    def __len__(self) -> int:
+        return len(self._fifo) - len(self._ghosts) + len(self._tickets)
+
+    def _settle(self) -> None:
+        """Drop ghosts and stale entries from both heads."""
+        fifo, ghosts = self._fifo, self._ghosts
+        while ghosts and fifo and fifo[0].seq in ghosts:
+            ghosts.discard(fifo.popleft().seq)
+        heap, tickets = self._heap, self._tickets
+        while heap and tickets.get(heap[0][2]) is not heap[0]:
+            heappop(heap)
+
+
+class Queue:
+    __slots__ = ("counts", "known", "name", "paused", "ready", "waiters")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: Somebody pushed to it, and nobody removed it since.
+        self.known = False
+        self.paused = False
+        self.ready = Ready()
+        self.waiters: OrderedDict[int, Waiter] = OrderedDict()
+        self.counts = [0, 0, 0, 0, 0, 0]  # by state

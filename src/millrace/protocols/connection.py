@@ -1,0 +1,94 @@
+"""What the server and any protocol's connection say to each other."""
+
+from collections import deque
+from typing import Any
+
+from millrace.engine.job import Job
+from millrace.engine.queues import Waiter
+
+
+class Connection:
+    """One client's side of a conversation, sans-IO.
+
+    The server calls `receive` with what came, then `run` until it says False; after each call it
+    takes `replies`. `marks` says which of them announce a change: those, and all that follow them,
+    go out only when the change is durable, and become `refusal` if it cannot be made so.
+    """
+
+    def __init__(self) -> None:
+        self.replies: list[bytes] = []
+        self.marks: list[int] = []
+        #: Nothing more will be said after the replies.
+        self.closing = False
+        #: Set while a command waits for a job; later commands wait behind it.
+        self.waiter: Waiter | None = None
+        #: Jobs leased to this client by `replies`: if those cannot be written, they are given back.
+        self.handed: list[Job] = []
+        #: Whoever moves the bytes; a waiter's owner leads there.
+        self.session: Any = None
+
+    @property
+    def backlog(self) -> int:
+        """How many commands have come that are not done yet."""
+        raise NotImplementedError
+
+    def receive(self, data: bytes) -> None:
+        """Take in bytes, in whatever pieces they come."""
+        raise NotImplementedError
+
+    def run(self, now: int, most: int) -> bool:
+        """Do at most so many commands. True: there is more that could be done at once."""
+        raise NotImplementedError
+
+    def deliver(self, job: Job, now: int) -> None:
+        """The wait is over: here is a job."""
+        raise NotImplementedError
+
+    def timed_out(self, now: int) -> None:
+        """The wait is over: none came."""
+        raise NotImplementedError
+
+    def overdue(self) -> bool:
+        """Asked once, a moment after connecting: is the client too late to introduce itself?"""
+        return False
+
+    def refusal(self, reason: str) -> bytes:
+        """The reply to a change that could not be made durable."""
+        raise NotImplementedError
+
+    def lost(self, now: int) -> None:
+        """The client is gone."""
+        raise NotImplementedError
+
+
+class Lines:
+    """Bytes in any pieces to lines without their LF. No line is longer than `limit`."""
+
+    __slots__ = ("_limit", "_partial", "pending", "too_long")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._partial = bytearray()
+        self.pending: deque[bytes] = deque()
+        self.too_long = False
+
+    def feed(self, data: bytes) -> None:
+        if self.too_long:
+            return
+        if self._partial:
+            self._partial += data
+            if b"\n" not in data:
+                self.too_long = len(self._partial) > self._limit
+                return
+            data = bytes(self._partial)
+            self._partial.clear()
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        self._partial += rest
+        for line in lines:
+            if len(line) > self._limit:
+                self.too_long = True
+                self._partial.clear()
+                return
+            self.pending.append(line)
+        self.too_long = len(self._partial) > self._limit

@@ -1,0 +1,6 @@
+"""The Faktory Work Protocol."""
+
+from .connection import FaktoryConnection
+from .hub import FaktoryHub
+
+__all__ = ["FaktoryConnection", "FaktoryHub"]

@@ -1,0 +1,420 @@
+"""One Faktory client's connection: framing, then the commands in the spec's order."""
+
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.policy import SECOND
+from millrace.engine.queues import Waiter
+from millrace.engine.states import DEAD, DONE
+from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
+from millrace.protocols import gojson
+from millrace.protocols.connection import Connection, Lines
+from millrace.protocols.errors import BadJson, ClientError
+
+from . import info, mutate, workunit
+from .hub import FaktoryHub
+
+OK: Final = b"+OK\r\n"
+NOTHING: Final = b"$-1\r\n"
+#: How long FETCH waits when there is nothing.
+FETCH_WAIT: Final = 2 * SECOND
+MOST_BACKTRACE: Final = 50
+#: How much of a client's own text goes into an error.
+MOST_ECHO: Final = 200
+#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+LARGE_REPLY: Final = 65_536
+#: Commands that change something are refused while nothing can be made durable.
+CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"QUEUE", b"MUTATE"})
+
+_decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def bulk(body: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(body), body)
+
+
+def error(text: str) -> bytes:
+    """An error reply: one line, whatever the client's words were."""
+    flat = " ".join(text[: MOST_ECHO * 5].splitlines())
+    return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
+
+
+def shown(data: bytes) -> str:
+    """A client's bytes as they may stand in an error."""
+    return data[:MOST_ECHO].decode("utf-8", "replace")
+
+
+class FaktoryConnection(Connection):
+    def __init__(self, hub: FaktoryHub) -> None:
+        super().__init__()
+        self.hub = hub
+        self.engine = hub.engine
+        self.identified = False
+        self.worker: Worker | None = None
+        self._lines = Lines(hub.max_line)
+        self._work: Iterator[None] | None = None
+        self._fetch_names: bytes | None = None
+        self._fetch_queues: tuple[str, ...] = ()
+        if hub.password:
+            self._iterations, self._salt = hub.challenge()
+            self._say(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self._iterations, self._salt.encode()))
+        else:
+            self._say(b'+HI {"v":2}\r\n')
+
+    # Framing
+
+    @property
+    def backlog(self) -> int:
+        return len(self._lines.pending)
+
+    def receive(self, data: bytes) -> None:
+        self._lines.feed(data)
+
+    def run(self, now: int, most: int) -> bool:
+        pending = self._lines.pending
+        while most > 0 and self.waiter is None and not self.closing:
+            if self._work is not None:
+                most -= 16
+                if next(self._work, self) is self:
+                    self._work = None
+            elif pending:
+                most -= 1
+                self._execute(pending.popleft(), now)
+                if self.replies and len(self.replies[-1]) > LARGE_REPLY:
+                    most = 0
+            else:
+                if self._lines.too_long:
+                    self._end(error(f"command too long: the limit is {self.hub.max_line} bytes"))
+                return False
+        return self.waiter is None and not self.closing and bool(pending or self._work)
+
+    def _execute(self, line: bytes, now: int) -> None:
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        verb, space, argument = line.partition(b" ")
+        if not self.identified:
+            self._hello(verb, argument, now)
+            return
+        command = self._commands.get(verb)
+        if command is None:
+            self._say(error(f"unknown command {shown(verb)}"))
+            return
+        engine = self.engine
+        self.hub.commands += 1
+        if engine.halted and verb in CHANGING:
+            self._say(self.refusal(engine.halted))
+            return
+        before = engine.changes
+        try:
+            command(self, argument if space else None, now)
+        except ClientError as problem:
+            self._say(error(str(problem)))
+        if engine.changes != before:
+            self.marks.append(len(self.replies) - 1)
+
+    def _say(self, reply: bytes) -> None:
+        self.replies.append(reply)
+
+    def _end(self, reply: bytes) -> None:
+        self.replies.append(reply)
+        self.closing = True
+
+    def refusal(self, reason: str) -> bytes:
+        return error(f"{reason}: nothing was changed, try again later")
+
+    def overdue(self) -> bool:
+        return not self.identified
+
+    def lost(self, now: int) -> None:
+        self.closing = True
+        if self.waiter is not None:
+            self.engine.unwait(self.waiter)
+            self.waiter = None
+        if self.identified:
+            self.hub.connections -= 1
+        if self.worker is not None:
+            self.hub.leave(self, self.worker, now)
+            self.worker = None
+
+    # HELLO
+
+    def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
+        if verb != b"HELLO" or not argument.startswith(b"{"):
+            self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
+            return
+        hub = self.hub
+        try:
+            known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
+            gojson.check_text(argument)
+            mine, _ = gojson.folded(argument, known)
+            hostname = gojson.string(mine.get("hostname"), "hostname")
+            wid = gojson.string(mine.get("wid"), "wid")
+            pid = gojson.integer(mine.get("pid"), "pid") or 0
+            labels = gojson.strings(mine.get("labels"), "labels")
+            version = gojson.integer(mine.get("v"), "v", 9) or 0
+            pwdhash = gojson.string(mine.get("pwdhash"), "pwdhash")
+            rss_kb = gojson.integer(mine.get("rss_kb"), "rss_kb") or 0
+        except BadJson as problem:
+            self._end(error(f"invalid HELLO: {problem}"))
+            return
+        if hub.password and not hub.admits(pwdhash, version, self._iterations, self._salt):
+            self._end(error("Invalid password"))
+            return
+        self._say(OK)
+        if hub.connections >= hub.max_connections:
+            self._end(error(f"too many connections: {hub.connections + 1}"))
+            return
+        self.identified = True
+        hub.connections += 1
+        if wid:
+            self.worker = worker = hub.join(self, wid, now)
+            worker.hostname, worker.pid, worker.labels = hostname, pid, labels
+            worker.rss_kb = rss_kb
+            if hub.stopping:
+                hub.advance(worker, TERMINATE)
+
+    # Commands for every client
+
+    def _flush(self, _: bytes | None, now: int) -> None:
+        self.engine.flush(now)
+        self._say(OK)
+
+    def _info(self, _: bytes | None, now: int) -> None:
+        self._say(bulk(info.write(self.hub, now)))
+
+    def _finish(self, _: bytes | None, now: int) -> None:
+        self._end(OK)
+
+    # Producers
+
+    def _push(self, argument: bytes | None, now: int) -> None:
+        try:
+            push = workunit.read(_need(argument), now)
+        except BadJson as problem:
+            raise ClientError(f"invalid JSON: {problem}") from None
+        self._take(push, now)
+        self._say(OK)
+
+    def _take(self, push: Push, now: int) -> None:
+        """Push, unless it is the same work unit again: clients resend after a read timeout."""
+        engine = self.engine
+        if engine.find(push.jid) is not None:
+            for job in engine.find_all(push.jid):
+                if job.state not in {DONE, DEAD} and workunit.same(job, push):
+                    engine.changes += 1  # acknowledge only when the first one is durable, too
+                    return
+        engine.push(push, now)
+
+    def _push_bulk(self, argument: bytes | None, now: int) -> None:
+        line = _need(argument)
+        try:
+            gojson.check_text(line)
+            units = _decode_list(line) or []
+        except BadJson as problem:
+            raise ClientError(f"invalid JSON: {problem}") from None
+        except (msgspec.MsgspecError, RecursionError) as problem:
+            mended = gojson.mend(line)
+            if mended != line:
+                self._push_bulk(mended, now)
+                return
+            raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
+        failed: dict[str, str] = {}
+        pushes: list[Push] = []
+        for unit in units:
+            try:
+                pushes.append(workunit.read(bytes(unit), now))
+            except BadJson as problem:  # one job of a wrong type refuses them all
+                raise ClientError(f"invalid JSON: {problem}") from None
+            except ClientError as problem:
+                failed[workunit.jid_of(bytes(unit))] = str(problem)
+        for push in pushes:
+            self._take(push, now)
+        self._say(bulk(msgspec.json.encode(failed)))
+
+    # Consumers
+
+    def _fetch(self, argument: bytes | None, now: int) -> None:
+        if argument != self._fetch_names or argument is None:
+            names = [sys.intern(name) for name in shown_all(argument or b"").split()]
+            self._fetch_names = argument
+            self._fetch_queues = tuple(dict.fromkeys(names)) or ("default",)
+        worker = self.worker
+        holder = "" if worker is None else worker.wid
+        queues = self._fetch_queues
+        if not self.hub.may_fetch(worker):
+            queues = ()
+        job = self.engine.lease(queues, holder, FAKTORY, now)
+        if job is not None:
+            self._hand(job)
+            return
+        self.waiter = Waiter(queues, holder, FAKTORY, self)
+        self.engine.wait(self.waiter, now + FETCH_WAIT)
+
+    def deliver(self, job: Job, now: int) -> None:
+        self.waiter = None
+        self._hand(job)
+
+    def _hand(self, job: Job) -> None:
+        if job.seq >= self.engine.synced_seq:
+            self.marks.append(len(self.replies))  # its push may still be refused
+        self.handed.append(job)
+        self._say(bulk(workunit.write(job)))
+
+    def timed_out(self, now: int) -> None:
+        self.waiter = None
+        self._say(NOTHING)
+
+    def _ack(self, argument: bytes | None, now: int) -> None:
+        line = _need(argument)
+        try:
+            jid = _decode_ack(line).get("jid")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise ClientError(f"invalid ACK {shown(line)}") from None
+        job = self.engine.find_leased(jid or "")
+        if job is not None:
+            self.engine.complete(job, now, FAKTORY)
+        self._say(OK)
+
+    def _fail(self, argument: bytes | None, now: int) -> None:
+        line = _need(argument)
+        try:
+            gojson.check_text(line)
+            mine, _ = gojson.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
+            jid = gojson.string(mine.get("jid"), "jid")
+            group = cut(gojson.string(mine.get("errtype"), "errtype"), 100)
+            message = cut(gojson.string(mine.get("message"), "message"), 1000)
+            backtrace = gojson.strings(mine.get("backtrace"), "backtrace")[:MOST_BACKTRACE]
+        except BadJson:
+            raise ClientError(f"invalid FAIL {shown(line)}") from None
+        if not jid:
+            raise ClientError("missing JID")
+        job = self.engine.find_leased(jid)
+        if job is None:
+            raise ClientError(f"Job not found {shown(jid.encode())}")
+        self.engine.fail(job, now, FAKTORY, group, message, backtrace)
+        self._say(OK)
+
+    def _beat(self, argument: bytes | None, now: int) -> None:
+        line = _need(argument)
+        try:
+            gojson.check_text(line)
+            mine, _ = gojson.folded(line, frozenset({"wid", "current_state", "rss_kb"}))
+            wid = gojson.string(mine.get("wid"), "wid")
+            state = gojson.string(mine.get("current_state"), "current_state")
+            rss_kb = gojson.integer(mine.get("rss_kb"), "rss_kb") or 0
+        except BadJson:
+            raise ClientError(f"invalid BEAT {shown(line)}") from None
+        worker = self.hub.workers.known.get(wid)
+        if worker is None:
+            raise ClientError(f"unknown worker {shown(wid.encode())}")
+        worker.beat_at = now
+        worker.rss_kb = rss_kb
+        if state in {"quiet", "terminate"}:
+            self.hub.advance(worker, WORKER_STATES.index(state))
+        if worker.state:
+            self._say(bulk(b'{"state":"%b"}' % WORKER_STATES[worker.state].encode()))
+        else:
+            self._say(OK)
+
+    # Beyond the spec
+
+    def _queue(self, argument: bytes | None, now: int) -> None:
+        sub, space, rest = _need(argument).strip().partition(b" ")
+        what = sub.upper()
+        names = shown_all(rest).split()
+        if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
+            if not space:
+                raise ClientError("internal error")
+            self._on_queues(what, names, now)
+            self._say(OK)
+        elif what == b"LATENCY":
+            if names == ["*"]:
+                raise ClientError("QUEUE LATENCY does not support wildcards")
+            self._say(bulk(info.latency(self.engine, names, now)))
+        else:
+            raise ClientError(f"no such QUEUE subcommand: {shown(sub)}")
+
+    def _on_queues(self, what: bytes, names: list[str], now: int) -> None:
+        engine = self.engine
+        if names == ["*"]:
+            names = [name for name, queue in engine.queues.items() if queue.known]
+        for name in names:
+            if what == b"REMOVE":
+                engine.remove_queue(name, now)
+            else:
+                engine.pause(name, paused=what == b"PAUSE", now=now)
+
+    def _mutate(self, argument: bytes | None, now: int) -> None:
+        operation = mutate.read(argument or b"")
+        self._work = self._mutating(operation, now)
+
+    def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
+        before = self.engine.changes
+        yield from mutate.carry_out(self.engine, operation, now)
+        if self.engine.changes != before:
+            self.marks.append(len(self.replies))
+        self._say(OK)
+
+    def _batch(self, _: bytes | None, now: int) -> None:
+        raise ClientError("batch subsystem is only available in Faktory Enterprise")
+
+    def _track(self, _: bytes | None, now: int) -> None:
+        raise ClientError("tracking subsystem is only available in Faktory Enterprise")
+
+    def _worker(self, argument: bytes | None, now: int) -> None:
+        """WORKER QUIET|TERMINATE wid|*: Millrace's own, what the original's web page does."""
+        words = shown_all(argument or b"").split()
+        states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
+        if len(words) != 2 or words[0].upper() not in states:
+            raise ClientError("expected WORKER QUIET|TERMINATE <wid>|*")
+        known = self.hub.workers.known
+        if words[1] == "*":
+            chosen = self.hub.workers.connected()
+        elif words[1] in known:
+            chosen = [known[words[1]]]
+        else:
+            raise ClientError(f"unknown worker {words[1][:MOST_ECHO]}")
+        for worker in chosen:
+            self.hub.advance(worker, states[words[0].upper()])
+        self._say(OK)
+
+    _commands: Final = {
+        b"FLUSH": _flush,
+        b"INFO": _info,
+        b"END": _finish,
+        b"PUSH": _push,
+        b"PUSHB": _push_bulk,
+        b"FETCH": _fetch,
+        b"ACK": _ack,
+        b"FAIL": _fail,
+        b"BEAT": _beat,
+        b"QUEUE": _queue,
+        b"MUTATE": _mutate,
+        b"BATCH": _batch,
+        b"TRACK": _track,
+        b"WORKER": _worker,
+    }
+
+
+def _need(argument: bytes | None) -> bytes:
+    """An argument that must be there. The original panics without it; clients know its words."""
+    if argument is None:
+        raise ClientError("internal error")
+    return argument
+
+
+def shown_all(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def cut(text: str, most: int) -> str:
+    """Trimmed, at most so many bytes, never empty."""
+    text = text.strip()
+    if len(text) * 4 > most:
+        text = text.encode()[:most].decode("utf-8", "ignore")
+    return text or "unknown"

@@ -1,0 +1,100 @@
+"""What all Faktory connections share: the engine, the workers, the counters of INFO."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY
+from millrace.engine.policy import SECOND
+from millrace.engine.workers import TERMINATE, Worker, Workers
+
+if TYPE_CHECKING:
+    from .connection import FaktoryConnection
+
+#: A lost worker's jobs fail so long after its last sign of life.
+LOST_AFTER: Final = 60 * SECOND
+
+Challenge = Callable[[], tuple[int, str]]
+
+
+class FaktoryHub:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        started_at: int,
+        challenge: Challenge,
+        memory_mb: Callable[[], int],
+        password: str = "",
+        max_connections: int = 10_000,
+        max_line: int = 64 << 20,
+        recover_lost_workers: bool = False,
+    ) -> None:
+        self.engine = engine
+        self.started_at = started_at
+        self.challenge = challenge
+        self.memory_mb = memory_mb
+        self.password = password
+        self.max_connections = max_connections
+        self.max_line = max_line
+        self.recover_lost_workers = recover_lost_workers
+        self.workers = Workers()
+        self.of_worker: dict[str, set[FaktoryConnection]] = {}
+        self.connections = 0
+        self.commands = 0
+        self.stopping = False
+
+    def admits(self, pwdhash: str, version: int, iterations: int, salt: str) -> bool:
+        """Is this the hash of the password? A client that says no version, or 1, hashes once."""
+        digest = (self.password + salt).encode()
+        for _ in range(iterations if version >= 2 else 1):
+            digest = sha256(digest).digest()
+        return compare_digest(digest.hex().encode(), pwdhash.encode())
+
+    def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
+        self.of_worker.setdefault(wid, set()).add(connection)
+        return self.workers.connect(wid, now)
+
+    def leave(self, connection: "FaktoryConnection", worker: Worker, now: int) -> None:
+        worker.connections -= 1
+        peers = self.of_worker[worker.wid]
+        peers.discard(connection)
+        if not peers:
+            del self.of_worker[worker.wid]
+            if self.recover_lost_workers:
+                self.engine.alarm(("faktory worker", worker.wid), self._lost_at(worker, now))
+
+    def may_fetch(self, worker: Worker | None) -> bool:
+        return not self.stopping and (worker is None or worker.state == 0)
+
+    def advance(self, worker: Worker, state: int) -> None:
+        """Move a worker on to quiet or terminate: it gets no more jobs, on any connection."""
+        if worker.advance(state):
+            for connection in self.of_worker.get(worker.wid, ()):
+                if connection.waiter is not None:
+                    self.engine.deafen(connection.waiter)
+
+    def stop(self) -> None:
+        """The server is about to stop: hand out nothing, tell every worker at its next BEAT."""
+        self.stopping = True
+        for worker in self.workers.connected():
+            self.advance(worker, TERMINATE)
+
+    def alarm(self, wid: str, now: int) -> None:
+        """A worker left some time ago. If it is still away, its jobs are somebody else's."""
+        worker = self.workers.known.get(wid)
+        if worker is None or worker.connections:
+            return
+        lost_at = self._lost_at(worker, worker.beat_at)
+        if now < lost_at or self.engine.halted:
+            self.engine.alarm(("faktory worker", wid), max(lost_at, now + SECOND))
+            return
+        mine = [j for j in self.engine.leased.values() if j.holder == wid and j.actor == FAKTORY]
+        for job in mine:
+            message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
+            self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
+
+    def _lost_at(self, worker: Worker, now: int) -> int:
+        return max(worker.beat_at + LOST_AFTER, now)

@@ -1,0 +1,78 @@
+"""INFO and QUEUE LATENCY: what there is, in the original's shape."""
+
+from typing import Any, Final
+
+import msgspec
+
+from millrace import __version__
+from millrace.engine.engine import Engine
+from millrace.protocols.times import rfc3339
+
+from .hub import FaktoryHub
+
+#: The level of the original that this serves. Clients compare it.
+FAKTORY_VERSION: Final = "1.10.0"
+
+_encode = msgspec.json.Encoder().encode
+
+
+def read(hub: FaktoryHub, now: int) -> dict[str, Any]:
+    """INFO's content. Every counter is an integer: some clients parse nothing else."""
+    engine = hub.engine
+    moment = rfc3339(now)
+    queues = {q.name: q.counts[2] for q in engine.queues.values() if q.known}
+    scheduled = len(engine.scheduled) - engine.retrying
+    leased, dead = len(engine.leased), len(engine.dead)
+    return {
+        "now": moment,
+        "server_utc_time": f"{moment[11:19]} UTC",
+        "faktory": {
+            "queues": dict(sorted(queues.items())),
+            "sets": {
+                "dead": dead,
+                "retries": engine.retrying,
+                "scheduled": scheduled,
+                "working": leased,
+            },
+            "tasks": {
+                "Busy": {"reaped": engine.clocked.expired, "size": leased},
+                "Dead": _task(engine.clocked.purged, dead),
+                "Retries": _task(engine.clocked.retried, engine.retrying),
+                "Scheduled": _task(engine.clocked.started, scheduled),
+                "Workers": {"reaped": 0, "size": len(hub.of_worker)},
+            },
+            "total_failures": engine.totals.failures,
+            "total_processed": engine.totals.processed,
+            "total_enqueued": sum(queues.values()),
+            "total_queues": len(queues),
+        },
+        "server": {
+            "description": "Faktory",
+            "faktory_version": FAKTORY_VERSION,
+            "millrace_version": __version__,
+            "uptime": (now - hub.started_at) // 1_000_000,
+            "connections": hub.connections,
+            "command_count": hub.commands,
+            "used_memory_mb": hub.memory_mb(),
+        },
+    }
+
+
+def write(hub: FaktoryHub, now: int) -> bytes:
+    return _encode(read(hub, now))
+
+
+def latency(engine: Engine, names: list[str], now: int) -> bytes:
+    """For each queue, the age of its oldest waiting job in seconds."""
+    ages: dict[str, float] = {}
+    for name in sorted(set(names)):
+        queue = engine.queues.get(name)
+        oldest = None if queue is None else queue.ready.peek()
+        age = 0 if oldest is None else max(0, now - oldest.ready_at)
+        ages[name] = age / 1_000_000 if age else 0
+    return _encode(ages)
+
+
+def _task(moved: int, size: int) -> dict[str, int]:
+    # There are no rounds of a task loop to count or time: the clock moves each job at its moment.
+    return {"cycles": moved, "enqueued": moved, "size": size, "wall_time_sec": 0}

@@ -1,0 +1,225 @@
+"""Work units: Faktory's job as JSON, to and from the engine's.
+
+The payload of a Faktory job is its `args`, byte for byte. What else came with it (custom,
+created_at, at, members nobody knows) is kept in `spec`, four pieces of JSON text between newlines,
+which no piece can contain because the command was one line.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.policy import SECOND
+from millrace.engine.states import DEAD
+from millrace.protocols import gojson
+from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.times import parse_rfc3339, rfc3339
+
+DEFAULT_RETRY: Final = 25
+DEFAULT_RESERVE: Final = 1800
+LEAST_RESERVE: Final = 60
+MOST_RESERVE: Final = 86_400
+QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+_INT_MAX: Final = (1 << 63) - 1
+_ABSENT: Final = msgspec.Raw()
+_KNOWN: Final = frozenset(
+    {
+        "jid",
+        "jobtype",
+        "args",
+        "queue",
+        "retry",
+        "reserve_for",
+        "at",
+        "backtrace",
+        "created_at",
+        "enqueued_at",
+        "failure",
+        "custom",
+    }
+)
+
+
+class _WorkUnit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A work unit as nearly every client writes it; anything unusual takes the long way."""
+
+    jid: str
+    jobtype: str
+    args: msgspec.Raw
+    queue: str = "default"
+    retry: int = DEFAULT_RETRY
+    reserve_for: int = 0
+    at: str = ""
+    backtrace: int = 0
+    created_at: str = ""
+    custom: msgspec.Raw = _ABSENT
+
+
+_decode = msgspec.json.Decoder(_WorkUnit).decode
+_encode_text = msgspec.json.Encoder().encode
+
+
+def read(line: bytes, now: int) -> Push:
+    """A work unit as pushed, or the first thing wrong with it."""
+    gojson.check_text(line)
+    try:
+        unit = _decode(line)
+    except (msgspec.MsgspecError, RecursionError):
+        return _read_unusual(line, now)
+    created = _encode_text(unit.created_at) if unit.created_at else b""
+    custom = b"" if unit.custom is _ABSENT else bytes(unit.custom)
+    return _push(
+        unit.jid,
+        unit.jobtype,
+        bytes(unit.args),
+        unit.queue,
+        unit.retry,
+        unit.reserve_for,
+        unit.at,
+        unit.backtrace,
+        created,
+        custom,
+        b"",
+        now,
+    )
+
+
+def jid_of(line: bytes) -> str:
+    """The jid of a work unit that was refused; empty if it has none."""
+    mine, _ = gojson.folded(line, _KNOWN)
+    return gojson.string(mine.get("jid"), "jid")
+
+
+def _read_unusual(line: bytes, now: int) -> Push:
+    mine, others = gojson.folded(line, _KNOWN)
+    retry = gojson.integer(mine.get("retry"), "retry")
+    created = mine.get("created_at", b"")
+    gojson.string(created or None, "created_at")
+    gojson.string(mine.get("enqueued_at"), "enqueued_at")
+    tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
+    return _push(
+        gojson.string(mine.get("jid"), "jid"),
+        gojson.string(mine.get("jobtype"), "jobtype"),
+        mine.get("args", b"null"),
+        gojson.string(mine.get("queue"), "queue"),
+        DEFAULT_RETRY if retry is None else retry,
+        gojson.integer(mine.get("reserve_for"), "reserve_for") or 0,
+        gojson.string(mine.get("at"), "at"),
+        gojson.integer(mine.get("backtrace"), "backtrace") or 0,
+        b"" if created == b'""' else created,
+        mine.get("custom", b""),
+        tail,
+        now,
+    )
+
+
+def _push(
+    jid: str,
+    jobtype: str,
+    args: bytes,
+    queue: str,
+    retry: int,
+    reserve_for: int,
+    at: str,
+    backtrace: int,
+    created: bytes,
+    custom: bytes,
+    tail: bytes,
+    now: int,
+) -> Push:
+    """Check in the original's order."""
+    if args[0] != 0x5B and args != b"null":
+        raise BadJson("args must be an array")
+    if custom and custom[0] != 0x7B:
+        if custom != b"null":
+            raise BadJson("custom must be an object")
+        custom = b""
+    if len(jid) < 8 and len(jid.encode()) < 8:
+        raise ClientError("jobs must have a reasonable jid parameter")
+    if not jobtype:
+        raise ClientError("jobs must have a jobtype parameter")
+    if args == b"null":
+        raise ClientError("jobs must have an args parameter")
+    if reserve_for > MOST_RESERVE:
+        raise ClientError("jobs cannot be reserved for more than one day")
+    if not -_INT_MAX <= retry <= _INT_MAX or not -_INT_MAX <= backtrace <= _INT_MAX:
+        raise BadJson("a number is out of range")
+    due = 0
+    if at:
+        try:
+            due = parse_rfc3339(at)
+        except ValueError as error:
+            raise ClientError(f"invalid timestamp for 'at': {gojson.quote(at)}: {error}") from None
+    queue = queue or "default"
+    if QUEUE_NAME.fullmatch(queue) is None:
+        raise ClientError(
+            f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
+        )
+    if reserve_for or backtrace:
+        numbers = b',"reserve_for":%d' % reserve_for if reserve_for else b""
+        tail = numbers + (b',"backtrace":%d' % backtrace if backtrace else b"") + tail
+    spec = b"%b\n%b\n%b\n%b" % (custom, created, _encode_text(at) if at else b"", tail)
+    lease_for = max(LEAST_RESERVE, reserve_for or DEFAULT_RESERVE) * SECOND
+    if due <= now:
+        due = 0
+    return Push(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
+
+
+def same(job: Job, push: Push) -> bool:
+    """Is this push the very work unit that made the job?"""
+    return (
+        job.payload == push.payload
+        and job.spec == push.spec
+        and job.kind == push.kind
+        and job.queue == push.queue
+        and job.retries == push.retries
+        and job.lease_for == push.lease_for
+        and job.origin == push.origin
+    )
+
+
+def write(job: Job) -> bytes:
+    """The work unit as a worker gets it, in the original's order of keys."""
+    custom, created, at, tail = job.spec.split(b"\n")
+    if not created:
+        created = b'"%b"' % rfc3339(job.created).encode()
+    return (
+        b'{"retry":%d%b%b,"jid":%b,"queue":"%b","jobtype":%b,"created_at":%b%b%b,"args":%b%b}'
+        % (
+            job.retries,
+            b"" if job.failure is None else _failure(job),
+            b',"custom":' + custom if custom else b"",
+            _encode_text(job.jid),
+            job.queue.encode(),
+            _encode_text(job.kind),
+            created,
+            b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
+            b',"at":' + at if at else b"",
+            job.payload,
+            tail,
+        )
+    )
+
+
+def _failure(job: Job) -> bytes:
+    """The `failure` member: counts from 0, and how many tries are left."""
+    failure = job.failure
+    assert failure is not None
+    count = job.failures - 1
+    waits = job.due and job.state != DEAD
+    next_at = b',"next_at":"%b"' % rfc3339(job.due).encode() if waits else b""
+    backtrace = b',"backtrace":' + _encode_text(failure.backtrace) if failure.backtrace else b""
+    return (
+        b',"failure":{"failed_at":"%b"%b,"message":%b,"errtype":%b%b,"retry_count":%d,"remaining":%d}'
+        % (
+            rfc3339(failure.first_at).encode(),
+            next_at,
+            _encode_text(failure.message),
+            _encode_text(failure.group),
+            backtrace,
+            count,
+            max(0, job.retries - count),
+        )
+    )

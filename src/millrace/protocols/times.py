@@ -1,0 +1,72 @@
+"""Moments as text, in both directions: RFC 3339 in UTC, microseconds inside."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_seconds: tuple[int, str] = (-1, "")
+
+
+def rfc3339(microseconds: int) -> str:
+    """`2026-11-15T19:43:51.45Z`: as short as Go prints it, trailing zeros cut."""
+    global _seconds
+    second, fraction = divmod(microseconds, 1_000_000)
+    if second != _seconds[0]:  # most moments asked for are of the same second
+        text = (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+        _seconds = (second, text)
+    if not fraction:
+        return _seconds[1] + "Z"
+    return f"{_seconds[1]}.{fraction:06d}".rstrip("0") + "Z"
+
+
+#: The parts of Go's RFC3339Nano layout, in order: what each matches, what Go calls it.
+_PARTS: Final = (
+    (re.compile(r"\d{4}"), "2006"),
+    (re.compile(r"-"), "-"),
+    (re.compile(r"\d{2}"), "01"),
+    (re.compile(r"-"), "-"),
+    (re.compile(r"\d{2}"), "02"),
+    (re.compile(r"T"), "T"),
+    (re.compile(r"\d{2}"), "15"),
+    (re.compile(r":"), ":"),
+    (re.compile(r"\d{2}"), "04"),
+    (re.compile(r":"), ":"),
+    (re.compile(r"\d{2}(?:[.,]\d+)?"), "05"),
+    (re.compile(r"Z|[+-]\d{2}:\d{2}"), "Z07:00"),
+)
+_LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
+
+
+def parse_rfc3339(text: str) -> int:
+    """The moment that `text` names, or ValueError in the words of Go's time.Parse."""
+    complaint = f'parsing time "{text}" as "{_LAYOUT}": '
+    found: list[str] = []
+    rest = text
+    for pattern, name in _PARTS:
+        match = pattern.match(rest)
+        if match is None:
+            raise ValueError(f'{complaint}cannot parse "{rest}" as "{name}"')
+        found.append(match.group())
+        rest = rest[match.end() :]
+    if rest:
+        raise ValueError(f'parsing time "{text}": extra text: "{rest}"')
+    year, month, day, hour, minute = (int(found[i]) for i in (0, 2, 4, 6, 8))
+    second, _, fraction = found[10].replace(",", ".").partition(".")
+    try:
+        moment = datetime(year, month, day, hour, minute, int(second), tzinfo=UTC)
+        moment -= _offset(found[11])
+    except (ValueError, OverflowError):
+        raise ValueError(f'parsing time "{text}": value out of range') from None
+    whole = (moment - _EPOCH) // timedelta(microseconds=1)
+    return whole + int(fraction[:6].ljust(6, "0"))
+
+
+def _offset(zone: str) -> timedelta:
+    if zone == "Z":
+        return timedelta()
+    hours, minutes = int(zone[1:3]), int(zone[4:6])
+    if hours > 23 or minutes > 59:
+        raise ValueError(zone)
+    span = timedelta(hours=hours, minutes=minutes)
+    return span if zone[0] == "+" else -span

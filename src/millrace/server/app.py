@@ -1,0 +1,223 @@
+"""`millrace serve`: from a configuration to a running server, and back down."""
+
+import asyncio
+import gc
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from millrace import __version__
+from millrace.engine.engine import Engine, in_order
+from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.store import SqliteStore, Store, StoreError
+
+from . import logs
+from .config import RELOADABLE, Config, ConfigError, Loaded, changes
+from .listeners import Listener, Server
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
+
+
+def clock() -> int:
+    return time.time_ns() // 1000
+
+
+def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
+    """Serve until told to stop; the process's exit code."""
+    config = loaded.config
+    logs.setup(config.server.log_level)
+    _raise_file_limit()
+    # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often.
+    gc.set_threshold(50_000, 20, 100)
+    store: SqliteStore | None = None
+    try:
+        if config.server.durability != "memory":
+            store = SqliteStore(
+                config.server.data,
+                sync=config.server.durability == "fsync",
+                outbox_max=config.journal.outbox_max,
+            )
+        engine = _recover(config, store)
+    except StoreError as error:
+        log.critical("%s", error)
+        if store is not None:
+            store.close()
+        return 1
+    gc.freeze()
+    try:
+        return uvloop.run(_serve(config, reload, engine, store))
+    except OSError as error:
+        log.critical("cannot listen on %s: %s", config.server.host, error)
+        return 1
+    finally:
+        if store is not None:
+            store.close()
+
+
+def _recover(config: Config, store: Store | None) -> Engine:
+    """An engine with everything the store holds."""
+    engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
+    if store is None:
+        return engine
+    started = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        if total > 50_000:
+            log.info("reading the store: %s of %s jobs", f"{done:,}", f"{total:,}")
+
+    recovered = store.load(progress)
+    engine.restore(in_order(recovered.jobs.values()), recovered.queues)
+    engine.next_seq = max(engine.next_seq, recovered.next_seq)
+    engine.totals.processed = recovered.processed
+    engine.totals.failures = recovered.failures
+    engine.statistics = recovered.statistics
+    if recovered.jobs:
+        took = time.monotonic() - started
+        log.info("recovered %s jobs in %.1f s", f"{len(recovered.jobs):,}", took)
+    return engine
+
+
+async def _serve(
+    config: Config, reload: Callable[[], Loaded], engine: Engine, store: SqliteStore | None
+) -> int:
+    loop = asyncio.get_running_loop()
+    stop, hurry = asyncio.Event(), asyncio.Event()
+    failed: list[str] = []
+
+    def ended(reason: str) -> None:
+        """The store cannot be trusted any more. Nothing is acknowledged from here on."""
+        log.critical(
+            "%s. The server ends, and acknowledges nothing more. Check the disk and the kernel's "
+            "log, then start again: everything acknowledged is in the data folder.",
+            reason,
+        )
+        failed.append(reason)
+        os._exit(3)
+
+    hub = FaktoryHub(
+        engine,
+        started_at=clock(),
+        challenge=lambda: (4000 + secrets.randbelow(4096), f"{secrets.randbits(63):x}"),
+        memory_mb=_memory_mb,
+        password=config.faktory.password,
+        max_connections=config.server.max_connections,
+        max_line=config.server.max_line,
+        recover_lost_workers=config.faktory.recover_lost_workers,
+    )
+    server = Server(
+        engine,
+        store,
+        hub,
+        clock,
+        max_connections=config.server.max_connections,
+        max_output=config.server.max_output,
+        ended=ended,
+    )
+    listeners = []
+    if config.faktory.port is not None:
+        listeners.append(Listener("faktory", config.faktory.port, lambda: FaktoryConnection(hub)))
+
+    def told_to_stop() -> None:
+        if stop.is_set():
+            hurry.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
+    current = [config]
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
+
+    ports = await server.listen(config.server.host, listeners, _tls(config))
+    _announce(config, ports)
+    await stop.wait()
+    log.info("stopping: no new connections; consumers are told at their next BEAT")
+    await server.stop(config.server.stop_grace, hurry)
+    log.info("stopped")
+    return 0
+
+
+def _announce(config: Config, ports: dict[str, int]) -> None:
+    """One line that says where everything is."""
+    if not sys.stdout.isatty():
+        ready = {
+            "ready": True,
+            "ports": ports,
+            "host": config.server.host,
+            "data": str(config.server.data),
+            "durability": config.server.durability,
+            "version": __version__,
+            "pid": os.getpid(),
+        }
+        print(json.dumps(ready), flush=True)  # noqa: T201
+        return
+    where = "  ".join(f"{name} {config.server.host}:{port}" for name, port in ports.items())
+    kept = (
+        "in memory only: everything is lost at exit"
+        if config.server.durability == "memory"
+        else f"{config.server.data} (durability: {config.server.durability})"
+    )
+    print(f"ready  {where}  data {kept}  (Ctrl-C stops)", flush=True)  # noqa: T201
+
+
+def _reload(
+    current: list[Config],
+    reload: Callable[[], Loaded],
+    server: Server,
+    store: SqliteStore | None,
+) -> None:
+    """SIGHUP: take over what can be changed in flight, and say what cannot."""
+    try:
+        new = reload().config
+    except ConfigError as error:
+        for problem in error.problems:
+            log.error("configuration not reloaded: %s", problem)  # noqa: TRY400 - no trace: theirs
+        return
+    for key in changes(current[0], new):
+        if key in RELOADABLE:
+            log.info("reloaded %s", key)
+        else:
+            log.warning("%s has changed, but takes effect only at the next start", key)
+    logs.set_level(new.server.log_level)
+    server.max_connections = server.hub.max_connections = new.server.max_connections
+    server.hub.password = new.faktory.password
+    server.hub.recover_lost_workers = new.faktory.recover_lost_workers
+    server.engine.dead_max = new.faktory.dead_max
+    if store is not None:
+        store.outbox_max = new.journal.outbox_max
+    current[0] = new
+
+
+def _tls(config: Config) -> "ssl.SSLContext | None":
+    if not config.tls.cert:
+        return None
+    import ssl  # noqa: PLC0415 - most servers on loopback do without
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(config.tls.cert, config.tls.key)
+    return context
+
+
+def _raise_file_limit() -> None:
+    import resource  # noqa: PLC0415
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _memory_mb() -> int:
+    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - this is asked often
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

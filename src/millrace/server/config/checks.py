@@ -1,0 +1,77 @@
+"""What must hold between keys before a server opens its ports."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from millrace.server.config.sections import Config, keys
+from millrace.server.config.values import quoted, write_size
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`. A name other than localhost might be anything."""
+    if host in {"127.0.0.1", "::1", "localhost"}:
+        return True
+    import ipaddress  # noqa: PLC0415 - the usual hosts do not need it
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
+    """The keys to blame, each with the reason; keys that are `broken` anyway count for nothing."""
+    if broken.isdisjoint({"server.max_line", "server.max_output"}):
+        yield from _output_limit(config)
+    if "server.host" not in broken:
+        yield from _open_ports(config, broken)
+    if broken.isdisjoint({"tls.cert", "tls.key"}):
+        yield from _tls_files(config)
+
+
+def _output_limit(config: Config) -> Iterator[tuple[str, str]]:
+    line, output = config.server.max_line, config.server.max_output
+    if output < line:
+        # The one that was changed is the one to look at.
+        changed = "max_line" if output == keys()["server.max_output"].default else "max_output"
+        limits = f"max_output ({write_size(output)}) to be at least max_line ({write_size(line)})"
+        yield f"server.{changed}", f"expected {limits}, as a reply may hold the largest job"
+
+
+def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
+    """Beyond loopback, no protocol serves just anybody unless it is told to."""
+    if is_loopback(config.server.host):
+        return
+    for name in Config.__struct_fields__:
+        section = getattr(config, name)
+        deciding = {f"{name}.{key}" for key in ("port", "password", "allow_unauthenticated")}
+        if getattr(section, "port", None) is None or not broken.isdisjoint(deciding):
+            continue
+        # A protocol that has no authentication has no key for a password either.
+        if not getattr(section, "password", "") and not section.allow_unauthenticated:
+            yield "server.host", _open_port(config.server.host, name)
+
+
+def _open_port(host: str, section: str) -> str:
+    ways = []
+    if password := keys().get(f"{section}.password"):
+        ways.append(f"set {password.dotted} (or {password.variable})")
+    ways.append(f"set {section}.allow_unauthenticated = true if anybody may use it")
+    ways.append("listen on 127.0.0.1")
+    return (
+        f"{quoted(host)} can be reached from other machines and {section} has no password: "
+        + ", or ".join(ways)
+    )
+
+
+def _tls_files(config: Config) -> Iterator[tuple[str, str]]:
+    files = {"cert": config.tls.cert, "key": config.tls.key}
+    for name, path in files.items():
+        other = "key" if name == "cert" else "cert"
+        if path and not files[other]:
+            yield f"tls.{name}", f"expected tls.{other} too, as TLS needs both"
+        try:
+            if path:
+                Path(path).open("rb").close()
+        except OSError as error:
+            yield f"tls.{name}", f"cannot read {path}: {error.strerror}"

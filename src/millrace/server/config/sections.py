@@ -1,0 +1,234 @@
+"""Every key that can be set, declared once, as a field of its section.
+
+The type of a field says how it is read and written, `About` what it is for. The loader, `millrace
+config`, the flags of `millrace serve` and the reference page are made from these declarations or
+checked against them, so a new protocol needs a class here and a field of `Config`, nothing else.
+"""
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from millrace.server.config.values import (
+    KIB,
+    MIB,
+    About,
+    Durability,
+    Duration,
+    Folder,
+    Host,
+    Kind,
+    LogLevel,
+    OptionalPath,
+    Password,
+    Port,
+    Switch,
+    choice,
+    count_from,
+    size_from,
+)
+
+HIDDEN = "********"
+
+
+class Section(msgspec.Struct, frozen=True):
+    """One table of the file. However it is shown, passwords are not."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        values = [(name, kind, getattr(self, name)) for name, kind in _kinds(type(self)).items()]
+        return [(name, HIDDEN if kind.secret and value else value) for name, kind, value in values]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({shown})"
+
+
+class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[server]: what all protocols share."""
+
+    host: Annotated[
+        Host,
+        About(
+            "Where all ports listen: an address or a host name. Beyond loopback every protocol "
+            "needs its password, or its `allow_unauthenticated`.",
+            flag=True,
+        ),
+    ] = "127.0.0.1"
+    data: Annotated[
+        Folder,
+        About(
+            "The folder with everything the server keeps. One server at a time uses it.", flag=True
+        ),
+    ] = Path("data")
+    durability: Annotated[
+        Durability,
+        choice(Durability),
+        About(
+            'What an acknowledged command survives: "fsync" a power cut, "os" a crash of the '
+            'server, "memory" nothing.',
+            flag=True,
+        ),
+    ] = "fsync"
+    log_level: Annotated[
+        LogLevel,
+        choice(LogLevel),
+        About(
+            'The least important lines that are logged: "debug", "info", "warning" or "error".',
+            flag=True,
+        ),
+    ] = "info"
+    max_connections: Annotated[
+        int, count_from(1), About("Connections served at the same time, over all ports.")
+    ] = 10_000
+    max_line: Annotated[
+        int, size_from(4 * KIB), About("The bytes that one command may take, payload included.")
+    ] = 64 * MIB
+    max_output: Annotated[
+        int,
+        size_from(4 * KIB),
+        About(
+            "The bytes of unread replies after which a client that does not read is cut. At "
+            "least `max_line`, as a reply may hold the largest job."
+        ),
+    ] = 64 * MIB
+    stop_grace: Annotated[
+        Duration,
+        About(
+            "How long a stopping server waits for its clients before it closes their connections."
+        ),
+    ] = 30.0
+
+
+class FaktoryConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[faktory]: the Faktory Work Protocol."""
+
+    port: Annotated[
+        Port,
+        About('The port for Faktory clients; 0 takes any free one, "off" serves none.', flag=True),
+    ] = 7419
+    password: Annotated[
+        Password,
+        About(
+            "The password clients must prove to know; empty asks for none. A value that starts "
+            "with `/` is the path of a file that holds it."
+        ),
+    ] = ""
+    dead_max: Annotated[
+        int, count_from(0), About("Jobs kept in the dead set; beyond it the oldest are dropped.")
+    ] = 100_000
+    recover_lost_workers: Annotated[
+        Switch,
+        About(
+            "Whether the jobs of a worker that lost all its connections fail after 60 s without a "
+            "BEAT, instead of after their `reserve_for`."
+        ),
+    ] = False
+    allow_unauthenticated: Annotated[
+        Switch, About("Whether the port may listen beyond loopback without a password.")
+    ] = False
+
+
+class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[tls]: with both files given, every port speaks TLS and nothing else."""
+
+    cert: Annotated[
+        OptionalPath, About("The certificate chain, a PEM file, the server's own first.")
+    ] = ""
+    key: Annotated[OptionalPath, About("The certificate's private key, a PEM file.")] = ""
+
+
+class JournalConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[journal]: the history of every job."""
+
+    outbox_max: Annotated[
+        int,
+        size_from(0),
+        About(
+            "The bytes of events not yet shipped that the store keeps; beyond it the oldest are "
+            "dropped."
+        ),
+    ] = 256 * MIB
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set."""
+
+    server: ServerConfig = ServerConfig()
+    faktory: FaktoryConfig = FaktoryConfig()
+    tls: TlsConfig = TlsConfig()
+    journal: JournalConfig = JournalConfig()
+
+
+# What SIGHUP changes in a running server; the rest needs a restart.
+RELOADABLE = frozenset({
+    "server.log_level",
+    "server.max_connections",
+    "faktory.password",
+    "faktory.dead_max",
+    "faktory.recover_lost_workers",
+    "journal.outbox_max",
+})  # fmt: skip
+
+
+class Key(NamedTuple):
+    """One key as declared above."""
+
+    section: str
+    name: str
+    kind: Kind
+    default: Any
+    about: About
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"MILLRACE_{self.section}_{self.name}".upper()
+
+    @property
+    def flag(self) -> str:
+        """The name its flag has (where `about.flag` says there is one)."""
+        words = self.name if self.section == "server" else f"{self.section}-{self.name}"
+        return "--" + words.replace("_", "-")
+
+
+def _metadata(section: type[Section]) -> dict[str, tuple[Kind, About]]:
+    hints = get_type_hints(section, include_extras=True)
+    return {
+        name: (
+            next(item for item in hints[name].__metadata__ if isinstance(item, Kind)),
+            next(item for item in hints[name].__metadata__ if isinstance(item, About)),
+        )
+        for name in section.__struct_fields__
+    }
+
+
+@functools.cache
+def _kinds(section: type[Section]) -> dict[str, Kind]:
+    return {name: kind for name, (kind, _) in _metadata(section).items()}
+
+
+@functools.cache
+def keys() -> dict[str, Key]:
+    """Every key there is, by its dotted name, in the order of the sections above."""
+    defaults = Config()
+    found = {}
+    for section in Config.__struct_fields__:
+        values = getattr(defaults, section)
+        for name, (kind, about) in _metadata(type(values)).items():
+            found[f"{section}.{name}"] = Key(section, name, kind, getattr(values, name), about)
+    return found
+
+
+def value_of(config: Config, dotted: str) -> Any:
+    section, name = dotted.split(".")
+    return getattr(getattr(config, section), name)
+
+
+def changes(old: Config, new: Config) -> list[str]:
+    """The dotted keys in which two configurations differ."""
+    return [dotted for dotted in keys() if value_of(old, dotted) != value_of(new, dotted)]

@@ -1,0 +1,101 @@
+"""What each source of the configuration gives, and what in it is unknown to us."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from millrace.server.config.sections import Config, keys
+from millrace.server.config.values import unexpected
+
+if TYPE_CHECKING:
+    from millrace.server.config.document import Document
+
+FILE_VARIABLE = "MILLRACE_CONFIG"
+
+
+class Given(NamedTuple):
+    """A raw value that a source gives for a key."""
+
+    dotted: str
+    raw: Any
+    source: str
+
+
+def from_flags(overrides: Mapping[str, str]) -> Iterator[Given]:
+    for dotted, text in overrides.items():
+        yield Given(dotted, text, keys()[dotted].flag)
+
+
+def _did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
+    return next(iter(difflib.get_close_matches(word, candidates, n=1)), None)
+
+
+def from_file(document: "Document", problems: list[str]) -> Iterator[Given]:
+    for section, table in document.tables.items():
+        where = document.source(section)
+        if section not in Config.__struct_fields__:
+            problems.append(f"{where}: {_unknown_section(section, table)}")
+        elif not isinstance(table, dict):
+            problems.append(f"{where}: {section}: {unexpected(f'a section [{section}]', table)}")
+        else:
+            for name, raw in table.items():
+                dotted, where = f"{section}.{name}", document.source(section, name)
+                if dotted in keys():
+                    yield Given(dotted, raw, where)
+                else:
+                    problems.append(f"{where}: {dotted}: {_unknown_key(section, name)}")
+
+
+def _unknown_section(name: str, table: object) -> str:
+    if not isinstance(table, dict):
+        homes = [key.dotted for key in keys().values() if key.name == name]
+        hint = f"did you mean {homes[0]}?" if homes else "keys stand in sections such as [server]"
+        return f"{name}: unknown key, {hint}"
+    meant = _did_you_mean(name, Config.__struct_fields__)
+    known = ", ".join(f"[{section}]" for section in Config.__struct_fields__)
+    return f"[{name}]: unknown section, " + (
+        f"did you mean [{meant}]?" if meant else f"known are {known}"
+    )
+
+
+def _unknown_key(section: str, name: str) -> str:
+    names = [key.name for key in keys().values() if key.section == section]
+    if meant := _did_you_mean(name, names):
+        return f"unknown key, did you mean {section}.{meant}?"
+    if homes := [key.dotted for key in keys().values() if key.name == name]:
+        return f"unknown key, did you mean {homes[0]}?"
+    return f"unknown key, [{section}] has {', '.join(names)}"
+
+
+def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
+    # The original server's variable. Set but empty means unset there, so it does here.
+    if password := environ.get("FAKTORY_PASSWORD"):
+        yield Given("faktory.password", password, "FAKTORY_PASSWORD")
+    variables = {key.variable: key for key in keys().values()}
+    links = _service_links(environ)
+    for name, text in sorted(environ.items()):
+        if not name.startswith("MILLRACE_") or name == FILE_VARIABLE or name in links:
+            continue
+        if name in variables:
+            yield Given(variables[name].dotted, text, name)
+        else:
+            # Without the prefix they share, which makes any two of them look alike.
+            known = {variable.removeprefix("MILLRACE_"): variable for variable in variables}
+            meant = _did_you_mean(name.removeprefix("MILLRACE_"), known)
+            hint = f"did you mean {known[meant]}?" if meant else "`millrace config` shows the keys"
+            problems.append(f"{name}: unknown variable, {hint}")
+
+
+def _service_links(environ: Mapping[str, str]) -> set[str]:
+    """What Kubernetes sets in every pod beside a Service named `millrace` or `millrace-x`.
+
+    Nobody's configuration: MILLRACE_PORT=tcp://10.0.0.1:7419, MILLRACE_SERVICE_HOST, and so on.
+    """
+    services = [
+        name.removesuffix("_PORT")
+        for name, value in environ.items()
+        if name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
+    ]
+    marks = tuple(f"{service}{part}" for service in services for part in ("_SERVICE_", "_PORT"))
+    return {name for name in environ if name.startswith(marks)} if marks else set()

@@ -1,0 +1,171 @@
+"""The server: listeners, sessions, the timer, and what ties them to the engine."""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from typing import NamedTuple
+
+from millrace.engine.engine import Engine
+from millrace.protocols.connection import Connection
+from millrace.protocols.faktory import FaktoryHub
+from millrace.store import Store
+
+from .session import HELLO_WITHIN, Session
+from .turns import Turns
+
+log = logging.getLogger(__name__)
+
+#: The wall clock may jump, so no timer trusts it for longer than this.
+MOST_SLEEP = 1_000_000
+#: Connections that have not introduced themselves may exceed the limit by so many.
+STRANGERS = 1000
+
+
+class Listener(NamedTuple):
+    """A protocol's port, and how its connections are made. Port 0 takes any free one."""
+
+    name: str
+    port: int
+    connect: Callable[[], Connection]
+
+
+class Server:
+    """Everything that runs on the loop. Start and stop may be called twice."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store | None,
+        hub: FaktoryHub,
+        clock: Callable[[], int],
+        *,
+        max_connections: int,
+        max_output: int,
+        ended: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self.hub = hub
+        self.clock = clock
+        self.max_connections = max_connections
+        self.max_output = max_output
+        self.loop = asyncio.get_running_loop()
+        self.turns = Turns(engine, store, clock, resumed=lambda: self.after(clock()), ended=ended)
+        self.sessions: set[Session] = set()
+        self._listening: list[asyncio.Server] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_for = 1 << 63
+        self._telling = False
+
+    async def listen(
+        self, host: str, listeners: list[Listener], tls: ssl.SSLContext | None
+    ) -> dict[str, int]:
+        """Open every port; the ports by protocol."""
+        ports: dict[str, int] = {}
+        for listener in listeners:
+            # `connect` is bound per listener, not per loop turn.
+            def session(connect: Callable[[], Connection] = listener.connect) -> Session:
+                return Session(self, connect())
+
+            server = await self.loop.create_server(
+                session,
+                host,
+                listener.port,
+                backlog=4096,
+                ssl=tls,
+                ssl_handshake_timeout=HELLO_WITHIN if tls else None,
+            )
+            self._listening.append(server)
+            ports[listener.name] = server.sockets[0].getsockname()[1]
+        self._arm()
+        return ports
+
+    async def stop(self, grace: float, hurry: asyncio.Event) -> None:
+        """Take no more connections, let consumers finish for `grace` seconds, write, close."""
+        for server in self._listening:
+            server.close()
+        self._listening.clear()
+        self.hub.stop()
+        until = self.loop.time() + grace
+        while self.hub.of_worker and self.loop.time() < until and not hurry.is_set():
+            try:
+                await asyncio.wait_for(hurry.wait(), 0.05)
+            except TimeoutError:
+                continue
+        await self.turns.drain()
+        for session in list(self.sessions):
+            session.transport.close()
+        for _ in range(100):
+            if not self.sessions:
+                break
+            await asyncio.sleep(0.01)
+        for session in list(self.sessions):
+            session.transport.abort()
+        await asyncio.sleep(0)
+        await self.turns.drain()
+        self.turns.close()
+
+    # What sessions call
+
+    def admit(self, session: Session) -> bool:
+        if len(self.sessions) >= self.max_connections + STRANGERS:
+            return False
+        self.sessions.add(session)
+        return True
+
+    def dismiss(self, session: Session) -> None:
+        self.sessions.discard(session)
+
+    def after(self, now: int) -> None:
+        """What must follow commands: tell who was waiting, end the turn, arm the timer."""
+        engine = self.engine
+        if (engine.deliveries or engine.timeouts or engine.alarms) and not self._telling:
+            self._tell(now)
+        if engine.batch:
+            self.turns.schedule()
+        when = engine.timers.next()
+        if when is not None and when < self._armed_for:
+            self._arm()
+
+    # Within
+
+    def _tell(self, now: int) -> None:
+        """Deliveries and time-outs go to their owners, who may then go on with other commands."""
+        engine = self.engine
+        self._telling = True
+        try:
+            while engine.deliveries or engine.timeouts or engine.alarms:
+                deliveries, engine.deliveries = engine.deliveries, []
+                timeouts, engine.timeouts = engine.timeouts, []
+                alarms, engine.alarms = engine.alarms, []
+                for waiter, job in deliveries:
+                    connection: Connection = waiter.owner
+                    if connection.session.transport.is_closing():
+                        engine.release(job, now)
+                        continue
+                    connection.deliver(job, now)
+                    connection.session.advance(now)
+                for waiter in timeouts:
+                    waiter.owner.timed_out(now)
+                    waiter.owner.session.advance(now)
+                for key in alarms:
+                    assert isinstance(key, tuple)
+                    self.hub.alarm(key[1], now)
+        finally:
+            self._telling = False
+
+    def _arm(self) -> None:
+        """One timer, for the earliest moment."""
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self.clock()
+        when = self.engine.timers.next()
+        delay = MOST_SLEEP if when is None else min(MOST_SLEEP, max(0, when - now))
+        self._armed_for = now + delay
+        self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
+
+    def _tick(self) -> None:
+        now = self.clock()
+        self.engine.tick(now)
+        self.after(now)
+        self._arm()

@@ -1,0 +1,104 @@
+"""The log: lines for people on a terminal, JSON lines for everything else.
+
+Structured fields go along as `log.info("text", extra={"fields": {"queue": "default"}})`.
+"""
+
+import logging
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+import msgspec
+
+COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[1;31m"}
+DIM, RESET = "\x1b[2m", "\x1b[0m"
+
+
+def setup(level: str, stream: TextIO | None = None) -> None:
+    """Send everything from `level` up to `stream` (stderr); called again, it starts afresh."""
+    stream = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(stream)
+    if stream.isatty():
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        handler.setFormatter(PeopleFormatter(colours=not plain))
+    else:
+        handler.setFormatter(JsonFormatter())
+    logging.getLogger().handlers[:] = [handler]
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    logging.getLogger().setLevel(level.upper())
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return dict(getattr(record, "fields", None) or {})
+
+
+def _level(record: logging.LogRecord) -> str:
+    """One of our four levels, whatever level a library made up."""
+    if record.levelno >= logging.ERROR:
+        return "error"
+    if record.levelno >= logging.WARNING:
+        return "warning"
+    return "info" if record.levelno >= logging.INFO else "debug"
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (RFC 3339, UTC, milliseconds), level, message, the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {
+            "time": f"{seconds}.{int(record.msecs):03}Z",
+            "level": _level(record),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        # Fields stand last, and none takes the place of what every line has.
+        line = entry | _fields(record) | entry
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except (TypeError, ValueError, RecursionError):
+            # Text that is no UTF-8, or a value without any form in JSON: the line is still told.
+            told = {_utf8(str(key)): _utf8(str(value)) for key, value in line.items()}
+            return msgspec.json.encode(told).decode()
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class PeopleFormatter(logging.Formatter):
+    """`12:01:02 info    message key=value`, in local time."""
+
+    def __init__(self, *, colours: bool) -> None:
+        super().__init__()
+        self._colours = colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = _level(record)
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        line = f"{self._in(DIM, clock)} {self._in(COLOURS[level], f'{level:<7}')} "
+        line += _printable(record.getMessage())
+        for key, value in _fields(record).items():
+            line += f" {self._in(DIM, f'{key}=')}{_word(value)}"
+        if record.exc_info:
+            for row in self.formatException(record.exc_info).splitlines():
+                line += "\n    " + _printable(row)
+        return line
+
+    def _in(self, colour: str, text: str) -> str:
+        return f"{colour}{text}{RESET}" if self._colours else text
+
+
+def _printable(text: str) -> str:
+    """Without the control characters by which a client could write on the operator's terminal."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def _word(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and text and " " not in text else repr(text)

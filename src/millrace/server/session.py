@@ -1,0 +1,196 @@
+"""A connected client: moves bytes between its socket and its protocol's connection."""
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, Final, cast
+
+from millrace.engine.job import Job
+from millrace.engine.states import LEASED
+from millrace.protocols.connection import Connection
+
+if TYPE_CHECKING:
+    from .listeners import Server
+
+log = logging.getLogger(__name__)
+
+#: So many commands of one client are done before the others have their turn.
+SHARE: Final = 64
+#: With so many commands waiting, nothing more is read from the client.
+MOST_BACKLOG: Final = 1024
+#: A client that has not introduced itself, or does not read, for so long is cut.
+HELLO_WITHIN: Final = 2.0
+READ_WITHIN: Final = 60.0
+
+
+class Session(asyncio.Protocol):
+    __slots__ = (
+        "_choked",
+        "_continuing",
+        "_handed",
+        "_reading",
+        "_server",
+        "_timer",
+        "connection",
+        "lost",
+        "pending",
+        "transport",
+    )
+
+    def __init__(self, server: "Server", connection: Connection) -> None:
+        self._server = server
+        self.connection = connection
+        connection.session = self
+        self.transport: asyncio.Transport
+        #: The turn whose sync the last held reply waits for.
+        self.pending = 0
+        self.lost = False
+        self._reading = True
+        self._choked: asyncio.TimerHandle | None = None
+        self._continuing = False
+        self._handed: list[tuple[Job, int]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        if not self._server.admit(self):
+            self.lost = True
+            self.transport.abort()
+            return
+        # Any unsent byte counts as "does not read": then nothing more is done for the client.
+        self.transport.set_write_buffer_limits(high=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._timer = self._server.loop.call_later(HELLO_WITHIN, self._check_introduced)
+        self.flush()
+
+    def data_received(self, data: bytes) -> None:
+        self.connection.receive(data)
+        if self._continuing or self._choked is not None:
+            self._throttle()
+            return
+        now = self._server.clock()
+        self.advance(now)
+        self._server.after(now)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._choked is not None:
+            self._choked.cancel()
+        if self.lost:
+            return
+        self.lost = True
+        now = self._server.clock()
+        self.connection.lost(now)
+        self._server.dismiss(self)
+        for job, attempt in self._handed:
+            if job.state == LEASED and job.attempt == attempt and not self._server.engine.halted:
+                self._server.engine.release(job, now)
+        self._server.after(now)
+
+    def pause_writing(self) -> None:
+        self._choked = self._server.loop.call_later(READ_WITHIN, self._cut)
+        self._throttle()
+
+    def resume_writing(self) -> None:
+        if self._choked is not None:
+            self._choked.cancel()
+            self._choked = None
+        self._handed.clear()
+        self._continue_soon()
+
+    # What the server calls
+
+    def advance(self, now: int) -> None:
+        """Do this client's share of commands, and send what can be sent."""
+        try:
+            more = self.connection.run(now, SHARE)
+        except Exception:
+            # A defect of ours: this client is cut, the others go on.
+            log.exception("a command failed")
+            self.transport.abort()
+            return
+        self.flush()
+        if more:
+            self._continue_soon()
+        elif not self._reading or self.connection.backlog > MOST_BACKLOG:
+            self._throttle()
+
+    def flush(self) -> None:
+        """Send replies, or hold them until what they announce is durable."""
+        connection, turns = self.connection, self._server.turns
+        replies = connection.replies
+        if replies:
+            marks = connection.marks
+            connection.replies = []
+            if marks:
+                connection.marks = []
+            for job in connection.handed:
+                self._handed.append((job, job.attempt))
+            connection.handed.clear()
+            if turns.durable and (marks or self.pending > turns.synced):
+                turns.hold(self, replies, marks)
+            else:
+                self.write(replies)
+        elif connection.closing and self.pending <= turns.synced:
+            self.transport.close()
+
+    def write(self, replies: list[bytes]) -> None:
+        """Send replies whose time has come, in one piece."""
+        if self.lost:
+            return
+        transport = self.transport
+        transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+        if transport.get_write_buffer_size() == 0:
+            if self.pending <= self._server.turns.synced:
+                self._handed.clear()
+        elif transport.get_write_buffer_size() > self._server.max_output:
+            log.warning("cut a client that does not read its replies")
+            transport.abort()
+            return
+        if self.connection.closing and self.pending <= self._server.turns.synced:
+            transport.close()
+
+    # Within
+
+    def _continue_soon(self) -> None:
+        if not self._continuing:
+            self._continuing = True
+            self._throttle()
+            self._server.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continuing = False
+        if self.lost or self._choked is not None:
+            return
+        now = self._server.clock()
+        self.advance(now)
+        self._throttle()
+        self._server.after(now)
+
+    def _throttle(self) -> None:
+        """Read on, or not: a client that floods us or does not read is held back."""
+        want = self._choked is None and self.connection.backlog <= MOST_BACKLOG
+        if want == self._reading or self.lost or self.transport.is_closing():
+            return
+        self._reading = want
+        if want:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def _check_introduced(self) -> None:
+        self._timer = None
+        if self.connection.overdue():
+            self.transport.close()
+
+    def _cut(self) -> None:
+        log.warning("cut a client that did not read its replies for %d s", READ_WITHIN)
+        self.transport.abort()

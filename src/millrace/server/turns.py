@@ -1,0 +1,206 @@
+"""The loop turn and its group commit.
+
+The commands of one turn of the event loop change the engine in memory and collect one batch. At the
+end of the turn the batch goes to the store as one transaction: its statements run here, on the
+loop's thread, and only COMMIT, which waits for the disk, on a helper thread. Replies that announce
+a change are held until the transaction that has the change is synced. While it syncs, the next
+turns fill the next batch, so a thousand connections share one sync.
+
+If a batch cannot be written, it is undone in memory just as a crash would have undone it, together
+with what was done on top of it, and its replies become refusals. Nothing then changes until the
+store can be written again; looking and waiting go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from millrace.engine.batch import Batch
+from millrace.engine.engine import Engine
+from millrace.store import Recovered, Store, StoreError, StoreFailing
+
+if TYPE_CHECKING:
+    from .session import Session
+
+log = logging.getLogger(__name__)
+
+#: How often a failing store is tried again.
+PROBE_EVERY = 0.5
+
+
+class Held(NamedTuple):
+    """Replies of one session that wait for a sync; `marks` are those that announce a change."""
+
+    session: "Session"
+    replies: list[bytes]
+    marks: list[int]
+
+
+class Turns:
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store | None,
+        clock: Callable[[], int],
+        *,
+        resumed: Callable[[], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        self.engine = engine
+        self._store = store
+        self._clock = clock
+        self._resumed = resumed
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        #: The turn being filled, and the last one that is durable.
+        self.number = 1
+        self.synced = 0
+        self._held: list[Held] = []
+        self._scheduled = False
+        self._committing: tuple[Batch, list[Held], int] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        if store is None:
+            return
+        engine.synced_seq = engine.next_seq
+        self._commits: SimpleQueue[Store | None] = SimpleQueue()
+        self._thread = Thread(target=self._commit_all, name="commit", daemon=True)
+        self._thread.start()
+
+    @property
+    def durable(self) -> bool:
+        return self._store is not None
+
+    def hold(self, session: "Session", replies: list[bytes], marks: list[int]) -> None:
+        """Keep replies back until the turn being filled is synced."""
+        self._held.append(Held(session, replies, marks))
+        session.pending = self.number
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Something changed: end the turn when all that has come so far is done."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._end)
+
+    async def drain(self) -> None:
+        """Wait until everything that was changed is written, or has been refused."""
+        while self._committing is not None or self._held or self.engine.batch:
+            self.schedule()
+            self._idle = self._loop.create_future()
+            await self._idle
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._commits.put(None)
+            self._thread.join()
+
+    # Within
+
+    def _end(self) -> None:
+        self._scheduled = False
+        if self._committing is not None:
+            return  # it will be followed by the next
+        engine, store = self.engine, self._store
+        batch = engine.take_batch()
+        engine.statistics.fold(batch.events)
+        held, self._held = self._held, []
+        number = self.number
+        self.number += 1
+        if store is None or not batch:
+            self._done(number, held)
+            return
+        self._committing = (batch, held, engine.next_seq)
+        try:
+            store.begin(batch, engine)
+        except StoreError as error:
+            self._after_commit(error)
+        else:
+            self._commits.put(store)
+
+    def _commit_all(self) -> None:
+        """The helper thread: nothing but COMMIT."""
+        while (store := self._commits.get()) is not None:
+            outcome: Exception | None = None
+            try:
+                store.commit()
+            except Exception as error:
+                outcome = error
+            try:
+                self._loop.call_soon_threadsafe(self._after_commit, outcome)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
+
+    def _after_commit(self, error: Exception | None) -> None:
+        assert self._committing is not None
+        batch, held, next_seq = self._committing
+        self._committing = None
+        if error is None:
+            self.engine.synced_seq = next_seq
+            self._done(self.number - 1, held)
+            if self._held or self.engine.batch:
+                self._end()
+        elif isinstance(error, StoreFailing):
+            self._undo(batch, held, str(error))
+        else:
+            self._ended(str(error))
+
+    def _done(self, number: int, held: list[Held]) -> None:
+        self.synced = number
+        for session, replies, _ in held:
+            session.write(replies)
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _undo(self, batch: Batch, held: list[Held], reason: str) -> None:
+        """A batch could not be written: put everything back as the store has it."""
+        assert self._store is not None
+        engine = self.engine
+        batches = [batch, engine.take_batch()]
+        held += self._held
+        self._held = []
+        try:
+            recovered = self._committed_state(batches)
+        except StoreError as error:
+            self._ended(str(error))
+            return
+        engine.revert(batches, recovered.jobs.values(), recovered.queues)
+        engine.totals.processed = recovered.processed
+        engine.totals.failures = recovered.failures
+        engine.statistics = recovered.statistics
+        if not engine.halted:
+            log.error("changes are refused: %s", reason)
+            self._loop.call_later(PROBE_EVERY, self._probe)
+        engine.halted = reason
+        number = self.number
+        self.number += 1
+        refused = [
+            Held(session, _refused(session, replies, marks, reason), [])
+            for session, replies, marks in held
+        ]
+        self._done(number, refused)
+
+    def _committed_state(self, batches: list[Batch]) -> Recovered:
+        assert self._store is not None
+        if any(batch.cleared for batch in batches):
+            return self._store.load()
+        seqs = {seq for b in batches for part in (b.new, b.changed, b.gone) for seq in part}
+        return self._store.reread(seqs)
+
+    def _probe(self) -> None:
+        assert self._store is not None
+        if not self._store.probe():
+            self._loop.call_later(PROBE_EVERY, self._probe)
+            return
+        log.info("the store can be written again: changes are accepted")
+        self.engine.resume(self._clock())
+        self._resumed()
+
+
+def _refused(
+    session: "Session", replies: list[bytes], marks: list[int], reason: str
+) -> list[bytes]:
+    refusal = session.connection.refusal(reason)
+    return [refusal if n in marks else reply for n, reply in enumerate(replies)]

@@ -1,0 +1,18 @@
+"""Durability: load() once, then begin(batch) and commit() per loop turn."""
+
+from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
+from .memory import MemoryStore
+from .recovered import Recovered, Store
+from .sqlite import SqliteStore
+
+__all__ = [
+    "DataFolderInUse",
+    "MemoryStore",
+    "Recovered",
+    "SqliteStore",
+    "Store",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFailing",
+    "SyncFailed",
+]

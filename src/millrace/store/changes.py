@@ -1,0 +1,46 @@
+"""The bytes of a batch, as the store keeps them: new jobs whole, changed halves, gone seqs."""
+
+from typing import Any
+
+import msgspec
+
+from millrace.engine.batch import Batch
+from millrace.engine.job import Job, apply, changing
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+decode_job = msgspec.msgpack.Decoder(Job).decode
+decode_any = msgspec.msgpack.Decoder().decode
+
+
+class Changes(msgspec.Struct, array_like=True, gc=False):
+    new: list[Job]
+    changed: list[tuple[Any, ...]]
+    gone: list[int]
+
+
+_decode_changes = msgspec.msgpack.Decoder(Changes).decode
+
+
+def encode_batch(batch: Batch) -> bytes:
+    new = list(batch.new.values())
+    changed = [changing(job) for job in batch.changed.values()]
+    return encode((new, changed, list(batch.gone)))
+
+
+def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+    """Do to `jobs` what the batch did, and note whom it touched. A change of an unknown job is of
+    one that was gone before its first record had to be kept: a later batch says so.
+    """
+    changes = _decode_changes(blob)
+    for job in changes.new:
+        jobs[job.seq] = job
+        touched[job.seq] = None
+    for half in changes.changed:
+        known = jobs.get(half[0])
+        if known is not None:
+            apply(known, half)
+        touched[half[0]] = None
+    for seq in changes.gone:
+        jobs.pop(seq, None)
+        touched[seq] = None

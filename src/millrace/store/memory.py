@@ -1,0 +1,67 @@
+"""A store without a disk: for tests, ours and our users'."""
+
+from collections.abc import Iterable
+
+from millrace.engine.batch import Batch
+from millrace.engine.engine import Engine
+
+from . import changes
+from .recovered import Progress, Recovered
+
+
+class MemoryStore:
+    """Keeps committed batches as the bytes a disk would have; forgets what was only begun."""
+
+    def __init__(self) -> None:
+        self._batches: list[bytes] = []
+        self._queues: dict[str, bool] = {}
+        self._numbers = (1, 0, 0)
+        self._events: list[bytes] = []
+        self._begun: tuple[Batch, bytes, tuple[int, int, int], bytes] | None = None
+
+    def load(self, progress: Progress | None = None) -> Recovered:
+        recovered = Recovered()
+        touched: dict[int, None] = {}
+        for blob in self._batches:
+            changes.replay(blob, recovered.jobs, touched)
+        recovered.queues = dict(self._queues)
+        recovered.next_seq, recovered.processed, recovered.failures = self._numbers
+        for blob in self._events:
+            recovered.statistics.fold(changes.decode_any(blob))
+        return recovered
+
+    def reread(self, seqs: Iterable[int]) -> Recovered:
+        recovered = self.load()
+        recovered.jobs = {seq: recovered.jobs[seq] for seq in seqs if seq in recovered.jobs}
+        return recovered
+
+    def begin(self, batch: Batch, engine: Engine) -> None:
+        numbers = (engine.next_seq, engine.totals.processed, engine.totals.failures)
+        events = changes.encode(batch.events)
+        self._begun = (batch, changes.encode_batch(batch), numbers, events)
+
+    def commit(self) -> None:
+        assert self._begun is not None, "nothing was begun"
+        batch, blob, self._numbers, events = self._begun
+        self._begun = None
+        if batch.cleared:
+            self._batches.clear()
+            self._queues.clear()
+            self._events.clear()
+        self._batches.append(blob)
+        self._events.append(events)
+        for name, paused in batch.queues.items():
+            if paused is None:
+                self._queues.pop(name, None)
+            else:
+                self._queues[name] = paused
+
+    def probe(self) -> bool:
+        return True
+
+    def events(self) -> list[list[object]]:
+        """All committed events, in order."""
+        return [event for blob in self._events for event in changes.decode_any(blob)]
+
+    def close(self) -> None:
+        self._begun = None

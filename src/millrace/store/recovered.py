@@ -1,0 +1,55 @@
+"""What the server and a store say to each other."""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from millrace.engine.batch import Batch
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.stats import Statistics
+
+#: Called with how many records were read, of how many.
+Progress = Callable[[int, int], None]
+
+
+class Recovered(msgspec.Struct):
+    """Everything a store holds."""
+
+    jobs: dict[int, Job] = {}
+    queues: dict[str, bool] = {}
+    next_seq: int = 1
+    processed: int = 0
+    failures: int = 0
+    statistics: Statistics = msgspec.field(default_factory=Statistics)
+
+
+class Store(Protocol):
+    """`begin` and everything else run on the loop's thread; only `commit` runs on a helper's. They
+    never overlap: the next `begin` comes after the last `commit` has returned.
+    """
+
+    def load(self, progress: Progress | None = None) -> Recovered:
+        """All that was committed. Called once, before the first batch, and again after a batch that
+        cleared everything could not be written.
+        """
+        ...
+
+    def reread(self, seqs: Iterable[int]) -> Recovered:
+        """What was committed of these jobs; queues and counters in full."""
+        ...
+
+    def begin(self, batch: Batch, engine: Engine) -> None:
+        """Execute a batch's statements without making them durable."""
+        ...
+
+    def commit(self) -> None:
+        """Make what was begun durable."""
+        ...
+
+    def probe(self) -> bool:
+        """After a failure: does it look as if a batch could be written again?"""
+        ...
+
+    def close(self) -> None: ...

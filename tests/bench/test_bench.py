@@ -1,0 +1,267 @@
+"""The benchmark counts honestly: what it reports is what the servers say they did."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench"
+sys.path.insert(0, str(BENCH))
+
+from load import Load, Outcome, run  # noqa: E402
+from modes import (  # noqa: E402
+    PAYLOAD_SIZE,
+    Beanstalkd,
+    Faktory,
+    Mode,
+    Redis,
+    RefusedError,
+    connect,
+    read_line,
+)
+from servers import NotInstalledError, Running, choose, running, scratch  # noqa: E402
+from talk import Talk  # noqa: E402
+
+SECONDS = 0.5
+PRELOAD = 20
+
+
+def millrace_is_there() -> bool:
+    try:
+        return importlib.util.find_spec("millrace.server.app") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+needs_millrace = pytest.mark.skipif(not millrace_is_there(), reason="there is no server to start")
+
+
+def start(name: str, folder: Path):
+    """A running server, or a skipped test that says what to install."""
+    server = choose(name)[0]
+    try:
+        server.find()
+    except NotInstalledError as missing:
+        pytest.skip(str(missing))
+    return running(server, folder)
+
+
+def load_for_a_moment(mode: type[Mode], server: Running) -> Outcome:
+    load = Load(
+        mode,
+        server.port,
+        connections=9,  # more in one process than in the other
+        processes=2,
+        seconds=SECONDS,
+        warmup=0.1,
+        preload=PRELOAD,
+    )
+    return run(load, server.cpu_seconds)
+
+
+def assert_plausible(outcome: Outcome, commands: tuple[str, ...]) -> None:
+    """Nothing here depends on how fast the machine or its disk is."""
+    assert 0 < outcome.cycles < outcome.total
+    assert outcome.rate > 0
+    assert outcome.generator_cpu > 0
+    assert tuple(outcome.commands) == commands
+    assert any(latency.samples for latency in outcome.commands.values())
+    for latency in (*outcome.commands.values(), outcome.cycle):
+        assert 0 <= latency.p50 <= latency.p99
+
+
+@pytest.mark.parametrize("name", ["beanstalkd-memory", "beanstalkd-f0"])
+def test_beanstalkd_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Beanstalkd, server)
+        stats = beanstalkd_stats(server.port)
+    assert_plausible(outcome, ("put", "reserve", "delete"))
+    assert stats["cmd-delete"] == outcome.total
+    assert stats["cmd-put"] == outcome.total + PRELOAD
+    assert stats["current-jobs-ready"] == PRELOAD
+    assert stats["current-jobs-reserved"] == 0
+
+
+def beanstalkd_stats(port: int) -> dict[str, int]:
+    with connect(port) as sock:
+        sock.sendall(b"stats\r\n")
+        text = read_line(sock)
+        while not text.endswith(b"\n\r\n"):
+            text += read_line(sock)
+    pairs = (line.split(": ") for line in text.decode().splitlines() if ": " in line)
+    return {name: int(value) for name, value in pairs if value.isdigit()}
+
+
+@pytest.mark.parametrize("name", ["redis-memory", "redis-always"])
+def test_redis_keeps_only_the_jobs_it_was_filled_with(name, tmp_path):
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Redis, server)
+        with connect(server.port) as sock:
+            sock.sendall(b"LLEN jobs\r\n")
+            assert read_line(sock) == b":%d\r\n" % PRELOAD
+            sock.sendall(b"DBSIZE\r\n")  # the workers' own lists are empty, hence gone
+            assert read_line(sock) == b":1\r\n"
+    assert_plausible(outcome, ("LPUSH", "BRPOPLPUSH", "LREM"))
+
+
+@needs_millrace
+@pytest.mark.parametrize("name", ["millrace-memory", "millrace-fsync"])
+def test_millrace_acknowledged_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Faktory, server)
+        talk = Talk(server.port)
+        info = talk.info()
+        talk.close()
+    assert_plausible(outcome, ("PUSH", "FETCH", "ACK"))
+    assert info["total_processed"] == outcome.total
+    assert info["total_failures"] == 0
+    assert info["queues"] == {"default": PRELOAD}
+    assert info["sets"]["working"] == 0
+
+
+JOB = b'{"jid":"process0-00001-00000007","queue":"default","args":[1]}'
+CONVERSATIONS = [
+    (
+        Faktory,
+        [
+            (b"+OK\r\n", b"FETCH default\r\n"),
+            (b"$%d\r\n%s\r\n" % (len(JOB), JOB), b'ACK {"jid":"process0-00001-00000007"}\r\n'),
+            (b"+OK\r\n", b"PUSH "),
+        ],
+    ),
+    (
+        Beanstalkd,
+        [
+            (b"INSERTED 12\r\n", b"reserve\r\n"),
+            (b"RESERVED 7 5\r\na\r\nbc\r\n", b"delete 7\r\n"),
+            (b"DELETED\r\n", b"put "),
+        ],
+    ),
+    (
+        Redis,
+        [
+            (
+                b":21\r\n",
+                b"*4\r\n$10\r\nBRPOPLPUSH\r\n$4\r\njobs\r\n$11\r\nworking:w-1\r\n$1\r\n0\r\n",
+            ),
+            (
+                b"$5\r\na\r\nbc\r\n",
+                b"*4\r\n$4\r\nLREM\r\n$11\r\nworking:w-1\r\n$1\r\n1\r\n$5\r\na\r\nbc\r\n",
+            ),
+            (b":1\r\n", b"*3\r\n$5\r\nLPUSH\r\n"),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "replies"), CONVERSATIONS)
+@pytest.mark.parametrize("pieces", ["whole", "byte by byte"])
+def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
+    mode = kind("w-1")
+    assert len(mode.first()) > PAYLOAD_SIZE
+    for number, (reply, request) in enumerate(replies):
+        assert mode.step == number
+        if pieces == "byte by byte":
+            for end in range(1, len(reply)):
+                assert mode.next(reply[:end]) is None
+        assert mode.next(reply).startswith(request)
+    assert mode.step == 0
+
+
+@pytest.mark.parametrize("kind", [Faktory, Redis])
+def test_no_two_jobs_are_the_same(kind):
+    modes = [kind("process0-00001"), kind("process1-00002")]
+    requests = [mode.first() for _ in range(3) for mode in modes]
+    assert len(set(requests)) == len(requests)
+
+
+def test_the_payload_is_200_bytes():
+    push = Faktory("w-1").first().partition(b" ")[2]
+    assert len(json.dumps(json.loads(push)["args"])) == PAYLOAD_SIZE
+    head, body, end = Beanstalkd("w-1").first().split(b"\r\n")
+    assert (int(head.split()[-1]), len(body), end) == (PAYLOAD_SIZE, PAYLOAD_SIZE, b"")
+    assert len(Redis("w-1").first().split(b"\r\n")[-2]) == PAYLOAD_SIZE
+
+
+@pytest.mark.parametrize(
+    ("kind", "answered", "reply"),
+    [
+        (Faktory, [], b"-ERR no space left\r\n"),
+        (Faktory, [b"+OK\r\n"], b"$-1\r\n"),
+        (Faktory, [b"+OK\r\n"], b"-ERR shutdown in progress\r\n"),
+        (Faktory, [b"+OK\r\n"], b"$2\r\n{}\r\n"),
+        (Beanstalkd, [], b"OUT_OF_MEMORY\r\n"),
+        (Beanstalkd, [b"INSERTED 1\r\n"], b"DEADLINE_SOON\r\n"),
+        (Beanstalkd, [b"INSERTED 1\r\n", b"RESERVED 1 1\r\na\r\n"], b"NOT_FOUND\r\n"),
+        (Redis, [], b"-OOM command not allowed\r\n"),
+        (Redis, [b":1\r\n"], b"*-1\r\n"),
+        (Redis, [b":1\r\n", b"$1\r\na\r\n"], b":0\r\n"),
+    ],
+)
+def test_a_refusal_ends_the_run(kind, answered, reply):
+    mode = kind("w-1")
+    mode.first()
+    for earlier in answered:
+        mode.next(earlier)
+    with pytest.raises(
+        RefusedError, match=mode.commands[len(answered)] if reply[:2] != b"$2" else "jid"
+    ):
+        mode.next(reply)
+
+
+def test_a_missing_server_is_named_with_its_package(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(NotInstalledError, match="Debian package redis-server"):
+        choose("redis-always")[0].find()
+
+
+def test_servers_are_chosen_by_name_or_family():
+    assert [server.name for server in choose("redis,beanstalkd-f0")] == [
+        "beanstalkd-f0",
+        "redis-memory",
+        "redis-always",
+    ]
+    with pytest.raises(NotInstalledError, match="'reddis'"):
+        choose("reddis")
+
+
+def test_the_data_folder_is_removed(tmp_path):
+    with scratch(str(tmp_path)) as folder:
+        (folder / "file").write_text("x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_script(name: str, tmp_path: Path, *options: str) -> tuple[str, dict]:
+    record = tmp_path / "record.json"
+    command = [sys.executable, BENCH / name, "--dir", tmp_path, "--json", record, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(record.read_text())
+
+
+def test_make_bench_shows_a_table_and_leaves_nothing_behind(tmp_path):
+    with start("beanstalkd-memory", tmp_path / "probe"):
+        pass
+    options = ("--only", "beanstalkd-memory", "--seconds", "0.3", "--repeat", "1")
+    shown, record = run_script("cycles.py", tmp_path, *options)
+    assert "cycles/CPU-s" in shown
+    assert record["runs"]["beanstalkd-memory"][0]["cycles"] > 0
+    assert {path.name for path in tmp_path.iterdir()} == {"probe", "record.json"}
+
+
+@needs_millrace
+def test_memory_reports_what_waits_before_and_after_a_restart(tmp_path):
+    _, record = run_script("memory.py", tmp_path, "--jobs", "2500")
+    assert record["figures"]["waiting"] == 2500
+    assert record["figures"]["waiting after the restart"] == 2500
+
+
+@needs_millrace
+@pytest.mark.slow
+def test_idle_waits_without_being_answered_early(tmp_path):
+    _, record = run_script("idle.py", tmp_path, "--connections", "50", "--seconds", "0.5")
+    assert record["figures"]["asking once, a FETCH is held p50"] >= 1.9

@@ -1,0 +1,37 @@
+"""The worker loop of the `faktory` package with two jobs; what happens is printed, a line each.
+
+usage: cdrx_faktory_loop.py URL QUEUE WID
+"""
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import faktory
+
+
+def echo(*args: object) -> None:
+    print("echo", json.dumps(args), flush=True)
+
+
+def stumble(path: str) -> None:
+    """Fail the first time, succeed the second."""
+    if not Path(path).exists():
+        Path(path).touch()
+        print("stumbled", flush=True)
+        raise RuntimeError("stumbled")
+    print("recovered", flush=True)
+
+
+def main(url: str, queue: str, wid: str) -> None:
+    worker = faktory.Worker(url, queues=[queue], concurrency=2, worker_id=wid)
+    worker.send_heartbeat_every = 0.2
+    worker.register("echo", echo)
+    worker.register("stumble", stumble)
+    worker.run()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="log: %(message)s")
+    main(*sys.argv[1:])

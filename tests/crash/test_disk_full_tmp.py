@@ -1,0 +1,139 @@
+"""A full disk: changes are refused and said to be, the rest goes on, and space brings all back."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from audit import drain, replies, total
+from ledger import QUEUES, Ledger
+
+from raw_faktory import RawFaktory, RefusedError, line
+from server_process import DidNotStartError, server_process
+
+DISK = "32m"
+BALLAST = 8 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small disk")
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", folder]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
+    (folder / "ballast").write_bytes(bytes(BALLAST))
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def push(connection: RawFaktory, ledger: Ledger, jid: str) -> str | None:
+    """The text of the refusal, or None; the ledger knows either."""
+    try:
+        connection.push(ledger.pushing(jid, 25))
+    except RefusedError as refusal:
+        ledger.refused(jid)
+        return str(refusal)
+    ledger.pushed(jid)
+    return None
+
+
+def fill(connection: RawFaktory, ledger: Ledger) -> str:
+    for n in range(1000):
+        if refusal := push(connection, ledger, f"fill-large-{n:04d}"):
+            return refusal
+    raise AssertionError(f"a disk of {DISK} took 1000 jobs of 64 KiB")
+
+
+def test_a_full_disk_is_said_survived_and_recovered_from(small_disk: Path) -> None:
+    ledger = Ledger()
+    with server_process(small_disk / "data") as server:
+        server.start()
+        with (
+            RawFaktory(server.port) as producer,
+            RawFaktory(server.port, wid="some-worker") as worker,
+        ):
+            assert push(producer, ledger, "first-of-all") is None
+            held = ledger.handed_out(worker.fetch(*QUEUES))
+            refusal = fill(producer, ledger)
+            assert refusal.startswith("ERR ")
+            assert "disk" in refusal.lower()
+
+            # Many at once, small ones: what is accepted now must be there, what is refused not.
+            units = [ledger.pushing(f"squeeze-{n:04d}", 25) for n in range(100)]
+            answers = replies(producer, [line("PUSH", unit) for unit in units])
+            for unit, answer in zip(units, answers, strict=True):
+                if answer == "OK":
+                    ledger.pushed(unit["jid"])
+                else:
+                    assert "disk" in str(answer).lower()
+                    ledger.refused(unit["jid"])
+
+            # Reading and waiting go on.
+            ledger.check_total(total(producer.info()))
+            started = time.monotonic()
+            assert worker.fetch("nothing-in-here") is None
+            assert 1.9 < time.monotonic() - started < 3.0
+
+            # An ACK is a change like any other.
+            ledger.finishing(held.jid)
+            (answer,) = replies(worker, [line("ACK", {"jid": held.jid})])
+            if answer == "OK":
+                ledger.finished(held.jid)
+            else:
+                assert "disk" in str(answer).lower()
+                ledger.not_finished(held.jid)
+            ledger.check_total(total(producer.info()))
+            assert server.alive
+
+            # Space again: no restart is needed.
+            (small_disk / "ballast").unlink()
+            deadline = time.monotonic() + 5
+            attempts = iter(range(10**6))
+            while push(producer, ledger, f"again-{next(attempts):06d}") is not None:
+                assert time.monotonic() < deadline, "there is space again, but pushes are refused"
+                time.sleep(0.05)
+            for n in range(10):
+                assert push(producer, ledger, f"afterwards-{n:04d}") is None
+            ledger.check_total(total(producer.info()))
+
+        ledger.life += 1
+        server.restart()
+        with RawFaktory(server.port, wid="auditor") as auditor:
+            ledger.check_total(total(auditor.info()))
+            drain(auditor, ledger)
+
+
+def test_a_server_killed_on_a_full_disk_has_everything_once_there_is_space(
+    small_disk: Path,
+) -> None:
+    ledger = Ledger()
+    with server_process(small_disk / "data") as server:
+        server.start()
+        with RawFaktory(server.port) as producer:
+            fill(producer, ledger)
+        server.kill()
+
+        ledger.life += 1
+        try:
+            server.start()
+        except DidNotStartError:
+            assert "disk" in server.stderr.lower()
+            assert "Traceback" not in server.stderr
+        else:
+            with RawFaktory(server.port) as producer:
+                ledger.check_total(total(producer.info()))
+            server.kill()
+
+        (small_disk / "ballast").unlink()
+        ledger.life += 1
+        server.start()
+        with RawFaktory(server.port, wid="auditor") as auditor:
+            drain(auditor, ledger)

@@ -1,0 +1,177 @@
+"""With a sync that takes 300 ms: who waits for it, and who must not."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from power_cut import cut_back
+
+from raw_faktory import RawFaktory, line
+from server_process import ServerProcess, server_process
+
+SYNC = 0.3
+
+
+class SlowDisk:
+    """A server on a disk that is slow from `slow()` on."""
+
+    def __init__(self, server: ServerProcess, trigger: Path) -> None:
+        self.server = server
+        self._trigger = trigger
+        self._connections: list[RawFaktory] = []
+
+    def connect(self, wid: str | None = None) -> RawFaktory:
+        connection = RawFaktory(self.server.port, wid=wid)
+        self._connections.append(connection)
+        return connection
+
+    def slow(self) -> float:
+        self._trigger.touch()
+        return time.monotonic()
+
+    def fast(self) -> None:
+        self._trigger.unlink()
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path, sync_shim: Path) -> Iterator[SlowDisk]:
+    trigger = tmp_path / "sync is slow now"
+    with server_process(
+        tmp_path / "data",
+        LD_PRELOAD=str(sync_shim),
+        SYNC_SHIM_DELAY=str(trigger),
+        SYNC_SHIM_LOG=str(tmp_path / "syncs.log"),
+    ) as server:
+        server.start()
+        disk = SlowDisk(server, trigger)
+        try:
+            yield disk
+        finally:
+            disk.close()
+
+
+def unit(jid: str) -> dict[str, Any]:
+    return {"jid": jid, "queue": "q", "jobtype": "t", "args": []}
+
+
+def since(started: float) -> float:
+    return time.monotonic() - started
+
+
+def test_a_push_waits_for_the_sync_and_an_info_meanwhile_does_not(disk: SlowDisk) -> None:
+    producer, reader = disk.connect(), disk.connect()
+    producer.push(unit("some-job"))
+    started = disk.slow()
+    producer.send(line("PUSH", unit("slow-job")))
+    reader.info()
+    assert since(started) < SYNC * 0.7
+    assert producer.reply() == "OK"
+    assert since(started) >= SYNC
+
+
+def test_ack_and_fail_wait_for_the_sync(disk: SlowDisk) -> None:
+    worker = disk.connect("some-worker")
+    for n in range(2):
+        worker.push(unit(f"some-job-{n}"))
+        worker.fetch("q")
+    started = disk.slow()
+    worker.ack("some-job-0")
+    assert since(started) >= SYNC
+    started = time.monotonic()
+    worker.fail("some-job-1")
+    assert since(started) >= SYNC
+
+
+def test_many_clients_share_one_sync(disk: SlowDisk) -> None:
+    producers = [disk.connect() for _ in range(30)]
+    started = disk.slow()
+    for n, producer in enumerate(producers):
+        producer.send(line("PUSH", unit(f"some-job-{n}")))
+    for producer in producers:
+        assert producer.reply() == "OK"
+    assert SYNC <= since(started) < 2.0  # one after the other would take 9 s
+
+
+def test_replies_keep_their_order_while_one_waits(disk: SlowDisk) -> None:
+    """An INFO behind a PUSH on the same connection waits with it."""
+    connection = disk.connect("some-worker")
+    started = disk.slow()
+    connection.send(line("PUSH", unit("some-job")) + line("INFO") + line("FETCH q"))
+    assert connection.reply() == "OK"
+    assert since(started) >= SYNC
+    info, job = connection.reply(), connection.reply()
+    assert isinstance(info, bytes)
+    assert info.startswith(b'{"now"')
+    assert isinstance(job, bytes)
+    assert b'"some-job"' in job
+
+
+def test_the_same_push_from_another_connection_waits_for_the_first_ones_sync(
+    disk: SlowDisk,
+) -> None:
+    """It changes nothing, but its +OK promises what is not on the disk yet."""
+    first, second = disk.connect(), disk.connect()
+    started = disk.slow()
+    first.send(line("PUSH", unit("some-job")))
+    wait_until_visible(second, "q")
+    second.push(unit("some-job"))
+    assert since(started) >= SYNC
+    assert first.reply() == "OK"
+    assert second.queue_size("q") == 1
+
+
+def test_the_same_ack_from_another_connection_waits_for_the_first_ones_sync(
+    disk: SlowDisk,
+) -> None:
+    first, second = disk.connect("some-worker"), disk.connect()
+    first.push(unit("some-job"))
+    first.fetch("q")
+    started = disk.slow()
+    first.send(line("ACK", {"jid": "some-job"}))
+    deadline = started + 5
+    while second.set_size("working"):
+        assert time.monotonic() < deadline
+    second.ack("some-job")
+    assert since(started) >= SYNC
+    assert first.reply() == "OK"
+
+
+def test_what_a_restart_found_unsynced_is_synced_before_it_is_acknowledged(
+    disk: SlowDisk, tmp_path: Path
+) -> None:
+    """Killed between write and sync, the job is in the log all the same, but not yet safe.
+
+    The client, having heard nothing, pushes it again and is told OK; then the power goes.
+    """
+    producer = disk.connect()
+    producer.push(unit("first-job"))
+    (log,) = disk.server.data.rglob("*-wal")
+    size = log.stat().st_size
+    disk.slow()
+    producer.send(line("PUSH", unit("some-job")))
+    deadline = time.monotonic() + 5
+    while log.stat().st_size == size:
+        assert time.monotonic() < deadline, "nothing is written to the log"
+    disk.server.kill()
+    disk.fast()
+
+    disk.server.start()
+    disk.connect().push(unit("some-job"))
+    disk.server.kill()
+    for log in disk.server.data.rglob("*-wal"):
+        cut_back(log, tmp_path / "syncs.log")
+
+    disk.server.start()
+    assert disk.connect().queue_size("q") == 2
+
+
+def wait_until_visible(connection: RawFaktory, queue: str) -> None:
+    deadline = time.monotonic() + 5
+    while not connection.queue_size(queue):
+        assert time.monotonic() < deadline

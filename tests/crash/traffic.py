@@ -1,0 +1,183 @@
+"""Clients that keep a server busy until it dies, and write down in the ledger what they know."""
+
+import datetime as dt
+import itertools
+import json
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from audit import replies
+from ledger import FOREVER, QUEUES, Job, Ledger, ViolationError
+
+from raw_faktory import RawFaktory, RefusedError, line
+
+BACKLOG = 4000  # open jobs at which producers take a breath
+LARGE_JOBS = 400  # of 64 KiB each: enough that the store moves from one generation to the next
+
+
+class Traffic:
+    """A random mix of producers and consumers, each a thread with a connection of its own."""
+
+    def __init__(
+        self, port: int, ledger: Ledger, rng: random.Random, on_reply: Callable[[int], None]
+    ) -> None:
+        self.stopping = False  # set before SIGTERM: from then on commands may be refused
+        self._port = port
+        self._ledger = ledger
+        self._on_reply = on_reply
+        self._count = itertools.count(1)
+        self._name = f"{ledger.life:06d}"
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+        roles = [self._produce] * rng.randint(1, 3) + [self._consume] * rng.randint(1, 4)
+        roles += [self._move_about] * rng.randint(0, 1)
+        roles += [self._produce_large] * (rng.random() < 0.25)
+        self._large = 0
+        self._threads = [
+            threading.Thread(
+                target=self._run, args=(role, f"{self._name}-{n}", random.Random(rng.random()))
+            )
+            for n, role in enumerate(roles)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """The server is gone: let the clients notice, and raise what any of them complained of."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self, role: Callable[..., None], name: str, rng: random.Random) -> None:
+        try:
+            with RawFaktory(self._port, wid=name) as connection:
+                while not self._over.is_set():
+                    role(connection, name, rng)
+        except OSError:
+            pass  # killed, as was to be expected
+        except BaseException as error:
+            self._error = self._error or error
+
+    def _heard(self, reply: Any, command: str) -> bool:
+        """Whether a reply is good news; an error is a violation unless the server is stopping."""
+        if isinstance(reply, RefusedError):
+            if not self.stopping:
+                raise ViolationError(f"{command} was refused: {reply}")
+            return False
+        self._on_reply(next(self._count))
+        return True
+
+    # Producers
+
+    def _produce(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
+        if self._ledger.open_count > BACKLOG:
+            self._over.wait(0.005)
+            return
+        units = [self._new_unit(name, rng) for _ in range(rng.choice((1, 1, 2, 5, 20, 60)))]
+        if rng.random() < 0.2:
+            self._push_bulk(connection, units)
+        else:
+            self._push_each(connection, units)
+
+    def _produce_large(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
+        if self._large >= LARGE_JOBS:
+            self._produce(connection, name, rng)
+            return
+        units = [self._new_unit(f"{name}-large", rng) for _ in range(rng.randint(1, 40))]
+        self._large += len(units)
+        self._push_bulk(connection, units)
+
+    def _push_each(self, connection: RawFaktory, units: list[dict[str, Any]]) -> None:
+        commands = [line("PUSH", unit) for unit in units]
+        for unit, reply in zip(units, replies(connection, commands), strict=True):
+            if self._heard(reply, "PUSH"):
+                self._ledger.pushed(unit["jid"])
+            else:
+                self._ledger.refused(unit["jid"])
+
+    def _push_bulk(self, connection: RawFaktory, units: list[dict[str, Any]]) -> None:
+        (reply,) = replies(connection, [line("PUSHB", units)])
+        accepted = self._heard(reply, "PUSHB")
+        if accepted and reply != b"{}":
+            raise ViolationError(f"PUSHB refused good jobs: {reply!r}")
+        for unit in units:
+            if accepted:
+                self._ledger.pushed(unit["jid"])
+            else:
+                self._ledger.refused(unit["jid"])
+
+    def _new_unit(self, name: str, rng: random.Random) -> dict[str, Any]:
+        retry = rng.choice((25, 25, 25, 25, 25, 3, 1, 0, -1))
+        draw = rng.random()
+        at = None
+        if draw < 0.1:
+            at = FOREVER
+        elif draw < 0.2:
+            at = _soon(rng.uniform(0.05, 1.5))
+        return self._ledger.pushing(f"{name}-{rng.getrandbits(48):012x}", retry, at)
+
+    # Consumers
+
+    def _consume(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
+        """Fetch some, then report on them: at once, with the next FETCHes already on their way."""
+        reports: list[tuple[str, Job]] = []
+        while not self._over.is_set():
+            fetches = rng.choice((1, 1, 1, 3, 10, 40))
+            queues = rng.sample(QUEUES, len(QUEUES))
+            commands = [self._report(how, job) for how, job in reports]
+            commands += [line(f"FETCH {' '.join(queues)}")] * fetches
+            answers = replies(connection, commands)
+            for how, job in reports:
+                self._reported(how, job, next(answers))
+            reports = []
+            for reply in answers:
+                if self._heard(reply, "FETCH") and reply is not None:
+                    job = self._ledger.handed_out(json.loads(reply))
+                    how = rng.choices(("ACK", "FAIL", "keep"), (70, 25, 5))[0]
+                    if how != "keep":
+                        reports.append((how, job))
+
+    def _report(self, how: str, job: Job) -> bytes:
+        if how == "ACK":
+            self._ledger.finishing(job.jid)
+            return line("ACK", {"jid": job.jid})
+        self._ledger.failing(job)
+        return line("FAIL", {"jid": job.jid, "errtype": "Crash", "message": "on purpose"})
+
+    def _reported(self, how: str, job: Job, reply: Any) -> None:
+        good = self._heard(reply, how)
+        if good and reply != "OK":
+            raise ViolationError(f"{how} of {job.jid} was answered {reply!r}")
+        if how == "ACK":
+            (self._ledger.finished if good else self._ledger.not_finished)(job.jid)
+        else:
+            (self._ledger.failed if good else self._ledger.not_failed)(job)
+
+    # Somebody who tidies up
+
+    def _move_about(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
+        """Only what failed is killed: a dead job is no reason to ignore the same PUSH again."""
+        cmd, target = rng.choice(
+            (
+                ("requeue", "retries"),
+                ("requeue", "scheduled"),
+                ("requeue", "dead"),
+                ("kill", "retries"),
+            )
+        )
+        for reply in replies(
+            connection, [line("MUTATE", {"cmd": cmd, "target": target}), line("INFO")]
+        ):
+            self._heard(reply, "MUTATE")
+        self._over.wait(rng.uniform(0.001, 0.05))
+
+
+def _soon(seconds: float) -> str:
+    at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+    return at.strftime("%Y-%m-%dT%H:%M:%S.") + f"{at.microsecond // 1000 | 1:03d}Z"

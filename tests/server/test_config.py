@@ -1,0 +1,584 @@
+"""Configuration: defaults, file, environment and flags, and what is said when they are wrong."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.pretty import pretty_repr
+
+from millrace.server.config import (
+    HIDDEN,
+    RELOADABLE,
+    Config,
+    ConfigError,
+    FaktoryConfig,
+    Loaded,
+    changes,
+    is_loopback,
+    keys,
+    load,
+    parse_duration,
+    parse_size,
+    value_of,
+    write_duration,
+    write_size,
+)
+
+MIB = 1024 * 1024
+REFERENCE = Path(__file__).parents[2] / "docs/reference/configuration.md"
+
+
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, path: str = "millrace.toml") -> Path:
+    file = Path(path)
+    file.write_text(textwrap.dedent(text).lstrip("\n"), encoding="utf-8")
+    return file
+
+
+def loaded(env: dict[str, str] | None = None, **flags: str) -> Loaded:
+    return load({name.replace("__", "."): text for name, text in flags.items()}, env or {})
+
+
+def config(env: dict[str, str] | None = None, **flags: str) -> Config:
+    return loaded(env, **flags).config
+
+
+def problems(
+    env: dict[str, str] | None = None, path: Path | None = None, **flags: str
+) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load({name.replace("__", "."): text for name, text in flags.items()}, env or {}, path)
+    assert str(caught.value) == "\n".join(caught.value.problems)
+    return caught.value.problems
+
+
+# Where values come from
+
+
+def test_without_any_source_the_defaults_hold():
+    found = loaded()
+    assert found.config == Config()
+    assert set(found.sources.values()) == {"default"}
+    server = found.config.server
+    assert (server.host, server.data, server.durability) == ("127.0.0.1", Path("./data"), "fsync")
+    assert (server.log_level, server.max_connections, server.stop_grace) == ("info", 10_000, 30.0)
+    assert (server.max_line, server.max_output) == (64 * MIB, 64 * MIB)
+    faktory = found.config.faktory
+    assert (faktory.port, faktory.password, faktory.dead_max) == (7419, "", 100_000)
+    assert (faktory.recover_lost_workers, faktory.allow_unauthenticated) == (False, False)
+    assert (found.config.tls.cert, found.config.tls.key) == ("", "")
+    assert found.config.journal.outbox_max == 256 * MIB
+
+
+def test_the_file_is_overridden_by_the_environment_and_that_by_flags():
+    write("""
+        [server]
+        data = "file"
+        log_level = "debug"
+        [faktory]
+        port = 1
+        """)
+    environ = {"MILLRACE_FAKTORY_PORT": "2", "MILLRACE_SERVER_DATA": "environment"}
+    found = loaded(environ, faktory__port="3")
+    assert found.config.server.log_level == "debug"
+    assert found.config.server.data == Path("environment")
+    assert found.config.faktory.port == 3
+    assert found.sources["server.host"] == "default"
+    assert found.sources["server.log_level"] == "millrace.toml:3"
+    assert found.sources["server.data"] == "MILLRACE_SERVER_DATA"
+    assert found.sources["faktory.port"] == "--faktory-port"
+
+
+def test_which_file_is_read():
+    write("server.data = 'here'")
+    write("server.data = 'variable'", "other.toml")
+    flag = write("server.data = 'flag'", "third.toml")
+    environ = {"MILLRACE_CONFIG": "other.toml"}
+    assert load({}, {}).config.server.data == Path("here")
+    assert load({}, environ).config.server.data == Path("variable")
+    assert load({}, environ, flag).config.server.data == Path("flag")
+    assert load({}, environ, flag).sources["server.data"] == "third.toml:1"
+
+
+def test_every_key_can_be_set_in_the_file_and_by_its_variable():
+    # Each with the value that its own default is written as.
+    for key in keys().values():
+        written = key.kind.write(key.default)
+        write(f"[{key.section}]\n{key.name} = {written}")
+        assert loaded().sources[key.dotted] == "millrace.toml:2"
+        Path("millrace.toml").unlink()
+        found = loaded({key.variable: written.strip('"')})
+        assert found.sources[key.dotted] == key.variable
+        assert found.config == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "port"), [("0", 0), ("65535", 65535), ("off", None), ("OFF", None)]
+)
+def test_a_port_is_a_number_or_off(text: str, port: int | None):
+    assert config({"MILLRACE_FAKTORY_PORT": text}).faktory.port == port
+
+
+@pytest.mark.parametrize("text", ["true", "1", "yes", "On"])
+def test_a_switch_that_the_environment_turns_on(text: str):
+    found = config({"MILLRACE_FAKTORY_RECOVER_LOST_WORKERS": text})
+    assert found.faktory.recover_lost_workers is True
+
+
+@pytest.mark.parametrize("text", ["false", "0", "no", "OFF"])
+def test_a_switch_that_the_environment_turns_off(text: str):
+    write("faktory.recover_lost_workers = true")
+    found = config({"MILLRACE_FAKTORY_RECOVER_LOST_WORKERS": text})
+    assert found.faktory.recover_lost_workers is False
+
+
+def test_choices_are_read_in_any_case():
+    assert config({"MILLRACE_SERVER_LOG_LEVEL": "DEBUG"}).server.log_level == "debug"
+
+
+# Sizes and durations
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (0, 0),
+        (65536, 65536),
+        ("65536", 65536),
+        ("10B", 10),
+        ("1KB", 1000),
+        ("1KiB", 1024),
+        ("64MiB", 64 * MIB),
+        ("64 mib", 64 * MIB),
+        ("1GB", 10**9),
+        ("2GiB", 2 << 30),
+        ("1TiB", 1 << 40),
+    ],
+)
+def test_sizes(value: object, size: int):
+    assert parse_size(value) == size
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "x",
+        "-1",
+        -1,
+        "64M",
+        "64iB",
+        "1.5GB",
+        1.5,
+        True,
+        None,
+        "MiB",
+        "9" * 5000,
+        1 << 62,
+        "\u0661",
+    ],
+)
+def test_what_is_no_size(value: object):
+    with pytest.raises(ValueError, match='expected a size such as 65536, "64MiB" or "1GB", got '):
+        parse_size(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        (0, 0.0),
+        (2, 2.0),
+        (1.5, 1.5),
+        ("30", 30.0),
+        ("30s", 30.0),
+        ("1.5s", 1.5),
+        ("500ms", 0.5),
+        ("2m", 120.0),
+        ("1h", 3600.0),
+        ("1d", 86400.0),
+        (" 3 s ", 3.0),
+    ],
+)
+def test_durations(value: object, seconds: float):
+    assert parse_duration(value) == seconds
+    assert isinstance(parse_duration(value), float)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "s", "-1s", -1, "1w", True, None, float("nan"), float("inf"), "1e3", 10**400, "9" * 400],
+)
+def test_what_is_no_duration(value: object):
+    with pytest.raises(ValueError, match=r"expected a duration such as 1.5 \(seconds\), "):
+        parse_duration(value)
+
+
+def test_sizes_and_durations_are_written_as_they_can_be_read():
+    for size, text in ((0, "0"), (1000, "1000"), (1024, '"1KiB"'), (3 << 30, '"3GiB"')):
+        assert write_size(size) == text
+        assert parse_size(text.strip('"')) == size
+    for seconds, text in ((0.0, "0.0"), (0.25, '"250ms"'), (90.0, '"90s"'), (7200.0, '"2h"')):
+        assert write_duration(seconds) == text
+        assert parse_duration(text.strip('"')) == seconds
+
+
+# Passwords
+
+
+def test_a_password_may_stand_in_a_file_of_its_own(tmp_path: Path):
+    secret = write("s3cret\n", "password")
+    found = loaded({"MILLRACE_FAKTORY_PASSWORD": str(tmp_path / secret)})
+    assert found.config.faktory.password == "s3cret"
+    source = f"MILLRACE_FAKTORY_PASSWORD (the file {tmp_path / secret})"
+    assert found.sources["faktory.password"] == source
+
+
+def test_a_password_file_must_be_there_and_say_something(tmp_path: Path):
+    missing, empty = tmp_path / "missing", tmp_path / write("\n", "empty")
+    write(f"faktory.password = '{missing}'")
+    where = "millrace.toml:1: faktory.password"
+    reason = f"cannot read the password file {missing}: No such file or directory"
+    assert problems() == [f"{where}: {reason}"]
+    write(f"faktory.password = '{empty}'")
+    assert problems() == [f"{where}: the password file {empty} is empty"]
+    (tmp_path / "binary").write_bytes(b"\xff")
+    write(f"faktory.password = '{tmp_path}/binary'")
+    assert problems()[0].endswith("binary: it is not UTF-8 text")
+
+
+def test_the_original_servers_variable_ranks_above_the_file_and_below_ours():
+    write("faktory.password = 'file'")
+    assert config({"FAKTORY_PASSWORD": "theirs"}).faktory.password == "theirs"
+    both = {"FAKTORY_PASSWORD": "theirs", "MILLRACE_FAKTORY_PASSWORD": "ours"}
+    assert config(both).faktory.password == "ours"
+    # Set but empty is unset, as in the original.
+    assert config({"FAKTORY_PASSWORD": ""}).faktory.password == "file"
+
+
+def test_no_way_of_showing_a_configuration_shows_its_password():
+    found = Config(faktory=FaktoryConfig(password="s3cret"))
+    for shown in (repr(found), str(found), f"{found.faktory}", pretty_repr(found)):
+        assert "s3cret" not in shown
+        assert HIDDEN in shown
+    assert "password=''" in repr(Config())
+
+
+def test_a_password_of_the_wrong_type_is_not_shown_either():
+    write("faktory.password = 12345")
+    (problem,) = problems()
+    assert problem.startswith("millrace.toml:1: faktory.password: expected a text in quotes")
+    assert "12345" not in problem
+
+
+# What is wrong, and where
+
+
+def test_all_problems_are_told_at_once_each_with_its_source():
+    write("""
+        # our queue server
+        [server]
+        durability = "sometimes"
+        max_connections = 0
+
+        [faktory]
+        port = "seven"
+        """)
+    environ = {"MILLRACE_FAKTORY_DEAD_MAX": "few", "MILLRACE_SERVER_MAX_LINE": "1KiB"}
+    assert problems(environ, faktory__port="70000") == [
+        'millrace.toml:3: server.durability: expected one of "fsync", "os", "memory", got "sometimes"',
+        "millrace.toml:4: server.max_connections: expected a whole number of at least 1, got 0",
+        'millrace.toml:7: faktory.port: expected a port 0-65535 or "off", got "seven"',
+        'MILLRACE_FAKTORY_DEAD_MAX: faktory.dead_max: expected a whole number of at least 0, got "few"',
+        'MILLRACE_SERVER_MAX_LINE: server.max_line: expected a size of at least "4KiB", got "1KiB"',
+        '--faktory-port: faktory.port: expected a port 0-65535 or "off", got "70000"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("faktory.port = true", 'a port 0-65535 or "off", got true'),
+        ("faktory.port = -1", 'a port 0-65535 or "off", got -1'),
+        ("faktory.port = 7419.0", 'a port 0-65535 or "off", got 7419.0'),
+        ("faktory.port = [1, 2]", 'a port 0-65535 or "off", got a list'),
+        ("faktory.port = {}", 'a port 0-65535 or "off", got a table'),
+        ("faktory.recover_lost_workers = 1", "true or false, got 1"),
+        ("faktory.dead_max = 'many'", 'a whole number of at least 0, got "many"'),
+        ("faktory.dead_max = 9999999999999999999", "a whole number of at least 0, got 99999"),
+        ("server.host = ''", 'a host name or address to listen on, got ""'),
+        ("server.host = 'a b'", 'a host name or address to listen on, got "a b"'),
+        ("server.data = ''", 'a path, got ""'),
+        ("server.data = 7", "a path, got 7"),
+        ("server.data = 1979-05-27", "a path, got 1979-05-27"),
+        ("server.log_level = 'loud'", 'one of "debug", "info", "warning", "error", got "loud"'),
+        ("tls.cert = 1", "a path, got 1"),
+        (f"server.log_level = '{'x' * 99}'", f'"error", got "{"x" * 76}...'),
+    ],
+)
+def test_what_is_expected_is_said(line: str, expected: str):
+    write(line)
+    (problem,) = problems()
+    dotted = line.split(" ", 1)[0]
+    assert problem.startswith(f"millrace.toml:1: {dotted}: expected ")
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[faktory]\n\n# port = 1\nport = 'x'", 4),
+        ("faktory.port = 'x'", 1),
+        ("\nfaktory . port = 'x'", 2),
+        ("[ faktory ] # here\n\"port\" = 'x'", 2),
+        ("['faktory']\n'port'='x'", 2),
+        ("\n\nfaktory = { dead_max = 1, port = 'x' }", 3),
+        ("[server]\ndata = '''\n[faktory]\nport = 1\n'''\n[faktory]\nport = 'x'", 7),
+        ('[server]\ndata = """\\\n  a\\\n  """\n[faktory]\nport = "x"', 6),
+        ("[faktory]\r\n\r\nport = 'x'\r\n", 3),
+        ("[server]\nhost = 'localhost'\n[faktory]\nport = 'x'\n[tls]\ncert = ''", 4),
+        ("[faktory]\nport = [\n  1,\n  2,\n]", 2),
+    ],
+)
+def test_the_line_is_the_one_on_which_the_key_stands(text: str, line: int):
+    Path("millrace.toml").write_bytes(text.encode())
+    (problem,) = problems()
+    assert problem.startswith(f"millrace.toml:{line}: faktory.port: expected a port")
+
+
+def test_unknown_keys_and_sections_come_with_a_suggestion():
+    write("""
+        host = "localhost"
+        nonsense = 1
+        [faktory]
+        prot = 7419
+        max_line = 5
+        [tls]
+        colour = "red"
+        [factory]
+        port = 7419
+        [zebra]
+        [[journal]]
+        """)
+    assert problems() == [
+        "millrace.toml:1: host: unknown key, did you mean server.host?",
+        "millrace.toml:2: nonsense: unknown key, keys stand in sections such as [server]",
+        "millrace.toml:4: faktory.prot: unknown key, did you mean faktory.port?",
+        "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
+        "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
+        "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
+        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [tls], [journal]",
+        "millrace.toml:11: journal: expected a section [journal], got a list",
+    ]
+
+
+def test_an_unknown_variable_is_an_error_too():
+    environ = {"MILLRACE_FAKTORY_PROT": "1", "MILLRACE_ZEBRA": "1", "MILLRACEX": "1", "HOME": "/"}
+    assert problems(environ) == [
+        "MILLRACE_FAKTORY_PROT: unknown variable, did you mean MILLRACE_FAKTORY_PORT?",
+        "MILLRACE_ZEBRA: unknown variable, `millrace config` shows the keys",
+    ]
+
+
+def test_what_kubernetes_says_about_a_service_named_millrace_is_no_configuration():
+    environ = {
+        "MILLRACE_SERVICE_HOST": "10.0.0.1",
+        "MILLRACE_SERVICE_PORT": "7419",
+        "MILLRACE_SERVICE_PORT_FAKTORY": "7419",
+        "MILLRACE_PORT": "tcp://10.0.0.1:7419",
+        "MILLRACE_PORT_7419_TCP": "tcp://10.0.0.1:7419",
+        "MILLRACE_PORT_7419_TCP_ADDR": "10.0.0.1",
+        "MILLRACE_FAKTORY_PORT": "tcp://10.0.0.2:7419",
+    }
+    assert config(environ) == Config()
+    # Without the variables that only Kubernetes sets, the same name is somebody's mistake.
+    assert problems({"MILLRACE_SERVICE_HOST": "10.0.0.1"}) == [
+        "MILLRACE_SERVICE_HOST: unknown variable, did you mean MILLRACE_SERVER_HOST?"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"[server]\nhost\n", "millrace.toml:2: not valid TOML: Expected '=' after a key"),
+        (b"[server]\nhost = 'a", 'millrace.toml:2: not valid TOML: Expected "\'"'),
+        (b"[server]\n\n[server]\n", "millrace.toml:3: not valid TOML: Cannot declare"),
+        (b"a = 1\nb = [1,\n2\n", "millrace.toml:3: not valid TOML: Unclosed array"),
+        (b"# caf\xe9\n", "millrace.toml:1: not valid TOML: not UTF-8 text"),
+        (b"a = " + b"[" * 5000, "millrace.toml: not valid TOML: "),
+    ],
+)
+def test_a_file_that_is_no_toml(text: bytes, problem: str):
+    Path("millrace.toml").write_bytes(text)
+    (found,) = problems()
+    assert found.startswith(problem)
+
+
+def test_a_file_that_is_no_toml_does_not_hide_other_problems():
+    write("]")
+    found = problems({"MILLRACE_FAKTORY_PORT": "x", "MILLRACE_SERVER_HOST": "0.0.0.0"})
+    # ... but nobody can know whether the file would have had the password.
+    assert [problem.split(":")[0] for problem in found] == [
+        "millrace.toml",
+        "MILLRACE_FAKTORY_PORT",
+    ]
+
+
+def test_a_file_that_somebody_names_must_be_there():
+    missing = "cannot read missing.toml: No such file or directory"
+    assert problems(path=Path("missing.toml")) == [f"--config: {missing}"]
+    assert problems({"MILLRACE_CONFIG": "missing.toml"}) == [f"MILLRACE_CONFIG: {missing}"]
+
+
+# What must hold between keys
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+def test_loopback_needs_no_password(host: str):
+    assert is_loopback(host)
+    assert config(server__host=host).server.host == host
+
+
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.1", "example.com", "::ffff:127.0.0.1"]
+)
+def test_beyond_loopback_a_protocol_needs_a_password(host: str):
+    assert not is_loopback(host)
+    (problem,) = problems(server__host=host)
+    assert problem == (
+        f'--host: server.host: "{host}" can be reached from other machines and faktory has no '
+        "password: set faktory.password (or MILLRACE_FAKTORY_PASSWORD), or set "
+        "faktory.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
+    )
+    for enough in (
+        {"MILLRACE_FAKTORY_PASSWORD": "x"},
+        {"MILLRACE_FAKTORY_ALLOW_UNAUTHENTICATED": "true"},
+        {"MILLRACE_FAKTORY_PORT": "off"},
+    ):
+        assert config(enough, server__host=host).server.host == host
+
+
+def test_a_client_of_the_server_is_not_held_to_what_a_listener_must_fulfil():
+    environ = {"MILLRACE_SERVER_HOST": "queue.example.com", "MILLRACE_TLS_CERT": "missing.pem"}
+    assert len(problems(environ)) == 3
+    assert load({}, environ, listening=False).config.server.host == "queue.example.com"
+
+
+def test_problems_between_keys_are_told_with_the_others_unless_they_follow_from_them():
+    environ = {"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_TLS_KEY": "missing.pem"}
+    told = problems({**environ, "MILLRACE_FAKTORY_DEAD_MAX": "x"})
+    sources = [problem.split(":")[0] for problem in told]
+    assert (
+        sources == ["MILLRACE_FAKTORY_DEAD_MAX", "MILLRACE_SERVER_HOST"] + ["MILLRACE_TLS_KEY"] * 2
+    )
+    # A port that cannot be read is not called open.
+    told = problems({"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_FAKTORY_PORT": "x"})
+    assert [problem.split(":")[0] for problem in told] == ["MILLRACE_FAKTORY_PORT"]
+
+
+def test_tls_needs_both_files_and_must_be_able_to_read_them(tmp_path: Path):
+    write("[tls]\ncert = 'cert.pem'")
+    assert problems() == [
+        "millrace.toml:2: tls.cert: expected tls.key too, as TLS needs both",
+        "millrace.toml:2: tls.cert: cannot read cert.pem: No such file or directory",
+    ]
+    write("[tls]\ncert = 'cert.pem'\nkey = '.'")
+    assert problems() == [
+        "millrace.toml:2: tls.cert: cannot read cert.pem: No such file or directory",
+        "millrace.toml:3: tls.key: cannot read .: Is a directory",
+    ]
+    write("", "cert.pem")
+    write("", "key.pem")
+    write("[tls]\ncert = 'cert.pem'\nkey = 'key.pem'")
+    assert config().tls.key == "key.pem"
+
+
+def test_the_largest_job_must_fit_into_the_output_limit():
+    message = (
+        'server.max_line: expected max_output ("64MiB") to be at least max_line ("128MiB"), '
+        "as a reply may hold the largest job"
+    )
+    assert problems({"MILLRACE_SERVER_MAX_LINE": "128MiB"}) == [
+        f"MILLRACE_SERVER_MAX_LINE: {message}"
+    ]
+    (problem,) = problems({"MILLRACE_SERVER_MAX_OUTPUT": "1MiB"})
+    assert problem.startswith("MILLRACE_SERVER_MAX_OUTPUT: server.max_output: expected max_output")
+
+
+# Reloading
+
+
+def test_changes_names_the_keys_that_differ():
+    old = config()
+    assert changes(old, config()) == []
+    new = config({"MILLRACE_FAKTORY_PASSWORD": "x", "MILLRACE_SERVER_LOG_LEVEL": "error"})
+    assert changes(old, new) == ["server.log_level", "faktory.password"]
+    assert value_of(new, "faktory.password") == "x"
+
+
+def test_what_can_be_reloaded_is_among_the_keys():
+    assert keys().keys() > RELOADABLE
+    assert "faktory.password" in RELOADABLE
+    assert "server.data" not in RELOADABLE
+
+
+def test_a_configuration_cannot_be_changed_in_place_nor_hold_unknown_keys():
+    with pytest.raises(AttributeError):
+        config().faktory.port = 1  # type: ignore[misc]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"faktory": {"prot": 1}}, Config)
+
+
+# What it costs, and what is written about it
+
+
+def test_importing_and_loading_without_a_file_leaves_the_slow_modules_alone():
+    program = """
+        import sys
+        from millrace.server.config import load
+        load({}, {})
+        print(*sorted({"asyncio", "difflib", "rich", "tomllib", "typer"} & set(sys.modules)))
+        """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert ran.stdout == "\n"
+
+
+def reference_table(section: str) -> str:
+    rows = ["| key | default | what it is | reload | flag |", "|---|---|---|---|---|"]
+    for key in keys().values():
+        if key.section == section:
+            reload = "yes" if key.dotted in RELOADABLE else "no"
+            flag = f"`{key.flag}`" if key.about.flag else ""
+            default = f"`{key.kind.write(key.default)}`"
+            rows.append(f"| `{key.name}` | {default} | {key.about.text} | {reload} | {flag} |")
+    return "\n".join(rows)
+
+
+@pytest.mark.parametrize("section", Config.__struct_fields__)
+def test_the_reference_documents_every_key_as_it_is_declared(section: str):
+    page = REFERENCE.read_text("utf-8")
+    part = page.split(f"\n## [{section}]\n")[1].split("\n## ")[0]
+    table = reference_table(section)
+    assert table in part, f"{REFERENCE.name} should have under [{section}]:\n\n{table}\n"
+
+
+def test_the_references_example_is_a_valid_file(tmp_path: Path):
+    example = REFERENCE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    for name in ("cert.pem", "key.pem", "password"):
+        (tmp_path / name).write_text("x", "utf-8")
+        example = example.replace(f"/etc/millrace/{name}", str(tmp_path / name))
+    write(example)
+    assert config().server.host != Config().server.host
