@@ -13,7 +13,7 @@ from random import Random
 
 from .batch import Batch
 from .errors import NotLeased, WrongState
-from .events import fingerprint
+from .events import Row, fingerprint
 from .job import NO_PROTOCOL, Extra, Failure, Job, Push
 from .policy import POLICIES
 from .queues import Queue, Waiter
@@ -58,7 +58,8 @@ class Engine:
         self.next_seq = 1
         self.latest = 0
         self.jobs: dict[int, Job] = {}
-        self._by_jid: dict[str, Job] = {}
+        #: One job of each jid, the oldest; the others are in `_twins`.
+        self.by_jid: dict[str, Job] = {}
         self._twins: dict[str, list[Job]] = {}
         self.queues: dict[str, Queue] = {}
         self.scheduled: dict[int, Job] = {}
@@ -105,10 +106,7 @@ class Engine:
             queue = self.open_queue(push.queue)
         seq = self.next_seq
         self.next_seq = seq + 1
-        if now > self.latest:
-            self.latest = now
-        else:
-            now = self.latest
+        self.latest = now = max(now, self.latest)
         extra = None
         if push.tags or push.blockers:
             blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b)]
@@ -142,10 +140,11 @@ class Engine:
             extra,
         )
         self.jobs[seq] = job
-        if self._by_jid.setdefault(push.jid, job) is not job:
+        if self.by_jid.setdefault(push.jid, job) is not job:
             self._twins.setdefault(push.jid, []).append(job)
         self.batch.new[seq] = job
-        self._change(job, queue, "pushed", self._start(job, now), now, push.origin)
+        state = READY if extra is None and push.due <= now else self._start(job, now)
+        self._change(job, queue, "pushed", state, now, push.origin)
         self.changes += 1
         return job
 
@@ -215,7 +214,9 @@ class Engine:
             raise NotLeased
         job.deadline = deadline
         self.timers.set(job.seq, deadline)
-        self._record(job, "renewed", now, job.actor, job.holder)
+        self.batch.events.append(self._event(job, "renewed", now, job.actor))
+        if job.seq not in self.batch.new:
+            self.batch.changed[job.seq] = job
         self.changes += 1
 
     # Ending an attempt
@@ -239,10 +240,10 @@ class Engine:
             if job.extra is None:
                 job.extra = Extra()
             job.extra.result = result
-            self._change(job, queue, "completed", DONE, now, actor, run=run)
+            self._change(job, queue, "completed", DONE, now, actor, 0, run)
             self.timers.set(job.seq, keep_until)
         else:
-            self._change(job, queue, "completed", GONE, now, actor, run=run)
+            self._change(job, queue, "completed", GONE, now, actor, 0, run)
         if self._dependents:
             self._unblock(job, now)
         self.changes += 1
@@ -269,7 +270,7 @@ class Engine:
         verdict = POLICIES[job.origin].after_failure(job, now, self.random)
         job.due = verdict.due
         run = max(0, now - job.leased_at)
-        self._change(job, self.queues[job.queue], cause, verdict.state, now, actor, run=run)
+        self._change(job, self.queues[job.queue], cause, verdict.state, now, actor, 0, run)
         self.changes += 1
 
     def release(self, job: Job, now: int) -> None:
@@ -356,7 +357,7 @@ class Engine:
             0,
             0,
         )
-        self.batch.events.append((*row, "", "", "", ()))
+        self.batch.events.append(row)
         self.changes += 1
 
     # Time
@@ -392,15 +393,15 @@ class Engine:
 
     def find(self, jid: str) -> Job | None:
         """A job of that id; of several, the oldest."""
-        return self._by_jid.get(jid)
+        return self.by_jid.get(jid)
 
     def find_all(self, jid: str) -> list[Job]:
-        job = self._by_jid.get(jid)
+        job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())]
 
     def find_leased(self, jid: str) -> Job | None:
         """The leased job of that id."""
-        job = self._by_jid.get(jid)
+        job = self.by_jid.get(jid)
         if job is None or job.state == LEASED:
             return job
         return next((twin for twin in self._twins.get(jid, ()) if twin.state == LEASED), None)
@@ -468,7 +469,7 @@ class Engine:
         job.deadline = now + job.lease_for
         job.holder = holder
         job.actor = actor
-        self._change(job, queue, "leased", LEASED, now, actor, wait=max(0, now - job.ready_at))
+        self._change(job, queue, "leased", LEASED, now, actor, max(0, now - job.ready_at))
 
     def _serve(self, queue: Queue, now: int) -> None:
         """Bring waiting jobs and waiting workers together, the longest waiter first."""
@@ -520,67 +521,48 @@ class Engine:
         to: int,
         now: int,
         actor: int,
-        *,
         wait: int = 0,
         run: int = 0,
     ) -> None:
-        """The one place where a job's state changes."""
-        before = job.state
+        """The one place where a job's state changes.
+
+        It is most of what a command costs, so what most jobs do (pushed, leased, completed) is
+        written out here; what few do is in `_leave` and `_enter`.
+        """
+        before, seq, batch = job.state, job.seq, self.batch
         if before * 8 + to not in LEGAL[cause]:
-            raise AssertionError(f"job {job.seq}: {cause} may not lead from {before} to {to}")
-        if cause == "leased":
+            raise AssertionError(f"job {seq}: {cause} may not lead from {before} to {to}")
+
+        if before == LEASED:
+            queue.counts[LEASED] -= 1
+            del self.leased[seq]
+            self.timers.cancel(seq)
+        elif cause == "leased":
             queue.counts[READY] -= 1  # whoever leases has popped it already
         elif before != NEW:
             self._leave(job, queue)
 
         job.state = to
         if to == READY:
-            self.latest = max(self.latest, now)
-            job.ready_at = self.latest
+            self.latest = latest = max(now, self.latest)
+            job.ready_at = latest
             if cause != "released":
-                job.place = self.latest
-            job.deadline = 0
+                job.place = latest
         elif to == DEAD:
             job.due = now + POLICIES[job.origin].dead_for
-        self._record(job, cause, now, actor, job.holder, wait, run)
-        if to == GONE:
-            self._forget(job)
-            if job.seq in self.batch.new:
-                del self.batch.new[job.seq]
-            else:
-                self.batch.changed.pop(job.seq, None)
-                self.batch.gone[job.seq] = None
-            return
-        self._enter(job, queue)
-        if to == READY and queue.waiters:
-            self._serve(queue, now)
-        elif to == DEAD and len(self.dead) > self.dead_max:
-            self._drop_oldest_dead(now)
-
-    def _record(
-        self, job: Job, cause: str, now: int, actor: int, worker: str, wait: int = 0, run: int = 0
-    ) -> None:
-        """Note that a job has changed, and what happened, for the store."""
-        batch = self.batch
-        if job.seq not in batch.new:
-            batch.changed[job.seq] = job
-        group = message = shape = ""
-        if job.failure is not None and cause in {"failed", "expired"}:
-            group, message = job.failure.group, job.failure.message
-            shape = fingerprint(group, message)
         batch.events.append(
             (
                 now,
                 cause,
-                job.seq,
+                seq,
                 job.jid,
-                job.queue,
+                queue.name,
                 job.kind,
                 job.origin,
                 actor,
-                worker,
+                job.holder,
                 job.attempt,
-                job.state,
+                to,
                 job.rank,
                 job.ready_at,
                 job.leased_at,
@@ -588,11 +570,67 @@ class Engine:
                 run,
                 job.due,
                 len(job.payload),
-                group,
-                message,
-                shape,
-                () if job.extra is None else tuple(job.extra.tags),
             )
+            if job.failure is None and job.extra is None
+            else self._event(job, cause, now, actor, wait, run)
+        )
+
+        if to == GONE:
+            self._forget(job)
+            if batch.new.pop(seq, None) is None:
+                batch.changed.pop(seq, None)
+                batch.gone[seq] = None
+            return
+        if seq not in batch.new:
+            batch.changed[seq] = job
+        if to == READY:
+            queue.counts[READY] += 1
+            queue.ready.add(job)
+            if queue.waiters:
+                self._serve(queue, now)
+        elif to == LEASED:
+            queue.counts[LEASED] += 1
+            self.leased[seq] = job
+            self.timers.set(seq, job.deadline)
+        else:
+            self._enter(job, queue)
+            if to == DEAD and len(self.dead) > self.dead_max:
+                self._drop_oldest_dead(now)
+
+    def _event(
+        self, job: Job, cause: str, now: int, actor: int, wait: int = 0, run: int = 0
+    ) -> Row:
+        """An event with everything, in the order of events.Event. Those of jobs that never failed
+        and have nothing extra are shorter, and made where they happen.
+        """
+        failure, extra = job.failure, job.extra
+        group = message = shape = ""
+        if failure is not None and cause in {"failed", "expired"}:
+            group, message = failure.group, failure.message
+            shape = fingerprint(group, message)
+        return (
+            now,
+            cause,
+            job.seq,
+            job.jid,
+            job.queue,
+            job.kind,
+            job.origin,
+            actor,
+            job.holder,
+            job.attempt,
+            job.state,
+            job.rank,
+            job.ready_at,
+            job.leased_at,
+            wait,
+            run,
+            job.due,
+            len(job.payload),
+            group,
+            message,
+            shape,
+            () if extra is None else tuple(extra.tags),
         )
 
     def _leave(self, job: Job, queue: Queue) -> None:
@@ -629,10 +667,10 @@ class Engine:
         del self.jobs[job.seq]
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
-            del self._by_jid[job.jid]
+            del self.by_jid[job.jid]
             return
-        if self._by_jid[job.jid] is job:
-            self._by_jid[job.jid] = twins.pop(0)
+        if self.by_jid[job.jid] is job:
+            self.by_jid[job.jid] = twins.pop(0)
         else:
             twins.remove(job)
         if not twins:
@@ -643,7 +681,7 @@ class Engine:
         if queue is None:
             queue = self.queues[job.queue] = Queue(job.queue)
         self.jobs[job.seq] = job
-        if self._by_jid.setdefault(job.jid, job) is not job:
+        if self.by_jid.setdefault(job.jid, job) is not job:
             self._twins.setdefault(job.jid, []).append(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
@@ -662,7 +700,7 @@ class Engine:
         for seq in self.jobs:
             self.timers.cancel(seq)
         self.jobs.clear()
-        self._by_jid.clear()
+        self.by_jid.clear()
         self._twins.clear()
         for index in self._index.values():
             index.clear()

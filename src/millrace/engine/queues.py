@@ -39,12 +39,17 @@ class Ready:
         self._ghosts: set[int] = set()
         self._heap: list[Key] = []
         self._tickets: dict[int, Key] = {}
-        self._last = (0, 0)
+        self._last: Job | None = None  # the newest in the deque
 
     def add(self, job: Job) -> None:
-        at = (job.place, job.seq)
-        if job.rank == 0 and at > self._last and job.seq not in self._ghosts:
-            self._last = at
+        last = self._last
+        place = job.place
+        if (
+            job.rank == 0
+            and (last is None or place > last.place or (place == last.place and job.seq > last.seq))
+            and job.seq not in self._ghosts
+        ):
+            self._last = job
             self._fifo.append(job)
             return
         key = (-job.rank, job.place, job.seq, job)
@@ -65,7 +70,7 @@ class Ready:
             return None
         job = fifo.popleft()
         if not fifo:
-            self._last = (0, 0)
+            self._last = None
         return job
 
     def peek(self) -> Job | None:

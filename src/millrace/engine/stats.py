@@ -15,6 +15,9 @@ DAY: Final = 86_400_000_000
 SLOTS: Final = 148
 
 
+_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired"})
+
+
 def slot(microseconds: int) -> int | None:
     """Which of the 148 slots a span falls into; None beyond a week."""
     seconds = microseconds // 1_000_000
@@ -38,13 +41,15 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
 
     def add(self, microseconds: int) -> None:
         value = microseconds / 1_000_000
-        self.count += 1
-        delta = value - self.mean
-        self.mean += delta / self.count
-        self.vk += delta * (value - self.mean)
-        where = slot(microseconds)
+        self.count = count = self.count + 1
+        mean = self.mean
+        delta = value - mean
+        self.mean = mean = mean + delta / count
+        self.vk += delta * (value - mean)
+        where = 0 if microseconds < 1_000_000 else slot(microseconds)
         if where is not None:
-            self.histogram[where] = self.histogram.get(where, 0) + 1
+            histogram = self.histogram
+            histogram[where] = histogram.get(where, 0) + 1
 
     @property
     def variance(self) -> float:
@@ -73,14 +78,20 @@ class Statistics:
 
     def fold(self, events: Iterable[Any]) -> None:
         """Take in events, as the engine made them or as the store gives them back."""
+        name, number = "", -1  # events of one queue and day mostly come together
+        day = QueueDay("", -1)
         for event in events:
             kind = event[1]
-            if kind == "leased":
-                self._of(event).wait.add(event[14])
-            elif kind == "completed":
-                self._of(event).run.add(event[15])
-            elif kind in {"failed", "expired"}:
+            if kind not in _COUNTED:
+                continue
+            if event[4] != name or event[0] // DAY != number:
                 day = self._of(event)
+                name, number = day.queue, day.day
+            if kind == "leased":
+                day.wait.add(event[14])
+            elif kind == "completed":
+                day.run.add(event[15])
+            else:
                 day.failures += 1
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD

@@ -11,10 +11,11 @@ class Timers:
     they come up or outnumber the living; then the heap is built anew, so it cannot leak.
     """
 
-    __slots__ = ("_heap", "_live", "_ticks")
+    __slots__ = ("_live", "_ticks", "heap")
 
     def __init__(self) -> None:
-        self._heap: list[Entry] = []
+        #: Its first entry is no later than any moment, but may be a corpse. To look at only.
+        self.heap: list[Entry] = []
         self._live: dict[Hashable, Entry] = {}
         self._ticks = 0
 
@@ -22,7 +23,7 @@ class Timers:
         self._ticks = tick = self._ticks + 1  # makes entries unique: keys are never compared
         entry = (when, tick, key)
         self._live[key] = entry
-        heappush(self._heap, entry)
+        heappush(self.heap, entry)
         if tick & 1023 == 0:
             self._collect()
 
@@ -30,12 +31,12 @@ class Timers:
         self._live.pop(key, None)
 
     def clear(self) -> None:
-        self._heap.clear()
+        self.heap.clear()
         self._live.clear()
 
     def next(self) -> int | None:
         """The earliest moment, or None."""
-        heap = self._heap
+        heap = self.heap
         while heap:
             entry = heap[0]
             if self._live.get(entry[2]) is entry:
@@ -49,7 +50,7 @@ class Timers:
             when = self.next()
             if when is None or when > now:
                 return
-            key = heappop(self._heap)[2]
+            key = heappop(self.heap)[2]
             del self._live[key]
             yield key
 
@@ -62,9 +63,9 @@ class Timers:
 
     @property
     def corpses(self) -> int:
-        return len(self._heap) - len(self._live)
+        return len(self.heap) - len(self._live)
 
     def _collect(self) -> None:
-        if len(self._heap) > 2 * len(self._live) + 1024:
-            self._heap = list(self._live.values())
-            heapify(self._heap)
+        if len(self.heap) > 2 * len(self._live) + 1024:
+            self.heap = list(self._live.values())
+            heapify(self.heap)

@@ -10,7 +10,7 @@ from millrace.engine.queues import Waiter
 class Connection:
     """One client's side of a conversation, sans-IO.
 
-    The server calls `receive` with what came, then `run` until it says False; after each call it
+    The server calls `receive` with what came, then `run` until one says False; after each call it
     takes `replies`. `marks` says which of them announce a change: those, and all that follow them,
     go out only when the change is durable, and become `refusal` if it cannot be made so.
     """
@@ -22,8 +22,9 @@ class Connection:
         self.closing = False
         #: Set while a command waits for a job; later commands wait behind it.
         self.waiter: Waiter | None = None
-        #: Jobs leased to this client by `replies`: if those cannot be written, they are given back.
-        self.handed: list[Job] = []
+        #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
+        #: they cannot be written, the jobs are given back.
+        self.handed: list[tuple[Job, int]] = []
         #: Whoever moves the bytes; a waiter's owner leads there.
         self.session: Any = None
 
@@ -32,8 +33,12 @@ class Connection:
         """How many commands have come that are not done yet."""
         raise NotImplementedError
 
-    def receive(self, data: bytes) -> None:
-        """Take in bytes, in whatever pieces they come."""
+    def feed(self, data: bytes) -> None:
+        """Take in bytes, in whatever pieces they come, without doing anything yet."""
+        raise NotImplementedError
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        """Take in bytes and do what they say; as `feed` and `run`."""
         raise NotImplementedError
 
     def run(self, now: int, most: int) -> bool:
@@ -71,6 +76,10 @@ class Lines:
         self._partial = bytearray()
         self.pending: deque[bytes] = deque()
         self.too_long = False
+
+    @property
+    def empty(self) -> bool:
+        return not self.pending and not self._partial and not self.too_long
 
     def feed(self, data: bytes) -> None:
         if self.too_long:

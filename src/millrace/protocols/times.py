@@ -5,19 +5,26 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_seconds: tuple[int, str] = (-1, "")
+# Most moments asked for are of the same second as the last, and many are the same.
+_second, _second_text = -1, ""
+_moment, _moment_text = -1, ""
 
 
 def rfc3339(microseconds: int) -> str:
     """`2026-11-15T19:43:51.45Z`: as short as Go prints it, trailing zeros cut."""
-    global _seconds
+    global _second, _second_text, _moment, _moment_text
+    if microseconds == _moment:
+        return _moment_text
     second, fraction = divmod(microseconds, 1_000_000)
-    if second != _seconds[0]:  # most moments asked for are of the same second
-        text = (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
-        _seconds = (second, text)
-    if not fraction:
-        return _seconds[1] + "Z"
-    return f"{_seconds[1]}.{fraction:06d}".rstrip("0") + "Z"
+    if second != _second:
+        _second_text = (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+        _second = second
+    _moment = microseconds
+    if fraction:
+        _moment_text = f"{_second_text}.{fraction:06d}".rstrip("0") + "Z"
+    else:
+        _moment_text = _second_text + "Z"
+    return _moment_text
 
 
 #: The parts of Go's RFC3339Nano layout, in order: what each matches, what Go calls it.

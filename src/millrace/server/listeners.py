@@ -121,10 +121,11 @@ class Server:
         engine = self.engine
         if (engine.deliveries or engine.timeouts or engine.alarms) and not self._telling:
             self._tell(now)
-        if engine.batch:
+        batch = engine.batch
+        if len(batch.events) >= self.turns.worth or batch.queues or batch.cleared:
             self.turns.schedule()
-        when = engine.timers.next()
-        if when is not None and when < self._armed_for:
+        heap = engine.timers.heap
+        if heap and heap[0][0] < self._armed_for:
             self._arm()
 
     # Within

@@ -5,7 +5,6 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.engine.job import Job
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
 
@@ -27,7 +26,6 @@ class Session(asyncio.Protocol):
     __slots__ = (
         "_choked",
         "_continuing",
-        "_handed",
         "_reading",
         "_server",
         "_timer",
@@ -48,7 +46,6 @@ class Session(asyncio.Protocol):
         self._reading = True
         self._choked: asyncio.TimerHandle | None = None
         self._continuing = False
-        self._handed: list[tuple[Job, int]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     # What the loop calls
@@ -68,13 +65,22 @@ class Session(asyncio.Protocol):
         self.flush()
 
     def data_received(self, data: bytes) -> None:
-        self.connection.receive(data)
+        connection, server = self.connection, self._server
         if self._continuing or self._choked is not None:
+            connection.feed(data)
             self._throttle()
             return
-        now = self._server.clock()
-        self.advance(now)
-        self._server.after(now)
+        now = server.clock()
+        try:
+            more = connection.receive(data, now, SHARE)
+        except Exception:
+            self._defect()
+            return
+        if connection.replies:
+            self.flush()
+        if more or connection.waiter is not None or not self._reading:
+            self._pace(more)
+        server.after(now)
 
     def eof_received(self) -> bool:
         return False
@@ -90,7 +96,7 @@ class Session(asyncio.Protocol):
         now = self._server.clock()
         self.connection.lost(now)
         self._server.dismiss(self)
-        for job, attempt in self._handed:
+        for job, attempt in self.connection.handed:
             if job.state == LEASED and job.attempt == attempt and not self._server.engine.halted:
                 self._server.engine.release(job, now)
         self._server.after(now)
@@ -103,7 +109,8 @@ class Session(asyncio.Protocol):
         if self._choked is not None:
             self._choked.cancel()
             self._choked = None
-        self._handed.clear()
+        if self.pending <= self._server.turns.synced:
+            self.connection.handed.clear()
         self._continue_soon()
 
     # What the server calls
@@ -113,15 +120,10 @@ class Session(asyncio.Protocol):
         try:
             more = self.connection.run(now, SHARE)
         except Exception:
-            # A defect of ours: this client is cut, the others go on.
-            log.exception("a command failed")
-            self.transport.abort()
+            self._defect()
             return
         self.flush()
-        if more:
-            self._continue_soon()
-        elif not self._reading or self.connection.backlog > MOST_BACKLOG:
-            self._throttle()
+        self._pace(more)
 
     def flush(self) -> None:
         """Send replies, or hold them until what they announce is durable."""
@@ -132,10 +134,7 @@ class Session(asyncio.Protocol):
             connection.replies = []
             if marks:
                 connection.marks = []
-            for job in connection.handed:
-                self._handed.append((job, job.attempt))
-            connection.handed.clear()
-            if turns.durable and (marks or self.pending > turns.synced):
+            if (marks or self.pending > turns.synced) and turns.durable:
                 turns.hold(self, replies, marks)
             else:
                 self.write(replies)
@@ -148,17 +147,29 @@ class Session(asyncio.Protocol):
             return
         transport = self.transport
         transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
-        if transport.get_write_buffer_size() == 0:
-            if self.pending <= self._server.turns.synced:
-                self._handed.clear()
-        elif transport.get_write_buffer_size() > self._server.max_output:
+        if self._choked is not None and transport.get_write_buffer_size() > self._server.max_output:
             log.warning("cut a client that does not read its replies")
             transport.abort()
             return
-        if self.connection.closing and self.pending <= self._server.turns.synced:
-            transport.close()
+        if self.pending <= self._server.turns.synced:
+            connection = self.connection
+            if connection.handed and self._choked is None:
+                connection.handed.clear()
+            if connection.closing:
+                transport.close()
 
     # Within
+
+    def _defect(self) -> None:
+        """A mistake of ours: this client is cut, the others go on."""
+        log.exception("a command failed")
+        self.transport.abort()
+
+    def _pace(self, more: bool) -> None:
+        if more:
+            self._continue_soon()
+        else:
+            self._throttle()
 
     def _continue_soon(self) -> None:
         if not self._continuing:

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: How often a failing store is tried again.
 PROBE_EVERY = 0.5
+#: Without a store, events only go into the statistics, and may wait until there are so many.
+UNWRITTEN = 256
 
 
 class Held(NamedTuple):
@@ -62,6 +64,8 @@ class Turns:
         self._scheduled = False
         self._committing: tuple[Batch, list[Held], int] | None = None
         self._idle: asyncio.Future[None] | None = None
+        #: With so many events a turn is worth ending.
+        self.worth = UNWRITTEN if store is None else 1
         if store is None:
             return
         engine.synced_seq = engine.next_seq
@@ -87,7 +91,9 @@ class Turns:
 
     async def drain(self) -> None:
         """Wait until everything that was changed is written, or has been refused."""
-        while self._committing is not None or self._held or self.engine.batch:
+        while self._store is not None and (
+            self._committing is not None or self._held or self.engine.batch
+        ):
             self.schedule()
             self._idle = self._loop.create_future()
             await self._idle

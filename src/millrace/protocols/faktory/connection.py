@@ -58,6 +58,7 @@ class FaktoryConnection(Connection):
         self.worker: Worker | None = None
         self._lines = Lines(hub.max_line)
         self._work: Iterator[None] | None = None
+        self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
         if hub.password:
@@ -72,8 +73,22 @@ class FaktoryConnection(Connection):
     def backlog(self) -> int:
         return len(self._lines.pending)
 
-    def receive(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
+        self._idle = False
         self._lines.feed(data)
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        # Nearly always one whole command comes to a connection that has nothing else to do.
+        if self._idle and data.find(b"\n") == len(data) - 1:
+            self._execute(data[:-1], now)
+            self._idle = self.waiter is None and self._work is None and not self.closing
+            return self._work is not None
+        self._lines.feed(data)
+        more = self.run(now, most)
+        self._idle = (
+            self._lines.empty and self.waiter is None and self._work is None and not self.closing
+        )
+        return more
 
     def run(self, now: int, most: int) -> bool:
         pending = self._lines.pending
@@ -94,9 +109,7 @@ class FaktoryConnection(Connection):
         return self.waiter is None and not self.closing and bool(pending or self._work)
 
     def _execute(self, line: bytes, now: int) -> None:
-        if line.endswith(b"\r"):
-            line = line[:-1]
-        verb, space, argument = line.partition(b" ")
+        verb, space, argument = line.removesuffix(b"\r").partition(b" ")
         if not self.identified:
             self._hello(verb, argument, now)
             return
@@ -194,11 +207,14 @@ class FaktoryConnection(Connection):
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = workunit.read(_need(argument), now)
+            push = workunit.read(_need(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        self._take(push, now)
-        self._say(OK)
+        if push.jid in self.engine.by_jid:
+            self._take(push, now)
+        else:
+            self.engine.push(push, now)
+        self.replies.append(OK)
 
     def _take(self, push: Push, now: int) -> None:
         """Push, unless it is the same work unit again: clients resend after a read timeout."""
@@ -246,8 +262,8 @@ class FaktoryConnection(Connection):
         worker = self.worker
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
-        if not self.hub.may_fetch(worker):
-            queues = ()
+        if (worker is not None and worker.state) or self.hub.stopping:
+            queues = ()  # wait, but for nothing
         job = self.engine.lease(queues, holder, FAKTORY, now)
         if job is not None:
             self._hand(job)
@@ -262,23 +278,22 @@ class FaktoryConnection(Connection):
     def _hand(self, job: Job) -> None:
         if job.seq >= self.engine.synced_seq:
             self.marks.append(len(self.replies))  # its push may still be refused
-        self.handed.append(job)
-        self._say(bulk(workunit.write(job)))
+        self.handed.append((job, job.attempt))
+        self.replies.append(bulk(workunit.write(job)))
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
         self._say(NOTHING)
 
     def _ack(self, argument: bytes | None, now: int) -> None:
-        line = _need(argument)
         try:
-            jid = _decode_ack(line).get("jid")
+            jid = _decode_ack(_need(argument) if argument is None else argument).get("jid")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            raise ClientError(f"invalid ACK {shown(line)}") from None
+            raise ClientError(f"invalid ACK {shown(argument or b'')}") from None
         job = self.engine.find_leased(jid or "")
         if job is not None:
             self.engine.complete(job, now, FAKTORY)
-        self._say(OK)
+        self.replies.append(OK)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = _need(argument)

@@ -66,9 +66,6 @@ class FaktoryHub:
             if self.recover_lost_workers:
                 self.engine.alarm(("faktory worker", worker.wid), self._lost_at(worker, now))
 
-    def may_fetch(self, worker: Worker | None) -> bool:
-        return not self.stopping and (worker is None or worker.state == 0)
-
     def advance(self, worker: Worker, state: int) -> None:
         """Move a worker on to quiet or terminate: it gets no more jobs, on any connection."""
         if worker.advance(state):

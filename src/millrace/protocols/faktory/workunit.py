@@ -24,6 +24,10 @@ MOST_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 _INT_MAX: Final = (1 << 63) - 1
 _ABSENT: Final = msgspec.Raw()
+#: The spec of a work unit that came with nothing but the required members.
+_PLAIN: Final = b"\n\n\n"
+#: Queue names that were checked before, so that most need not be checked again.
+_good_names: set[str] = set()
 _KNOWN: Final = frozenset(
     {
         "jid",
@@ -63,17 +67,40 @@ _encode_text = msgspec.json.Encoder().encode
 
 def read(line: bytes, now: int) -> Push:
     """A work unit as pushed, or the first thing wrong with it."""
-    gojson.check_text(line)
+    if not line.isascii():
+        gojson.check_text(line)
     try:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
         return _read_unusual(line, now)
     created = _encode_text(unit.created_at) if unit.created_at else b""
     custom = b"" if unit.custom is _ABSENT else bytes(unit.custom)
+    args = bytes(unit.args)
+    if (  # nothing to refuse, nothing unusual: what most pushes are
+        unit.retry == DEFAULT_RETRY
+        and not unit.reserve_for
+        and not unit.at
+        and not custom
+        and not unit.backtrace
+        and unit.queue in _good_names
+        and args[0] == 0x5B
+        and len(unit.jid) >= 8
+        and unit.jobtype
+    ):
+        return Push(
+            unit.jid,
+            unit.jobtype,
+            args,
+            FAKTORY,
+            unit.queue,
+            DEFAULT_RETRY,
+            DEFAULT_RESERVE * SECOND,
+            b"\n%b\n\n" % created if created else _PLAIN,
+        )
     return _push(
         unit.jid,
         unit.jobtype,
-        bytes(unit.args),
+        args,
         unit.queue,
         unit.retry,
         unit.reserve_for,
@@ -153,10 +180,7 @@ def _push(
         except ValueError as error:
             raise ClientError(f"invalid timestamp for 'at': {gojson.quote(at)}: {error}") from None
     queue = queue or "default"
-    if QUEUE_NAME.fullmatch(queue) is None:
-        raise ClientError(
-            f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
-        )
+    _check_name(queue)
     if reserve_for or backtrace:
         numbers = b',"reserve_for":%d' % reserve_for if reserve_for else b""
         tail = numbers + (b',"backtrace":%d' % backtrace if backtrace else b"") + tail
@@ -165,6 +189,17 @@ def _push(
     if due <= now:
         due = 0
     return Push(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
+
+
+def _check_name(queue: str) -> None:
+    if queue in _good_names:
+        return
+    if QUEUE_NAME.fullmatch(queue) is None:
+        raise ClientError(
+            f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
+        )
+    if len(_good_names) < 10_000:
+        _good_names.add(queue)
 
 
 def same(job: Job, push: Push) -> bool:
@@ -182,6 +217,19 @@ def same(job: Job, push: Push) -> bool:
 
 def write(job: Job) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
+    if job.spec == _PLAIN and job.failure is None:  # as below, for most jobs
+        return (
+            b'{"retry":%d,"jid":%b,"queue":"%b","jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
+            % (
+                job.retries,
+                _encode_text(job.jid),
+                job.queue.encode(),
+                _encode_text(job.kind),
+                rfc3339(job.created).encode(),
+                rfc3339(job.ready_at).encode(),
+                job.payload,
+            )
+        )
     custom, created, at, tail = job.spec.split(b"\n")
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()
