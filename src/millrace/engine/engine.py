@@ -10,6 +10,7 @@ What a caller must do after its commands: tell the owners of `deliveries` and `t
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from random import Random
+from sys import intern
 
 from .batch import Batch
 from .errors import NotLeased, WrongState
@@ -117,7 +118,7 @@ class Engine:
         job = Job(
             seq,
             push.jid,
-            push.kind,
+            intern(push.kind),
             push.payload,
             push.origin,
             now,
@@ -680,6 +681,7 @@ class Engine:
         queue = self.queues.get(job.queue)
         if queue is None:
             queue = self.queues[job.queue] = Queue(job.queue)
+        job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
         self.jobs[job.seq] = job
         if self.by_jid.setdefault(job.jid, job) is not job:
             self._twins.setdefault(job.jid, []).append(job)

@@ -39,8 +39,10 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     config = loaded.config
     logs.setup(config.server.log_level)
     _raise_file_limit()
-    # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often.
+    # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
+    # and not at all while a million jobs are read.
     gc.set_threshold(50_000, 20, 100)
+    gc.disable()
     store: SqliteStore | None = None
     try:
         if config.server.durability != "memory":
@@ -56,6 +58,7 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
             store.close()
         return 1
     gc.freeze()
+    gc.enable()
     try:
         return uvloop.run(_serve(config, reload, engine, store))
     except OSError as error:

@@ -26,6 +26,7 @@ class Session(asyncio.Protocol):
     __slots__ = (
         "_choked",
         "_continuing",
+        "_ended",
         "_reading",
         "_server",
         "_timer",
@@ -46,6 +47,7 @@ class Session(asyncio.Protocol):
         self._reading = True
         self._choked: asyncio.TimerHandle | None = None
         self._continuing = False
+        self._ended = False
         self._timer: asyncio.TimerHandle | None = None
 
     # What the loop calls
@@ -73,8 +75,8 @@ class Session(asyncio.Protocol):
         now = server.clock()
         try:
             more = connection.receive(data, now, SHARE)
-        except Exception:
-            self._defect()
+        except Exception as mistake:
+            self._defect(mistake)
             return
         if connection.replies:
             self.flush()
@@ -83,7 +85,11 @@ class Session(asyncio.Protocol):
         server.after(now)
 
     def eof_received(self) -> bool:
-        return False
+        """The client will say no more. What it asked for is still answered, unless it waits."""
+        if self.connection.waiter is not None or self.transport.get_extra_info("ssl_object"):
+            return False
+        self._ended = True
+        return not self._finished()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -117,10 +123,13 @@ class Session(asyncio.Protocol):
 
     def advance(self, now: int) -> None:
         """Do this client's share of commands, and send what can be sent."""
+        if self._continuing or self._choked is not None:
+            self.flush()  # its turn comes
+            return
         try:
             more = self.connection.run(now, SHARE)
-        except Exception:
-            self._defect()
+        except Exception as mistake:
+            self._defect(mistake)
             return
         self.flush()
         self._pace(more)
@@ -138,7 +147,7 @@ class Session(asyncio.Protocol):
                 turns.hold(self, replies, marks)
             else:
                 self.write(replies)
-        elif connection.closing and self.pending <= turns.synced:
+        elif self._finished():
             self.transport.close()
 
     def write(self, replies: list[bytes]) -> None:
@@ -155,15 +164,24 @@ class Session(asyncio.Protocol):
             connection = self.connection
             if connection.handed and self._choked is None:
                 connection.handed.clear()
-            if connection.closing:
+            if (connection.closing or self._ended) and self._finished():
                 transport.close()
 
     # Within
 
-    def _defect(self) -> None:
+    def _defect(self, mistake: Exception) -> None:
         """A mistake of ours: this client is cut, the others go on."""
-        log.exception("a command failed")
+        log.error("a command failed", exc_info=mistake)
         self.transport.abort()
+
+    def _finished(self) -> bool:
+        """Has everything been said that will be?"""
+        connection = self.connection
+        if self.pending > self._server.turns.synced or connection.replies:
+            return False
+        return connection.closing or (
+            self._ended and not connection.backlog and not self._continuing
+        )
 
     def _pace(self, more: bool) -> None:
         if more:
