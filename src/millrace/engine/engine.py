@@ -14,7 +14,7 @@ from sys import intern
 
 from .batch import Batch
 from .errors import NotLeased, WrongState
-from .events import Row, fingerprint
+from .events import Event, Row, fingerprint
 from .job import NO_PROTOCOL, Extra, Failure, Job, Push
 from .policy import POLICIES
 from .queues import Queue, Waiter
@@ -241,12 +241,10 @@ class Engine:
             if job.extra is None:
                 job.extra = Extra()
             job.extra.result = result
+            job.due = keep_until
             self._change(job, queue, "completed", DONE, now, actor, 0, run)
-            self.timers.set(job.seq, keep_until)
         else:
             self._change(job, queue, "completed", GONE, now, actor, 0, run)
-        if self._dependents:
-            self._unblock(job, now)
         self.changes += 1
 
     def fail(
@@ -302,8 +300,6 @@ class Engine:
     def cancel(self, job: Job, now: int) -> None:
         """Remove a job, whatever it is doing."""
         self._change(job, self.queues[job.queue], "cancelled", GONE, now, NO_PROTOCOL)
-        if self._dependents:
-            self._unblock(job, now)
         self.changes += 1
 
     # What people do to queues
@@ -311,7 +307,7 @@ class Engine:
     def pause(self, name: str, *, paused: bool, now: int) -> None:
         """Stop or resume handing out a queue's jobs. An unknown queue is left unknown."""
         queue = self.queues.get(name)
-        if queue is None or queue.paused == paused:
+        if queue is None or not queue.known or queue.paused == paused:
             return
         queue.paused = paused
         self.batch.queues[name] = paused
@@ -324,7 +320,7 @@ class Engine:
         (scheduled, leased, dead) stay, and open it anew when they come back.
         """
         queue = self.queues.get(name)
-        if queue is None:
+        if queue is None or not queue.known:
             return
         for job in list(queue.ready):
             self.cancel(job, now)
@@ -338,27 +334,7 @@ class Engine:
         self._wipe()
         self.batch = Batch()
         self.batch.cleared = True
-        row = (
-            now,
-            "flushed",
-            self.next_seq - 1,
-            "",
-            "",
-            "",
-            0,
-            0,
-            "",
-            0,
-            GONE,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-            0,
-        )
-        self.batch.events.append(row)
+        self.batch.events.append(Event(now, "flushed", self.next_seq - 1, state=GONE))
         self.changes += 1
 
     # Time
@@ -383,7 +359,7 @@ class Engine:
     def resume(self, now: int) -> None:
         """Changes can be made durable again: those who waited meanwhile get their jobs."""
         self.halted = ""
-        for queue in self.queues.values():
+        for queue in list(self.queues.values()):
             self._serve(queue, now)
 
     def alarm(self, key: Hashable, when: int) -> None:
@@ -581,10 +557,16 @@ class Engine:
             if batch.new.pop(seq, None) is None:
                 batch.changed.pop(seq, None)
                 batch.gone[seq] = None
+            if self._dependents:
+                self._unblock(job, now)
+            if not queue.known:
+                self._drop_if_unused(queue)
             return
         if seq not in batch.new:
             batch.changed[seq] = job
         if to == READY:
+            if not queue.known:
+                self.open_queue(queue.name)  # it was removed while this job was elsewhere
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
@@ -595,7 +577,9 @@ class Engine:
             self.timers.set(seq, job.deadline)
         else:
             self._enter(job, queue)
-            if to == DEAD and len(self.dead) > self.dead_max:
+            if to == DONE and self._dependents:
+                self._unblock(job, now)
+            elif to == DEAD and len(self.dead) > self.dead_max:
                 self._drop_oldest_dead(now)
 
     def _event(
@@ -660,7 +644,7 @@ class Engine:
             self.timers.set(job.seq, job.due)
             if job.failures:
                 self.retrying += 1
-        elif state == DEAD:
+        elif state != BLOCKED:
             self.timers.set(job.seq, job.due)
 
     def _forget(self, job: Job) -> None:

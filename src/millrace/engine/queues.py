@@ -8,7 +8,8 @@ from typing import Any
 
 from .job import Job
 
-Key = tuple[int, int, int, Job]
+#: Minus rank, place, seq; then a number that makes entries unique, so that jobs are not compared.
+Key = tuple[int, int, int, int, Job]
 
 
 class Waiter:
@@ -32,13 +33,14 @@ class Ready:
     a ghost in the deque, or a stale entry in the heap, until it comes up or there are too many.
     """
 
-    __slots__ = ("_fifo", "_ghosts", "_heap", "_last", "_tickets")
+    __slots__ = ("_entries", "_fifo", "_ghosts", "_heap", "_last", "_tickets")
 
     def __init__(self) -> None:
         self._fifo: deque[Job] = deque()
         self._ghosts: set[int] = set()
         self._heap: list[Key] = []
         self._tickets: dict[int, Key] = {}
+        self._entries = 0
         self._last: Job | None = None  # the newest in the deque
 
     def add(self, job: Job) -> None:
@@ -52,7 +54,8 @@ class Ready:
             self._last = job
             self._fifo.append(job)
             return
-        key = (-job.rank, job.place, job.seq, job)
+        self._entries += 1
+        key = (-job.rank, job.place, job.seq, self._entries, job)
         self._tickets[job.seq] = key
         heappush(self._heap, key)
 
@@ -65,7 +68,7 @@ class Ready:
             if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
                 heappop(self._heap)
                 del self._tickets[key[2]]
-                return key[3]
+                return key[4]
         if not fifo:
             return None
         job = fifo.popleft()
@@ -90,16 +93,16 @@ class Ready:
     def first(self, count: int) -> Iterator[Job]:
         """Up to `count` jobs in their order, without taking them."""
         fifo = (job for job in self._fifo if job.seq not in self._ghosts)
-        heads: list[Key] = [(0, job.place, job.seq, job) for job in islice(fifo, count)]
+        heads: list[Key] = [(0, job.place, job.seq, 0, job) for job in islice(fifo, count)]
         if self._tickets:
             heads += nsmallest(count, self._tickets.values())
             heads.sort()
-        return (key[3] for key in heads[:count])
+        return (key[4] for key in heads[:count])
 
     def __iter__(self) -> Iterator[Job]:
         """All of them, in no particular order."""
         yield from (job for job in self._fifo if job.seq not in self._ghosts)
-        yield from (key[3] for key in self._tickets.values())
+        yield from (key[4] for key in self._tickets.values())
 
     def __len__(self) -> int:
         return len(self._fifo) - len(self._ghosts) + len(self._tickets)

@@ -102,9 +102,11 @@ class Session(asyncio.Protocol):
         now = self._server.clock()
         self.connection.lost(now)
         self._server.dismiss(self)
+        engine = self._server.engine
         for job, attempt in self.connection.handed:
-            if job.state == LEASED and job.attempt == attempt and not self._server.engine.halted:
-                self._server.engine.release(job, now)
+            same = engine.jobs.get(job.seq) is job and job.attempt == attempt
+            if same and job.state == LEASED and not engine.halted:
+                engine.release(job, now)
         self._server.after(now)
 
     def pause_writing(self) -> None:
