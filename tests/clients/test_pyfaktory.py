@@ -13,6 +13,8 @@ from pyfaktory.util.enums import State
 
 from raw_faktory import RawFaktory
 
+pytestmark = pytest.mark.filterwarnings("ignore:ssl:DeprecationWarning")
+
 LOOP = Path(__file__).with_name("pyfaktory_loop.py")
 STATES = {State.IDENTIFIED: "running", State.QUIET: "quiet", State.TERMINATING: "terminate"}
 

@@ -75,13 +75,12 @@ def _fail_leased(connection: RawFaktory, ledger: Ledger, jobs: Sequence[Job]) ->
             for job in window
         ]
         must_be_there = [job.must_be_there for job in window]
-        for job in window:
-            ledger.failing(job)
-        for job, must, reply in zip(
-            window, must_be_there, replies(connection, commands), strict=True
+        failures = [ledger.failing(job) for job in window]
+        for job, must, at_least, reply in zip(
+            window, must_be_there, failures, replies(connection, commands), strict=True
         ):
             if reply == "OK":
-                ledger.failed(job)
+                ledger.failed(job, at_least)
             elif must:
                 raise ViolationError(f"{job.jid} is lost, although acknowledged: {reply}")
             else:

@@ -144,15 +144,18 @@ class Ledger:
             self.acknowledged_acks += 1
             self._forget(jid)
 
-    def failing(self, job: Job) -> None:
+    def failing(self, job: Job) -> int:
+        """How many failures the job has at least once this FAIL is acknowledged."""
         with self._lock:
             job.held_in = 0
             job.fails_sent += 1
             job.finishing = job.retry == 0
+            return job.fails_acknowledged + 1
 
-    def failed(self, job: Job) -> None:
+    def failed(self, job: Job, at_least: int) -> None:
         with self._lock:
-            job.fails_acknowledged += 1
+            # It may have been handed out again before its sender heard of this one.
+            job.fails_acknowledged = max(job.fails_acknowledged, at_least)
             if job.retry == 0:
                 self._forget(job.jid)
 

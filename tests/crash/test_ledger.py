@@ -102,11 +102,21 @@ def test_a_refused_push_must_not_be_there(ledger):
 def test_a_failure_that_was_acknowledged_and_forgotten(ledger):
     unit = pushed(ledger)
     job = ledger.handed_out(unit)
-    ledger.failing(job)
-    ledger.failed(job)
+    ledger.failed(job, ledger.failing(job))
     with pytest.raises(ViolationError, match="failed 0 times"):
         ledger.handed_out(unit)
     ledger.handed_out({**unit, "failure": {"retry_count": 0}})
+
+
+def test_a_job_may_come_again_before_the_sender_of_its_fail_has_heard(ledger):
+    unit = pushed(ledger)
+    job = ledger.handed_out(unit)
+    failures = ledger.failing(job)
+    failed_once = {**unit, "failure": {"retry_count": 0}}
+    ledger.handed_out(failed_once)
+    ledger.failed(job, failures)
+    restart(ledger)
+    ledger.handed_out(failed_once)
 
 
 def test_a_failure_nobody_reported(ledger):
@@ -118,10 +128,10 @@ def test_a_failure_nobody_reported(ledger):
 def test_a_failure_without_retry_ends_the_job(ledger):
     unit = pushed(ledger, retry=0)
     job = ledger.handed_out(unit)
-    ledger.failing(job)
+    failures = ledger.failing(job)
     ledger.check_total(0)
     ledger.check_total(1)
-    ledger.failed(job)
+    ledger.failed(job, failures)
     with pytest.raises(ViolationError, match="although it was done"):
         ledger.handed_out(unit)
 

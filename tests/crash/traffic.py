@@ -6,7 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from audit import replies
 from ledger import FOREVER, QUEUES, Job, Ledger, ViolationError
@@ -15,6 +15,14 @@ from raw_faktory import RawFaktory, RefusedError, line
 
 BACKLOG = 4000  # open jobs at which producers take a breath
 LARGE_JOBS = 400  # of 64 KiB each: enough that the store moves from one generation to the next
+
+
+class Report(NamedTuple):
+    """An ACK, or a FAIL and what the ledger said about it."""
+
+    job: Job
+    command: bytes
+    failures: int | None
 
 
 class Traffic:
@@ -126,38 +134,40 @@ class Traffic:
 
     def _consume(self, connection: RawFaktory, name: str, rng: random.Random) -> None:
         """Fetch some, then report on them: at once, with the next FETCHes already on their way."""
-        reports: list[tuple[str, Job]] = []
+        done: list[tuple[str, Job]] = []
         while not self._over.is_set():
-            fetches = rng.choice((1, 1, 1, 3, 10, 40))
+            reports = [self._report(how, job) for how, job in done]
             queues = rng.sample(QUEUES, len(QUEUES))
-            commands = [self._report(how, job) for how, job in reports]
-            commands += [line(f"FETCH {' '.join(queues)}")] * fetches
-            answers = replies(connection, commands)
-            for how, job in reports:
-                self._reported(how, job, next(answers))
-            reports = []
+            fetches = [line(f"FETCH {' '.join(queues)}")] * rng.choice((1, 1, 1, 3, 10, 40))
+            answers = replies(connection, [report.command for report in reports] + fetches)
+            for report in reports:
+                self._reported(report, next(answers))
+            done = []
             for reply in answers:
                 if self._heard(reply, "FETCH") and reply is not None:
                     job = self._ledger.handed_out(json.loads(reply))
                     how = rng.choices(("ACK", "FAIL", "keep"), (70, 25, 5))[0]
                     if how != "keep":
-                        reports.append((how, job))
+                        done.append((how, job))
 
-    def _report(self, how: str, job: Job) -> bytes:
+    def _report(self, how: str, job: Job) -> Report:
         if how == "ACK":
             self._ledger.finishing(job.jid)
-            return line("ACK", {"jid": job.jid})
-        self._ledger.failing(job)
-        return line("FAIL", {"jid": job.jid, "errtype": "Crash", "message": "on purpose"})
+            return Report(job, line("ACK", {"jid": job.jid}), None)
+        failure = {"jid": job.jid, "errtype": "Crash", "message": "on purpose"}
+        return Report(job, line("FAIL", failure), self._ledger.failing(job))
 
-    def _reported(self, how: str, job: Job, reply: Any) -> None:
-        good = self._heard(reply, how)
+    def _reported(self, report: Report, reply: Any) -> None:
+        job, command, failures = report
+        good = self._heard(reply, command.decode())
         if good and reply != "OK":
-            raise ViolationError(f"{how} of {job.jid} was answered {reply!r}")
-        if how == "ACK":
+            raise ViolationError(f"{command.decode()} was answered {reply!r}")
+        if failures is None:
             (self._ledger.finished if good else self._ledger.not_finished)(job.jid)
+        elif good:
+            self._ledger.failed(job, failures)
         else:
-            (self._ledger.failed if good else self._ledger.not_failed)(job)
+            self._ledger.not_failed(job)
 
     # Somebody who tidies up
 

@@ -14,7 +14,7 @@ from sys import intern
 
 from .batch import Batch
 from .errors import NotLeased, WrongState
-from .events import Event, Row, fingerprint
+from .events import Row, fingerprint
 from .job import NO_PROTOCOL, Extra, Failure, Job, Push
 from .policy import POLICIES
 from .queues import Queue, Waiter
@@ -334,7 +334,8 @@ class Engine:
         self._wipe()
         self.batch = Batch()
         self.batch.cleared = True
-        self.batch.events.append(Event(now, "flushed", self.next_seq - 1, state=GONE))
+        last = self.next_seq - 1
+        self.batch.events.append((now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *(0,) * 7))
         self.changes += 1
 
     # Time

@@ -18,21 +18,21 @@ class Event(NamedTuple):
     time: int
     type: str
     seq: int
-    jid: str = ""
-    queue: str = ""
-    kind: str = ""
-    origin: int = 0
-    actor: int = 0
-    worker: str = ""
-    attempt: int = 0
-    state: int = 0
-    rank: int = 0
-    ready_at: int = 0
-    leased_at: int = 0
-    wait: int = 0
-    run: int = 0
-    due: int = 0
-    size: int = 0
+    jid: str
+    queue: str
+    kind: str
+    origin: int
+    actor: int
+    worker: str
+    attempt: int
+    state: int
+    rank: int
+    ready_at: int
+    leased_at: int
+    wait: int
+    run: int
+    due: int
+    size: int
     group: str = ""
     message: str = ""
     fingerprint: str = ""
