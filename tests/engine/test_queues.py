@@ -1,0 +1,238 @@
+"""A queue's ready jobs: by rank, then place, then seq, whatever is taken out of the middle."""
+
+from random import Random
+
+import pytest
+
+from millrace.engine.job import FAKTORY, Job
+from millrace.engine.queues import Queue, Ready
+from millrace.engine.states import READY
+
+
+def job(seq: int, place: int = 0, rank: int = 0) -> Job:
+    return Job(
+        seq=seq,
+        jid=f"job-{seq}",
+        kind="SomeJob",
+        payload=b"[]",
+        origin=FAKTORY,
+        created=0,
+        lease_for=0,
+        retries=25,
+        spec=b"",
+        queue="default",
+        state=READY,
+        rank=rank,
+        place=place,
+        due=0,
+        attempt=0,
+        failures=0,
+        ready_at=0,
+        leased_at=0,
+        deadline=0,
+        holder="",
+        actor=0,
+        failure=None,
+        extra=None,
+    )
+
+
+def ready_with(*jobs: Job) -> Ready:
+    ready = Ready()
+    for each in jobs:
+        ready.add(each)
+    return ready
+
+
+def popped(ready: Ready) -> list[int]:
+    """The seqs in the order in which they are handed out."""
+    seqs = []
+    while (each := ready.pop()) is not None:
+        seqs.append(each.seq)
+    return seqs
+
+
+def test_an_empty_one_gives_nothing():
+    ready = Ready()
+    assert ready.pop() is None
+    assert ready.peek() is None
+    assert len(ready) == 0
+    assert list(ready) == []
+
+
+def test_jobs_that_come_in_order_go_in_order():
+    assert popped(ready_with(job(1, 10), job(2, 10), job(3, 20))) == [1, 2, 3]
+
+
+def test_the_lower_place_goes_first():
+    assert popped(ready_with(job(1, 30), job(2, 10), job(3, 20))) == [2, 3, 1]
+
+
+def test_of_equal_places_the_lower_seq_goes_first():
+    assert popped(ready_with(job(3, 10), job(1, 10), job(2, 10))) == [1, 2, 3]
+
+
+def test_the_higher_rank_goes_before_everything():
+    jobs = (job(1, 10), job(2, 10, rank=-5), job(3, 99, rank=5), job(4, 50, rank=1), job(5, 20))
+    assert popped(ready_with(*jobs)) == [3, 4, 1, 5, 2]
+
+
+def test_within_a_rank_the_lower_place_goes_first():
+    assert popped(ready_with(job(1, 30, 7), job(2, 10, 7), job(3, 20, 7))) == [2, 3, 1]
+
+
+def test_looking_takes_nothing():
+    ready = ready_with(job(2, 20), job(1, 10))
+    assert ready.peek() is not None
+    assert ready.peek().seq == 1
+    assert len(ready) == 2
+
+
+def test_a_job_put_back_at_its_old_place_is_first_again():
+    first = job(1, 10)
+    ready = ready_with(first, job(2, 20), job(3, 30))
+    assert ready.pop() is first
+    ready.add(first)
+    assert popped(ready) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_job_can_be_taken_out_anywhere(gone):
+    jobs = [job(1, 10), job(2, 20), job(3, 30)]
+    ready = ready_with(*jobs)
+    ready.remove(jobs[gone - 1])
+    rest = [seq for seq in (1, 2, 3) if seq != gone]
+    assert len(ready) == 2
+    assert [each.seq for each in ready.first(5)] == rest
+    assert sorted(each.seq for each in ready) == rest
+    assert ready.peek().seq == rest[0]
+    assert popped(ready) == rest
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_ranked_job_can_be_taken_out_anywhere(gone):
+    jobs = [job(1, 10, 3), job(2, 20, 2), job(3, 30, 1)]
+    ready = ready_with(*jobs)
+    ready.remove(jobs[gone - 1])
+    rest = [seq for seq in (1, 2, 3) if seq != gone]
+    assert len(ready) == 2
+    assert popped(ready) == rest
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_job_taken_out_and_added_again_comes_once(rank):
+    jobs = [job(1, 10, rank), job(2, 20, rank), job(3, 30, rank)]
+    ready = ready_with(*jobs)
+    ready.remove(jobs[1])
+    jobs[1].place = 40
+    ready.add(jobs[1])
+    assert len(ready) == 3
+    assert [each.seq for each in ready.first(5)] == [1, 3, 2]
+    assert popped(ready) == [1, 3, 2]
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_job_taken_out_and_added_again_at_once_keeps_its_place(rank):
+    jobs = [job(1, 10, rank), job(2, 20, rank), job(3, 30, rank)]
+    ready = ready_with(*jobs)
+    ready.remove(jobs[1])
+    ready.add(jobs[1])
+    assert popped(ready) == [1, 2, 3]
+
+
+def test_a_job_taken_out_twice_and_added_twice_comes_once():
+    jobs = [job(1, 10), job(2, 20)]
+    ready = ready_with(*jobs)
+    for _ in range(2):
+        ready.remove(jobs[0])
+        assert len(ready) == 1
+        ready.add(jobs[0])
+        assert len(ready) == 2
+    assert popped(ready) == [1, 2]
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_another_record_of_a_job_taken_out_can_take_its_place(rank):
+    """What the store gives back after a failed commit is the same job, but another object."""
+    old = job(1, 10, rank)
+    ready = ready_with(old, job(2, 20, rank))
+    ready.pop()
+    ready.add(old)
+    ready.remove(old)
+    new = job(1, 10, rank)
+    new.holder = "somebody else than the old record says"
+    ready.add(new)
+    assert ready.pop() is new
+    assert popped(ready) == [2]
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 5, 9])
+def test_the_first_few_are_those_that_will_be_popped(count):
+    random = Random(3)
+    ready = ready_with(*(job(n, random.randrange(5), random.choice((0, 0, 1))) for n in range(9)))
+    first = [each.seq for each in ready.first(count)]
+    assert len(first) == count
+    assert first == popped(ready)[:count]
+
+
+def test_ghosts_do_not_pile_up():
+    ready = Ready()
+    jobs = [job(n, n) for n in range(10_000)]
+    for each in jobs:
+        ready.add(each)
+    for each in jobs[1:]:
+        ready.remove(each)
+    assert len(ready) == 1
+    assert len(ready._fifo) + len(ready._ghosts) < 500
+    assert popped(ready) == [0]
+
+
+def test_stale_heap_entries_do_not_pile_up():
+    ready = ready_with(job(0, 0, rank=1))
+    for n in range(1, 10_000):
+        passing = job(n, n, rank=1)
+        ready.add(passing)
+        ready.remove(passing)
+    assert len(ready) == 1
+    assert len(ready._heap) < 500
+    assert popped(ready) == [0]
+
+
+def test_thousands_of_random_changes_agree_with_a_sorted_list():
+    random, ready, model, outside = Random(11), Ready(), [], []
+    place, seq = 0, 0
+    for _ in range(20_000):
+        what = random.randrange(10)
+        if what < 4:
+            seq, place = seq + 1, place + random.randrange(3)
+            new = job(seq, place, random.choice((0, 0, 0, 0, 0, -1, 2)))
+            model.append(new)
+            ready.add(new)
+        elif what < 6 and model:
+            taken = model.pop(random.randrange(len(model)))
+            outside.append(taken)
+            ready.remove(taken)
+        elif what < 7 and outside:
+            back = outside.pop(random.randrange(len(outside)))
+            if random.random() < 0.5:
+                back.place = place
+            model.append(back)
+            ready.add(back)
+        else:
+            model.sort(key=lambda each: (-each.rank, each.place, each.seq))
+            expected = model.pop(0) if model else None
+            assert ready.pop() is expected
+            if expected is not None:
+                outside.append(expected)
+        assert len(ready) == len(model)
+    model.sort(key=lambda each: (-each.rank, each.place, each.seq))
+    assert list(ready.first(len(model) + 1)) == model
+
+
+def test_a_new_queue_is_unknown_open_and_empty():
+    queue = Queue("default")
+    assert not queue.known
+    assert not queue.paused
+    assert len(queue.ready) == 0
+    assert not queue.waiters
+    assert queue.counts == [0, 0, 0, 0, 0, 0]

@@ -1,0 +1,215 @@
+"""Statistics: right by another method, and the same whichever way the events come."""
+
+import statistics as plain
+from random import Random
+
+import pytest
+
+from millrace.engine.states import DEAD, GONE, SCHEDULED
+from millrace.engine.stats import DAY, SLOTS, Spread, Statistics, slot
+from millrace.store.changes import decode_any, encode
+from scene import START, Scene, days_of
+
+SECOND = 1_000_000
+MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
+TODAY = START // DAY
+
+
+def event(kind: str, queue: str = "default", at: int = START, wait=0, run=0, state=0) -> tuple:
+    head = (at, kind, 1, "job-1", queue, "SomeJob", 3, 3, "worker-1", 1)
+    return (*head, state, 0, at, at, wait, run, 0, 2)
+
+
+def folded(*events: tuple) -> Statistics:
+    statistics = Statistics()
+    statistics.fold(events)
+    return statistics
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 1000])
+def test_mean_and_variance_agree_with_the_statistics_module(count):
+    random = Random(count)
+    spans = [random.randrange(10**10) for _ in range(count)]
+    spread = Spread()
+    for span in spans:
+        spread.add(span)
+    seconds = [span / SECOND for span in spans]
+    assert spread.count == count
+    assert spread.mean == pytest.approx(plain.fmean(seconds))
+    assert spread.variance == pytest.approx(plain.variance(seconds) if count > 1 else 0)
+
+
+def test_the_variance_of_large_equal_spans_is_nothing():
+    spread = Spread()
+    for _ in range(1000):
+        spread.add(604_799 * SECOND + 999_999)
+    assert spread.variance == pytest.approx(0, abs=1e-9)
+
+
+def test_nothing_has_no_variance():
+    assert Spread().variance == 0
+    assert Spread().mean == 0
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        (-5, 0),
+        (0, 0),
+        (SECOND - 1, 0),
+        (SECOND, 1),
+        (59 * SECOND, 59),
+        (MINUTE - 1, 59),
+        (MINUTE, 60),
+        (2 * MINUTE - 1, 60),
+        (2 * MINUTE, 61),
+        (59 * MINUTE, 118),
+        (HOUR - 1, 118),
+        (HOUR, 119),
+        (2 * HOUR - 1, 119),
+        (2 * HOUR, 120),
+        (23 * HOUR, 141),
+        (DAY - 1, 141),
+        (DAY, 142),
+        (2 * DAY - 1, 142),
+        (6 * DAY, 147),
+        (7 * DAY - 1, 147),
+        (7 * DAY, None),
+        (70 * DAY, None),
+    ],
+)
+def test_a_span_falls_into_its_slot(span, expected):
+    assert slot(span) == expected
+
+
+def test_the_slots_are_148_without_a_gap_and_each_begins_where_the_last_ends():
+    borders = [n * SECOND for n in range(60)]
+    borders += [n * MINUTE for n in range(1, 60)]
+    borders += [n * HOUR for n in range(1, 24)]
+    borders += [n * DAY for n in range(1, 7)]
+    assert [slot(border) for border in borders] == list(range(SLOTS))
+    assert [slot(border - 1) for border in borders[1:]] == list(range(SLOTS - 1))
+
+
+@pytest.mark.parametrize("span", [0, 1, SECOND - 1, SECOND, MINUTE, HOUR, DAY, 7 * DAY - 1])
+def test_the_histogram_uses_the_slots(span):
+    spread = Spread()
+    spread.add(span)
+    spread.add(span)
+    assert spread.histogram == {slot(span): 2}
+
+
+def test_a_span_beyond_a_week_counts_but_is_in_no_slot():
+    spread = Spread()
+    spread.add(7 * DAY)
+    assert spread.count == 1
+    assert spread.histogram == {}
+
+
+def test_spreads_do_not_share_a_histogram():
+    one, other = Spread(), Spread()
+    one.add(5)
+    assert other.histogram == {}
+
+
+def test_a_lease_counts_the_wait_and_a_success_the_run():
+    statistics = folded(event("leased", wait=3 * SECOND), event("completed", run=5 * SECOND))
+    day = statistics.days["default", TODAY]
+    assert (day.wait.count, day.wait.mean) == (1, 3)
+    assert (day.run.count, day.run.mean) == (1, 5)
+    assert (day.failures, day.failed, day.retries) == (0, 0, 0)
+
+
+def test_failures_count_attempts_and_failed_counts_jobs_that_died_of_it():
+    day = folded(
+        event("failed", state=SCHEDULED),
+        event("failed", state=DEAD),
+        event("failed", state=GONE),
+        event("expired", state=SCHEDULED),
+        event("expired", state=DEAD),
+    ).days["default", TODAY]
+    assert day.failures == 5
+    assert day.failed == 2
+    assert day.retries == 2
+
+
+def test_what_says_nothing_of_time_or_failure_is_not_counted():
+    kinds = ("pushed", "due", "renewed", "released", "requeued", "killed", "cancelled", "purged")
+    assert folded(*(event(kind) for kind in kinds)).days == {}
+
+
+def test_queues_and_days_are_kept_apart():
+    statistics = folded(
+        event("leased", "a"),
+        event("leased", "b"),
+        event("leased", "a"),
+        event("leased", "a", at=START + DAY),
+        event("leased", "b", at=START + DAY),
+        event("leased", "a"),
+    )
+    counts = {key: day.wait.count for key, day in statistics.days.items()}
+    assert counts == {
+        ("a", TODAY): 3,
+        ("b", TODAY): 1,
+        ("a", TODAY + 1): 1,
+        ("b", TODAY + 1): 1,
+    }
+
+
+def test_a_day_ends_at_midnight():
+    midnight = (TODAY + 1) * DAY
+    statistics = folded(event("leased", at=midnight - 1), event("leased", at=midnight))
+    assert sorted(statistics.days) == [("default", TODAY), ("default", TODAY + 1)]
+
+
+def lively_scene() -> Scene:
+    """Some of everything that is counted, over two days and three queues."""
+    scene = Scene()
+    for n in range(60):
+        queue = "abc"[n % 3]
+        scene.push(f"job-{n}", queue, retries=(25, 0, -1)[n % 7 % 3])
+        scene.advance(n * 7)
+        job = scene.lease(queue)
+        scene.advance(n * 13 % 1700)
+        if n % 4:
+            scene.complete(job)
+        elif n % 8:
+            scene.fail(job)
+        else:
+            scene.advance(2000)
+    return scene
+
+
+def test_events_count_the_same_as_tuples_and_as_the_store_gives_them_back():
+    events = lively_scene().engine.batch.events
+    direct, read_back = Statistics(), Statistics()
+    direct.fold(events)
+    read_back.fold(decode_any(encode(events)))
+    assert direct.days
+    assert days_of(direct) == days_of(read_back)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_it_does_not_matter_in_what_pieces_the_events_come(size):
+    events = lively_scene().engine.batch.events
+    whole, pieces = Statistics(), Statistics()
+    whole.fold(events)
+    for start in range(0, len(events), size):
+        pieces.fold(events[start : start + size])
+    assert days_of(whole) == days_of(pieces)
+    assert whole.dirty == pieces.dirty == set(whole.days)
+
+
+def test_a_day_changed_again_is_dirty_again():
+    statistics = folded(event("leased"), event("leased", "other"))
+    statistics.dirty.clear()
+    statistics.fold([event("pushed"), event("completed")])
+    assert statistics.dirty == {("default", TODAY)}
+
+
+def test_old_days_are_forgotten_and_named():
+    statistics = folded(*(event("leased", at=START + n * DAY) for n in range(4)))
+    gone = statistics.forget(TODAY + 2)
+    assert sorted(gone) == [("default", TODAY), ("default", TODAY + 1)]
+    assert sorted(statistics.days) == [("default", TODAY + 2), ("default", TODAY + 3)]
+    assert statistics.dirty == set(statistics.days)

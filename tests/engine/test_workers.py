@@ -1,0 +1,122 @@
+"""Workers: known while they show signs of life, and only ever moved forward."""
+
+import pytest
+
+from millrace.engine.workers import (
+    FORGET_AFTER,
+    QUIET,
+    RUNNING,
+    TERMINATE,
+    WORKER_STATES,
+    Worker,
+    Workers,
+)
+from scene import SECOND, START
+
+HOUR = 3600 * SECOND
+
+
+def disconnect(worker: Worker) -> None:
+    worker.connections -= 1
+
+
+def test_a_worker_is_known_from_its_first_connection():
+    workers = Workers()
+    worker = workers.connect("w1", START)
+    assert workers.known == {"w1": worker}
+    assert (worker.wid, worker.state, worker.connections) == ("w1", RUNNING, 1)
+    assert (worker.started_at, worker.beat_at) == (START, START)
+
+
+def test_connections_of_one_id_are_one_worker():
+    workers = Workers()
+    worker = workers.connect("w1", START)
+    assert workers.connect("w1", START + 1) is worker
+    assert workers.connect("w2", START + 1) is not worker
+    assert worker.connections == 2
+    assert worker.started_at == START
+    assert worker.beat_at == START + 1
+
+
+@pytest.mark.parametrize(
+    ("state", "to", "moved"),
+    [
+        (RUNNING, QUIET, True),
+        (RUNNING, TERMINATE, True),
+        (QUIET, TERMINATE, True),
+        (QUIET, QUIET, False),
+        (QUIET, RUNNING, False),
+        (TERMINATE, QUIET, False),
+        (TERMINATE, TERMINATE, False),
+        (RUNNING, RUNNING, False),
+    ],
+)
+def test_a_worker_s_state_only_moves_forward(state, to, moved):
+    worker = Worker("w1", START)
+    worker.state = state
+    assert worker.advance(to) is moved
+    assert worker.state == max(state, to)
+
+
+def test_states_have_the_names_that_a_beat_gets():
+    assert WORKER_STATES[QUIET] == "quiet"
+    assert WORKER_STATES[TERMINATE] == "terminate"
+    assert WORKER_STATES[RUNNING] == ""
+
+
+def test_another_connection_does_not_wake_a_quiet_worker():
+    workers = Workers()
+    worker = workers.connect("w1", START)
+    worker.advance(QUIET)
+    workers.connect("w1", START + 1)
+    assert worker.state == QUIET
+
+
+def test_a_worker_that_was_gone_and_comes_back_runs_again():
+    workers = Workers()
+    worker = workers.connect("w1", START)
+    worker.advance(TERMINATE)
+    disconnect(worker)
+    assert workers.connect("w1", START + 5) is worker
+    assert worker.state == RUNNING
+    assert worker.started_at == START + 5
+    assert worker.connections == 1
+
+
+def test_only_workers_with_a_connection_are_connected():
+    workers = Workers()
+    here, gone = workers.connect("here", START), workers.connect("gone", START)
+    disconnect(gone)
+    assert workers.connected() == [here]
+
+
+def test_a_worker_without_connection_and_sign_of_life_is_forgotten_after_a_day():
+    workers = Workers()
+    disconnect(workers.connect("gone", START))
+    workers.connect("other", START + FORGET_AFTER - HOUR)
+    assert "gone" in workers.known
+    workers.connect("other", START + FORGET_AFTER + 2 * HOUR)
+    assert "gone" not in workers.known
+
+
+def test_a_worker_that_beats_is_not_forgotten():
+    workers = Workers()
+    beating = workers.connect("beating", START)
+    disconnect(beating)
+    beating.beat_at = START + FORGET_AFTER
+    workers.connect("other", START + FORGET_AFTER + 2 * HOUR)
+    assert "beating" in workers.known
+
+
+def test_a_connected_worker_is_not_forgotten_however_silent():
+    workers = Workers()
+    workers.connect("silent", START)
+    workers.connect("other", START + 10 * FORGET_AFTER)
+    assert "silent" in workers.known
+
+
+def test_many_short_lived_workers_do_not_pile_up():
+    workers = Workers()
+    for n in range(24 * 30):
+        disconnect(workers.connect(f"w{n}", START + n * HOUR))
+    assert len(workers.known) <= 27

@@ -1,0 +1,691 @@
+"""What Millrace decided where the protocol's document is silent or contradicts itself.
+
+One section per row of the decision table, in its order; what one connection cannot show on its own
+is in tests/server.
+"""
+
+import hashlib
+import re
+
+import pytest
+
+from conversation import CHALLENGE, HI, NOTHING, OK, START, Conversation, bulk, push, unit
+from millrace import __version__
+
+SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
+
+
+def hashed(password: str, times: int) -> bytes:
+    digest = (password + CHALLENGE[1]).encode()
+    for _ in range(times):
+        digest = hashlib.sha256(digest).digest()
+    return digest.hex().encode()
+
+
+# END
+
+
+def test_end_says_ok_then_closes(talk):
+    talk.client().says(b"END\r\n").hears(OK).hears_the_end()
+
+
+def test_end_behind_a_blocked_fetch_waits_its_turn(talk):
+    client = talk.client().says(b"FETCH\r\nEND\r\n").hears_nothing()
+    talk.advance(2)
+    client.hears(NOTHING, OK).hears_the_end()
+
+
+def test_end_without_a_newline_then_gone(talk):
+    client = talk.client(wid="worker-1").says(b"END").hears_nothing().hangs_up()
+    client.hears_the_end()
+    assert talk.hub.connections == 0
+
+
+# bare FETCH
+
+
+@pytest.mark.parametrize("line", [b"FETCH\r\n", b"FETCH\n", b"FETCH \r\n", b"FETCH  \r\n"])
+def test_bare_fetch_scans_default(talk, line):
+    client = talk.client().pushes(unit("job-0001", queue="other")).pushes(unit("job-0002"))
+    client.says(line)
+    assert client.hears_json()["jid"] == "job-0002"
+
+
+def test_bare_fetch_waits_on_default(talk):
+    client, producer = talk.client(), talk.client()
+    client.says(b"FETCH\r\n")
+    producer.pushes(unit())
+    assert client.hears_json()["jid"] == "job-0001"
+
+
+# FETCH with nothing ready
+
+
+@pytest.mark.parametrize("queue", ["first", "second", "third"])
+def test_fetch_with_nothing_ready_waits_on_all_the_queues_named(talk, queue):
+    worker, producer = talk.client(), talk.client()
+    worker.says(b"FETCH first second third\r\n")
+    talk.advance(1.9)
+    producer.pushes(unit(queue=queue))
+    assert worker.hears_json()["queue"] == queue
+
+
+def test_fetch_with_nothing_ready_answers_at_two_seconds(talk):
+    client = talk.client().says(b"FETCH a b\r\n")
+    talk.advance(1.999999)
+    client.hears_nothing()
+    talk.advance(0.000001)
+    client.hears(NOTHING)
+
+
+def test_fetch_with_nothing_ready_never_takes_a_job_for_a_dead_connection(talk):
+    dead, producer = talk.client(wid="worker-1"), talk.client()
+    dead.says(b"FETCH\r\n").hangs_up()
+    producer.pushes(unit())
+    assert producer.sets()["working"] == 0
+    assert producer.fetches()["jid"] == "job-0001"
+
+
+def test_fetch_with_nothing_ready_is_woken_by_a_resumed_queue(talk):
+    worker, boss = talk.client(), talk.client().pushes(unit())
+    boss.says(b"QUEUE PAUSE default\r\n").hears_ok()
+    worker.says(b"FETCH\r\n").hears_nothing()
+    boss.says(b"QUEUE RESUME default\r\n").hears_ok()
+    assert worker.hears_json()["jid"] == "job-0001"
+
+
+def test_fetch_with_nothing_ready_is_woken_by_a_job_falling_due(talk):
+    worker = talk.client().pushes(unit(at="2026-11-15T19:43:52Z")).says(b"FETCH\r\n")
+    talk.advance(0.999999)
+    worker.hears_nothing()
+    talk.advance(0.000001)
+    assert worker.hears_json()["enqueued_at"] == "2026-11-15T19:43:52Z"
+
+
+def test_fetch_with_nothing_ready_is_woken_once(talk):
+    worker, producer = talk.client(), talk.client()
+    worker.says(b"FETCH a b a\r\n")
+    producer.says(push("job-0001", queue="a") + push("job-0002", queue="b")).hears(OK, OK)
+    assert worker.hears_json()["jid"] == "job-0001"
+    talk.advance(10)
+    worker.hears_nothing()
+    assert producer.sets()["enqueued"] == 1
+
+
+def test_commands_behind_a_waiting_fetch_wait_with_it(talk):
+    worker, producer = talk.client(), talk.client()
+    worker.says(b'FETCH\r\nACK {"jid":"job-0001"}\r\n').hears_nothing()
+    producer.pushes(unit())
+    assert worker.hears_json()["jid"] == "job-0001"
+    worker.hears_ok()
+    assert producer.sets()["working"] == 0
+
+
+# BEAT with a state change
+
+
+@pytest.mark.parametrize(
+    ("order", "heard"),
+    [
+        (b"QUIET", b'$17\r\n{"state":"quiet"}\r\n'),
+        (b"TERMINATE", b'$21\r\n{"state":"terminate"}\r\n'),
+    ],
+)
+def test_beat_with_a_state_change_is_a_compact_bulk_string(talk, order, heard):
+    worker = talk.client(wid="worker-1")
+    talk.client().says(b"WORKER %b worker-1\r\n" % order).hears_ok()
+    for _ in range(3):
+        worker.says(b'BEAT {"wid":"worker-1"}\r\n').hears(heard)
+
+
+# BEAT from a wid whose HELLO is known
+
+
+def test_beat_from_a_known_wid_is_accepted_from_any_connection(talk):
+    talk.client(wid="worker-1")
+    talk.client().says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
+
+
+def test_beat_from_a_known_wid_is_accepted_after_a_long_silence(talk):
+    worker = talk.client(wid="worker-1")
+    talk.advance(3 * 86_400)
+    worker.says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
+
+
+def test_beat_from_a_known_wid_is_accepted_when_its_connections_are_gone(talk):
+    talk.client(wid="worker-1").hangs_up()
+    other = talk.client()
+    talk.advance(300)
+    other.says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
+
+
+def test_beat_from_a_wid_never_seen_is_refused(talk):
+    talk.client(wid="worker-1").says(b'BEAT {"wid":"nobody"}\r\n').hears_error(
+        "unknown worker nobody"
+    )
+
+
+# anything but HELLO first
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"hello {}",
+        b"HELLO  {}",
+        b"HELLO\t{}",
+        b"HELLO",
+        b"HELLO ",
+        b"HELLO []",
+        b"INFO",
+        b"END",
+        b"",
+        b" HELLO {}",
+        b'PUSH {"jid":"job-0001","jobtype":"x","args":[]}',
+        b"\xff\x00\x01",
+    ],
+)
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_anything_but_hello_first_is_an_error_that_names_the_problem_then_close(talk, line, end):
+    client = talk.connect().hears(HI).says(line + end + b'HELLO {"v":2}\r\n')
+    client.hears_error_like("expected HELLO {...} first, got ")
+    client.hears_the_end()
+    assert talk.engine.jobs == {}
+    assert talk.hub.connections == 0
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        b"{",
+        b'{"v":2',
+        b'{"v":2}x',
+        b'{"v":"2"}',
+        b'{"v":2.0}',
+        b'{"v":300}',
+        b'{"pid":"12"}',
+        b'{"labels":"a"}',
+        b'{"labels":[1]}',
+        b'{"wid":12}',
+        b'{"pwdhash":1}',
+        b'{"hostname":{}}',
+        b"{'v':2}",
+    ],
+)
+def test_a_malformed_hello_is_an_error_that_names_the_problem_then_close(talk, argument):
+    client = talk.connect().hears(HI).says(b"HELLO %b\r\n" % argument)
+    client.hears_error_like("invalid HELLO: ")
+    client.hears_the_end()
+
+
+# HELLO
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        b"{}",
+        b'{"v":1}',
+        b'{"v":3}',
+        b'{"v":255}',
+        b'{"v":null,"wid":null,"pid":null,"labels":null,"hostname":null,"pwdhash":null}',
+        b'{"username":null,"wid":"","v":2}',
+        b'{"v":2,"anything":{"else":[1]}}',
+        b'{"V":2,"Labels":["a"]}',
+        b'{ "v" : 2 }',
+    ],
+)
+def test_hello_is_lenient(talk, argument):
+    client = talk.connect().hears(HI).says(b"HELLO %b\r\n" % argument).hears_ok()
+    client.is_still_there()
+    assert talk.hub.workers.known == {}
+
+
+@pytest.mark.parametrize("version", [b"", b'"v":1,', b'"v":0,', b'"v":null,'])
+def test_hello_without_version_2_means_one_iteration(version):
+    with Conversation(password="secret") as talk:
+        client = talk.connect().hears(SECRET_HI)
+        client.says(b'HELLO {%b"pwdhash":"%b"}\r\n' % (version, hashed("secret", 1))).hears_ok()
+        stranger = talk.connect().hears(SECRET_HI)
+        stranger.says(b'HELLO {%b"pwdhash":"%b"}\r\n' % (version, hashed("secret", 1545)))
+        stranger.hears_error("Invalid password").hears_the_end()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_hello_with_version_2_means_all_iterations(version):
+    with Conversation(password="secret") as talk:
+        client = talk.connect().hears(SECRET_HI)
+        client.says(b'HELLO {"v":%d,"pwdhash":"%b"}\r\n' % (version, hashed("secret", 1545)))
+        client.hears_ok()
+        stranger = talk.connect().hears(SECRET_HI)
+        stranger.says(b'HELLO {"v":%d,"pwdhash":"%b"}\r\n' % (version, hashed("secret", 1)))
+        stranger.hears_error("Invalid password").hears_the_end()
+
+
+def test_hello_compares_in_constant_time(monkeypatch):
+    compared = []
+
+    def compare(a, b):
+        compared.append((a, b))
+        return a == b
+
+    monkeypatch.setattr("millrace.protocols.faktory.hub.compare_digest", compare)
+    with Conversation(password="secret") as talk:
+        client = talk.connect().hears(SECRET_HI)
+        client.says(b'HELLO {"v":2,"pwdhash":"abc"}\r\n')
+        client.hears_error("Invalid password").hears_the_end()
+    assert compared[0] == (hashed("secret", 1545), b"abc")
+
+
+# unknown top-level job fields
+
+
+def test_unknown_top_level_job_fields_are_handed_to_the_worker(talk):
+    client = talk.client()
+    client.says(
+        b'PUSH {"priority": 5,"jid":"job-0001","blargh":{"a": [1.0, 1e3]},"jobtype":"SomeJob",'
+        b'"nothing":null,"args":[]}\r\n'
+    ).hears_ok()
+    body = client.says(b"FETCH\r\n").hears_bulk()
+    assert body == (
+        b'{"retry":25,"jid":"job-0001","queue":"default","jobtype":"SomeJob",'
+        b'"created_at":"2026-11-15T19:43:51Z","enqueued_at":"2026-11-15T19:43:51Z","args":[],'
+        b'"priority":5,"blargh":{"a": [1.0, 1e3]},"nothing":null}'
+    )
+
+
+# numbers in args and custom
+
+
+def test_numbers_in_args_and_custom_are_exact(talk):
+    numbers = b"[1.0,1e3,12345678901234567890,-0,0.1000,1E+2,123456789012345678901234567890.5]"
+    client = talk.client()
+    client.says(
+        b'PUSH {"jid":"job-0001","jobtype":"x","args":%b,"custom":{"n":%b}}\r\n'
+        % (numbers, numbers)
+    ).hears_ok()
+    body = client.says(b"FETCH\r\n").hears_bulk()
+    assert b'"args":' + numbers in body
+    assert b'"custom":{"n":' + numbers + b"}" in body
+
+
+# the same jid pushed again
+
+
+def test_the_same_work_unit_pushed_again_is_accepted_and_not_enqueued_twice(talk):
+    client = talk.client()
+    line = push(custom={"a": 1}, retry=3, priority=9)
+    for _ in range(3):
+        client.says(line).hears_ok()
+    assert client.sets()["enqueued"] == 1
+
+
+@pytest.mark.parametrize("at", [None, "2026-11-15T20:00:00Z"])
+def test_the_same_work_unit_is_recognized_wherever_it_is_alive(talk, at):
+    client = talk.client()
+    line = push(at=at)
+    client.says(line + line).hears(OK, OK)
+    talk.advance(3600)
+    client.says(line).hears_ok()
+    client.fetches()
+    client.says(line).hears_ok()
+    client.fails("job-0001")
+    client.says(line).hears_ok()
+    assert len(talk.engine.jobs) == 1
+
+
+def test_the_same_work_unit_after_it_was_done_is_a_new_job(talk):
+    client = talk.client().pushes(unit())
+    client.fetches()
+    client.acks("job-0001").pushes(unit())
+    assert client.fetches()["jid"] == "job-0001"
+
+
+def test_the_same_work_unit_after_it_died_is_a_new_job(talk):
+    client = talk.client().pushes(unit(retry=-1))
+    client.fetches()
+    client.fails("job-0001").pushes(unit(retry=-1))
+    assert client.sets() == {"dead": 1, "retries": 0, "scheduled": 0, "working": 0, "enqueued": 1}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"args": []},
+        {"jobtype": "OtherJob"},
+        {"queue": "other"},
+        {"retry": 24},
+        {"reserve_for": 1801},
+        {"custom": {"a": 1}},
+        {"at": "2001-01-01T00:00:00Z"},
+        {"created_at": "2001-01-01T00:00:00Z"},
+        {"backtrace": 1},
+        {"priority": 1},
+    ],
+)
+def test_a_different_work_unit_of_the_same_jid_is_a_second_job(talk, changed):
+    client = talk.client().pushes(unit()).pushes(unit(**changed))
+    assert client.sets()["enqueued"] == 2
+
+
+def test_the_same_work_unit_over_another_connection_is_not_enqueued_twice(talk):
+    talk.client().pushes(unit()).hangs_up()
+    assert talk.client().pushes(unit()).sets()["enqueued"] == 1
+
+
+def test_the_same_work_unit_again_is_acknowledged_only_when_the_first_is_durable(talk):
+    client = talk.client().says(push() + push()).hears(OK, OK)
+    assert client.wire.durable == [2, 3]  # after the greeting and the answer to HELLO
+
+
+# `retry` absent
+
+
+def test_retry_absent_is_25_whatever_others_pushed(talk):
+    first, second = talk.client(), talk.client()
+    for number, retry in enumerate([0, -1, 3, 1000]):
+        first.pushes(unit(f"job-a{number:03}", retry=retry))
+        second.pushes(unit(f"job-b{number:03}"))
+    fetched = [first.fetches() for _ in range(8)]
+    assert [job["retry"] for job in fetched] == [0, 25, -1, 25, 3, 25, 1000, 25]
+
+
+# `backtrace`
+
+
+@pytest.mark.parametrize("wanted", [None, 0, 10, 1000])
+def test_backtrace_keeps_at_most_50_lines(talk, wanted):
+    client = talk.client().pushes(unit(backtrace=wanted))
+    client.fetches()
+    client.fails("job-0001", backtrace=[f"line {n}" for n in range(60)])
+    talk.advance(15)
+    assert client.fetches()["failure"]["backtrace"] == [f"line {n}" for n in range(50)]
+
+
+# retries exhausted
+
+
+def test_retries_exhausted_keeps_the_job_in_the_dead_set_for_180_days(talk):
+    client = talk.client().pushes(unit(retry=-1))
+    client.fetches()
+    client.fails("job-0001")
+    talk.advance(180 * 86_400 - 1)
+    assert client.sets()["dead"] == 1
+    talk.advance(1)
+    assert client.sets()["dead"] == 0
+
+
+def test_retries_exhausted_drops_the_oldest_beyond_dead_max():
+    with Conversation(dead_max=3) as talk:
+        client = talk.client()
+        for number in range(5):
+            client.pushes(unit(f"job-000{number}", retry=-1))
+            client.fetches()
+            client.fails(f"job-000{number}")
+        assert client.sets()["dead"] == 3
+        assert [job.jid for job in talk.engine.dead.values()] == ["job-0002", "job-0003", "job-0004"]  # fmt: skip
+        assert talk.engine.dead_dropped == 2
+
+
+# `retry: 0`
+
+
+def test_retry_0_is_discarded_and_the_journal_keeps_its_events():
+    talk = Conversation()
+    events = []
+    talk.world.tell = lambda: events.extend(e[1] for e in talk.engine.take_batch().events)
+    client = talk.client().pushes(unit(retry=0))
+    client.fetches()
+    client.fails("job-0001")
+    assert talk.engine.jobs == {}
+    assert events == ["pushed", "leased", "failed"]
+
+
+# FLUSH
+
+
+def test_flush_clears_pauses(talk):
+    client = talk.client().pushes(unit())
+    client.says(b"QUEUE PAUSE default\r\nFLUSH\r\n").hears(OK, OK)
+    assert client.pushes(unit("job-0002")).fetches()["jid"] == "job-0002"
+
+
+def test_flush_clears_reservations(talk):
+    client = talk.client().pushes(unit(reserve_for=60))
+    client.fetches()
+    client.says(b"FLUSH\r\n").hears_ok()
+    assert client.info()["faktory"]["tasks"]["Busy"]["size"] == 0
+    client.says(b'FAIL {"jid":"job-0001"}\r\n').hears_error("Job not found job-0001")
+    client.acks("job-0001")
+    talk.advance(100)
+    assert client.info()["faktory"]["total_processed"] == 0
+
+
+def test_flush_clears_the_queues_that_somebody_waits_on(talk):
+    worker, boss = talk.client(), talk.client().pushes(unit())
+    worker.fetches()
+    worker.says(b"FETCH default\r\n").hears_nothing()
+    boss.says(b"FLUSH\r\n").hears_ok()
+    assert boss.info()["faktory"]["queues"] == {}
+    talk.advance(2)
+    worker.hears(NOTHING)
+
+
+def test_flush_of_a_queue_that_somebody_waits_on_forgets_it_for_the_store_too():
+    talk = Conversation()
+    worker, boss = talk.client(), talk.client().pushes(unit())
+    worker.fetches()
+    worker.says(b"FETCH default\r\n").hears_nothing()
+    boss.says(b"FLUSH\r\n").hears_ok()
+    batches = []
+    talk.world.tell = lambda: batches.append(talk.engine.take_batch())
+    boss.pushes(unit("job-0002"))
+    assert batches[-1].queues == {"default": False}, "after a restart the queue would be unknown"
+
+
+def test_flush_leaves_waiting_workers_waiting(talk):
+    worker, boss = talk.client(), talk.client()
+    worker.says(b"FETCH\r\n")
+    boss.says(b"FLUSH\r\n" + push()).hears(OK, OK)
+    assert worker.hears_json()["jid"] == "job-0001"
+
+
+# a job whose FETCH reply could not be written
+
+
+def test_a_job_whose_reply_could_not_be_written_is_back_at_once_with_no_attempt_counted(talk):
+    gone, other = talk.client(wid="worker-1"), talk.client(wid="worker-2").pushes(unit(retry=1))
+    other.pushes(unit("job-0002"))
+    gone.stops_reading().says(b"FETCH\r\n")
+    assert gone.hears_json()["jid"] == "job-0001"  # said, but it never arrived
+    gone.hangs_up()
+    assert other.fetches()["jid"] == "job-0001"
+    assert talk.engine.find("job-0001").attempt == 1
+    assert other.sets() == {"dead": 0, "retries": 0, "scheduled": 0, "working": 1, "enqueued": 1}
+    assert other.info()["faktory"]["total_processed"] == 0
+
+
+def test_a_job_whose_reply_could_not_be_written_wakes_whoever_waits(talk):
+    gone, other = talk.client(wid="worker-1"), talk.client(wid="worker-2")
+    gone.stops_reading().pushes(unit()).fetches()
+    other.says(b"FETCH\r\n").hears_nothing()
+    gone.hangs_up()
+    assert other.hears_json()["jid"] == "job-0001"
+
+
+def test_a_job_whose_reply_could_not_be_written_but_was_flushed_stays_gone(talk):
+    gone, other = talk.client(wid="worker-1"), talk.client()
+    gone.stops_reading().pushes(unit()).fetches()
+    other.says(b"FLUSH\r\n").hears_ok()
+    gone.hangs_up()
+    assert other.sets() == {"dead": 0, "retries": 0, "scheduled": 0, "working": 0, "enqueued": 0}
+
+
+# all connections of a worker gone
+
+
+@pytest.mark.parametrize("recover", [False, True])
+def test_all_connections_of_a_worker_gone(recover):
+    with Conversation(recover_lost_workers=recover) as talk:
+        first, second = talk.client(wid="worker-1"), talk.client(wid="worker-1")
+        other = talk.client()
+        first.pushes(unit("job-0001")).fetches()
+        second.pushes(unit("job-0002")).fetches()
+        first.hangs_up()
+        talk.advance(30)
+        other.says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
+        talk.advance(40)
+        second.hangs_up()
+        talk.advance(19.999999)
+        assert other.sets()["working"] == 2
+        talk.advance(0.000001)
+        assert other.sets()["working"] == (0 if recover else 2)
+        assert other.sets()["retries"] == (2 if recover else 0)
+        talk.advance(15)
+        if recover:
+            failure = other.fetches()["failure"]
+            assert failure["errtype"] == "WorkerLost"
+        else:
+            other.finds_nothing()
+
+
+def test_a_worker_that_came_back_in_time_keeps_its_jobs():
+    with Conversation(recover_lost_workers=True) as talk:
+        worker = talk.client(wid="worker-1").pushes(unit())
+        worker.fetches()
+        worker.hangs_up()
+        talk.advance(59)
+        back = talk.client(wid="worker-1")
+        talk.advance(600)
+        assert back.sets()["working"] == 1
+
+
+def test_a_worker_silent_for_60_seconds_is_lost_with_its_last_connection():
+    with Conversation(recover_lost_workers=True) as talk:
+        worker, other = talk.client(wid="worker-1").pushes(unit()), talk.client()
+        worker.fetches()
+        talk.advance(100)
+        assert other.sets()["working"] == 1
+        worker.hangs_up()
+        talk.advance(0)
+        assert other.sets()["retries"] == 1
+
+
+def test_a_lost_worker_costs_only_its_own_jobs():
+    with Conversation(recover_lost_workers=True) as talk:
+        lost, other = talk.client(wid="worker-1"), talk.client(wid="worker-2")
+        lost.pushes(unit("job-0001")).fetches()
+        other.pushes(unit("job-0002")).fetches()
+        lost.hangs_up()
+        talk.advance(61)
+        assert [job.jid for job in talk.engine.leased.values()] == ["job-0002"]
+
+
+# quiet / terminate
+
+
+@pytest.mark.parametrize("order", [b"QUIET", b"TERMINATE"])
+def test_quiet_and_terminate_hold_back_fetch_on_every_connection_of_the_wid(talk, order):
+    first, second = talk.client(wid="worker-1"), talk.client(wid="worker-1")
+    boss = talk.client(wid="worker-2")
+    second.says(b"FETCH\r\n").hears_nothing()  # already waiting when the order comes
+    boss.says(b"WORKER %b worker-1\r\n" % order).hears_ok()
+    first.says(b"FETCH\r\n").hears_nothing()
+    boss.pushes(unit())
+    talk.advance(2)
+    first.hears(NOTHING)
+    second.hears(NOTHING)
+    assert boss.fetches()["jid"] == "job-0001"
+
+
+def test_quiet_holds_for_a_connection_made_later(talk):
+    talk.client(wid="worker-1").says(b'BEAT {"wid":"worker-1","current_state":"quiet"}\r\n').hears(
+        bulk(b'{"state":"quiet"}')
+    )
+    late = talk.client(wid="worker-1").pushes(unit())
+    late.finds_nothing()
+
+
+# too many connections
+
+
+def test_too_many_connections_is_told_after_ok_then_close():
+    with Conversation(max_connections=2) as talk:
+        talk.client()
+        second = talk.client()
+        third = talk.connect().hears(HI).says(b"HELLO {}\r\n")
+        third.hears(OK).hears_error("too many connections: 3").hears_the_end()
+        second.hangs_up()
+        talk.client().is_still_there()
+
+
+# shutdown
+
+
+def test_shutdown_tells_every_consumer_at_its_next_beat_and_hands_out_nothing(talk):
+    worker, producer = talk.client(wid="worker-1"), talk.client()
+    worker.pushes(unit("job-0001")).fetches()
+    talk.acts(lambda world: world.hub.stop())
+    worker.says(b'BEAT {"wid":"worker-1"}\r\n').hears(bulk(b'{"state":"terminate"}'))
+    producer.pushes(unit("job-0002"))
+    worker.finds_nothing()
+    producer.finds_nothing()
+    worker.acks("job-0001").says(b"END\r\n").hears_ok().hears_the_end()
+
+
+def test_shutdown_lets_a_waiting_fetch_end_with_nothing(talk):
+    worker, producer = talk.client(wid="worker-1"), talk.client()
+    worker.says(b"FETCH\r\n")
+    talk.acts(lambda world: world.hub.stop())
+    producer.pushes(unit())
+    talk.advance(2)
+    worker.hears(NOTHING)
+
+
+def test_shutdown_lets_a_waiting_fetch_without_wid_end_with_nothing(talk):
+    anonymous, producer = talk.client(), talk.client()
+    anonymous.says(b"FETCH\r\n")
+    talk.acts(lambda world: world.hub.stop())
+    producer.pushes(unit())
+    talk.advance(2)
+    anonymous.hears(NOTHING)
+
+
+def test_shutdown_is_told_to_a_consumer_that_comes_late(talk):
+    talk.acts(lambda world: world.hub.stop())
+    late = talk.client(wid="worker-1")
+    late.says(b'BEAT {"wid":"worker-1"}\r\n').hears(bulk(b'{"state":"terminate"}'))
+
+
+# PUSHB, QUEUE, MUTATE (all of them: test_faktory_wire.py)
+
+
+def test_pushb_queue_mutate_are_served(talk):
+    client = talk.client().says(b"PUSHB []\r\n").hears(b"$2\r\n{}\r\n")
+    client.says(b"QUEUE LATENCY\r\n").hears(b"$2\r\n{}\r\n")
+    client.says(b'MUTATE {"cmd":"clear","target":"dead"}\r\n').hears_ok()
+
+
+# BATCH, TRACK
+
+
+def test_batch_and_track_answer_as_the_originals_free_edition(talk):
+    client = talk.client()
+    client.says(b"BATCH NEW {}\r\n")
+    client.hears_error("batch subsystem is only available in Faktory Enterprise")
+    client.says(b"TRACK GET job-0001\r\n")
+    client.hears_error("tracking subsystem is only available in Faktory Enterprise")
+
+
+# INFO
+
+
+def test_info_names_the_compatibility_level_and_our_own_version(talk):
+    server = talk.client().info()["server"]
+    assert re.fullmatch(r"1\.(1\d|[2-9]\d)\.\d+", server["faktory_version"])
+    assert server["millrace_version"] == __version__
+    assert server["description"] == "Faktory"
+
+
+def test_the_clock_of_these_tests():
+    assert START == 1_794_771_831_000_000
