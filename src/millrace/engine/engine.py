@@ -389,6 +389,10 @@ class Engine:
 
     # Keeping
 
+    def depend(self) -> None:
+        """What is about to be answered rests on what is in memory: it must wait for the sync."""
+        self.changes += 1
+
     def take_batch(self) -> Batch:
         """What has changed since it was last taken."""
         batch = self.batch

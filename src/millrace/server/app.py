@@ -18,7 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine, in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
-from millrace.store import SqliteStore, Store, StoreError
+from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
 from . import logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
@@ -52,10 +52,14 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
                 outbox_max=config.journal.outbox_max,
             )
         engine = _recover(config, store)
+    except StoreFailing as error:
+        folder = config.server.data
+        log.critical(
+            "cannot use the data folder %s: %s. Mend that, then start again", folder, error
+        )
+        return 1
     except StoreError as error:
         log.critical("%s", error)
-        if store is not None:
-            store.close()
         return 1
     gc.freeze()
     gc.enable()

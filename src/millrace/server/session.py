@@ -59,7 +59,8 @@ class Session(asyncio.Protocol):
             self.transport.abort()
             return
         # Any unsent byte counts as "does not read": then nothing more is done for the client.
-        self.transport.set_write_buffer_limits(high=0)
+        # (Not 0: under TLS uvloop takes an empty buffer for a full one then.)
+        self.transport.set_write_buffer_limits(high=1, low=0)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -58,6 +58,8 @@ GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
 #: Statistics are kept for so many days.
 STATS_DAYS: Final = 30
+#: With each commit about so many bytes of older jobs are folded.
+FOLD_BYTES: Final = 65_536
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 # What a generation knows of a job that is not in its table as it is in memory.
@@ -91,6 +93,7 @@ class SqliteStore:
         self._old: dict[int, int] = {}
         self._old_order: Iterator[int] = iter(())
         self._old_turn = 0
+        self._no_fold_until = 0
         self._folding = False
 
     # Reading
@@ -98,7 +101,7 @@ class SqliteStore:
     def load(self, progress: Progress | None = None) -> Recovered:
         with _translated(self._path), _readable(self._path):
             recovered = self._read_numbers()
-            total = self._one("SELECT (SELECT count(*) FROM jobs)")
+            total = self._count_jobs() if progress is not None else 0
             every = 50_000
             jobs = recovered.jobs
             for (record,) in self._db.execute("SELECT record FROM jobs"):
@@ -111,7 +114,7 @@ class SqliteStore:
                 apply(jobs[half[0]], half)
             touched = self._replay(jobs)
             self._read_stats(recovered)
-            self._outbox_bytes = self._one("SELECT total(length(events)) FROM outbox")
+            self._measure_outbox()
             self._fold_all(jobs, touched)
             if progress is not None:
                 progress(len(jobs), len(jobs))
@@ -131,12 +134,10 @@ class SqliteStore:
                     apply(jobs[seq], changes.decode_any(record))
             touched = self._replay(jobs)
             recovered.jobs = {seq: job for seq, job in jobs.items() if seq in wanted}
-            # The generations went astray with the batch that failed: begin them anew.
-            self._young = dict.fromkeys(touched, _UNSURE)
-            self._young_bytes = self._one("SELECT total(length(changes)) FROM turns")
-            self._old, self._folding = {}, False
-            self._outbox_bytes = self._one("SELECT total(length(events)) FROM outbox")
+            # The generations went astray with the batch that failed.
+            self._begin_anew(touched)
             self._read_stats(recovered)
+            self._measure_outbox()
         return recovered
 
     # Writing
@@ -172,7 +173,9 @@ class SqliteStore:
             for name, paused in batch.queues.items():
                 self._write_queue(name, paused)
             self._age(batch, len(blob))
-            self._fold(engine, 64 + 2 * (len(batch.new) + len(batch.changed) + len(batch.gone)))
+            if self._turn > self._no_fold_until:
+                changed = len(batch.new) + len(batch.changed) + len(batch.gone)
+                self._fold(engine, 64 + 2 * changed, FOLD_BYTES + 2 * len(blob))
 
     def commit(self) -> None:
         with self._undoing():
@@ -225,7 +228,7 @@ class SqliteStore:
             self._old_turn = self._turn
             self._folding = True
 
-    def _fold(self, engine: Engine, most: int) -> None:
+    def _fold(self, engine: Engine, most: int, most_bytes: int) -> None:
         """Bring up to `most` jobs of the old generation into their tables."""
         if not self._folding:
             return
@@ -233,7 +236,10 @@ class SqliteStore:
         new: list[tuple[int, bytes]] = []
         changed: list[tuple[int, bytes]] = []
         gone: list[tuple[int]] = []
+        seq: int | None = 0
         for _ in range(most):
+            if most_bytes <= 0:
+                break
             seq = next(self._old_order, None)
             if seq is None:
                 break
@@ -245,6 +251,7 @@ class SqliteStore:
                 gone.append((seq,))
             elif mark in {_NEW, _UNSURE}:
                 new.append((seq, changes.encode(job)))
+                most_bytes -= len(new[-1][1])
                 if mark == _UNSURE:
                     self._db.execute("DELETE FROM states WHERE seq = ?", (seq,))
             else:
@@ -272,6 +279,7 @@ class SqliteStore:
         self._set("stats_event", self._stats_event)
         if self._outbox_bytes > self.outbox_max:
             self._trim_outbox()
+        self._set("outbox_bytes", self._outbox_bytes)
 
     def _trim_outbox(self) -> None:
         """Drop the oldest events until a tenth of the bound is free."""
@@ -287,9 +295,25 @@ class SqliteStore:
     def _fold_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
         """After reading: tables as the replayed turns left things, so that those need not be kept.
 
-        One transaction, and the last turn stays for its counters.
+        One transaction, and the last turn stays for its counters. On a full disk the turns stay.
         """
-        self._young, self._old, self._folding, self._young_bytes = {}, {}, False, 0
+        try:
+            with self._undoing():
+                self._write_all(jobs, touched)
+        except StoreFailing:
+            self._begin_anew(touched)
+        else:
+            self._begin_anew({})
+
+    def _begin_anew(self, touched: dict[int, None]) -> None:
+        """Let generations begin with jobs of whom the tables may say something else than memory."""
+        self._young = dict.fromkeys(touched, _UNSURE)
+        self._young_bytes = self._one("SELECT total(length(changes)) FROM turns")
+        self._old, self._folding = {}, False
+        # When the disk was full, what little space there is goes to what clients want written.
+        self._no_fold_until = self._turn + 100 if touched else 0
+
+    def _write_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
         if not touched:
             return
         self._db.execute("BEGIN")
@@ -325,6 +349,7 @@ class SqliteStore:
         self._young, self._old, self._folding, self._young_bytes = {}, {}, False, 0
         self._stats_event = self._next_event
         self._set("stats_event", self._stats_event)
+        self._set("outbox_bytes", self._outbox_bytes)
 
     def _set(self, key: str, value: int) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
@@ -332,6 +357,20 @@ class SqliteStore:
     def _one(self, query: str) -> int:
         row = self._db.execute(query).fetchone()
         return 0 if row is None or row[0] is None else int(row[0])
+
+    def _count_jobs(self) -> int:
+        """How many rows of `jobs`; 0 if they are so few that nobody will ask how far we are."""
+        if self._one("SELECT max(seq) - min(seq) FROM jobs") < 50_000:
+            return 0
+        return self._one("SELECT count(*) FROM jobs")
+
+    def _measure_outbox(self) -> None:
+        """How much the outbox holds, without reading all of it."""
+        known = self._one("SELECT value FROM meta WHERE key = 'outbox_bytes'")
+        since = self._db.execute(
+            "SELECT total(length(events)) FROM outbox WHERE first >= ?", (self._stats_event,)
+        ).fetchone()
+        self._outbox_bytes = known + int(since[0])
 
     def _read_numbers(self) -> Recovered:
         recovered = Recovered()
@@ -391,14 +430,15 @@ def _open(path: Path, *, sync: bool) -> sqlite3.Connection:
             f"{path} was written by a newer Millrace (format {version}, this one reads {SCHEMA}). "
             "Start that version again, or restore a backup made before the upgrade."
         )
-    db.execute("BEGIN IMMEDIATE")
-    if version == 0:
-        for statement in _TABLES.split(";"):
-            db.execute(statement)
-    for step in range(max(version, 1), SCHEMA):
-        MIGRATIONS[step](db)
-    db.execute(f"PRAGMA user_version = {SCHEMA}")
-    db.execute("COMMIT")
+    if version < SCHEMA:
+        db.execute("BEGIN IMMEDIATE")
+        if version == 0:
+            for statement in _TABLES.split(";"):
+                db.execute(statement)
+        for step in range(max(version, 1), SCHEMA):
+            MIGRATIONS[step](db)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+        db.execute("COMMIT")
     return db
 
 

@@ -222,7 +222,7 @@ class FaktoryConnection(Connection):
         if engine.find(push.jid) is not None:
             for job in engine.find_all(push.jid):
                 if job.state not in {DONE, DEAD} and workunit.same(job, push):
-                    engine.changes += 1  # acknowledge only when the first one is durable, too
+                    engine.depend()
                     return
         engine.push(push, now)
 
@@ -293,6 +293,8 @@ class FaktoryConnection(Connection):
         job = self.engine.find_leased(jid or "")
         if job is not None:
             self.engine.complete(job, now, FAKTORY)
+        else:
+            self.engine.depend()  # it may have been acknowledged just now, by somebody else
         self.replies.append(OK)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
@@ -346,6 +348,7 @@ class FaktoryConnection(Connection):
             if not space:
                 raise ClientError("internal error")
             self._on_queues(what, names, now)
+            self.engine.depend()
             self._say(OK)
         elif what == b"LATENCY":
             if names == ["*"]:
@@ -369,10 +372,8 @@ class FaktoryConnection(Connection):
         self._work = self._mutating(operation, now)
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
-        before = self.engine.changes
         yield from mutate.carry_out(self.engine, operation, now)
-        if self.engine.changes != before:
-            self.marks.append(len(self.replies))
+        self.marks.append(len(self.replies))
         self._say(OK)
 
     def _batch(self, _: bytes | None, now: int) -> None:
