@@ -5,23 +5,29 @@ usage: pyfaktory_loop.py URL QUEUE WID
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
 import pyfaktory
 
 
+def say(*words: str) -> None:
+    """One line in one write: jobs run in several processes that share the pipe."""
+    os.write(1, " ".join(words).encode() + b"\n")
+
+
 def echo(*args: object) -> None:
-    print("echo", json.dumps(args), flush=True)
+    say("echo", json.dumps(args))
 
 
 def stumble(path: str) -> None:
     """Fail the first time, succeed the second."""
     if not Path(path).exists():
         Path(path).touch()
-        print("stumbled", flush=True)
+        say("stumbled")
         raise RuntimeError("stumbled")
-    print("recovered", flush=True)
+    say("recovered")
 
 
 def main(url: str, queue: str, wid: str) -> None:

@@ -1,0 +1,185 @@
+"""What the engine is checked against: jobs in plain dictionaries, moved by reading the events.
+
+Each event must be legal for the job as the model has it, and follow from the rules: whoever is
+leased was the first of its queue, whoever expires is past its deadline, and so on.
+"""
+
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+from millrace.engine.events import Event
+from millrace.engine.job import Push
+from millrace.engine.policy import SECOND
+from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
+
+#: How long Faktory's dead are kept.
+DEAD_FOR = 180 * 86_400 * SECOND
+
+
+@dataclass
+class ModelJob:
+    seq: int
+    push: Push
+    blockers: set[int]
+    state: int = NEW
+    place: int = 0
+    due: int = 0
+    attempt: int = 0
+    failures: int = 0
+    deadline: int = 0
+    holder: str = ""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        return (-self.push.rank, self.place, self.seq)
+
+
+@dataclass
+class Model:
+    dead_max: int
+    jobs: dict[int, ModelJob] = field(default_factory=dict)
+    #: Known queues, and whether they are paused.
+    queues: dict[str, bool] = field(default_factory=dict)
+    latest: int = 0
+    processed: int = 0
+    failed: int = 0
+    #: What the next `pushed`, `renewed` and `completed` events are about.
+    pushing: list[tuple[Push, set[int]]] = field(default_factory=list)
+    renewing: int = 0
+    keeping: int = 0
+
+    def copy(self) -> "Model":
+        return deepcopy(self)
+
+    def ready(self, queue: str) -> list[ModelJob]:
+        """The ready jobs of a queue, in the order in which they must be handed out."""
+        found = [j for j in self.jobs.values() if j.push.queue == queue and j.state == READY]
+        return sorted(found, key=lambda job: job.order)
+
+    def next_of(self, queues: tuple[str, ...]) -> ModelJob | None:
+        """What somebody who asks these queues must get."""
+        for queue in queues:
+            if not self.queues.get(queue, False) and (jobs := self.ready(queue)):
+                return jobs[0]
+        return None
+
+    def of_state(self, *states: int) -> list[int]:
+        return [seq for seq, job in self.jobs.items() if job.state in states]
+
+    # Reading events
+
+    def absorb(self, event: Event) -> None:
+        if event.type == "pushed":
+            self._pushed(event)
+            return
+        job = self.jobs[event.seq]
+        assert (event.jid, event.queue) == (job.push.jid, job.push.queue)
+        getattr(self, f"_{event.type}")(job, event)
+        assert event.state == job.state, event
+        assert event.attempt == job.attempt, event
+
+    def _pushed(self, event: Event) -> None:
+        push, blockers = self.pushing.pop(0)
+        assert event.seq not in self.jobs
+        assert all(event.seq > seq for seq in self.jobs), "a seq was used before"
+        job = self.jobs[event.seq] = ModelJob(event.seq, push, blockers, due=push.due)
+        self.latest = max(self.latest, event.time)
+        self._start(job, event)
+        assert event.state == job.state, event
+
+    def _start(self, job: ModelJob, event: Event) -> None:
+        if job.blockers:
+            job.state = BLOCKED
+        elif job.push.due > max(self.latest, event.time):
+            job.state = SCHEDULED
+        else:
+            self._make_ready(job, event)
+
+    def _make_ready(self, job: ModelJob, event: Event) -> None:
+        self.latest = max(self.latest, event.time)
+        job.state, job.place = READY, self.latest
+        self.queues.setdefault(job.push.queue, False)
+
+    def _over(self, job: ModelJob, state: int) -> None:
+        """The job blocks nobody any more."""
+        job.state = state
+        if state == GONE:
+            del self.jobs[job.seq]
+        for other in self.jobs.values():
+            other.blockers.discard(job.seq)
+
+    def _due(self, job: ModelJob, event: Event) -> None:
+        assert job.state == SCHEDULED
+        assert job.due <= event.time
+        self._make_ready(job, event)
+
+    def _unblocked(self, job: ModelJob, event: Event) -> None:
+        assert job.state == BLOCKED
+        assert not job.blockers
+        self._start(job, event)
+
+    def _leased(self, job: ModelJob, event: Event) -> None:
+        assert not self.queues[job.push.queue], "leased from a paused queue"
+        assert self.ready(job.push.queue)[0] is job, "leased out of order"
+        job.state = LEASED
+        job.attempt += 1
+        job.deadline = event.time + job.push.lease_for
+        job.holder = event.worker
+
+    def _renewed(self, job: ModelJob, event: Event) -> None:
+        assert job.state == LEASED
+        job.deadline, self.renewing = self.renewing, 0
+
+    def _released(self, job: ModelJob, event: Event) -> None:
+        assert job.state == LEASED
+        job.attempt -= 1
+        place = job.place
+        self._make_ready(job, event)
+        job.place = place
+
+    def _completed(self, job: ModelJob, event: Event) -> None:
+        assert job.state == LEASED
+        self.processed += 1
+        if self.keeping > event.time:
+            job.due = self.keeping
+            self._over(job, DONE)
+        else:
+            self._over(job, GONE)
+        self.keeping = 0
+
+    def _failed(self, job: ModelJob, event: Event) -> None:
+        assert job.state == LEASED
+        self.processed += 1
+        self.failed += 1
+        count, job.failures = job.failures, job.failures + 1
+        if job.push.retries == 0:
+            self._over(job, GONE)
+        elif count >= job.push.retries:
+            job.state, job.due = DEAD, event.time + DEAD_FOR
+        else:
+            job.state, job.due = SCHEDULED, event.due
+            delay = (event.due - event.time) // SECOND - count**4 - 15
+            assert delay in range(0, 30 * (count + 1), count + 1)
+
+    def _expired(self, job: ModelJob, event: Event) -> None:
+        assert job.deadline <= event.time
+        self._failed(job, event)
+
+    def _requeued(self, job: ModelJob, event: Event) -> None:
+        assert job.state in {SCHEDULED, DEAD}
+        self._make_ready(job, event)
+
+    def _killed(self, job: ModelJob, event: Event) -> None:
+        assert job.state in {SCHEDULED, BLOCKED, READY, DEAD}
+        job.state, job.due = DEAD, event.time + DEAD_FOR
+
+    def _cancelled(self, job: ModelJob, event: Event) -> None:
+        self._over(job, GONE)
+
+    def _purged(self, job: ModelJob, event: Event) -> None:
+        assert job.state in {DONE, DEAD}
+        if job.due > event.time:
+            dead = [self.jobs[seq].due for seq in self.of_state(DEAD)]
+            assert len(dead) > self.dead_max, "purged before its time"
+            assert job.due == min(dead), "not the oldest of the dead was purged"
+        self._over(job, GONE)

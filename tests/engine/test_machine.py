@@ -1,0 +1,560 @@
+"""The engine and its stores under arbitrary sequences of commands, failures and crashes.
+
+Hypothesis makes up the sequences. After every step the engine must agree with a simple model, and
+its indexes with each other; after a crash it must be exactly what was last committed.
+MILLRACE_EXAMPLES says how many sequences (60 if it does not).
+"""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+import millrace.store.sqlite
+from failing_stores import FailingMemoryStore, FailingSqliteStore
+from millrace.engine.batch import Batch
+from millrace.engine.engine import HALTED_RETRY, Engine
+from millrace.engine.errors import NotLeased, WrongState
+from millrace.engine.events import Event
+from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.queues import Waiter
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.server.app import _recover
+from millrace.store import Store, StoreFailing
+from model import Model
+from scene import SECOND, START, durable_state, undo, unit
+
+QUEUES = ("a", "b", "c")
+DEAD_MAX = 3
+
+jids = st.sampled_from([f"job-{n}" for n in range(6)])
+queue_names = st.sampled_from(QUEUES)
+queue_lists = st.lists(queue_names, min_size=1, max_size=3, unique=True).map(tuple)
+spans = st.sampled_from([0, 1, 5, 20, 60, 600, 90_000])
+anyone = st.integers(0, 1000)
+
+
+class Machine(RuleBasedStateMachine):
+    """Commands in, events out; `self.model` is what they should have led to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = START
+        self.store: Any = self.open_store()
+        self.engine = self.recovered()
+        self.model = Model(DEAD_MAX)
+        self.waiting: list[tuple[Waiter, int]] = []
+        self.deaf: set[int] = set()
+        #: How many of the batch's events the model has read.
+        self.read = 0
+        #: What the store has: the model, and the engine's records.
+        self.committed = (self.model.copy(), durable_state(self.engine))
+        self.begun: tuple[Batch, Model, dict[str, Any]] | None = None
+        self.journal: list[list[Any]] = []
+        #: Until then jobs may be overdue, because the engine was halted.
+        self.lenient_until = 0
+
+    def open_store(self) -> Store:
+        raise NotImplementedError
+
+    def shipped(self) -> list[Any]:
+        """Every event that the store has, in its order."""
+        raise NotImplementedError
+
+    def recovered(self) -> Engine:
+        config = SimpleNamespace(faktory=SimpleNamespace(dead_max=DEAD_MAX))
+        engine = _recover(config, self.store)
+        engine.random = Random(1)
+        return engine
+
+    # Reading what happened
+
+    def absorb(self) -> list[str]:
+        """Let the model follow the events, then check who was told what."""
+        rows = self.engine.batch.events[self.read :]
+        self.read = len(self.engine.batch.events)
+        for row in rows:
+            assert row[0] <= max(self.now, self.engine.latest)
+            self.model.absorb(Event(*row))
+        timeouts, self.engine.timeouts = self.engine.timeouts, []
+        for waiter in timeouts:
+            assert self.forget(waiter) <= self.now, "told too early"
+        deliveries, self.engine.deliveries = self.engine.deliveries, []
+        for waiter, job in deliveries:
+            self.check_delivery(waiter, job)
+        return [row[1] for row in rows]
+
+    def check_delivery(self, waiter: Waiter, job: Job) -> None:
+        assert (job.state, job.holder) == (LEASED, waiter.holder)
+        assert waiter.key not in self.deaf
+        entitled = [w for w, _ in self.waiting if job.queue in w.queues and w.key not in self.deaf]
+        assert entitled[0] is waiter, "somebody waited longer"
+        self.forget(waiter)
+
+    def forget(self, waiter: Waiter) -> int:
+        """Strike a waiter off the list; until when it would have waited."""
+        found = [entry for entry in self.waiting if entry[0] is waiter]
+        assert len(found) == 1
+        self.waiting.remove(found[0])
+        return found[0][1]
+
+    def pick(self, number: int, *states: int) -> Job | None:
+        seqs = self.model.of_state(*states)
+        return self.engine.jobs[seqs[number % len(seqs)]] if seqs else None
+
+    def running(self) -> bool:
+        return not self.engine.halted
+
+    # Pushing
+
+    @precondition(running)
+    @rule(
+        jid=jids,
+        queue=queue_names,
+        retries=st.sampled_from([25, 25, 2, 1, 0, -1]),
+        rank=st.sampled_from([0, 0, 0, 0, 5, -5]),
+        wait=st.sampled_from([0, 0, 0, 1, 60]),
+        size=st.sampled_from([0, 10, 300]),
+        tags=st.sampled_from([[], [], ["red"]]),
+        blockers=st.sampled_from([(), (), (), (0,), (1, 2), (5, 5, 6)]),
+    )
+    def push(self, jid, queue, retries, rank, wait, size, tags, blockers):
+        seqs = list(self.model.jobs)
+        chosen = [seqs[number % len(seqs)] for number in blockers if seqs]
+        push = unit(
+            jid,
+            queue,
+            retries=retries,
+            rank=rank,
+            due=self.now + wait * SECOND if wait else 0,
+            lease_for=(60 + wait) * SECOND,
+            payload=b"x" * size,
+            tags=list(tags),
+            blockers=chosen,
+        )
+        self.expect_push(push, {b for b in chosen if self.model.jobs[b].state != DONE})
+        job = self.engine.push(push, self.now)
+        assert self.absorb()[0] == "pushed"
+        assert (job.jid, job.payload, job.retries) == (jid, b"x" * size, retries)
+
+    def expect_push(self, push: Push, blockers: set[int]) -> None:
+        self.model.queues.setdefault(push.queue, False)
+        self.model.pushing.append((push, blockers))
+
+    @precondition(running)
+    @rule(queue=queue_names)
+    def push_chain(self, queue):
+        """Three at once, each waiting for the one before."""
+        pushes = [unit(f"job-{n}", queue, blockers=[-1] if n else []) for n in range(3)]
+        first = self.engine.next_seq
+        for n, push in enumerate(pushes):
+            self.expect_push(push, {first + n - 1} if n else set())
+        jobs = self.engine.push_many(pushes, self.now)
+        assert [job.seq for job in jobs] == [first, first + 1, first + 2]
+        assert Counter(self.absorb())["pushed"] == 3
+
+    # Leasing
+
+    @rule(queues=queue_lists, wait=st.sampled_from([0, 2, 2, 30]), holder=st.sampled_from("uvw"))
+    def fetch(self, queues, wait, holder):
+        """Take the next job, or wait for it."""
+        expected = None if self.engine.halted else self.model.next_of(queues)
+        job = self.engine.lease(queues, holder, FAKTORY, self.now)
+        assert (job and job.seq) == (expected and expected.seq)
+        self.absorb()
+        if job is None and wait:
+            waiter = Waiter(queues, holder, FAKTORY, None)
+            until = self.now + wait * SECOND
+            self.engine.wait(waiter, until)
+            self.waiting.append((waiter, until))
+
+    @precondition(lambda self: self.waiting)
+    @rule(who=anyone)
+    def disconnect(self, who):
+        waiter, _ = self.waiting.pop(who % len(self.waiting))
+        self.engine.unwait(waiter)
+
+    @precondition(lambda self: self.waiting)
+    @rule(who=anyone)
+    def deafen(self, who):
+        waiter, _ = self.waiting[who % len(self.waiting)]
+        self.engine.deafen(waiter)
+        self.deaf.add(waiter.key)
+
+    @precondition(lambda self: self.running() and self.engine.leased)
+    @rule(which=anyone, span=st.sampled_from([0, 10, 3600]))
+    def renew(self, which, span):
+        self.model.renewing = self.now + span * SECOND
+        self.engine.renew(self.pick(which, LEASED), self.now + span * SECOND, self.now)
+        assert self.absorb() == ["renewed"]
+
+    @precondition(lambda self: self.running() and self.engine.leased)
+    @rule(which=anyone, keep=st.sampled_from([0, 0, 0, 30]))
+    def complete(self, which, keep):
+        self.model.keeping = self.now + keep * SECOND
+        job = self.pick(which, LEASED)
+        self.engine.complete(job, self.now, FAKTORY, result=b"42", keep_until=self.model.keeping)
+        assert self.absorb()[0] == "completed"
+
+    @precondition(lambda self: self.running() and self.engine.leased)
+    @rule(which=anyone)
+    def fail(self, which):
+        job = self.pick(which, LEASED)
+        self.engine.fail(job, self.now, FAKTORY, "Oops", f"number {job.seq}", ["line 1"])
+        assert self.absorb()[0] == "failed"
+
+    @precondition(lambda self: self.running() and self.engine.leased)
+    @rule(which=anyone)
+    def release(self, which):
+        self.engine.release(self.pick(which, LEASED), self.now)
+        assert self.absorb()[0] == "released"
+
+    # What people do
+
+    @precondition(lambda self: self.running() and self.engine.jobs)
+    @rule(which=anyone, what=st.sampled_from(["requeue", "kill", "cancel", "complete"]))
+    def meddle(self, which, what):
+        job = self.pick(which, *range(6))
+        allowed = {
+            "requeue": {SCHEDULED, DEAD},
+            "kill": {SCHEDULED, BLOCKED, READY, DEAD},
+            "cancel": set(range(6)),
+            "complete": {LEASED},
+        }[what]
+        commands = {
+            "requeue": self.engine.requeue,
+            "kill": self.engine.kill,
+            "cancel": self.engine.cancel,
+            "complete": lambda job, now: self.engine.complete(job, now, FAKTORY),
+        }
+        if job.state in allowed:
+            commands[what](job, self.now)
+            assert self.absorb()
+        else:
+            with pytest.raises((WrongState, NotLeased)):
+                commands[what](job, self.now)
+            assert self.absorb() == []
+
+    @precondition(running)
+    @rule(queue=queue_names, paused=st.booleans())
+    def pause(self, queue, paused):
+        if queue in self.model.queues:
+            self.model.queues[queue] = paused
+        self.engine.pause(queue, paused=paused, now=self.now)
+        self.absorb()
+
+    @precondition(running)
+    @rule(queue=queue_names)
+    def remove_queue(self, queue):
+        known = self.model.queues.get(queue) is not None
+        if known:
+            self.model.queues[queue] = False
+        ready = len(self.model.ready(queue))
+        self.engine.remove_queue(queue, self.now)
+        causes = self.absorb()
+        assert causes.count("cancelled") >= ready
+        if "unblocked" not in causes:
+            self.model.queues.pop(queue, None)
+            assert not self.model.ready(queue)
+        elif queue not in self.engine.queues or not self.engine.queues[queue].known:
+            self.model.queues.pop(queue, None)  # those it let go of are elsewhere
+
+    @precondition(running)
+    @rule(sure=st.sampled_from([False, False, True]))
+    def flush(self, sure):
+        if not sure:
+            return
+        self.engine.flush(self.now)
+        self.model = Model(DEAD_MAX, latest=self.model.latest)
+        assert self.engine.batch.events[-1][1] == "flushed"
+        self.read = len(self.engine.batch.events)
+
+    # Time
+
+    @rule(span=spans)
+    def advance(self, span):
+        self.now += span * SECOND
+        self.tick()
+
+    @precondition(lambda self: self.engine.jobs)
+    @rule(late=st.booleans())
+    def advance_to_the_next_timer(self, late):
+        moment = self.engine.next_timer()
+        if moment is not None:
+            self.now = max(self.now, moment + (SECOND if late else 0))
+            self.tick()
+
+    def tick(self) -> None:
+        while (moment := self.engine.next_timer()) is not None and moment <= self.now:
+            self.engine.tick(self.now, most=2)
+        self.absorb()
+        assert all(until > self.now for _, until in self.waiting), "a waiter was not told"
+        if self.running() and self.now >= self.lenient_until:
+            for seq in self.model.of_state(SCHEDULED, DONE, DEAD):
+                assert self.model.jobs[seq].due > self.now, "overdue"
+            for seq in self.model.of_state(LEASED):
+                assert self.model.jobs[seq].deadline > self.now, "overdue"
+
+    # The store
+
+    def take_batch(self) -> Batch:
+        batch = self.engine.take_batch()
+        self.read = 0
+        self.engine.statistics.fold(batch.events)
+        return batch
+
+    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
+    @rule()
+    def begin(self):
+        batch = self.take_batch()
+        self.store.begin(batch, self.engine)
+        self.begun = (batch, self.model.copy(), durable_state(self.engine))
+
+    @precondition(lambda self: self.begun)
+    @rule()
+    def commit(self):
+        batch, model, state = self.begun
+        self.store.commit()
+        self.begun = None
+        self.committed = (model, state)
+        self.journal += [list(row) for row in batch.events]
+
+    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
+    @rule()
+    def begin_and_commit(self):
+        self.begin()
+        self.commit()
+
+    @precondition(lambda self: self.begun)
+    @rule()
+    def fail_to_commit(self):
+        batch = self.begun[0]
+        self.store.fail = "commit"
+        with pytest.raises(StoreFailing):
+            self.store.commit()
+        self.reverted([batch, self.engine.take_batch()])
+
+    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
+    @rule()
+    def fail_to_begin(self):
+        batch = self.take_batch()
+        self.store.fail = "begin"
+        with pytest.raises(StoreFailing):
+            self.store.begin(batch, self.engine)
+        self.reverted([batch, self.engine.take_batch()])
+
+    def reverted(self, batches: list[Batch]) -> None:
+        self.store.fail = ""
+        self.begun = None
+        undo(self.engine, self.store, batches, "disk full")
+        self.read = 0
+        latest, self.model = self.model.latest, self.committed[0].copy()
+        self.model.latest = latest
+        # Seqs that were refused are not used again while the engine lives.
+        assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
+
+    @precondition(lambda self: self.engine.halted)
+    @rule()
+    def resume(self):
+        self.lenient_until = self.now + HALTED_RETRY
+        self.engine.resume(self.now)
+        self.absorb()
+
+    @rule()
+    def crash(self):
+        """Everybody is gone, and so is what was not committed."""
+        self.store.close()
+        self.store = self.open_store()
+        self.engine = self.recovered()
+        assert durable_state(self.engine) == self.committed[1]
+        assert [list(row) for row in self.shipped()] == self.journal
+        assert not self.engine.batch
+        self.begun, self.read = None, 0
+        self.waiting.clear()
+        self.model = self.committed[0].copy()
+        self.model.latest = max((job.place for job in self.engine.jobs.values()), default=0)
+        self.tick()
+
+    # What must always hold
+
+    @invariant()
+    def every_job_is_what_the_model_says(self):
+        engine, model = self.engine, self.model
+        assert sorted(engine.jobs) == sorted(model.jobs)
+        for seq, job in engine.jobs.items():
+            expected = model.jobs[seq]
+            assert (job.seq, job.jid, job.queue) == (seq, expected.push.jid, expected.push.queue)
+            assert job.state == expected.state
+            assert (job.attempt, job.failures) == (expected.attempt, expected.failures)
+            assert set(job.extra.blockers if job.extra else ()) == expected.blockers
+            if job.state in {SCHEDULED, DONE, DEAD}:
+                assert job.due == expected.due
+            if job.state == LEASED:
+                assert (job.deadline, job.holder) == (expected.deadline, expected.holder)
+        assert engine.totals.processed == model.processed
+        assert engine.totals.failures == model.failed
+
+    @invariant()
+    def every_job_is_in_one_place(self):
+        engine = self.engine
+        places = {
+            SCHEDULED: list(engine.scheduled.values()),
+            BLOCKED: list(engine.blocked.values()),
+            READY: [job for queue in engine.queues.values() for job in queue.ready],
+            LEASED: list(engine.leased.values()),
+            DONE: list(engine.done.values()),
+            DEAD: list(engine.dead.values()),
+        }
+        for state, jobs in places.items():
+            assert all(job.state == state for job in jobs)
+            assert all(engine.jobs[job.seq] is job for job in jobs)
+        assert sorted(job.seq for jobs in places.values() for job in jobs) == sorted(engine.jobs)
+
+    @invariant()
+    def no_job_waits_for_nothing(self):
+        for seq in self.model.of_state(BLOCKED):
+            assert self.model.jobs[seq].blockers <= set(self.model.jobs)
+            assert self.model.jobs[seq].blockers
+
+    @invariant()
+    def ready_jobs_are_in_order(self):
+        for name, queue in self.engine.queues.items():
+            expected = [job.seq for job in self.model.ready(name)]
+            assert [job.seq for job in queue.ready.first(1000)] == expected
+            assert len(queue.ready) == len(expected)
+            assert all(job.queue == name for job in queue.ready)
+
+    @invariant()
+    def counters_equal_a_recount(self):
+        engine = self.engine
+        count = Counter((job.queue, job.state) for job in engine.jobs.values())
+        for name, queue in engine.queues.items():
+            assert queue.counts == [count.pop((name, state), 0) for state in range(6)]
+        assert not count
+        retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
+        assert engine.retrying == len(retrying)
+        assert len(engine.dead) <= DEAD_MAX
+
+    @invariant()
+    def known_queues_are_those_of_the_model(self):
+        engine = self.engine
+        assert {q.name: q.paused for q in engine.queues.values() if q.known} == self.model.queues
+        for name, queue in engine.queues.items():
+            assert queue.name == name
+            assert queue.known or queue.waiters or any(queue.counts), "nobody needs this queue"
+
+    @invariant()
+    def every_jid_is_found(self):
+        by_jid: dict[str, list[int]] = {}
+        for seq in sorted(self.model.jobs):
+            by_jid.setdefault(self.model.jobs[seq].push.jid, []).append(seq)
+        for number in range(6):
+            found = self.engine.find_all(f"job-{number}")
+            assert [job.seq for job in found] == by_jid.get(f"job-{number}", [])
+            assert self.engine.find(f"job-{number}") is (found[0] if found else None)
+
+    @invariant()
+    def timers_are_those_of_jobs_and_waiters_only(self):
+        engine, expected = self.engine, {}
+        for seq, job in engine.jobs.items():
+            if job.state in {SCHEDULED, DONE, DEAD}:
+                expected[seq] = job.due
+            elif job.state == LEASED:
+                expected[seq] = job.deadline
+        expected |= {waiter.key: until for waiter, until in self.waiting}
+        assert len(engine.timers) == len(expected)
+        for key, moment in expected.items():
+            set_for = engine.timers.when(key)
+            postponed = key > 0 and (engine.halted or self.now < self.lenient_until)
+            assert set_for == moment or (postponed and set_for > moment)
+
+    @invariant()
+    def the_dead_are_in_the_order_of_their_deaths(self):
+        deaths = [job.due for job in self.engine.dead.values()]
+        assert deaths == sorted(deaths)
+
+    @invariant()
+    def waiters_are_in_the_queues_they_named_and_no_others(self):
+        expected: dict[str, list[int]] = {}
+        for waiter, _ in self.waiting:
+            for name in waiter.queues if waiter.key not in self.deaf else ():
+                expected.setdefault(name, []).append(waiter.key)
+        found = {n: list(q.waiters) for n, q in self.engine.queues.items() if q.waiters}
+        assert found == expected
+
+    @invariant()
+    def nobody_waits_for_a_job_that_is_ready(self):
+        if self.engine.halted:
+            return
+        for queue in self.engine.queues.values():
+            assert queue.paused or not (queue.waiters and len(queue.ready)), queue.name
+
+    def teardown(self) -> None:
+        self.store.close()
+
+
+class OverMemory(Machine):
+    def open_store(self) -> Store:
+        return getattr(self, "store", None) or FailingMemoryStore()
+
+    def shipped(self) -> list[Any]:
+        return self.store.events()
+
+
+class OverSqlite(Machine):
+    """With generations so small that there is folding all the time, and never all at once."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="millrace-test-"))
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 400)
+        self.patch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
+        super().__init__()
+
+    def open_store(self) -> Store:
+        store = FailingSqliteStore(self.folder, sync=False)
+        store.fold_most = 2
+        return store
+
+    def shipped(self) -> list[Any]:
+        events: list[Any] = []
+        rows = self.store._db.execute("SELECT first, count, events FROM outbox ORDER BY first")
+        for first, count, blob in rows:
+            assert first == len(events) + 1, "event ids have a gap"
+            events += millrace.store.changes.decode_any(blob)
+            assert len(events) == first + count - 1
+        return events
+
+    @invariant()
+    def turns_are_deleted_once_folded(self):
+        if self.begun is None:
+            (turns,) = self.store._db.execute("SELECT count(*) FROM turns").fetchone()
+            assert turns <= 60
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patch.undo()
+        shutil.rmtree(self.folder)
+
+
+EXAMPLES = int(os.environ.get("MILLRACE_EXAMPLES", "60"))
+effort = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+TestOverMemory = pytest.mark.slow(OverMemory.TestCase)
+TestOverMemory.settings = effort
+TestOverSqlite = pytest.mark.slow(OverSqlite.TestCase)
+TestOverSqlite.settings = effort
