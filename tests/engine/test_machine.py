@@ -30,6 +30,7 @@ from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.server.app import _recover
 from millrace.store import Store, StoreFailing
+from millrace.store.changes import decode_any, encode
 from model import Model
 from scene import SECOND, START, durable_state, undo, unit
 
@@ -326,7 +327,7 @@ class Machine(RuleBasedStateMachine):
         self.store.commit()
         self.begun = None
         self.committed = (model, state)
-        self.journal += [list(row) for row in batch.events]
+        self.journal += decode_any(encode(batch.events))
 
     @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
     @rule()
@@ -376,7 +377,7 @@ class Machine(RuleBasedStateMachine):
         self.store = self.open_store()
         self.engine = self.recovered()
         assert durable_state(self.engine) == self.committed[1]
-        assert [list(row) for row in self.shipped()] == self.journal
+        assert self.shipped() == self.journal
         assert not self.engine.batch
         self.begun, self.read = None, 0
         self.waiting.clear()
@@ -387,6 +388,10 @@ class Machine(RuleBasedStateMachine):
     # What must always hold
 
     @invariant()
+    def everything_holds(self):
+        for check in self.checks:
+            check(self)
+
     def every_job_is_what_the_model_says(self):
         engine, model = self.engine, self.model
         assert sorted(engine.jobs) == sorted(model.jobs)
@@ -403,7 +408,6 @@ class Machine(RuleBasedStateMachine):
         assert engine.totals.processed == model.processed
         assert engine.totals.failures == model.failed
 
-    @invariant()
     def every_job_is_in_one_place(self):
         engine = self.engine
         places = {
@@ -419,13 +423,11 @@ class Machine(RuleBasedStateMachine):
             assert all(engine.jobs[job.seq] is job for job in jobs)
         assert sorted(job.seq for jobs in places.values() for job in jobs) == sorted(engine.jobs)
 
-    @invariant()
     def no_job_waits_for_nothing(self):
         for seq in self.model.of_state(BLOCKED):
             assert self.model.jobs[seq].blockers <= set(self.model.jobs)
             assert self.model.jobs[seq].blockers
 
-    @invariant()
     def ready_jobs_are_in_order(self):
         for name, queue in self.engine.queues.items():
             expected = [job.seq for job in self.model.ready(name)]
@@ -433,7 +435,6 @@ class Machine(RuleBasedStateMachine):
             assert len(queue.ready) == len(expected)
             assert all(job.queue == name for job in queue.ready)
 
-    @invariant()
     def counters_equal_a_recount(self):
         engine = self.engine
         count = Counter((job.queue, job.state) for job in engine.jobs.values())
@@ -444,7 +445,6 @@ class Machine(RuleBasedStateMachine):
         assert engine.retrying == len(retrying)
         assert len(engine.dead) <= DEAD_MAX
 
-    @invariant()
     def known_queues_are_those_of_the_model(self):
         engine = self.engine
         assert {q.name: q.paused for q in engine.queues.values() if q.known} == self.model.queues
@@ -452,7 +452,6 @@ class Machine(RuleBasedStateMachine):
             assert queue.name == name
             assert queue.known or queue.waiters or any(queue.counts), "nobody needs this queue"
 
-    @invariant()
     def every_jid_is_found(self):
         by_jid: dict[str, list[int]] = {}
         for seq in sorted(self.model.jobs):
@@ -462,7 +461,6 @@ class Machine(RuleBasedStateMachine):
             assert [job.seq for job in found] == by_jid.get(f"job-{number}", [])
             assert self.engine.find(f"job-{number}") is (found[0] if found else None)
 
-    @invariant()
     def timers_are_those_of_jobs_and_waiters_only(self):
         engine, expected = self.engine, {}
         for seq, job in engine.jobs.items():
@@ -477,12 +475,10 @@ class Machine(RuleBasedStateMachine):
             postponed = key > 0 and (engine.halted or self.now < self.lenient_until)
             assert set_for == moment or (postponed and set_for > moment)
 
-    @invariant()
     def the_dead_are_in_the_order_of_their_deaths(self):
         deaths = [job.due for job in self.engine.dead.values()]
         assert deaths == sorted(deaths)
 
-    @invariant()
     def waiters_are_in_the_queues_they_named_and_no_others(self):
         expected: dict[str, list[int]] = {}
         for waiter, _ in self.waiting:
@@ -491,12 +487,25 @@ class Machine(RuleBasedStateMachine):
         found = {n: list(q.waiters) for n, q in self.engine.queues.items() if q.waiters}
         assert found == expected
 
-    @invariant()
     def nobody_waits_for_a_job_that_is_ready(self):
         if self.engine.halted:
             return
         for queue in self.engine.queues.values():
             assert queue.paused or not (queue.waiters and len(queue.ready)), queue.name
+
+    checks = (
+        every_job_is_what_the_model_says,
+        every_job_is_in_one_place,
+        no_job_waits_for_nothing,
+        ready_jobs_are_in_order,
+        counters_equal_a_recount,
+        known_queues_are_those_of_the_model,
+        every_jid_is_found,
+        timers_are_those_of_jobs_and_waiters_only,
+        the_dead_are_in_the_order_of_their_deaths,
+        waiters_are_in_the_queues_they_named_and_no_others,
+        nobody_waits_for_a_job_that_is_ready,
+    )
 
     def teardown(self) -> None:
         self.store.close()
@@ -530,15 +539,16 @@ class OverSqlite(Machine):
         rows = self.store._db.execute("SELECT first, count, events FROM outbox ORDER BY first")
         for first, count, blob in rows:
             assert first == len(events) + 1, "event ids have a gap"
-            events += millrace.store.changes.decode_any(blob)
+            events += decode_any(blob)
             assert len(events) == first + count - 1
         return events
 
-    @invariant()
     def turns_are_deleted_once_folded(self):
         if self.begun is None:
             (turns,) = self.store._db.execute("SELECT count(*) FROM turns").fetchone()
             assert turns <= 60
+
+    checks = (*Machine.checks, turns_are_deleted_once_folded)
 
     def teardown(self) -> None:
         super().teardown()
