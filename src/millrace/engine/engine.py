@@ -443,6 +443,7 @@ class Engine:
                 if job is not None:
                     self._leave(job, self.queues[job.queue])
                     self._forget(job)
+        for batch in batches:
             for name in batch.queues:
                 queue = self.queues.get(name)
                 if queue is not None and name not in queues:
