@@ -314,7 +314,8 @@ class Engine:
         """Make a scheduled or dead job ready now."""
         if job.state not in {SCHEDULED, DEAD}:
             raise WrongState
-        job.due = 0
+        if job.state == DEAD:
+            job.due = 0  # it was the end of its keeping
         self._change(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
         self.changes += 1
 
@@ -350,10 +351,15 @@ class Engine:
         queue = self.queues.get(name)
         if queue is None or not queue.known:
             return
-        queue.paused = queue.known = False
+        queue.known = False
+        queue.paused = True  # nobody shall get a job that is about to go
         self.batch.queues[name] = None
         for job in list(queue.ready):
             self.cancel(job, now)  # which may bring back others, and with them the queue
+        queue.paused = False
+        if queue.known:
+            self.batch.queues[name] = False
+            self._serve(queue, now)
         self._drop_if_unused(queue)
         self.changes += 1
 

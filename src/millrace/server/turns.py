@@ -155,7 +155,13 @@ class Turns:
 
     def _done(self, number: int, held: list[Held]) -> None:
         self.synced = number
+        joined: dict[Session, list[bytes]] = {}
         for session, replies, _ in held:
+            if session in joined:
+                joined[session] += replies
+            else:
+                joined[session] = replies
+        for session, replies in joined.items():
             session.write(replies)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
