@@ -1,6 +1,6 @@
 """Stores on a folder that goes away with the test."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,28 +9,35 @@ import pytest
 import millrace.store.sqlite
 from failing_stores import FailingSqliteStore
 
-OpenStore = Callable[..., FailingSqliteStore]
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+class OpenStore:
+    """Opens the store of this test's folder, closing it first where it is open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened: FailingSqliteStore | None = None
+
+    def __call__(self, **options: Any) -> FailingSqliteStore:
+        self.close()
+        self.opened = FailingSqliteStore(self.folder, sync=False, **options)
+        return self.opened
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
+
+
 @pytest.fixture
 def open_store(folder: Path) -> Iterator[OpenStore]:
-    """Opens the store of this test's folder, closing it first where it is open."""
-    opened: list[FailingSqliteStore] = []
-
-    def open_(**options: Any) -> FailingSqliteStore:
-        while opened:
-            opened.pop().close()
-        opened.append(FailingSqliteStore(folder, sync=False, **options))
-        return opened[0]
-
-    yield open_
-    for store in opened:
-        store.close()
+    opener = OpenStore(folder)
+    yield opener
+    opener.close()
 
 
 @pytest.fixture

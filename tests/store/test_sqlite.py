@@ -214,10 +214,11 @@ def test_the_outbox_is_bounded_and_loses_the_oldest(open_store):
     scene = Scene()
     for n in range(500):
         scene.push(f"job-{n}")
+        commit(scene.engine, store)
         scene.complete(scene.lease())
         commit(scene.engine, store)
         size = store._db.execute("SELECT total(length(events)) FROM outbox").fetchone()[0]
-        assert size <= 10_000 + 4000
+        assert size <= 10_000 + 6000  # a generation comes on top
     ids = [number for number, _ in outbox(store)]
     assert ids == list(range(ids[0], 1501))
     assert len(ids) > 20
@@ -516,12 +517,9 @@ def test_a_refused_opener_changes_nothing(scene, store, folder, open_store):
     assert durable_state(recover(open_store())) == durable_state(scene.engine)
 
 
-def test_a_closed_store_can_be_opened_again(store, folder):
-    store.fail = ""
-    first = SqliteStore(folder.with_name("other"), sync=False)
-    first.close()
-    second = SqliteStore(folder.with_name("other"), sync=False)
-    second.close()
+def test_a_closed_store_can_be_opened_again(folder):
+    for _ in range(2):
+        SqliteStore(folder, sync=False).close()
 
 
 def test_the_folder_is_made_and_private(tmp_path):
@@ -532,7 +530,7 @@ def test_the_folder_is_made_and_private(tmp_path):
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StoreError, match="cannot use the data folder .*file"):
+    with pytest.raises(StoreError, match=r"cannot use the data folder .*file"):
         SqliteStore(tmp_path / "file")
 
 
@@ -550,7 +548,8 @@ def test_a_file_of_a_newer_version_is_refused(store, folder, open_store):
 
 
 def test_a_refused_file_is_left_as_it_is_and_the_lock_is_given_back(store, folder, open_store):
-    store._db.execute(f"PRAGMA user_version = {subject.SCHEMA + 1}")
+    open_store.close()
+    damage(folder, f"PRAGMA user_version = {subject.SCHEMA + 1}")
     for _ in range(2):  # a kept lock would make the second a different error
         with pytest.raises(StoreDamaged):
             open_store()
@@ -584,9 +583,8 @@ def test_a_record_that_makes_no_sense_is_damage(
     scene.lease()
     commit(scene.engine, store)
     fold(scene, store)
-    store.close = lambda: SqliteStore.close(store)
-    open_store().close = lambda: None
-    assert table
+    assert count(store, table) > 0
+    open_store.close()
     damage(folder, f"UPDATE {table} SET {column} = ?", rubbish)
     with pytest.raises(StoreDamaged, match=r"millrace\.db.*backup"):
         open_store().load()

@@ -451,6 +451,7 @@ class Engine:
         for job in jobs:
             self._restore(job)
         self.restored_at = self.latest
+        self.latest += 1  # whatever becomes ready from now on does so later
         for job in sorted(self.dead.values(), key=lambda dead: dead.due):
             self.dead.move_to_end(job.seq)  # the oldest first, as they died
 

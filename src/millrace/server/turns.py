@@ -121,7 +121,7 @@ class Turns:
         self._committing = (batch, held, engine.next_seq)
         try:
             store.begin(batch, engine)
-        except StoreError as error:
+        except Exception as error:
             self._after_commit(error)
         else:
             self._commits.put(store)
@@ -150,8 +150,12 @@ class Turns:
                 self._end()
         elif isinstance(error, StoreFailing):
             self._undo(batch, held, str(error))
-        else:
+        elif isinstance(error, StoreError):
             self._ended(str(error))
+        else:
+            # A mistake of ours: refuse what cannot be written, keep the rest.
+            log.error("a batch could not be written", exc_info=error)
+            self._undo(batch, held, "internal error")
 
     def _done(self, number: int, held: list[Held]) -> None:
         self.synced = number
