@@ -42,6 +42,7 @@ def open_store(folder: Path) -> Iterator[OpenStore]:
 
 @pytest.fixture
 def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folding begins after a few jobs, not after a hundred thousand."""
+    """Folding begins after a few jobs, not after a hundred thousand, and takes several commits."""
     monkeypatch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
     monkeypatch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 2000)
+    monkeypatch.setattr(FailingSqliteStore, "fold_most", 3)

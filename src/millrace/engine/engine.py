@@ -723,7 +723,7 @@ class Engine:
             self._restore_twin(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
-        self.latest = max(self.latest, job.place)
+        self.latest = max(self.latest, job.place, job.ready_at)
         if job.extra is not None:
             for blocker in job.extra.blockers:
                 self._dependents.setdefault(blocker, []).append(job.seq)
