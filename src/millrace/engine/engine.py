@@ -3,7 +3,7 @@
 It does no I/O and knows no clock: every command takes `now`, in microseconds since 1970. Nothing in
 it is of one protocol; what differs by origin is in policy.py.
 
-What a caller must do after its commands: tell the owners of `deliveries`, `outcomes` and `timeouts`,
+What a caller must do after its commands: tell the owners of `deliveries`, `outcomes`, `timeouts`,
 and hand `take_batch()` to the store. What a caller must not do is change a job's fields.
 """
 
@@ -283,9 +283,8 @@ class Engine:
         keep_until: int = 0,
         unleased: bool = False,
     ) -> None:
-        """The attempt succeeded. The job is kept until `keep_until` if that is in the future, and if
-        it has a time to live until that is over. `unleased` is who may say so of a job that nobody
-        holds.
+        """The attempt succeeded. The job is kept until `keep_until` if that is in the future; if it
+        has a time to live, until that is over. With `unleased` nobody need hold it.
         """
         if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased

@@ -2,7 +2,7 @@
 
 Changing the format. A job is written as a msgpack array in the order below, and its changing half
 also on its own (`changing`), so:
-1. add a field at the end of the record, with a default: old records, being shorter, then still load;
+1. add a field at the end of the record, with a default: old records, being shorter, still load;
 2. if it changes after the push, add it at the end of `changing` and let `apply` do without it;
 3. never remove or reorder a field: leave it unused, or raise store.sqlite.SCHEMA and migrate.
 """
