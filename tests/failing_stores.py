@@ -1,7 +1,7 @@
 """Stores that fail when told to, as a full disk would make them."""
 
 import sqlite3
-from typing import Literal
+from typing import Any, Literal
 
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
@@ -24,15 +24,22 @@ class FailingMemoryStore(MemoryStore):
 
 
 class FailingSqliteStore(SqliteStore):
-    """Fails after the last statement of a batch, or at its commit. Folds `fold_most` at a time."""
+    """Fails in the middle of a batch, or at its commit. Folds `fold_most` jobs at a time."""
 
     fail: Literal["", "begin", "commit"] = ""
     fold_most = 1 << 30
 
-    def _fold(self, engine: Engine, most: int) -> None:
-        super()._fold(engine, min(most, self.fold_most))
+    def _age(self, batch: Batch, size: int) -> None:
+        super()._age(batch, size)
         if self.fail == "begin":
             raise disk_full()
+
+    def _fold(self, engine: Engine, most: int, *more: Any) -> None:
+        super()._fold(engine, min(most, self.fold_most), *more)
+
+    def _begin_anew(self, touched: dict[int, None]) -> None:
+        super()._begin_anew(touched)
+        self._no_fold_until = 0  # a test need not wait for a hundred turns
 
     def commit(self) -> None:
         if self.fail != "commit":

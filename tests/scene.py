@@ -130,9 +130,7 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
     engine.halted = reason
 
 
-def recover(
-    store: Store, *, dead_max: int = 100_000, progress: Progress | None = None
-) -> Engine:
+def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None = None) -> Engine:
     """An engine with everything the store holds, as the server makes it at its start."""
     engine = Engine(Random(1), dead_max=dead_max)
     recovered = store.load(progress)

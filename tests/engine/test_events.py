@@ -158,7 +158,10 @@ def test_a_flush_is_one_event_that_says_how_far_it_reached():
         ("no row 17", "no row 4"),
         ("at 0x7f00ab12", "at 0x55d0ff"),
         ("object deadbeefcafe0123 is gone", "object 0123456789abcdef is gone"),
-        ("job 3f2504e0-4f89-41d3-9a0c-0305e82c3301 lost", "job 9b2c1de4-00aa-4bcd-8e1f-aabbccddeeff lost"),
+        (
+            "job 3f2504e0-4f89-41d3-9a0c-0305e82c3301 lost",
+            "job 9b2c1de4-00aa-4bcd-8e1f-aabbccddeeff lost",
+        ),
         ("no key 'colour'", "no key 'size'"),
         ('no key "colour"', 'no key "size"'),
         ("can't find 'colour' here", "can't find 'size' here"),

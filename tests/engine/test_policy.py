@@ -22,21 +22,23 @@ def verdict(failures: int, retries: int = 25, random: Random | None = None) -> V
     return FaktoryPolicy().after_failure(failed_job(failures, retries), START, random or Random(1))
 
 
+class Dice(Random):
+    """Shows the side that it is told to."""
+
+    def __init__(self, side: int) -> None:
+        super().__init__()
+        self.side = side
+
+    def randrange(self, stop: int) -> int:
+        assert stop == 30
+        return self.side
+
+
 def delays(count: int) -> set[int]:
     """Every delay in seconds that the policy can give after `count` earlier failures."""
-    job = failed_job(count + 1)
-
-    class Dice(Random):
-        def randrange(self, stop: int) -> int:
-            assert stop == 30
-            return side
-
-    found = set()
-    for side in range(30):
-        answer = FaktoryPolicy().after_failure(job, START, Dice())
-        assert answer.state == SCHEDULED
-        found.add((answer.due - START) / SECOND)
-    return found
+    answers = [verdict(count + 1, random=Dice(side)) for side in range(30)]
+    assert {answer.state for answer in answers} == {SCHEDULED}
+    return {(answer.due - START) / SECOND for answer in answers}
 
 
 def test_faktory_s_rules_are_those_of_jobs_pushed_by_faktory():

@@ -123,11 +123,12 @@ def named_job(target: ast.Attribute) -> bool:
 
 
 def test_only_one_function_of_the_engine_assigns_a_job_s_state():
-    found = []
-    for path in sorted(ENGINE.glob("*.py")):
-        for function in ast.walk(ast.parse(path.read_text())):
-            if isinstance(function, ast.FunctionDef) and any(map(assigns_state, ast.walk(function))):
-                found.append(f"{path.stem}.{function.name}")
+    found = [
+        f"{path.stem}.{function.name}"
+        for path in sorted(ENGINE.glob("*.py"))
+        for function in ast.walk(ast.parse(path.read_text()))
+        if isinstance(function, ast.FunctionDef) and any(map(assigns_state, ast.walk(function)))
+    ]
     # `apply` puts back what was read from the store.
     assert found == ["engine._change", "job.apply"]
 

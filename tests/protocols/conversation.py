@@ -262,7 +262,10 @@ class Client:
     def hears_error_like(self, start: str) -> str:
         """An error that begins with `start`; the whole of it."""
         line = self._line()
-        assert line.startswith(b"-ERR " + start.encode()), line
+        wanted = b"-ERR " + start.encode()
+        if not line.startswith(wanted):
+            self._talk.failed = True
+        assert line[: len(wanted)] == wanted, line
         return line[5:].decode()
 
     def hears_bulk(self) -> bytes:

@@ -1,8 +1,8 @@
 """The conversation form itself: it must notice what it is there to notice."""
 
 import pytest
-
 from conversation import START, Conversation, Step, World, assert_one_reply, bytewise, pipelined
+
 from millrace.protocols.faktory import FaktoryConnection
 
 

@@ -8,9 +8,10 @@ import hashlib
 import re
 
 import pytest
+from conversation import CHALLENGE, HI, NOTHING, OK, START, Conversation, Wire, bulk, push, unit
 
-from conversation import CHALLENGE, HI, NOTHING, OK, START, Conversation, bulk, push, unit
 from millrace import __version__
+from millrace.protocols.faktory import FaktoryConnection
 
 SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
 
@@ -569,6 +570,25 @@ def test_a_worker_silent_for_60_seconds_is_lost_with_its_last_connection():
         worker.hangs_up()
         talk.advance(0)
         assert other.sets()["retries"] == 1
+
+
+def test_a_lost_worker_is_recovered_however_long_its_wid_and_however_many_came_after_it():
+    with Conversation(recover_lost_workers=True) as talk:
+        wids = ["worker-1", "w" * 5000]
+        for number, wid in enumerate(wids):
+            worker = talk.client(wid=wid).pushes(unit(f"job-000{number}"))
+            worker.fetches()
+            worker.hangs_up()
+        talk.acts(_many_come_and_go)
+        talk.advance(61)
+        assert talk.client().sets()["retries"] == 2
+
+
+def _many_come_and_go(world):
+    for number in range(12_000):
+        wire = Wire(world, FaktoryConnection(world.hub))
+        wire.receive(b'HELLO {"wid":"other-%d"}\r\n' % number)
+        wire.lose()
 
 
 def test_a_lost_worker_costs_only_its_own_jobs():

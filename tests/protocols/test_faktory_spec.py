@@ -7,8 +7,8 @@ import hashlib
 import json
 
 import pytest
-
 from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
+
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
 
 NOW = "2026-11-15T19:43:51Z"

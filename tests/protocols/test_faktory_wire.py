@@ -2,16 +2,19 @@
 replies, error texts, the life cycle, INFO, the commands beyond the document, what clients insist on.
 """
 
+import copy
 import json
 import re
 
 import pytest
-
 from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
+
 from millrace.engine.states import DEAD
 
 NOW = "2026-11-15T19:43:51Z"
 SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
+#: How Go writes the form of a timestamp.
+LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
 #: The sheet's vector: password foobar, that salt, 1545 times.
 VECTOR = b"6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"
 
@@ -273,8 +276,7 @@ def test_error_texts(talk, line, text):
         (b"PUSHB [1]", "invalid JSON: "),
         (
             b'PUSH {"jid":"12345678","jobtype":"x","args":[],"at":"x"}',
-            'invalid timestamp for \'at\': "x": parsing time "x" as '
-            '"2006-01-02T15:04:05.999999999Z07:00": cannot parse "x" as "2006"',
+            f'invalid timestamp for \'at\': "x": parsing time "x" as "{LAYOUT}": cannot parse "x" as ',
         ),
     ],
 )
@@ -641,7 +643,9 @@ def test_failure_record_over_several_failures(talk):
     seen = []
     for _ in range(3):
         failure = client.fetches().get("failure")
-        seen.append(failure and (failure["failed_at"], failure["retry_count"], failure["remaining"]))
+        seen.append(
+            failure and (failure["failed_at"], failure["retry_count"], failure["remaining"])
+        )
         client.fails("job-0001")
         talk.advance(100)
     assert talk.engine.find("job-0001").state == DEAD
@@ -1241,6 +1245,27 @@ def test_mutate_of_many_jobs_lets_others_in_between(talk):
     assert connection.replies == [OK]
     assert talk.engine.jobs == {}
     talk.failed = True  # half of it was done by hand, and cannot be played again
+
+
+def test_mutate_of_which_a_part_could_not_be_made_durable_is_not_acknowledged():
+    talk = Conversation()
+    client, engine = talk.client(), talk.engine
+    jobs = [unit(f"job-{n:05}", at="2027-01-01T00:00:00Z") for n in range(2000)]
+    client.says(b"PUSHB %b\r\n" % compact(jobs)).hears(b"$2\r\n{}\r\n")
+    written = [copy.copy(job) for job in engine.jobs.values()]
+    connection = client.connection
+    connection.feed(b'MUTATE {"cmd":"kill","target":"scheduled"}\r\n')
+    assert connection.run(talk.now, 64) is True
+    # The turn ends here, the disk is full, and what was done so far is undone ...
+    engine.revert([engine.take_batch()], written, {"default": False})
+    engine.halted = "the disk is full"
+    connection.run(talk.now, 16)
+    # ... but there is space again before the rest is done.
+    engine.resume(talk.now)
+    while connection.run(talk.now, 64):
+        pass
+    (reply,) = connection.replies
+    assert reply.startswith(b"-ERR ") or len(engine.dead) == 2000, reply
 
 
 @pytest.mark.parametrize(

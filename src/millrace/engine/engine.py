@@ -14,7 +14,7 @@ from sys import intern
 from typing import Final, NamedTuple
 
 from .batch import Batch
-from .errors import NotLeased, WrongState
+from .errors import NoSuchJob, NotLeased, WrongState
 from .events import Row, fingerprint
 from .job import LATER, NO_PROTOCOL, Extra, Failure, Job, Push
 from .policy import POLICIES
@@ -178,6 +178,10 @@ class Engine:
     def push_many(self, pushes: Iterable[Push], now: int) -> list[Job]:
         """Push all of them as one change. A blocker of -1 is the job pushed just before."""
         jobs: list[Job] = []
+        pushes = list(pushes)
+        for number, push in enumerate(pushes):
+            if any(b == 0 or b < -number for b in push.blockers):
+                raise NoSuchJob(f"job {number} of the batch waits for one that is not before it")
         for push in pushes:
             if push.blockers:
                 push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
@@ -252,6 +256,11 @@ class Engine:
                 del self._awaited[waiter.seq]
         if self._waiters.pop(waiter.key, None) is not None:
             self.timers.cancel(waiter.key)
+
+    def deafen_all(self) -> None:
+        """Give nothing to anybody who waits now."""
+        for waiter in self._waiters.values():
+            self.deafen(waiter)
 
     def deafen(self, waiter: Waiter) -> None:
         """Let a waiter wait on to its end, but give it nothing."""
@@ -352,7 +361,7 @@ class Engine:
 
     def release(self, job: Job, now: int) -> None:
         """Give back a lease that never reached its holder: no attempt is counted."""
-        if job.state != LEASED:
+        if job.state != LEASED or self.jobs.get(job.seq) is not job:
             raise NotLeased
         job.attempt -= 1
         self._change(job, self.queues[job.queue], "released", READY, now, job.actor)
@@ -413,18 +422,20 @@ class Engine:
         queue = self.queues.get(name)
         if queue is None or not queue.known:
             return
-        for job in list(queue.ready):
-            self.cancel(job, now)
         queue.paused = queue.known = False
         self.batch.queues[name] = None
+        for job in list(queue.ready):
+            self.cancel(job, now)  # which may bring back others, and with them the queue
         self._drop_if_unused(queue)
         self.changes += 1
 
     def flush(self, now: int) -> None:
         """Forget every job, queue and counter. Those who wait go on waiting."""
         self._wipe()
+        events = self.batch.events
         self.batch = Batch()
         self.batch.cleared = True
+        self.batch.events = events
         last = self.next_seq - 1
         self.batch.events.append((now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *(0,) * 7))
         self.changes += 1
@@ -470,6 +481,11 @@ class Engine:
         job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())]
 
+    def find_newest(self, jid: str, most: int) -> list[Job]:
+        """Jobs of that id, the newest, and the oldest."""
+        job = self.by_jid.get(jid)
+        return [] if job is None else [job, *self._twins.get(jid, ())[-most:]]
+
     def find_leased(self, jid: str) -> Job | None:
         """The leased job of that id."""
         job = self.by_jid.get(jid)
@@ -502,6 +518,8 @@ class Engine:
             queue.known = True
         for job in jobs:
             self._restore(job)
+        for job in sorted(self.dead.values(), key=lambda dead: dead.due):
+            self.dead.move_to_end(job.seq)  # the oldest first, as they died
 
     def revert(
         self, batches: Iterable[Batch], jobs: Iterable[Job], queues: dict[str, bool]
@@ -518,6 +536,7 @@ class Engine:
                 if job is not None:
                     self._leave(job, self.queues[job.queue])
                     self._forget(job)
+        for batch in batches:
             for name in batch.queues:
                 queue = self.queues.get(name)
                 if queue is not None and name not in queues:
@@ -792,7 +811,8 @@ class Engine:
         job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
         self.jobs[job.seq] = job
         if self.by_jid.setdefault(job.jid, job) is not job:
-            self._twins.setdefault(job.jid, []).append(job)
+            alike = sorted([*self.find_all(job.jid), job], key=lambda twin: twin.seq)
+            self.by_jid[job.jid], self._twins[job.jid] = alike[0], alike[1:]
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
         if job.place < LATER:
@@ -806,7 +826,7 @@ class Engine:
 
     def _wipe(self) -> None:
         for queue in self.queues.values():
-            queue.paused = False
+            queue.paused = queue.known = False
             queue.ready = type(queue.ready)()
             queue.counts = [0] * 6
         self.queues = {name: queue for name, queue in self.queues.items() if queue.waiters}
@@ -825,8 +845,9 @@ class Engine:
 
     def _drop_if_unused(self, queue: Queue) -> None:
         """Queues that nobody pushed to exist only while somebody waits."""
-        if not queue.known and not queue.waiters and not any(queue.counts):
-            self.queues.pop(queue.name, None)
+        unused = not queue.known and not queue.waiters and not any(queue.counts)
+        if unused and self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
 
     def _drop_oldest_dead(self, now: int) -> None:
         oldest = next(iter(self.dead.values()))

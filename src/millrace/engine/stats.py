@@ -15,7 +15,7 @@ DAY: Final = 86_400_000_000
 SLOTS: Final = 148
 
 
-_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired"})
+_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired", "flushed"})
 
 
 def slot(microseconds: int) -> int | None:
@@ -83,6 +83,11 @@ class Statistics:
         for event in events:
             kind = event[1]
             if kind not in _COUNTED:
+                continue
+            if kind == "flushed":
+                self.days.clear()
+                self.dirty.clear()
+                name, number = "", -1
                 continue
             if event[4] != name or event[0] // DAY != number:
                 day = self._of(event)

@@ -1,5 +1,6 @@
 """Who works: the workers that introduced themselves, by any protocol that has worker ids."""
 
+from collections import OrderedDict
 from typing import Final
 
 RUNNING: Final = 0
@@ -9,6 +10,9 @@ WORKER_STATES: Final = ("", "quiet", "terminate")
 
 #: A worker that has no connection and sent no sign of life for a day is forgotten.
 FORGET_AFTER: Final = 86_400_000_000
+#: Nor are more of them remembered, or such with longer ids: anybody can make up ids.
+MOST_AWAY: Final = 10_000
+LONGEST_AWAY: Final = 1000
 
 
 class Worker:
@@ -48,10 +52,11 @@ class Worker:
 class Workers:
     """All known workers of one protocol."""
 
-    __slots__ = ("_forget_at", "known")
+    __slots__ = ("_away", "_forget_at", "known")
 
     def __init__(self) -> None:
         self.known: dict[str, Worker] = {}
+        self._away: OrderedDict[str, Worker] = OrderedDict()
         self._forget_at = 0
 
     def connect(self, wid: str, now: int) -> Worker:
@@ -66,7 +71,20 @@ class Workers:
             worker.started_at = now
         worker.beat_at = now
         worker.connections += 1
+        self._away.pop(wid, None)
         return worker
+
+    def disconnect(self, worker: Worker) -> None:
+        """One connection less. A worker without any is remembered, among the last of them."""
+        worker.connections -= 1
+        if worker.connections:
+            return
+        if len(worker.wid) > LONGEST_AWAY:
+            del self.known[worker.wid]
+            return
+        self._away[worker.wid] = worker
+        if len(self._away) > MOST_AWAY:
+            del self.known[self._away.popitem(last=False)[0]]
 
     def connected(self) -> list[Worker]:
         return [worker for worker in self.known.values() if worker.connections]
@@ -76,3 +94,4 @@ class Workers:
         limit = now - FORGET_AFTER
         for worker in [w for w in self.known.values() if not w.connections and w.beat_at < limit]:
             del self.known[worker.wid]
+            self._away.pop(worker.wid, None)

@@ -71,14 +71,16 @@ def string(raw: bytes | None, name: str) -> str:
     return value
 
 
-def integer(raw: bytes | None, name: str, bits: int = 64) -> int | None:
-    """A member that must be an integer literal, of so many bits."""
+def integer(
+    raw: bytes | None, name: str, least: int = -(1 << 63), most: int = (1 << 63) - 1
+) -> int | None:
+    """A member that must be an integer literal within these bounds."""
     if raw is None:
         return None
     value = _value(raw, name)
     if not isinstance(value, int) or isinstance(value, bool):
         raise BadJson(f"{name} must be an integer")
-    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+    if not least <= value <= most:
         raise BadJson(f"{name} is out of range")
     return value
 

@@ -6,8 +6,10 @@ from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Most moments asked for are of the same second as the last, and many are the same.
-_second, _second_text = -1, ""
-_moment, _moment_text = -1, ""
+_second: int | None = None
+_second_text = ""
+_moment: int | None = None
+_moment_text = ""
 
 
 def rfc3339(microseconds: int) -> str:
@@ -29,18 +31,18 @@ def rfc3339(microseconds: int) -> str:
 
 #: The parts of Go's RFC3339Nano layout, in order: what each matches, what Go calls it.
 _PARTS: Final = (
-    (re.compile(r"\d{4}"), "2006"),
+    (re.compile(r"[0-9]{4}"), "2006"),
     (re.compile(r"-"), "-"),
-    (re.compile(r"\d{2}"), "01"),
+    (re.compile(r"[0-9]{2}"), "01"),
     (re.compile(r"-"), "-"),
-    (re.compile(r"\d{2}"), "02"),
+    (re.compile(r"[0-9]{2}"), "02"),
     (re.compile(r"T"), "T"),
-    (re.compile(r"\d{2}"), "15"),
+    (re.compile(r"[0-9]{2}"), "15"),
     (re.compile(r":"), ":"),
-    (re.compile(r"\d{2}"), "04"),
+    (re.compile(r"[0-9]{2}"), "04"),
     (re.compile(r":"), ":"),
-    (re.compile(r"\d{2}(?:[.,]\d+)?"), "05"),
-    (re.compile(r"Z|[+-]\d{2}:\d{2}"), "Z07:00"),
+    (re.compile(r"[0-9]{2}(?:[.,][0-9]+)?"), "05"),
+    (re.compile(r"Z|[+-][0-9]{2}:[0-9]{2}"), "Z07:00"),
 )
 _LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
 

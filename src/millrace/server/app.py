@@ -44,6 +44,8 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     # and not at all while a million jobs are read.
     gc.set_threshold(50_000, 20, 100)
     gc.disable()
+    # The commit thread, when its sync is done, must not wait long for the loop's thread.
+    sys.setswitchinterval(0.0005)
     store: SqliteStore | None = None
     try:
         if config.server.durability != "memory":

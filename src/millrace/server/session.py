@@ -80,7 +80,14 @@ class Session(asyncio.Protocol):
         except Exception as mistake:
             self._defect(mistake)
             return
-        if connection.replies or connection.closing:
+        replies = connection.replies
+        if replies:
+            if connection.marks or self.pending > server.turns.synced:
+                self.flush()
+            else:
+                connection.replies = []
+                self.write(replies)
+        elif connection.closing:
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)

@@ -47,7 +47,6 @@ class MemoryStore:
         if batch.cleared:
             self._batches.clear()
             self._queues.clear()
-            self._events.clear()
         self._batches.append(blob)
         self._events.append(events)
         for name, paused in batch.queues.items():

@@ -378,6 +378,7 @@ class SqliteStore:
             "SELECT id, next_seq, next_event, processed, failures FROM turns"
             " ORDER BY id DESC LIMIT 1"
         ).fetchone()
+        self._turn, self._next_event = 0, 1
         if row is not None:
             self._turn, recovered.next_seq, self._next_event = row[:3]
             recovered.processed, recovered.failures = row[3:]

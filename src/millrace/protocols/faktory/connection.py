@@ -1,6 +1,5 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
-import sys
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,7 +15,7 @@ from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import BadJson, ClientError
 
 from . import info, mutate, workunit
-from .hub import FaktoryHub
+from .hub import FaktoryHub, admits
 
 OK: Final = b"+OK\r\n"
 NOTHING: Final = b"$-1\r\n"
@@ -27,8 +26,11 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
-#: Commands that change something are refused while nothing can be made durable.
-CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"QUEUE", b"MUTATE"})
+#: A push is compared with so many jobs of the same jid: resent ones come soon.
+MOST_TWINS: Final = 16
+MOST_QUEUES: Final = 1000
+#: Commands that are refused while nothing can be made durable; of QUEUE, some are.
+CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
@@ -61,7 +63,10 @@ class FaktoryConnection(Connection):
         self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
-        if hub.password:
+        #: What this client was asked for in its greeting; the hub's password may change after that.
+        self._password = hub.password
+        self._iterations, self._salt = 0, ""
+        if self._password:
             self._iterations, self._salt = hub.challenge()
             self._say(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self._iterations, self._salt.encode()))
         else:
@@ -79,7 +84,8 @@ class FaktoryConnection(Connection):
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
         # Nearly always one whole command comes to a connection that has nothing else to do.
-        if self._idle and data.find(b"\n") == len(data) - 1:
+        end = len(data) - 1
+        if self._idle and 0 <= end <= self.hub.max_line and data.find(b"\n") == end:
             self._execute(data[:-1], now)
             self._idle = self.waiter is None and self._work is None and not self.closing
             return self._work is not None
@@ -138,7 +144,7 @@ class FaktoryConnection(Connection):
         self.closing = True
 
     def refusal(self, reason: str) -> bytes:
-        return error(f"{reason}: nothing was changed, try again later")
+        return error(_refused(reason))
 
     def overdue(self) -> bool:
         return not self.identified
@@ -169,13 +175,14 @@ class FaktoryConnection(Connection):
             wid = gojson.string(mine.get("wid"), "wid")
             pid = gojson.integer(mine.get("pid"), "pid") or 0
             labels = gojson.strings(mine.get("labels"), "labels")
-            version = gojson.integer(mine.get("v"), "v", 9) or 0
+            version = gojson.integer(mine.get("v"), "v", 0, 255) or 0
             pwdhash = gojson.string(mine.get("pwdhash"), "pwdhash")
             rss_kb = gojson.integer(mine.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
             self._end(error(f"invalid HELLO: {problem}"))
             return
-        if hub.password and not hub.admits(pwdhash, version, self._iterations, self._salt):
+        rounds = self._iterations if version >= 2 else 1  # clients of old hash once
+        if self._password and not admits(self._password, pwdhash, rounds, self._salt):
             self._end(error("Invalid password"))
             return
         self._say(OK)
@@ -220,7 +227,7 @@ class FaktoryConnection(Connection):
         """Push, unless it is the same work unit again: clients resend after a read timeout."""
         engine = self.engine
         if engine.find(push.jid) is not None:
-            for job in engine.find_all(push.jid):
+            for job in engine.find_newest(push.jid, MOST_TWINS):
                 if job.state not in {DONE, DEAD} and workunit.same(job, push):
                     engine.depend()
                     return
@@ -256,9 +263,11 @@ class FaktoryConnection(Connection):
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
         if argument != self._fetch_names or argument is None:
-            names = [sys.intern(name) for name in shown_all(argument or b"").split()]
+            names = tuple(dict.fromkeys(shown_all(argument or b"").split()))
+            if len(names) > MOST_QUEUES:
+                raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
             self._fetch_names = argument
-            self._fetch_queues = tuple(dict.fromkeys(names)) or ("default",)
+            self._fetch_queues = names or ("default",)
         worker = self.worker
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
@@ -347,6 +356,8 @@ class FaktoryConnection(Connection):
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
+            if self.engine.halted:
+                raise ClientError(_refused(self.engine.halted))
             self._on_queues(what, names, now)
             self.engine.depend()
             self._say(OK)
@@ -415,6 +426,10 @@ class FaktoryConnection(Connection):
         b"TRACK": _track,
         b"WORKER": _worker,
     }
+
+
+def _refused(reason: str) -> str:
+    return f"{reason}: nothing was changed, try again later"
 
 
 def _need(argument: bytes | None) -> bytes:

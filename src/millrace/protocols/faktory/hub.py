@@ -19,6 +19,14 @@ LOST_AFTER: Final = 60 * SECOND
 Challenge = Callable[[], tuple[int, str]]
 
 
+def admits(password: str, pwdhash: str, rounds: int, salt: str) -> bool:
+    """Is this the hash of the password?"""
+    digest = (password + salt).encode()
+    for _ in range(rounds):
+        digest = sha256(digest).digest()
+    return compare_digest(digest.hex().encode(), pwdhash.encode())
+
+
 class FaktoryHub:
     def __init__(
         self,
@@ -46,19 +54,12 @@ class FaktoryHub:
         self.commands = 0
         self.stopping = False
 
-    def admits(self, pwdhash: str, version: int, iterations: int, salt: str) -> bool:
-        """Is this the hash of the password? A client that says no version, or 1, hashes once."""
-        digest = (self.password + salt).encode()
-        for _ in range(iterations if version >= 2 else 1):
-            digest = sha256(digest).digest()
-        return compare_digest(digest.hex().encode(), pwdhash.encode())
-
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
         self.of_worker.setdefault(wid, set()).add(connection)
         return self.workers.connect(wid, now)
 
     def leave(self, connection: "FaktoryConnection", worker: Worker, now: int) -> None:
-        worker.connections -= 1
+        self.workers.disconnect(worker)
         peers = self.of_worker[worker.wid]
         peers.discard(connection)
         if not peers:
@@ -76,6 +77,7 @@ class FaktoryHub:
     def stop(self) -> None:
         """The server is about to stop: hand out nothing, tell every worker at its next BEAT."""
         self.stopping = True
+        self.engine.deafen_all()
         for worker in self.workers.connected():
             self.advance(worker, TERMINATE)
 

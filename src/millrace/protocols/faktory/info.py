@@ -50,7 +50,7 @@ def read(hub: FaktoryHub, now: int) -> dict[str, Any]:
             "description": "Faktory",
             "faktory_version": FAKTORY_VERSION,
             "millrace_version": __version__,
-            "uptime": (now - hub.started_at) // 1_000_000,
+            "uptime": max(0, now - hub.started_at) // 1_000_000,
             "connections": hub.connections,
             "command_count": hub.commands,
             "used_memory_mb": hub.memory_mb(),

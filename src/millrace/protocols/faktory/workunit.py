@@ -158,12 +158,14 @@ def _push(
     now: int,
 ) -> Push:
     """Check in the original's order."""
+    if not all(-_INT_MAX - 1 <= n <= _INT_MAX for n in (retry, reserve_for, backtrace)):
+        raise BadJson("a number is out of range")
     if args[0] != 0x5B and args != b"null":
         raise BadJson("args must be an array")
-    if custom and custom[0] != 0x7B:
-        if custom != b"null":
-            raise BadJson("custom must be an object")
-        custom = b""
+    if custom and custom[0] != 0x7B and custom != b"null":
+        raise BadJson("custom must be an object")
+    if custom == b"null" or not custom[1:-1].strip():
+        custom = b""  # as good as absent
     if len(jid) < 8 and len(jid.encode()) < 8:
         raise ClientError("jobs must have a reasonable jid parameter")
     if not jobtype:
@@ -172,8 +174,6 @@ def _push(
         raise ClientError("jobs must have an args parameter")
     if reserve_for > MOST_RESERVE:
         raise ClientError("jobs cannot be reserved for more than one day")
-    if not -_INT_MAX <= retry <= _INT_MAX or not -_INT_MAX <= backtrace <= _INT_MAX:
-        raise BadJson("a number is out of range")
     due = 0
     if at:
         try:

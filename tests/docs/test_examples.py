@@ -1,0 +1,242 @@
+"""What the documentation shows is what happens: every example is run, every link leads somewhere."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import conversations
+import pytest
+import stories
+from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, links
+
+from millrace.cli.serve import flags
+from millrace.protocols.faktory import FaktoryConnection
+from server_process import ServerProcess, running_server
+
+DOCS = ROOT / "docs"
+MILLRACE = Path(sys.executable).with_name("millrace")
+#: Pages whose examples have tests of their own: tests/server/test_config.py.
+ELSEWHERE = {DOCS / "reference" / "configuration.md"}
+STORY = {"run", "server", "file"}
+
+
+def where(item: Block | Path) -> str:
+    return item.where if isinstance(item, Block) else str(item.relative_to(ROOT))
+
+
+CONVERSATIONS = [b for page in PAGES for b in blocks(page) if b.language == "faktory"]
+TALES = [
+    page
+    for page in PAGES
+    if any(b.directive in STORY and b.language in RUNNABLE for b in blocks(page))
+]
+
+
+# Conversations
+
+
+@pytest.mark.parametrize("block", CONVERSATIONS, ids=where)
+def test_a_conversation(block: Block, tmp_path: Path) -> None:
+    settings = dict([block.value.split("=", 1)]) if block.directive == "server" else {}
+    with running_server(tmp_path / "data", **settings) as server:
+        password = settings.get("MILLRACE_FAKTORY_PASSWORD", "")
+        conversations.hold(block.lines, server.port, password)
+
+
+def test_the_protocols_page_has_a_conversation_for_every_command() -> None:
+    page = DOCS / "reference" / "faktory.md"
+    said = [
+        turn.text.partition(" ")[0].encode()
+        for block in blocks(page)
+        if block.language == "faktory"
+        for turn in conversations.parse(block.lines)
+        if turn.speaker == "C"
+    ]
+    assert set(FaktoryConnection._commands) | {b"HELLO"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (["C: FLUSH", "S: +DONE"], r"\+OK"),
+        (["C: FLUSH", "S: +OK", "S: (closed)"], "timed out"),
+        (["C: END", "S: +OK", "S: +OK"], r"\(closed\)"),
+        (["C: BOGUS", "S: -ERR unknown command BOGU"], "unknown command BOGUS"),
+        (["C: PUSHB []", "S: $3", "S: {}"], r"says \$3, but it is \$2"),
+        (["C: PUSHB []", "S: $2", "S: []"], "{}"),
+        (["C: FLUSH", "S: +OK", "?"], "not a line of a conversation"),
+        (["S: +HI {}"], "HI"),
+    ],
+)
+def test_a_wrong_conversation_is_found_out(
+    server: ServerProcess, lines: list[str], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "PATIENCE", 0.5)
+    with pytest.raises((AssertionError, TimeoutError), match=complaint):
+        conversations.hold(lines, server.port)
+
+
+def test_words_that_the_page_does_not_have_are_found_out(server: ServerProcess) -> None:
+    greeting_unread = ["C2: FLUSH", "S2: +OK", "C: INFO", "S: $2", "S: {}"]
+    with pytest.raises(AssertionError, match="the server says"):
+        conversations.hold(greeting_unread, server.port)
+
+
+# Commands and programs
+
+
+@pytest.mark.parametrize("page", TALES, ids=where)
+def test_the_commands_and_programs_of(page: Path, tmp_path: Path) -> None:
+    with stories.story(tmp_path) as story:
+        story.tell(blocks(page))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p not in ELSEWHERE], ids=where)
+def test_nothing_that_can_be_run_is_left_out_by_mistake(page: Path) -> None:
+    for block in blocks(page):
+        if block.language in RUNNABLE:
+            assert block.directive in STORY | {"not run"}, f"{block.where}: to be run, or not?"
+            assert block.directive != "not run" or block.value, f"{block.where}: why not?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<!-- run -->\n```console\n$ echo one\ntwo\n```\n",
+        "<!-- run -->\n```console\n$ echo one; echo two\none\n```\n",
+        "<!-- run -->\n```console\n$ true\none\n```\n",
+        "<!-- run -->\n```python\nprint(1)\n```\n",
+        "<!-- run -->\n```python\nprint(1)\n```\n\n<!-- output -->\n```text\n2\n```\n",
+        "<!-- run: background -->\n```console\n$ echo one\ntwo\n```\n",
+        "<!-- run: soon -->\n```console\n$ echo one\ntwo\n```\n",
+        "<!-- server -->\n```console\n$ make run\nready to go\n```\n",
+    ],
+)
+def test_a_wrong_story_is_found_out(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stories, "PATIENCE", 2.0)
+    with pytest.raises(AssertionError), stories.story(tmp_path) as story:
+        story.tell(blocks_in(text, ROOT / "README.md"))
+
+
+def test_the_readme_names_the_two_commands_and_they_are_there() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    for target in ("run", "test"):
+        assert f"make {target}" in readme
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+# Links
+
+
+def dead_links(page: Path) -> list[str]:
+    dead = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            dead.append(link)
+    return dead
+
+
+@pytest.mark.parametrize("page", PAGES, ids=where)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_found_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# One: `two`\n[a](page.md) [b](#one-two) [c](other.md) [d](page.md#three)\n"
+        "[e](https://example.com) `[f](g.md)`\n\n```text\n[h](i.md)\n```\n",
+        "utf-8",
+    )
+    assert dead_links(page) == ["other.md", "page.md#three"]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if DOCS in p.parents], ids=where)
+def test_every_page_is_in_the_index(page: Path) -> None:
+    index = DOCS / "README.md"
+    listed = {(index.parent / link).resolve() for link in links(index)}
+    assert page == index or page in listed
+
+
+# The command line's own words
+
+
+def help_of(*command: str) -> str:
+    ran = subprocess.run(
+        [MILLRACE, *command, "--help"],
+        env={"PATH": "/usr/bin:/bin", "COLUMNS": "200", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout
+
+
+COMMANDS: list[tuple[str, ...]] = [
+    (),
+    ("serve",),
+    ("config",),
+    ("faktory",),
+    ("faktory", "quiet"),
+    ("faktory", "terminate"),
+    ("version",),
+]
+
+
+def test_the_command_lines_page_and_its_help_name_the_same_flags_and_commands() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    helps = {command: help_of(*command) for command in COMMANDS}
+    told = {flag for text in helps.values() for flag in re.findall(r"--[a-z][a-z-]+", text)}
+    shown = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page))
+    assert shown == told
+    for command in COMMANDS[1:]:
+        assert " ".join(("millrace", *command)) in page
+    listed = re.findall(r"^│ ([a-z]+) ", helps[()].partition("Commands")[2], re.MULTILINE)
+    assert {command[0] for command in COMMANDS[1:]} == set(listed)
+
+
+def test_the_flags_of_serve_stand_with_their_defaults() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    for flag in flags():
+        row = re.search(rf"^\| `{flag.name} {flag.value}` \| (.*?) \|", page, re.MULTILINE)
+        assert row, flag.name
+        assert flag.default.split(",")[0] in row.group(1).replace("`", "")
+
+
+# The protocol's own words
+
+
+def error_texts() -> set[str]:
+    """The fixed parts of every error text in the sources of the Faktory protocol."""
+    protocols = ROOT / "src" / "millrace" / "protocols"
+    found: set[str] = set()
+    for source in [*(protocols / "faktory").glob("*.py"), protocols / "gojson.py"]:
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            if node.func.id in {"ClientError", "error"} and node.args:
+                found |= _fixed_parts(node.args[0])
+    return found
+
+
+def _fixed_parts(text: ast.expr) -> set[str]:
+    pieces = text.values if isinstance(text, ast.JoinedStr) else [text]
+    words = [p.value for p in pieces if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+    return {word.strip() for word in words if len(word.strip()) > 5}
+
+
+def test_there_are_errors_to_list() -> None:
+    assert {"Invalid password", "missing JID", "unknown worker"} <= error_texts()
+
+
+@pytest.mark.parametrize("text", sorted(error_texts()))
+def test_the_protocols_page_lists_every_error(text: str) -> None:
+    page = (DOCS / "reference" / "faktory.md").read_text("utf-8")
+    assert text in page.partition("\n## Errors")[2].replace("\\|", "|")

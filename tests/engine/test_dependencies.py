@@ -1,0 +1,149 @@
+"""Jobs that wait for other jobs."""
+
+import pytest
+
+from millrace.engine.errors import EngineError
+from millrace.engine.states import BLOCKED, READY, SCHEDULED
+from millrace.store import MemoryStore
+from scene import SECOND, START, Scene, commit, recover, unit
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_job_waits_for_those_it_depends_on(scene):
+    first, second = scene.push("first"), scene.push("second")
+    job = scene.push("third", blockers=[first.seq, second.seq])
+    assert job.state == BLOCKED
+    assert [scene.lease(), scene.lease(), scene.lease()] == [first, second, None]
+    scene.complete(first)
+    assert job.state == BLOCKED
+    scene.complete(second)
+    assert job.state == READY
+    assert scene.lease() is job
+
+
+def test_the_last_blocker_s_end_hands_the_job_to_who_waits(scene):
+    blocker = scene.pushed_and_leased("blocker")
+    job = scene.push("blocked", blockers=[blocker.seq])
+    waiter = scene.wait()
+    scene.complete(blocker)
+    assert scene.delivered() == [(waiter, job)]
+
+
+def test_an_unblocked_job_whose_moment_is_to_come_is_scheduled(scene):
+    blocker = scene.pushed_and_leased("blocker")
+    job = scene.push("blocked", blockers=[blocker.seq], due=START + 60 * SECOND)
+    assert job.state == BLOCKED
+    scene.complete(blocker)
+    assert job.state == SCHEDULED
+    scene.advance(60)
+    assert job.state == READY
+
+
+def test_what_is_done_or_unknown_blocks_nobody(scene):
+    done = scene.pushed_and_leased("done")
+    scene.complete(done, keep_until=START + 60 * SECOND)
+    assert scene.push("job-1", blockers=[done.seq, 999]).state == READY
+
+
+def test_a_blocker_that_fails_and_is_retried_still_blocks(scene):
+    blocker = scene.pushed_and_leased("blocker")
+    job = scene.push("blocked", blockers=[blocker.seq])
+    scene.fail(blocker)
+    assert job.state == BLOCKED
+    scene.advance_to(blocker.due)
+    scene.complete(scene.lease())
+    assert job.state == READY
+
+
+def end_by_completing(scene, job):
+    scene.complete(scene.lease())
+
+
+def end_by_keeping_a_result(scene, job):
+    scene.complete(scene.lease(), keep_until=scene.now + 60 * SECOND)
+
+
+def end_by_cancelling(scene, job):
+    scene.engine.cancel(job, scene.now)
+
+
+def end_by_discarding(scene, job):
+    job.retries = 0
+    scene.fail(scene.lease())
+
+
+def end_by_purging(scene, job):
+    scene.engine.kill(job, scene.now)
+    scene.advance_to(job.due)
+
+
+def end_by_overflow(scene, job):
+    scene.engine.dead_max = 0
+    scene.engine.kill(job, scene.now)
+
+
+def end_by_removing_its_queue(scene, job):
+    scene.engine.remove_queue("default", scene.now)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        end_by_completing,
+        end_by_keeping_a_result,
+        end_by_cancelling,
+        end_by_discarding,
+        end_by_purging,
+        end_by_overflow,
+        end_by_removing_its_queue,
+    ],
+    ids=lambda end: end.__name__,
+)
+def test_no_job_waits_for_one_that_is_over(scene, end):
+    blocker = scene.push("blocker")
+    job = scene.push("blocked", "other", blockers=[blocker.seq])
+    end(scene, blocker)
+    assert job.state == READY
+    assert job.extra.blockers == []
+
+
+def test_dependencies_survive_a_restart(scene):
+    store = MemoryStore()
+    first, second = scene.push("first"), scene.push("second")
+    scene.push("third", blockers=[first.seq, second.seq])
+    commit(scene.engine, store)
+    scene.complete(scene.lease())
+    commit(scene.engine, store)
+    again = Scene(recover(store))
+    assert again.engine.find("third").state == BLOCKED
+    assert again.engine.find("third").extra.blockers == [second.seq]
+    again.complete(again.lease())
+    assert again.engine.find("third").state == READY
+
+
+def test_within_a_batch_jobs_can_depend_on_those_pushed_before(scene):
+    pushes = [unit("a"), unit("b", blockers=[-1]), unit("c", blockers=[-1, -2])]
+    a, b, c = scene.engine.push_many(pushes, scene.now)
+    assert (a.state, b.state, c.state) == (READY, BLOCKED, BLOCKED)
+    assert sorted(c.extra.blockers) == [a.seq, b.seq]
+
+
+def test_a_batch_with_a_dependency_on_nothing_is_refused_as_a_whole(scene):
+    with pytest.raises((EngineError, ValueError, IndexError)):
+        scene.engine.push_many([unit("a"), unit("b", blockers=[-2])], scene.now)
+    assert scene.engine.jobs == {}
+    assert scene.engine.batch.events == []
+
+
+def test_killing_a_blocked_job_and_running_it_again_ignores_its_blockers(scene):
+    blocker = scene.push("blocker")
+    job = scene.push("blocked", blockers=[blocker.seq])
+    scene.engine.kill(job, scene.now)
+    scene.engine.requeue(job, scene.now)
+    assert job.state == READY
+    scene.engine.cancel(blocker, scene.now)
+    assert job.state == READY

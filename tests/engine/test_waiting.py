@@ -1,0 +1,130 @@
+"""Waiting for a job: fair, woken at once, forgotten with the connection."""
+
+import pytest
+
+from millrace.engine.states import LEASED, READY
+from scene import SECOND, START, Scene
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_a_waiter_gets_a_job_the_moment_it_is_pushed(scene):
+    waiter = scene.wait(holder="worker-3")
+    job = scene.push()
+    assert scene.delivered() == [(waiter, job)]
+    assert (job.state, job.holder) == (LEASED, "worker-3")
+
+
+def test_a_waiter_gets_a_job_the_moment_it_is_due(scene):
+    scene.push(due=START + SECOND)
+    waiter = scene.wait(seconds=2)
+    scene.advance(1)
+    assert [who for who, _ in scene.delivered()] == [waiter]
+
+
+def test_waiters_are_served_in_the_order_in_which_they_came(scene):
+    waiters = [scene.wait(holder=f"worker-{n}") for n in range(3)]
+    jobs = [scene.push(f"job-{n}") for n in range(3)]
+    assert scene.delivered() == list(zip(waiters, jobs, strict=True))
+
+
+def test_fairness_holds_over_different_lists_of_queues(scene):
+    first, second = scene.wait("b", "a"), scene.wait("a")
+    job = scene.push("job-1", "a")
+    assert scene.delivered() == [(first, job)]
+    job = scene.push("job-2", "a")
+    assert scene.delivered() == [(second, job)]
+
+
+def test_a_waiter_gets_one_job_only(scene):
+    waiter = scene.wait("a", "b")
+    first = scene.push("job-1", "b")
+    second = scene.push("job-2", "a")
+    assert scene.delivered() == [(waiter, first)]
+    assert second.state == READY
+
+
+def test_a_waiter_gets_nothing_of_a_queue_it_did_not_name(scene):
+    scene.wait("a")
+    job = scene.push(queue="b")
+    assert scene.delivered() == []
+    assert job.state == READY
+
+
+def test_a_waiter_that_gets_nothing_in_time_is_told_so(scene):
+    waiter = scene.wait(seconds=2)
+    scene.advance(1.9)
+    assert scene.timed_out() == []
+    scene.advance(0.1)
+    assert scene.timed_out() == [waiter]
+    scene.push()
+    assert scene.delivered() == []
+
+
+def test_a_waiter_that_was_served_does_not_time_out(scene):
+    scene.wait()
+    scene.push()
+    scene.advance(10)
+    assert scene.timed_out() == []
+
+
+def test_a_waiter_whose_connection_is_gone_is_forgotten(scene):
+    gone, here = scene.wait("a", "b"), scene.wait("a", "b")
+    scene.engine.unwait(gone)
+    job = scene.push(queue="b")
+    assert scene.delivered() == [(here, job)]
+    scene.advance(10)
+    assert scene.timed_out() == []
+
+
+def test_forgetting_a_waiter_twice_does_nothing(scene):
+    waiter, other = scene.wait(), scene.wait()
+    scene.engine.unwait(waiter)
+    scene.engine.unwait(waiter)
+    job = scene.push()
+    assert scene.delivered() == [(other, job)]
+
+
+def test_waiting_leaves_no_trace(scene):
+    for _ in range(100):
+        scene.engine.unwait(scene.wait("a", "b"))
+    scene.wait("c", seconds=1)
+    scene.advance(1)
+    assert scene.engine.queues == {}
+    assert len(scene.engine.timers) == 0
+    assert not scene.engine.batch
+
+
+def test_waiting_does_not_make_a_queue_known(scene):
+    scene.wait("a")
+    assert not scene.engine.queues["a"].known
+    scene.push("job-1", "a")
+    assert scene.engine.queues["a"].known
+
+
+def test_a_queue_known_stays_when_its_waiters_go(scene):
+    scene.push(queue="a")
+    scene.lease("a")
+    scene.engine.unwait(scene.wait("a"))
+    assert scene.engine.queues["a"].known
+
+
+def test_a_deaf_waiter_waits_to_its_end_but_gets_nothing(scene):
+    deaf, hears = scene.wait(), scene.wait()
+    scene.engine.deafen(deaf)
+    job = scene.push()
+    assert scene.delivered() == [(hears, job)]
+    scene.advance(2)
+    assert scene.timed_out() == [deaf]
+
+
+def test_a_waiter_for_nothing_times_out(scene):
+    waiter = scene.wait()
+    waiter.queues = ()
+    scene.engine.unwait(waiter)
+    scene.engine.wait(waiter, scene.now + SECOND)
+    scene.advance(1)
+    assert scene.timed_out() == [waiter]

@@ -1,0 +1,215 @@
+"""JSON objects as Go's decoder reads them."""
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from millrace.protocols import gojson
+from millrace.protocols.errors import BadJson
+
+MILLION = 1_000_000
+
+
+# Text
+
+
+@pytest.mark.parametrize("line", [b"", b"ascii", "é→🎉".encode(), b"\x00\x7f"])
+def test_text(line):
+    gojson.check_text(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        (b"\xff", 0),
+        (b"ab\x80", 2),
+        (b"\xc3", 0),
+        ("é".encode()[:1] + b"x", 0),
+        (b"\xed\xa0\x80", 0),  # a surrogate, as CESU-8 has it
+        (b"x\xc0\x80", 1),  # a NUL, as Java has it
+        (b"\xf4\x90\x80\x80", 0),  # beyond Unicode
+    ],
+)
+def test_no_text(line, where):
+    with pytest.raises(BadJson, match=f"invalid UTF-8 at byte {where}"):
+        gojson.check_text(line)
+
+
+# Surrogates
+
+
+@pytest.mark.parametrize(
+    ("line", "mended"),
+    [
+        (rb"\ud800", rb"\ufffd"),
+        (rb"\uDC00", rb"\ufffd"),
+        (rb"\ud83d\ude00", rb"\ud83d\ude00"),
+        (rb"\uD83D\uDE00", rb"\uD83D\uDE00"),
+        (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
+        (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
+        (rb"\ud83dx", rb"\ufffdx"),
+        (rb"\\ud800", rb"\\ud800"),
+        (rb"\\\ud800", rb"\\\ufffd"),
+        (rb"\ud83d\\ude00", rb"\ufffd\\ude00"),
+        (rb"\u0041\n\"", rb"\u0041\n\""),
+        (rb"\ud7ff\ue000", rb"\ud7ff\ue000"),
+        (b"plain", b"plain"),
+    ],
+)
+def test_mend(line, mended):
+    assert gojson.mend(line) == mended
+
+
+@given(st.lists(st.sampled_from([*range(0xD7FE, 0xD803), *range(0xDBFE, 0xDC03), *range(0xDFFE, 0xE002), 0x41])))  # fmt: skip
+@example([0xD83D, 0xDE00])
+def test_mended_text_always_decodes_and_keeps_every_pair(units):
+    escaped = "".join(f"\\u{unit:04x}" for unit in units)
+    mended = gojson.mend(escaped.encode()).decode()
+    text = json.loads(f'"{mended}"')
+    text.encode()  # there is no surrogate left
+    known = json.loads(f'"{escaped}"')  # pairs joined, lone ones left alone
+    assert text == "".join("\ufffd" if 0xD800 <= ord(c) < 0xE000 else c for c in known)
+
+
+# Members
+
+
+def test_members_are_as_written():
+    line = b' { "a" : 1.0 , "b":[ 1,2 ],"c":{"x":null}, "d":"\\u0041" } '
+    assert gojson.members(line) == {"a": b"1.0", "b": b"[ 1,2 ]", "c": b'{"x":null}', "d": b'"\\u0041"'}  # fmt: skip
+
+
+def test_the_last_member_of_a_name_wins():
+    assert gojson.members(b'{"a":1,"a":2}') == {"a": b"2"}
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b'{"a"', b'{"a":1', b'{"a":[1'])
+def test_members_of_half_an_object(line):
+    with pytest.raises(BadJson, match="unexpected end of JSON input"):
+        gojson.members(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[]", b"null", b"1", b'"x"', b"{}x", b"{'a':1}", b'{"a":01}', b'{"a":}', b'{"a":1,}', b"{a:1}", b'{"a":"\x01"}', b'{"a":nul}', b"\x00", b"\xef\xbb\xbf{}"],
+)  # fmt: skip
+def test_members_of_no_object(line):
+    with pytest.raises(BadJson) as error:
+        gojson.members(line)
+    assert 0 < len(str(error.value)) < 200
+    assert "`" not in str(error.value)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+@pytest.mark.parametrize("depth", [20_000, MILLION])
+def test_members_nested_too_deeply(opening, depth):
+    with pytest.raises(BadJson, match="nested too deeply"):
+        gojson.members(b'{"a":' + opening * depth)
+
+
+def test_members_nested_as_deeply_as_anyone_needs():
+    nested = b"[" * 200 + b"]" * 200
+    assert gojson.members(b'{"a":' + nested + b"}") == {"a": nested}
+
+
+@pytest.mark.parametrize("line", [b'{"\xff":1}', b'{"a":"\xff"}'])
+def test_members_that_are_no_text(line):
+    with pytest.raises(BadJson, match="invalid UTF-8"):
+        gojson.check_text(line)
+
+
+# Folding
+
+
+def test_folded_matches_keys_in_any_case_and_drops_nulls():
+    known = frozenset({"jid", "args"})
+    assert gojson.folded(b'{"JID":"x","Args":null,"Other":null,"oTHER":1}', known) == (
+        {"jid": b'"x"'},
+        {"Other": b"null", "oTHER": b"1"},
+    )
+
+
+def test_folded_the_last_of_several_spellings_wins():
+    assert gojson.folded(b'{"jid":1,"Jid":2}', frozenset({"jid"})) == ({"jid": b"2"}, {})
+
+
+# Values
+
+
+def test_string():
+    assert gojson.string(None, "x") == ""
+    assert gojson.string(b'"a\\u0041\\n"', "x") == "aA\n"
+
+
+@pytest.mark.parametrize("raw", [b"1", b"[]", b"{}", b"true", b"null", b"1.5"])
+def test_no_string(raw):
+    with pytest.raises(BadJson, match="name must be a string"):
+        gojson.string(raw, "name")
+
+
+@pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
+def test_integer(number):
+    assert gojson.integer(str(number).encode(), "x") == number
+
+
+def test_integer_absent():
+    assert gojson.integer(None, "x") is None
+
+
+@pytest.mark.parametrize("raw", [b"1.0", b"1e2", b"true", b'"1"', b"[]", b"{}", b"null"])
+def test_no_integer(raw):
+    with pytest.raises(BadJson, match="name must be an integer"):
+        gojson.integer(raw, "name")
+
+
+@pytest.mark.parametrize("raw", [b"%d" % 2**63, b"-%d" % (2**63 + 1), b"%d" % 2**64, b"1" * 100])
+def test_integer_out_of_range(raw):
+    with pytest.raises(BadJson, match="name is out of range"):
+        gojson.integer(raw, "name")
+
+
+@pytest.mark.parametrize("raw", [b"1" * 5000, b"-" + b"9" * 100_000, b"1e999999999"])
+def test_integer_beyond_all_measure(raw):
+    with pytest.raises(BadJson):
+        gojson.integer(raw, "name")
+
+
+def test_strings():
+    assert gojson.strings(None, "x") == []
+    assert gojson.strings(b'[ "a", "" ]', "x") == ["a", ""]
+
+
+@pytest.mark.parametrize("raw", [b'"a"', b"[1]", b'["a",null]', b'["a",["b"]]', b"{}", b"1"])
+def test_no_strings(raw):
+    with pytest.raises(BadJson, match="name must be an array of strings"):
+        gojson.strings(raw, "name")
+
+
+@given(st.text())
+def test_quote_is_json(text):
+    assert json.loads(gojson.quote(text)) == text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(st.text(), JSON, max_size=5))
+def test_members_agree_with_the_standard_library(value):
+    line = json.dumps(value).encode()
+    assert {key: json.loads(raw) for key, raw in gojson.members(line).items()} == value
+
+
+@given(st.binary(max_size=50))
+def test_any_bytes_give_members_or_bad_json(line):
+    try:
+        gojson.check_text(line)
+        found = gojson.members(line)
+    except BadJson:
+        return
+    assert json.loads(line).keys() == found.keys()

@@ -1,0 +1,761 @@
+"""A real server process and real sockets: what the conversations without I/O cannot show."""
+
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import socket
+import ssl
+import stat
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import server_process as processes
+from raw_faktory import HOST, ClosedError, RawFaktory, RefusedError, line
+from server_process import ServerProcess, running_server, server_process
+
+MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server for all tests that leave it as they found it."""
+    with running_server(tmp_path_factory.mktemp("shared") / "data") as running:
+        yield running
+
+
+@pytest.fixture
+def client(shared: ServerProcess) -> Iterator[RawFaktory]:
+    with RawFaktory(shared.port) as connection:
+        connection.command("FLUSH")
+        yield connection
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10.0) -> object:
+    """Whatever `condition` says as soon as it is true; it must be within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.005)
+    return found
+
+
+def unit(jid: str, **fields: object) -> dict[str, object]:
+    return {"jid": jid, "jobtype": "SomeJob", "args": [1], **fields}
+
+
+def plain(port: int, timeout: float = 10.0) -> socket.socket:
+    connection = socket.create_connection((HOST, port), timeout)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def hello(port: int, **fields: object) -> socket.socket:
+    """A bare socket on which HELLO was said and answered."""
+    connection = plain(port)
+    assert connection.recv(100) == b'+HI {"v":2}\r\n'
+    connection.sendall(line("HELLO", {"v": 2, **fields}))
+    assert connection.recv(100) == b"+OK\r\n"
+    return connection
+
+
+def reset(connection: socket.socket) -> None:
+    """Close at once with an RST, as a process that crashed with unread data does."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def until_closed(connection: socket.socket) -> bytes:
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := connection.recv(65536):
+            heard += chunk
+    return heard
+
+
+def resident(server: ServerProcess) -> int:
+    """The server's resident memory in MiB."""
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+# The order of replies
+
+
+def test_replies_come_in_order_when_some_wait_for_the_disk_some_for_a_job_and_some_for_nothing(
+    client,
+):
+    expected: list[str] = []
+    said = b""
+    for number in range(50):
+        jid = f"order-{number:04}"
+        said += line("PUSH", unit(jid, queue="order")) + line("INFO") + line("NOPE")
+        said += line("FETCH order") + line("ACK", {"jid": jid})
+        expected += ["OK", "info", "error", jid, "OK"]
+        if number == 25:
+            said += line("FETCH order")
+            expected += ["nothing"]
+    client.send(said)
+    assert [_kind(client) for _ in expected] == expected
+
+
+def _kind(client: RawFaktory) -> str:
+    try:
+        reply = client.reply()
+    except RefusedError:
+        return "error"
+    if reply is None:
+        return "nothing"
+    if isinstance(reply, str):
+        return reply
+    value = json.loads(reply)
+    return "info" if "server" in value else value["jid"]
+
+
+def test_replies_come_in_order_on_many_connections_at_once(shared, client):
+    choices = random.Random(7)
+    talks: list[tuple[RawFaktory, list[str]]] = []
+    with contextlib.ExitStack() as stack:
+        for number in range(20):
+            connection = stack.enter_context(RawFaktory(shared.port))
+            queue = f"many-{number}"
+            expected, said = [], b""
+            waiting: list[str] = []
+            for step in range(100):
+                what = choices.choice(["push", "push", "fetch", "info", "nope"])
+                jid = f"job-{number:03}-{step:03}"
+                if what == "push":
+                    said += line("PUSH", unit(jid, queue=queue))
+                    waiting.append(jid)
+                    expected.append("OK")
+                elif what == "fetch" and waiting:
+                    said += line(f"FETCH {queue}")
+                    expected.append(waiting.pop(0))
+                elif what == "info":
+                    said += line("INFO")
+                    expected.append("info")
+                else:
+                    said += line("NOPE")
+                    expected.append("error")
+            talks.append((connection, expected))
+            connection.send(said)
+        for connection, expected in talks:
+            assert [_kind(connection) for _ in expected] == expected
+
+
+# FETCH and time
+
+
+def test_a_waiting_fetch_takes_two_seconds_and_hardly_more_and_holds_up_nobody_else(shared, client):
+    with RawFaktory(shared.port) as waiting:
+        started = time.monotonic()
+        waiting.send(line("FETCH nowhere") + line("INFO"))
+        for number in range(20):
+            client.push(unit(f"beside-{number:02}"))
+        assert time.monotonic() - started < 1.5
+        assert waiting.reply() is None
+        took = time.monotonic() - started
+        assert json.loads(waiting.reply())["server"]["connections"] == 2
+    print(f"\nFETCH of nothing took {took:.3f} s")
+    assert 1.99 <= took < 2.05 + 0.25
+
+
+def test_a_waiting_fetch_wakes_at_once(shared, client):
+    took = []
+    with RawFaktory(shared.port) as worker:
+        for number in range(5):
+            worker.send(line("FETCH empty wake"))
+            worker._socket.settimeout(0.05)
+            with pytest.raises(TimeoutError):
+                worker.reply()  # it waits
+            worker._socket.settimeout(10)
+            started = time.monotonic()
+            client.push(unit(f"wake-{number:04}", queue="wake"))
+            assert json.loads(worker.reply())["jid"] == f"wake-{number:04}"
+            took.append(time.monotonic() - started)
+    print(f"\na waiting FETCH woke within {min(took) * 1000:.1f} ms")
+    assert min(took) < 0.25
+
+
+@pytest.mark.parametrize("leave", [socket.socket.close, reset], ids=["close", "reset"])
+def test_a_client_that_leaves_while_it_waits_never_takes_a_job(shared, client, leave):
+    for number in range(20):
+        gone = hello(shared.port, wid=f"gone-{number}")
+        gone.sendall(line("FETCH leave"))
+        eventually(lambda: client.info()["server"]["connections"] == 2)
+        leave(gone)
+        eventually(lambda: client.info()["server"]["connections"] == 1)
+        client.push(unit(f"leave-{number:04}", queue="leave"))
+        assert client.set_size("working") == 0
+        fetched = client.fetch("leave")
+        assert fetched is not None
+        client.ack(fetched["jid"])
+
+
+def test_a_client_that_leaves_in_the_same_moment_loses_no_job(shared, client):
+    for number in range(30):
+        gone = hello(shared.port)
+        gone.sendall(line("FETCH moment"))
+        client.send(line("PUSH", unit(f"moment-{number:04}", queue="moment", reserve_for=60)))
+        reset(gone)
+        assert client.reply() == "OK"
+    eventually(lambda: client.info()["server"]["connections"] == 1)
+    assert client.queue_size("moment") + client.set_size("working") == 30
+
+
+# A reply that cannot be written
+
+
+def _big_job_client(port: int) -> socket.socket:
+    connection = socket.socket()
+    connection.settimeout(10)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((HOST, port))
+    assert connection.recv(100) == b'+HI {"v":2}\r\n'
+    connection.sendall(line("HELLO", {"v": 2, "wid": "never-reads"}))
+    assert connection.recv(100) == b"+OK\r\n"
+    return connection
+
+
+def test_a_job_whose_reply_could_not_be_written_goes_back_with_no_attempt_counted(shared, client):
+    client.push(unit("big-job-01", queue="big", args=["x" * 12_000_000], retry=1))
+    deaf = _big_job_client(shared.port)
+    deaf.sendall(line("FETCH big"))
+    eventually(lambda: client.set_size("working") == 1)
+    reset(deaf)
+    eventually(lambda: client.queue_size("big") == 1)
+    assert client.set_size("retries") == 0
+    fetched = client.fetch("big")
+    assert fetched is not None
+    assert (fetched["jid"], fetched["retry"]) == ("big-job-01", 1)
+    assert "failure" not in fetched
+    assert client.info()["faktory"]["total_processed"] == 0
+    client.fail("big-job-01")
+    assert client.set_size("retries") == 1, "its first failure, so it has its retry left"
+
+
+def test_a_job_whose_reply_could_not_be_written_goes_to_whoever_waits(shared, client):
+    client.push(unit("big-job-02", queue="big", args=["x" * 12_000_000]))
+    deaf = _big_job_client(shared.port)
+    deaf.sendall(line("FETCH big"))
+    eventually(lambda: client.set_size("working") == 1)
+    with RawFaktory(shared.port) as waiting:
+        waiting.send(line("FETCH big"))
+        reset(deaf)
+        assert json.loads(waiting.reply())["jid"] == "big-job-02"
+
+
+def test_a_large_job_reaches_a_slow_reader_whole(shared, client):
+    client.push(unit("big-job-03", queue="big", args=["x" * 5_000_000]))
+    slow = _big_job_client(shared.port)
+    slow.sendall(line("FETCH big") + line("ACK", {"jid": "big-job-03"}))
+    heard = b""
+    while not heard.endswith(b"}\r\n+OK\r\n"):
+        heard += slow.recv(100_000)
+    assert len(heard) > 5_000_000
+    eventually(lambda: client.set_size("working") == 0)
+    slow.close()
+
+
+# Those who do not read, and those who say too much
+
+
+def test_a_client_that_never_reads_is_held_back_and_others_go_on(tmp_path):
+    with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:
+        before = resident(server)
+        deaf = _big_job_client(server.port)
+        deaf.setblocking(False)
+        said, flood = 0, line("INFO") * 10_000
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and said < 50_000_000:
+            try:
+                said += deaf.send(flood)
+            except BlockingIOError:
+                time.sleep(0.01)
+        assert said < 50_000_000, "it was never held back"
+        started = time.monotonic()
+        for number in range(50):
+            other.push(unit(f"others-{number:02}"))
+        assert time.monotonic() - started < 2
+        assert resident(server) - before < 100
+        deaf.close()
+
+
+def test_a_client_that_does_not_read_for_a_while_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_WITHIN=0.5)
+    )
+    with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:
+        other.push(unit("unread-01", args=["x" * 12_000_000]))
+        deaf = _big_job_client(server.port)
+        deaf.sendall(line("FETCH"))
+        eventually(lambda: other.info()["server"]["connections"] == 1)
+        assert other.queue_size("default") == 1, "the job it did not read is back"
+        assert "did not read its replies" in server.stderr
+        deaf.close()
+
+
+def _millrace_with(folder: Path, module: str, **constants: float) -> Path:
+    """The `millrace` command with a constant of some module changed: for what takes minutes."""
+    script = folder / "millrace-changed"
+    changes = "".join(f"module.{name} = {value!r}\n" for name, value in constants.items())
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nimport {module} as module\n{changes}"
+        "from millrace.cli import main\nsys.exit(main())\n"
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return script
+
+
+def test_what_a_client_says_while_it_waits_is_not_read_without_bound(tmp_path):
+    limits = {"MILLRACE_SERVER_MAX_LINE": "1MiB", "MILLRACE_SERVER_MAX_OUTPUT": "1MiB"}
+    with running_server(tmp_path / "data", **MEMORY, **limits) as server:
+        flood = hello(server.port)
+        flood.sendall(line("FETCH nowhere") * 10)
+        flood.settimeout(0.5)  # not being able to say anything for so long is being held back
+        job = line("PUSH", unit("flood-01", args=["x" * 1_000_000]))
+        said = 0
+        with contextlib.suppress(TimeoutError):
+            while said < 100:
+                flood.sendall(job)
+                said += 1
+        print(f"\n{said} lines of 1 MB were taken from a client that waits")
+        assert said < 100
+        reset(flood)
+
+
+def test_a_flooding_pipeliner_does_not_starve_others(shared, client):
+    flood = b"".join(line("PUSH", unit(f"flood-{n:05}", queue="flood")) for n in range(20_000))
+    latencies: list[float] = []
+    with RawFaktory(shared.port) as flooder:
+        thread = threading.Thread(target=flooder.send, args=(flood,))
+        thread.start()
+        while client.queue_size("flood") < 20_000:
+            started = time.monotonic()
+            client.push(unit(f"beside-{len(latencies):06}", queue="beside"))
+            latencies.append(time.monotonic() - started)
+        thread.join()
+        assert [flooder.reply() for _ in range(20_000)] == ["OK"] * 20_000
+    latencies.sort()
+    print(f"\nbeside 20,000 pipelined PUSHes: {len(latencies)} PUSHes, worst {latencies[-1]:.3f} s")
+    assert len(latencies) >= 5, "the other client hardly had a turn"
+    assert latencies[-1] < 1.0
+
+
+def test_a_mutate_of_many_jobs_does_not_starve_others(shared, client):
+    for start in range(0, 12_000, 1000):
+        jobs = [unit(f"later-{start + n:06}", at="2099-01-01T00:00:00Z") for n in range(1000)]
+        assert client.command("PUSHB", jobs) == b"{}"
+    with RawFaktory(shared.port) as other:
+        client.send(line("MUTATE", {"cmd": "kill", "target": "scheduled", "filter": {"regexp": "*later*"}}))  # fmt: skip
+        started = time.monotonic()
+        other.push(unit("meanwhile"))
+        assert time.monotonic() - started < 1.0
+    assert client.reply() == "OK"
+    assert client.set_size("dead") == 12_000
+
+
+def test_info_while_others_push_to_new_queues(shared, client):
+    stop = threading.Event()
+
+    def push(name: str) -> None:
+        with RawFaktory(shared.port) as pusher:
+            for number in range(300):
+                pusher.push(unit(f"{name}-{number:05}", queue=f"{name}-{number}"))
+        stop.set()
+
+    threads = [threading.Thread(target=push, args=(f"new-{n}",)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    infos = 0
+    while not stop.is_set():
+        client.info()
+        infos += 1
+    for thread in threads:
+        thread.join()
+    assert infos > 10
+    assert client.info()["faktory"]["total_queues"] == 900
+
+
+def test_retry_never_leaks_between_concurrent_pushers(shared, client):
+    def push(number: int) -> None:
+        with RawFaktory(shared.port) as pusher:
+            for n in range(300):
+                given = {} if number == 3 else {"retry": number}
+                pusher.push(unit(f"leak-{number}-{n:05}", queue=f"leak-{number}", **given))
+
+    threads = [threading.Thread(target=push, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number, retry in enumerate([0, 1, 2, 25]):
+        client.send(line(f"FETCH leak-{number}") * 300)
+        assert {json.loads(client.reply())["retry"] for _ in range(300)} == {retry}
+
+
+# Connections
+
+
+def test_the_limit_of_connections(tmp_path):
+    with running_server(tmp_path / "data", MILLRACE_SERVER_MAX_CONNECTIONS="2", **MEMORY) as server:
+        first, second = RawFaktory(server.port), RawFaktory(server.port)
+        third = plain(server.port)
+        assert third.recv(100) == b'+HI {"v":2}\r\n'
+        third.sendall(line("HELLO", {"v": 2}))
+        assert until_closed(third) == b"+OK\r\n-ERR too many connections: 3\r\n"
+        third.close()
+        first.push(unit("still-here"))
+        second.close()
+        eventually(lambda: first.info()["server"]["connections"] == 1)
+        RawFaktory(server.port).close()
+        first.close()
+
+
+def test_who_does_not_say_hello_within_two_seconds_is_closed_silently(shared, client):
+    started = time.monotonic()
+    silent, slow = plain(shared.port), plain(shared.port)
+    for stranger in (silent, slow):
+        assert stranger.recv(100) == b'+HI {"v":2}\r\n'
+    for byte in b'HELLO {"v":2} and so on':
+        slow.sendall(bytes([byte]))
+        time.sleep(0.02)
+    for stranger in (silent, slow):
+        assert until_closed(stranger) == b""
+        assert 1.9 < time.monotonic() - started < 3.0
+        stranger.close()
+    assert client.command("FLUSH") == "OK", "who has said HELLO may be silent for longer"
+
+
+def test_who_does_not_even_finish_a_tls_handshake_is_closed_in_time(tmp_path, certificates):
+    with running_server(tmp_path / "data", **MEMORY, **certificates.environment) as server:
+        started = time.monotonic()
+        stranger = plain(server.port)
+        stranger.sendall(b"\x16\x03\x01")
+        until_closed(stranger)
+        assert time.monotonic() - started < 4.0
+        stranger.close()
+        with RawFaktory(server.port, ca=certificates.ca) as other:
+            other.push(unit("over-tls-1"))
+
+
+def test_a_password_over_the_wire(tmp_path):
+    with running_server(tmp_path / "data", MILLRACE_FAKTORY_PASSWORD="secret", **MEMORY) as server:
+        greetings = set()
+        for _ in range(20):
+            stranger = plain(server.port)
+            greetings.add(stranger.recv(100))
+            stranger.close()
+        assert len(greetings) == 20
+        for greeting in greetings:
+            match = re.fullmatch(rb'\+HI \{"v":2,"i":(\d+),"s":"([0-9a-f]+)"\}\r\n', greeting)
+            assert match, greeting
+            assert 4000 <= int(match[1]) <= 8095
+            assert int(match[2], 16) < 1 << 63
+        with RawFaktory(server.port, password="secret") as client:
+            client.push(unit("secret-01"))
+        with pytest.raises(RefusedError, match="ERR Invalid password"):
+            RawFaktory(server.port, password="wrong")
+
+
+def test_a_crowd_with_wrong_passwords_holds_up_nobody(tmp_path):
+    with (
+        running_server(tmp_path / "data", MILLRACE_FAKTORY_PASSWORD="secret", **MEMORY) as server,
+        RawFaktory(server.port, password="secret") as client,
+        contextlib.ExitStack() as crowd,
+    ):
+        strangers = [crowd.enter_context(plain(server.port)) for _ in range(500)]
+        for stranger in strangers:
+            stranger.sendall(line("HELLO", {"v": 2, "pwdhash": "0" * 64}))
+        started = time.monotonic()
+        client.push(unit("beside-them"))
+        took = time.monotonic() - started
+        print(f"\nbeside 500 wrong passwords a PUSH took {took:.3f} s")
+        assert took < 1.0
+
+
+def test_a_client_that_says_all_and_half_closes_hears_all(shared, client):
+    for turn in range(5):
+        half = plain(shared.port)
+        jobs = (line("PUSH", unit(f"half-{turn}-{n:04}", queue="half")) for n in range(500))
+        half.sendall(line("HELLO", {"v": 2}) + b"".join(jobs) + line("INFO"))
+        half.shutdown(socket.SHUT_WR)
+        heard = until_closed(half)
+        assert heard.count(b"+OK\r\n") == 501
+        assert heard.endswith(b"}}\r\n")
+        half.close()
+    assert client.queue_size("half") == 2500
+
+
+def test_a_half_closed_client_that_waits_takes_no_job(shared, client):
+    half = hello(shared.port)
+    half.sendall(line("FETCH half"))
+    half.shutdown(socket.SHUT_WR)
+    assert until_closed(half) == b""
+    half.close()
+    client.push(unit("half-0001", queue="half"))
+    assert client.set_size("working") == 0
+
+
+def test_end_without_a_newline_then_close(shared, client):
+    gone = hello(shared.port)
+    gone.sendall(b"END")
+    gone.close()
+    eventually(lambda: client.info()["server"]["connections"] == 1)
+
+
+def test_end_is_answered_then_the_socket_is_closed(shared):
+    leaving = hello(shared.port)
+    leaving.sendall(line("PUSH", unit("before-end")) + line("END") + line("INFO"))
+    assert until_closed(leaving) == b"+OK\r\n+OK\r\n"
+    leaving.close()
+
+
+def test_end_behind_many_commands_is_the_last_that_is_answered(shared, client):
+    for turn in range(5):
+        leaving = hello(shared.port)
+        jobs = (line("PUSH", unit(f"end-{turn}-{n:04}", queue="end")) for n in range(500))
+        leaving.sendall(b"".join(jobs) + line("END"))
+        assert until_closed(leaving) == b"+OK\r\n" * 501
+        leaving.close()
+    assert client.queue_size("end") == 2500
+
+
+@pytest.mark.parametrize("noise", [b"\x00" * 1000 + b"\n", b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000) + b"\n", b"\n"], ids=["zeros", "http", "random", "newline"])  # fmt: skip
+def test_noise_is_told_what_was_expected_and_closed(shared, client, noise):
+    stranger = plain(shared.port)
+    stranger.sendall(noise)
+    heard = until_closed(stranger)
+    assert heard.startswith(b'+HI {"v":2}\r\n')
+    assert heard == b'+HI {"v":2}\r\n' or heard.startswith(b'+HI {"v":2}\r\n-ERR expected HELLO')
+    stranger.close()
+    client.push(unit("undisturbed"))
+
+
+def test_a_line_beyond_the_limit_is_told_and_takes_no_memory(tmp_path):
+    limits = {"MILLRACE_SERVER_MAX_LINE": "64KiB", "MILLRACE_SERVER_MAX_OUTPUT": "64KiB"}
+    with running_server(tmp_path / "data", **MEMORY, **limits) as server:
+        with RawFaktory(server.port) as client:
+            before = resident(server)
+            with contextlib.suppress(ConnectionError):
+                for _ in range(100):
+                    client.send(b"x" * 1_000_000)
+            with pytest.raises(
+                (RefusedError, ConnectionError), match=r"command too long|reset|pipe"
+            ):
+                client.reply()
+            assert resident(server) - before < 20
+        with RawFaktory(server.port) as client:
+            client.push(unit("after-that", args=["x" * 60_000]))
+            with pytest.raises(RefusedError, match="command too long: the limit is 65536 bytes"):
+                client.push(unit("too-long-1", args=["x" * 66_000]))
+
+
+def test_a_defect_or_no_defect_nobody_else_notices_a_million_brackets(shared, client):
+    with RawFaktory(shared.port) as nasty:
+        for argument in (b"[" * 1_000_000, b'{"a":' * 1_000_000):
+            nasty.send(b'PUSH {"jid":"deep-0001","jobtype":"x","args":' + argument + b"\r\n")
+            with pytest.raises(RefusedError, match="ERR invalid JSON: nested too deeply"):
+                nasty.reply()
+    client.push(unit("undisturbed"))
+
+
+# One reply, one piece
+
+
+def test_every_reply_comes_in_one_piece(shared, client):
+    """Some clients call recv once per reply."""
+    connection = plain(shared.port)
+    assert connection.recv(4096) == b'+HI {"v":2}\r\n'
+    connection.sendall(line("HELLO", {"v": 2}))
+    assert connection.recv(4096) == b"+OK\r\n"
+    for number in range(100):
+        connection.sendall(
+            line("PUSH", unit(f"piece-{number:04}", queue="piece", args=["x" * 3000]))
+        )
+        assert connection.recv(4096) == b"+OK\r\n"
+        connection.sendall(line("FETCH piece"))
+        heard = connection.recv(4096)
+        size, _, body = heard.partition(b"\r\n")
+        assert len(body) == int(size[1:]) + 2
+        connection.sendall(line("INFO"))
+        assert connection.recv(4096).endswith(b"}}\r\n")
+    connection.close()
+
+
+def test_every_reply_comes_in_one_piece_over_tls(tmp_path, certificates):
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with (
+        running_server(tmp_path / "data", **MEMORY, **certificates.environment) as server,
+        context.wrap_socket(plain(server.port), server_hostname=HOST) as connection,
+    ):
+        assert connection.recv(4096) == b'+HI {"v":2}\r\n'
+        connection.sendall(line("HELLO", {"v": 2}))
+        assert connection.recv(4096) == b"+OK\r\n"
+        for number in range(50):
+            connection.sendall(line("PUSH", unit(f"piece-{number:04}", args=["x" * 3000])))
+            assert connection.recv(4096) == b"+OK\r\n"
+            connection.sendall(line("FETCH"))
+            size, _, body = connection.recv(4096).partition(b"\r\n")
+            assert len(body) == int(size[1:]) + 2
+
+
+# Starting and stopping
+
+
+def test_listening_soon_after_the_start(tmp_path):
+    took = []
+    with server_process(tmp_path / "data") as server:
+        for _ in range(4):
+            server.start()
+            plain(server.port).close()
+            took.append(server.start_seconds)
+            server.kill()
+    print(f"\nlistening {min(took):.3f} s after the start (best of {len(took)})")
+    assert min(took) < 1.5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_without_consumers_stops_at_once(tmp_path, number):
+    with running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="30s") as server:
+        with RawFaktory(server.port) as producer:
+            producer.push(unit("kept-0001"))
+            started = time.monotonic()
+            server.signal(number)
+            assert server.wait(10) == 0
+            assert time.monotonic() - started < 5
+        server.start()
+        with RawFaktory(server.port) as producer:
+            assert producer.queue_size("default") == 1
+
+
+def test_a_stopping_server_tells_consumers_and_lets_them_finish(tmp_path):
+    with running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="30s") as server:
+        port = server.port
+        with RawFaktory(port, wid="worker-1") as worker, RawFaktory(port, wid="worker-1") as second:
+            worker.push(unit("last-0001"))
+            assert worker.fetch() is not None
+            second.send(line("FETCH"))
+            server.signal(signal.SIGTERM)
+            eventually(lambda: _refuses(port))
+            assert worker.command("BEAT", {"wid": "worker-1"}) == b'{"state":"terminate"}'
+            worker.push(unit("last-0002"))
+            assert second.reply() is None, "a stopping server hands out nothing"
+            worker.ack("last-0001")
+            assert server.alive
+            assert worker.command("END") == second.command("END") == "OK"
+            assert server.wait(10) == 0
+        server.start()
+        with RawFaktory(server.port) as client:
+            assert client.queue_size("default") == 1
+            assert client.set_size("working") == 0
+
+
+def _refuses(port: int) -> bool:
+    try:
+        plain(port).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_a_consumer_that_stays_is_closed_after_the_grace_period(tmp_path):
+    with (
+        running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="500ms") as server,
+        RawFaktory(server.port, wid="worker-1") as worker,
+    ):
+        started = time.monotonic()
+        server.signal(signal.SIGTERM)
+        with pytest.raises(ClosedError):
+            worker.reply()
+        assert 0.4 < time.monotonic() - started < 5
+        assert server.wait(10) == 0
+
+
+def test_a_second_signal_is_immediate(tmp_path):
+    with running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="60s") as server:
+        with RawFaktory(server.port, wid="worker-1") as worker:
+            worker.push(unit("kept-0001"))
+            server.signal(signal.SIGTERM)
+            eventually(lambda: _refuses(server.port))
+            assert server.alive
+            started = time.monotonic()
+            server.signal(signal.SIGINT)
+            assert server.wait(10) == 0
+            assert time.monotonic() - started < 3
+        server.start()
+        with RawFaktory(server.port) as client:
+            assert client.queue_size("default") == 1
+
+
+def test_what_was_acknowledged_before_a_stop_is_there_after_it(tmp_path):
+    with running_server(tmp_path / "data") as server:
+        acknowledged = 0
+        with RawFaktory(server.port) as producer, contextlib.suppress(ConnectionError):
+            producer.send(b"".join(line("PUSH", unit(f"stop-{n:05}")) for n in range(3000)))
+            producer.reply()
+            server.signal(signal.SIGTERM)
+            acknowledged = 1
+            while producer.reply() == "OK":
+                acknowledged += 1
+                if acknowledged == 3000:
+                    break
+        assert server.wait(10) == 0
+        server.start()
+        with RawFaktory(server.port) as client:
+            assert client.queue_size("default") >= acknowledged >= 1
+
+
+# Reloading
+
+
+def _greeting(port: int) -> bytes:
+    with plain(port) as connection:
+        return connection.recv(100)
+
+
+def test_sighup_reloads_password_and_log_level(tmp_path):
+    config = tmp_path / "millrace.toml"
+    config.write_text('[server]\nlog_level = "info"\n')
+    with running_server(tmp_path / "data", **MEMORY) as server:
+        assert _greeting(server.port) == b'+HI {"v":2}\r\n'
+        old = RawFaktory(server.port)
+        config.write_text('[server]\nlog_level = "error"\n[faktory]\npassword = "secret"\n')
+        server.signal(signal.SIGHUP)
+        eventually(lambda: b'"s":' in _greeting(server.port))
+        old.push(unit("let-in-before"))
+        with RawFaktory(server.port, password="secret") as new:
+            new.push(unit("let-in-after"))
+        with pytest.raises(RefusedError, match="Invalid password"):
+            RawFaktory(server.port, password="wrong")
+        old.close()
+        assert server.stop() == 0
+        assert "stopping" not in server.stderr
+
+
+def test_sighup_with_a_mistake_in_the_file_changes_nothing(tmp_path):
+    config = tmp_path / "millrace.toml"
+    config.write_text('[faktory]\npassword = "secret"\n')
+    with running_server(tmp_path / "data", **MEMORY) as server:
+        config.write_text("[faktory]\npassword = 5\nnonsense = true\n")
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "not reloaded" in server.stderr)
+        with RawFaktory(server.port, password="secret") as client:
+            client.push(unit("still-here"))
+
+
+def test_sighup_says_what_needs_a_restart(tmp_path):
+    config = tmp_path / "millrace.toml"
+    with running_server(tmp_path / "data", **MEMORY) as server:
+        config.write_text('[server]\nmax_line = "2MiB"\n')
+        server.signal(signal.SIGHUP)
+        eventually(lambda: "server.max_line has changed" in server.stderr)
+        assert server.alive
