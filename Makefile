@@ -24,13 +24,13 @@ run: setup  ## start the server on its usual ports, keeping its data in ./data
 
 lint: setup  ## ruff and mypy --strict
 	@echo "lint: ruff, mypy --strict"
-	@$(BIN)/ruff format --check src tests bench
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff format --check src tests bench docs
+	@$(BIN)/ruff check src tests bench docs
 	@$(BIN)/mypy
 
 format: setup  ## rewrite the sources in the project's form
-	@$(BIN)/ruff format src tests bench
-	@$(BIN)/ruff check --fix src tests bench
+	@$(BIN)/ruff format src tests bench docs
+	@$(BIN)/ruff check --fix src tests bench docs
 
 test: lint  ## all tests, with coverage
 	@echo "test: all of tests/, with coverage"

@@ -1,5 +1,6 @@
 """The engine, command by command: a job from its push to its end."""
 
+import time
 from random import Random
 
 import pytest
@@ -127,6 +128,17 @@ def test_the_oldest_of_several_is_found_after_a_revert_too(scene):
     scene.engine.kill(first, scene.now)
     undo(scene.engine, store, [scene.engine.take_batch()], "disk full")
     assert [job.seq for job in scene.engine.find_all("same")] == [first.seq, second.seq]
+
+
+def test_many_jobs_of_one_jid_do_not_hold_up_a_restart(scene):
+    store = MemoryStore()
+    for _ in range(20_000):
+        scene.push("same")
+    commit(scene.engine, store)
+    started = time.perf_counter()
+    engine = recover(store)
+    assert time.perf_counter() - started < 3
+    assert [job.seq for job in engine.find_all("same")] == list(range(1, 20_001))
 
 
 # Leasing

@@ -122,6 +122,16 @@ def test_removing_a_queue_in_which_jobs_depend_on_each_other_leaves_none_of_them
     assert scene.delivered() == [(waiter, job)]
 
 
+def test_removing_a_queue_hands_out_none_of_the_jobs_that_it_removes(scene):
+    blocker, other = scene.push("blocker"), scene.push("other")
+    job = scene.push("blocked", blockers=[blocker.seq])
+    scene.engine.pause("default", paused=True, now=scene.now)
+    waiter = scene.wait()
+    scene.engine.remove_queue("default", scene.now)
+    assert scene.delivered() == [(waiter, job)]
+    assert other.attempt == 0
+
+
 def test_a_job_let_go_by_the_removal_of_its_queue_opens_the_queue_anew(scene):
     blocker = scene.push("blocker")
     job = scene.push("blocked", blockers=[blocker.seq])

@@ -4,6 +4,8 @@ import pytest
 
 from millrace.engine.workers import (
     FORGET_AFTER,
+    LONGEST_AWAY,
+    MOST_AWAY,
     QUIET,
     RUNNING,
     TERMINATE,
@@ -14,10 +16,6 @@ from millrace.engine.workers import (
 from scene import SECOND, START
 
 HOUR = 3600 * SECOND
-
-
-def disconnect(worker: Worker) -> None:
-    worker.connections -= 1
 
 
 def test_a_worker_is_known_from_its_first_connection():
@@ -76,7 +74,7 @@ def test_a_worker_that_was_gone_and_comes_back_runs_again():
     workers = Workers()
     worker = workers.connect("w1", START)
     worker.advance(TERMINATE)
-    disconnect(worker)
+    workers.disconnect(worker)
     assert workers.connect("w1", START + 5) is worker
     assert worker.state == RUNNING
     assert worker.started_at == START + 5
@@ -86,13 +84,13 @@ def test_a_worker_that_was_gone_and_comes_back_runs_again():
 def test_only_workers_with_a_connection_are_connected():
     workers = Workers()
     here, gone = workers.connect("here", START), workers.connect("gone", START)
-    disconnect(gone)
+    workers.disconnect(gone)
     assert workers.connected() == [here]
 
 
 def test_a_worker_without_connection_and_sign_of_life_is_forgotten_after_a_day():
     workers = Workers()
-    disconnect(workers.connect("gone", START))
+    workers.disconnect(workers.connect("gone", START))
     workers.connect("other", START + FORGET_AFTER - HOUR)
     assert "gone" in workers.known
     workers.connect("other", START + FORGET_AFTER + 2 * HOUR)
@@ -102,7 +100,7 @@ def test_a_worker_without_connection_and_sign_of_life_is_forgotten_after_a_day()
 def test_a_worker_that_beats_is_not_forgotten():
     workers = Workers()
     beating = workers.connect("beating", START)
-    disconnect(beating)
+    workers.disconnect(beating)
     beating.beat_at = START + FORGET_AFTER
     workers.connect("other", START + FORGET_AFTER + 2 * HOUR)
     assert "beating" in workers.known
@@ -118,5 +116,54 @@ def test_a_connected_worker_is_not_forgotten_however_silent():
 def test_many_short_lived_workers_do_not_pile_up():
     workers = Workers()
     for n in range(24 * 30):
-        disconnect(workers.connect(f"w{n}", START + n * HOUR))
+        workers.disconnect(workers.connect(f"w{n}", START + n * HOUR))
     assert len(workers.known) <= 27
+
+
+def test_only_so_many_workers_without_a_connection_are_remembered():
+    workers = Workers()
+    here = workers.connect("here", START)
+    for n in range(MOST_AWAY + 5):
+        workers.disconnect(workers.connect(f"w{n}", START))
+    assert len(workers.known) == MOST_AWAY + 1
+    assert workers.known["here"] is here
+    assert "w4" not in workers.known
+    assert "w5" in workers.known
+
+
+def test_a_worker_that_comes_back_is_among_the_last_to_be_dropped():
+    workers = Workers()
+    workers.disconnect(workers.connect("first", START))
+    for n in range(MOST_AWAY - 1):
+        workers.disconnect(workers.connect(f"w{n}", START))
+    workers.disconnect(workers.connect("first", START))
+    workers.disconnect(workers.connect("last", START))
+    assert "first" in workers.known
+    assert "w0" not in workers.known
+
+
+def test_a_connected_worker_is_not_dropped_for_those_who_are_away():
+    workers = Workers()
+    back = workers.connect("back", START)
+    workers.disconnect(back)
+    workers.connect("back", START)
+    for n in range(MOST_AWAY + 5):
+        workers.disconnect(workers.connect(f"w{n}", START))
+    assert workers.known["back"] is back
+
+
+def test_a_worker_with_several_connections_is_away_only_without_the_last():
+    workers = Workers()
+    worker = workers.connect("w1", START)
+    workers.connect("w1", START)
+    workers.disconnect(worker)
+    assert workers.connected() == [worker]
+    workers.disconnect(worker)
+    assert workers.connected() == []
+
+
+def test_a_worker_with_an_endless_name_is_forgotten_when_it_goes():
+    workers = Workers()
+    for length in (LONGEST_AWAY, LONGEST_AWAY + 1):
+        workers.disconnect(workers.connect("w" * length, START))
+    assert [len(wid) for wid in workers.known] == [LONGEST_AWAY]

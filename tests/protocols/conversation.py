@@ -126,7 +126,9 @@ class World:
 class Wire:
     """A connection and what it has written, where the server has a Session and a socket."""
 
-    def __init__(self, world: World, connection: Any, check: Callable[[bytes], None] | None = None) -> None:
+    def __init__(
+        self, world: World, connection: Any, check: Callable[[bytes], None] | None = None
+    ) -> None:
         self.world = world
         self.check = check or assert_one_reply
         self.connection = connection

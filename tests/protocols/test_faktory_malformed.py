@@ -562,7 +562,7 @@ def _answers(stream: bytes, cuts: list[int]):
     return bytes(wire.heard), wire.closed, world.snapshot()
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STREAMS, st.lists(st.integers(0, 3000), max_size=12))
 @example(COMMANDS[-1], [])
 @example(COMMANDS[0] + COMMANDS[-1], [len(COMMANDS[0])])
@@ -608,7 +608,7 @@ FIELDS = st.tuples(
 ).map(lambda parts: parts[0] | parts[1])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(FIELDS, st.booleans())
 def test_fuzz_of_work_units(fields, escaped):
     """A work unit is refused and leaves nothing, or accepted and handed out equal: what was pushed is

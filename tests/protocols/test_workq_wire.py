@@ -62,7 +62,9 @@ def test_d1_the_lease_line_of_the_original():
 def test_d2_the_first_fail_is_final(flags):
     with Workq() as talk:
         client = talk.connect().adds(1, flags).leases().hears_job(1)
-        client.fails_job(1, b"err").hears_ok().asks_result(1).hears_result(1, succeeded=False, result=b"err")
+        client.fails_job(1, b"err").hears_ok().asks_result(1).hears_result(
+            1, succeeded=False, result=b"err"
+        )
         assert client.state_of(1) == "2"
         client.leases().hears_timeout()
 
@@ -110,7 +112,9 @@ def test_d3_ttl_up_to_64_bits(ttl):
 
 def test_d3_and_no_more():
     assert stays_open(b"add %b ping 1 %d 0\r\n\r\n" % (ID, 2**64)) == error("Invalid TTL")
-    assert stays_open(b"schedule %b ping 1 %d %b 0\r\n\r\n" % (ID, 2**64, FUTURE.encode())) == error("Invalid TTL")
+    assert stays_open(
+        b"schedule %b ping 1 %d %b 0\r\n\r\n" % (ID, 2**64, FUTURE.encode())
+    ) == error("Invalid TTL")
 
 
 @pytest.mark.parametrize("priority", [-(2**31), 2**31 - 1, 0, 5])
@@ -131,15 +135,24 @@ def test_d4_priority_of_schedule_and_run(priority):
         other.hangs_up()
 
 
-@pytest.mark.parametrize("priority", ["2147483648", "-2147483649", "x", "1.5", "0x1", "1_0", "--1", "+", "99999999999999999999"])
+@pytest.mark.parametrize(
+    "priority",
+    ["2147483648", "-2147483649", "x", "1.5", "0x1", "1_0", "--1", "+", "99999999999999999999"],
+)
 def test_d4_bad_priorities_of_add(priority):
-    assert stays_open(f"add {ID.decode()} ping 1 1 0 -priority={priority}\r\n\r\n".encode()) == error("Invalid Priority")
+    assert stays_open(
+        f"add {ID.decode()} ping 1 1 0 -priority={priority}\r\n\r\n".encode()
+    ) == error("Invalid Priority")
 
 
 def test_d4_bad_priorities_of_schedule_and_run():
     for value in (b"4294967296", b"-2147483649"):
-        assert stays_open(b"schedule %b ping 1 1 %b 0 -priority=%b\r\n\r\n" % (ID, FUTURE.encode(), value)) == error("Invalid Priority")
-        assert stays_open(b"run %b ping 1 1 0 -priority=%b\r\n\r\n" % (ID, value)) == error("Invalid Priority")
+        assert stays_open(
+            b"schedule %b ping 1 1 %b 0 -priority=%b\r\n\r\n" % (ID, FUTURE.encode(), value)
+        ) == error("Invalid Priority")
+        assert stays_open(b"run %b ping 1 1 0 -priority=%b\r\n\r\n" % (ID, value)) == error(
+            "Invalid Priority"
+        )
 
 
 def test_d4_higher_first():
@@ -190,7 +203,13 @@ def test_d6_and_nothing_else(jid):
     assert stays_open(b"add %b ping 1 1000 0\r\n\r\n" % jid) == bad
     assert stays_open(b"run %b ping 1 1000 0\r\n\r\n" % jid) == bad
     assert stays_open(b"schedule %b ping 1 1 %b 0\r\n\r\n" % (jid, FUTURE.encode())) == bad
-    for line in (b"complete %b 0\r\n\r\n", b"fail %b 0\r\n\r\n", b"result %b 0\r\n", b"delete %b\r\n", b"inspect job %b\r\n"):
+    for line in (
+        b"complete %b 0\r\n\r\n",
+        b"fail %b 0\r\n\r\n",
+        b"result %b 0\r\n",
+        b"delete %b\r\n",
+        b"inspect job %b\r\n",
+    ):
         assert stays_open(line % jid) == bad
 
 
@@ -223,7 +242,12 @@ def test_d11_all_who_wait_for_a_result_get_it():
 
 def test_d12_the_choice_is_among_the_names_with_a_ready_job():
     with Workq() as talk:
-        client = talk.connect().adds(1, name="b").adds(2, name="d").adds(3, name="d", flags="-priority=9")
+        client = (
+            talk.connect()
+            .adds(1, name="b")
+            .adds(2, name="d")
+            .adds(3, name="d", flags="-priority=9")
+        )
         talk.acts(lambda world: setattr(world.dice, "throw", 1))
         client.leases("a", "b", "c", "d").hears_job(3, "d")  # the second of b and d
         talk.acts(lambda world: setattr(world.dice, "throw", 0))
@@ -248,7 +272,9 @@ def test_d14_lease_0_gives_a_ready_job():
 @pytest.mark.parametrize("line", [b"lease q 10\n", b"\n", b"x\n", b"add\n"])
 def test_lf_without_cr_closes_without_a_reply(line):
     with Workq() as talk:
-        talk.connect().says(b"lease q 0\r\n").hears(TIMEOUT).says(line + b"lease q 0\r\n").hears_the_end()
+        talk.connect().says(b"lease q 0\r\n").hears(TIMEOUT).says(
+            line + b"lease q 0\r\n"
+        ).hears_the_end()
 
 
 @pytest.mark.parametrize("line", [
@@ -286,7 +312,9 @@ def test_a_line_beyond_the_limit_closes_without_a_reply():
 def test_commands_of_one_connection_run_one_after_another():
     with Workq() as talk:
         client = talk.connect()
-        client.says(b"lease q 100\r\nadd %b q 1000 1000 1\r\nx\r\nlease q 0\r\n" % ID).hears_nothing()
+        client.says(
+            b"lease q 100\r\nadd %b q 1000 1000 1\r\nx\r\nlease q 0\r\n" % ID
+        ).hears_nothing()
         talk.pass_ms(100)
         client.hears(TIMEOUT, OK, b"+OK 1\r\n%b q 1\r\nx\r\n" % ID)
 
@@ -310,9 +338,15 @@ def test_half_close_while_waiting_for_a_result():
 
 def test_eof_inside_a_payload():
     with Workq() as talk:
-        talk.connect().says(b"add %b q 1 1 10\r\nabc" % ID).says_no_more().hears(SIZE).hears_the_end()
-        talk.connect().says(b"complete %b 10\r\nabcdefghij\r" % ID).says_no_more().hears(SIZE).hears_the_end()
-        talk.connect().says(b"fail %b 10\r\n" % ID).says_no_more().hears(error("Invalid result size")).hears_the_end()
+        talk.connect().says(b"add %b q 1 1 10\r\nabc" % ID).says_no_more().hears(
+            SIZE
+        ).hears_the_end()
+        talk.connect().says(b"complete %b 10\r\nabcdefghij\r" % ID).says_no_more().hears(
+            SIZE
+        ).hears_the_end()
+        talk.connect().says(b"fail %b 10\r\n" % ID).says_no_more().hears(
+            error("Invalid result size")
+        ).hears_the_end()
 
 
 def test_eof_inside_a_line():
@@ -327,13 +361,19 @@ def test_eof_ends_a_wait_for_a_job():
         other.adds(1)
         assert other.inspects(1)["attempts"] == "0"
         other.says(b"inspect server\r\n")
-        other.hears(b"+OK 1\r\nserver 3\r\nactive-clients 1\r\nevicted-jobs 0\r\nstarted 2026-11-15T19:43:51Z\r\n")
+        other.hears(
+            b"+OK 1\r\nserver 3\r\nactive-clients 1\r\nevicted-jobs 0\r\nstarted 2026-11-15T19:43:51Z\r\n"
+        )
 
 
 def test_a_block_and_its_crlf_are_one_piece():
     with Workq() as talk:
-        client = talk.connect().adds(1, payload=b"x" * 5000).leases().hears_job(1, payload=b"x" * 5000)
-        client.completes(1, b"y" * 5000).hears_ok().asks_result(1).hears_result(1, result=b"y" * 5000)
+        client = (
+            talk.connect().adds(1, payload=b"x" * 5000).leases().hears_job(1, payload=b"x" * 5000)
+        )
+        client.completes(1, b"y" * 5000).hears_ok().asks_result(1).hears_result(
+            1, result=b"y" * 5000
+        )
         assert client.wire.replies[1].endswith(b"x\r\n")
         assert client.wire.replies[3].endswith(b"y\r\n")
 
@@ -376,11 +416,16 @@ def test_an_oversized_payload_is_passed_over():
     with Workq() as talk:
         client = talk.connect().adds(7)
         client.says(b"complete %b %d\r\n%b\r\n" % (ID, len(payload), payload)).hears(SIZE)
-        client.says(b"fail %b %d\r\n%b\r\n" % (ID, len(payload), payload)).hears(error("Invalid result size"))
+        client.says(b"fail %b %d\r\n%b\r\n" % (ID, len(payload), payload)).hears(
+            error("Invalid result size")
+        )
         assert client.state_of(7) == "0"
 
 
-@pytest.mark.parametrize("size", [b"x", b"-1", b"1.5", b"0x4", b"1_0", b"", b"99999999999999999999", b"67108865", b"9" * 5000])
+@pytest.mark.parametrize(
+    "size",
+    [b"x", b"-1", b"1.5", b"0x4", b"1_0", b"", b"99999999999999999999", b"67108865", b"9" * 5000],
+)
 def test_a_size_that_is_none_closes(size):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
@@ -390,7 +435,17 @@ def test_a_size_that_is_none_closes(size):
         assert other.state_of(7) == "0"
 
 
-@pytest.mark.parametrize("line", [b"add\r\n", b"add %b ping 1 60000\r\n", b"complete\r\n", b"fail %b\r\n", b"run %b\r\n", b"schedule x\r\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"add\r\n",
+        b"add %b ping 1 60000\r\n",
+        b"complete\r\n",
+        b"fail %b\r\n",
+        b"run %b\r\n",
+        b"schedule x\r\n",
+    ],
+)
 def test_a_missing_size_closes(line):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
@@ -400,7 +455,9 @@ def test_a_missing_size_closes(line):
         assert other.state_of(7) == "0"
 
 
-@pytest.mark.parametrize("line", [b"add %b ping 1 1 3\r\n", b"complete %b 3\r\n", b"add %b ping 1 1 3 -x=\r\n"])
+@pytest.mark.parametrize(
+    "line", [b"add %b ping 1 1 3\r\n", b"complete %b 3\r\n", b"add %b ping 1 1 3 -x=\r\n"]
+)
 def test_a_payload_longer_than_its_size_closes(line):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
@@ -438,7 +495,18 @@ def test_wrong_counts(line):
     assert stays_open(line.replace(b"%b", ID) + b"\r\n") == ARGS
 
 
-@pytest.mark.parametrize("line", [b"foo -x=", b"foo -=v", b"lease q 0 -a=1 -a=2", b"inspect server -x=", b"delete -==", b"lease -a==1 q 0", b" -x="])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"foo -x=",
+        b"foo -=v",
+        b"lease q 0 -a=1 -a=2",
+        b"inspect server -x=",
+        b"delete -==",
+        b"lease -a==1 q 0",
+        b" -x=",
+    ],
+)
 def test_bad_flags_come_first(line):
     assert stays_open(line + b"\r\n") == FLAGS
 
@@ -451,7 +519,9 @@ def test_a_flag_without_a_value_is_an_argument():
 def test_flags_may_stand_anywhere_after_the_name():
     with Workq() as talk:
         client = talk.connect()
-        client.says(b"add -priority=7 %b -max-attempts=2 ping 1000 1000 -max-fails=3 0\r\n\r\n" % ID).hears(OK)
+        client.says(
+            b"add -priority=7 %b -max-attempts=2 ping 1000 1000 -max-fails=3 0\r\n\r\n" % ID
+        ).hears(OK)
         seen = client.inspects(1)
         assert (seen["priority"], seen["max-attempts"], seen["max-fails"]) == ("7", "2", "3")
 
@@ -483,7 +553,9 @@ def test_names_of_255_bytes_and_of_every_character():
     assert stays_open(b"add %b aZ09_-. 00001 1000 0\r\n\r\n" % ID) == OK
 
 
-@pytest.mark.parametrize("wait", [b"x", b"-1", b"+1", b"86400001", b"1.5", b"99999999999999999999999"])
+@pytest.mark.parametrize(
+    "wait", [b"x", b"-1", b"+1", b"86400001", b"1.5", b"99999999999999999999999"]
+)
 def test_bad_wait_timeouts(wait):
     bad = error("Invalid wait timeout")
     assert stays_open(b"lease q %b\r\n" % wait) == bad
@@ -517,7 +589,9 @@ def test_bad_times(time):
     assert stays_open(b"schedule %b ping 1 1000 %b 0\r\n\r\n" % (ID, time)) == error("Invalid Time")
 
 
-@pytest.mark.parametrize("time", ["2027-01-01T00:00:00.5Z", "2027-01-01T00:00:00,5Z", "9999-12-31T23:59:59Z"])
+@pytest.mark.parametrize(
+    "time", ["2027-01-01T00:00:00.5Z", "2027-01-01T00:00:00,5Z", "9999-12-31T23:59:59Z"]
+)
 def test_good_times(time):
     with Workq() as talk:
         client = talk.connect().schedules(1, time)
@@ -530,9 +604,13 @@ def test_a_duplicate_is_one_in_any_state_and_of_any_name():
         client, other = talk.connect(), talk.connect()
 
         def is_refused() -> None:
-            client.says(b"add %b other 1 1 4\r\npong\r\n" % ID.upper()).hears_client_error(duplicate)
+            client.says(b"add %b other 1 1 4\r\npong\r\n" % ID.upper()).hears_client_error(
+                duplicate
+            )
             client.says(b"run %b other 1 1 4\r\npong\r\n" % ID).hears_client_error(duplicate)
-            client.says(b"schedule %b o 1 1 %b 4\r\npong\r\n" % (ID, FUTURE.encode())).hears_client_error(duplicate)
+            client.says(
+                b"schedule %b o 1 1 %b 4\r\npong\r\n" % (ID, FUTURE.encode())
+            ).hears_client_error(duplicate)
 
         client.adds(1)
         is_refused()
@@ -554,9 +632,13 @@ def test_a_duplicate_is_one_in_any_state_and_of_any_name():
 def test_a_duplicate_result():
     with Workq() as talk:
         client = talk.connect().adds(1).completes(1).hears_ok()
-        client.completes(1).hears_client_error("Duplicate result").fails_job(1).hears_client_error("Duplicate result")
+        client.completes(1).hears_client_error("Duplicate result").fails_job(1).hears_client_error(
+            "Duplicate result"
+        )
         client.adds(2).fails_job(2).hears_ok()
-        client.completes(2).hears_client_error("Duplicate result").fails_job(2).hears_client_error("Duplicate result")
+        client.completes(2).hears_client_error("Duplicate result").fails_job(2).hears_client_error(
+            "Duplicate result"
+        )
         client.asks_result(1).hears_result(1)
 
 
@@ -601,8 +683,12 @@ def test_any_bytes_up_to_a_mebibyte(payload):
 def test_complete_and_fail_need_no_lease():
     with Workq() as talk:
         client = talk.connect().adds(1).adds(2).schedules(3, FUTURE).schedules(4, FUTURE)
-        client.completes(1).hears_ok().fails_job(2).hears_ok().completes(3).hears_ok().fails_job(4).hears_ok()
-        client.says(b"inspect queue ping\r\n").hears(b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 0\r\n")
+        client.completes(1).hears_ok().fails_job(2).hears_ok().completes(3).hears_ok().fails_job(
+            4
+        ).hears_ok()
+        client.says(b"inspect queue ping\r\n").hears(
+            b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 0\r\n"
+        )
         assert [client.state_of(number) for number in (1, 2, 3, 4)] == ["1", "2", "1", "2"]
         talk.advance(5)
         client.leases().hears_timeout()
@@ -638,9 +724,13 @@ def test_delete_in_every_state():
     with Workq() as talk:
         client = talk.connect().adds(1).deletes(1).hears_ok().leases().hears_timeout()
         client.adds(1).leases().hears_job(1).deletes(1).hears_ok().completes(1).hears_not_found()
-        client.adds(1).completes(1).hears_ok().deletes(1).hears_ok().asks_result(1).hears_not_found()
+        client.adds(1).completes(1).hears_ok().deletes(1).hears_ok().asks_result(
+            1
+        ).hears_not_found()
         client.adds(1).fails_job(1).hears_ok().deletes(1).hears_ok()
-        client.schedules(1, FUTURE).deletes(1).hears_ok().says(b"inspect job %b\r\n" % ID).hears_not_found()
+        client.schedules(1, FUTURE).deletes(1).hears_ok().says(
+            b"inspect job %b\r\n" % ID
+        ).hears_not_found()
         assert talk.engine.timers.next() is None
 
 
@@ -669,7 +759,9 @@ def test_a_run_leaves_nothing_behind():
             (worker.completes if succeeded else worker.fails_job)(1, b"ok").hears_ok()
             client.hears_result(1, succeeded=succeeded, result=b"ok")
             client.asks_result(1).hears_not_found()
-        worker.says(b"inspect queue ping\r\n").hears(b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 0\r\n")
+        worker.says(b"inspect queue ping\r\n").hears(
+            b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 0\r\n"
+        )
 
 
 def test_a_run_for_a_worker_that_waits():
@@ -713,7 +805,9 @@ def test_the_order_of_a_queue():
 def test_woken_jobs_are_behind_added_ones_and_by_their_time():
     with Workq() as talk:
         client = talk.connect()
-        client.schedules(1, "2026-11-15T19:43:54Z").schedules(2, "2026-11-15T19:43:53Z").schedules(3, "2026-11-15T19:43:54Z")
+        client.schedules(1, "2026-11-15T19:43:54Z").schedules(2, "2026-11-15T19:43:53Z").schedules(
+            3, "2026-11-15T19:43:54Z"
+        )
         client.schedules(4, "2026-11-15T19:43:54Z", "-priority=1")
         talk.advance(10)
         client.adds(5)
@@ -728,7 +822,9 @@ def test_the_order_of_scheduled_jobs():
     with Workq() as talk:
         client = talk.connect()
         client.schedules(1, "2026-11-15T20:00:02Z").schedules(2, "2026-11-15T20:00:01Z")
-        client.schedules(3, "2026-11-15T20:00:09Z", "-priority=1").schedules(4, "2026-11-15T20:00:01Z")
+        client.schedules(3, "2026-11-15T20:00:09Z", "-priority=1").schedules(
+            4, "2026-11-15T20:00:01Z"
+        )
         client.schedules(5, "2026-11-15T20:00:00Z", name="other")
         order = []
         for offset in range(4):
@@ -745,8 +841,12 @@ def test_queues_that_nobody_has_named():
         for what in (b"queue q", b"jobs q 0 1", b"scheduled-jobs q 0 1"):
             client.says(b"inspect %b\r\n" % what).hears_not_found()
         client.leases("q").hears_timeout()
-        client.says(b"inspect queue q\r\n").hears(b"+OK 1\r\nq 2\r\nready-len 0\r\nscheduled-len 0\r\n")
-        client.says(b"inspect jobs q 0 1\r\ninspect scheduled-jobs q 0 1\r\n").hears(b"+OK 0\r\n+OK 0\r\n")
+        client.says(b"inspect queue q\r\n").hears(
+            b"+OK 1\r\nq 2\r\nready-len 0\r\nscheduled-len 0\r\n"
+        )
+        client.says(b"inspect jobs q 0 1\r\ninspect scheduled-jobs q 0 1\r\n").hears(
+            b"+OK 0\r\n+OK 0\r\n"
+        )
         client.says(b"inspect jobs q 4294967295 100\r\n").hears(b"+OK 0\r\n")
 
 
@@ -757,14 +857,18 @@ def test_queues_are_sorted_by_their_bytes():
         names = [b"-lead", b".", b"0", b"A", b"B", b"_", b"a", b"b"]
         lengths = b"".join(b"%b 2\r\nready-len 0\r\nscheduled-len 0\r\n" % name for name in names)
         client.hears(b"+OK 8\r\n", lengths)
-        client.says(b"inspect queues 2 1\r\n").hears(b"+OK 1\r\n0 2\r\nready-len 0\r\nscheduled-len 0\r\n")
+        client.says(b"inspect queues 2 1\r\n").hears(
+            b"+OK 1\r\n0 2\r\nready-len 0\r\nscheduled-len 0\r\n"
+        )
         client.says(b"inspect queues 8 1\r\n").hears(b"+OK 0\r\n")
 
 
 def test_lengths_leave_leased_jobs_out():
     with Workq() as talk:
         client = talk.connect().adds(1).adds(2).schedules(3, FUTURE).leases().hears_job(1)
-        client.says(b"inspect queue ping\r\n").hears(b"+OK 1\r\nping 2\r\nready-len 1\r\nscheduled-len 1\r\n")
+        client.says(b"inspect queue ping\r\n").hears(
+            b"+OK 1\r\nping 2\r\nready-len 1\r\nscheduled-len 1\r\n"
+        )
         client.says(b"inspect jobs ping 1 10\r\n").hears(b"+OK 0\r\n")
 
 
@@ -772,7 +876,15 @@ def test_payloads_are_shown_as_they_are():
     with Workq() as talk:
         client = talk.connect().adds(1, payload=b"")
         client.says(b"inspect job %b\r\n" % ID)
-        for line in (b"+OK 1", b"%b 12" % ID, b"name ping", b"ttr 1000", b"ttl 60000", b"payload-size 0", b"payload "):
+        for line in (
+            b"+OK 1",
+            b"%b 12" % ID,
+            b"name ping",
+            b"ttr 1000",
+            b"ttl 60000",
+            b"payload-size 0",
+            b"payload ",
+        ):
             client.hears(line, b"\r\n")
         for _ in range(7):
             client._line()
@@ -905,9 +1017,15 @@ def test_a_job_whose_id_is_no_uuid():
     alias = b"00000000-0000-4000-8000-000000000001"
     with Workq() as talk:
         client = talk.connect()
-        talk.acts(lambda world: world.engine.push(unit("some-jid-of-faktory", "ping", payload=b"[1]"), world.now))
+        talk.acts(
+            lambda world: world.engine.push(
+                unit("some-jid-of-faktory", "ping", payload=b"[1]"), world.now
+            )
+        )
         client.says(b"lease ping 0\r\n").hears(b"+OK 1\r\n%b ping 3\r\n[1]\r\n" % alias)
-        client.says(b"inspect job %b\r\n" % alias).hears(b"+OK 1\r\n%b 12\r\nname ping\r\nttr 1800000\r\nttl 0\r\n" % alias)
+        client.says(b"inspect job %b\r\n" % alias).hears(
+            b"+OK 1\r\n%b 12\r\nname ping\r\nttr 1800000\r\nttl 0\r\n" % alias
+        )
         for _ in range(9):
             client._line()
         client.says(b"add %b ping 1 1 0\r\n\r\n" % alias).hears_client_error("Duplicate job")

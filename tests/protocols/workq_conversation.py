@@ -110,7 +110,16 @@ class WorkqClient(Client):
     ) -> Self:
         return self.says(
             b"schedule %b %b %d %d %b %d%b\r\n%b\r\n"
-            % (uid(number), name.encode(), ttr, ttl, time.encode(), len(payload), spaced(flags), payload)
+            % (
+                uid(number),
+                name.encode(),
+                ttr,
+                ttl,
+                time.encode(),
+                len(payload),
+                spaced(flags),
+                payload,
+            )
         ).hears_ok()
 
     def runs(

@@ -7,6 +7,7 @@ What a caller must do after its commands: tell the owners of `deliveries`, `outc
 and hand `take_batch()` to the store. What a caller must not do is change a job's fields.
 """
 
+from bisect import insort
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from random import Random
@@ -117,6 +118,10 @@ class Engine:
         #: Counts changes that must be durable before they are acknowledged. A lease is not among
         #: them: after a crash the job is merely handed out again.
         self.changes = 0
+        #: Up to here jobs became ready before they were read back from the store.
+        self.restored_at = 0
+        #: How often batches were undone.
+        self.reverts = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
         self.synced_seq = 1 << 63
 
@@ -227,6 +232,20 @@ class Engine:
         assert job is not None, "the queue's counter is wrong"
         self._lease(job, queue, holder, actor, now)
         return job
+
+    def regain(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+        """Lease a job anew to somebody who says that it had it before a crash.
+
+        A lease is given before it is durable, so a crash can forget it, and a failed commit can
+        undo it. A job that has been ready ever since may have been with a worker all the time.
+        """
+        for job in self.find_all(jid):
+            if job.state == READY and job.ready_at <= self.restored_at:
+                queue = self.queues[job.queue]
+                queue.ready.remove(job)
+                self._lease(job, queue, holder, actor, now)
+                return job
+        return None
 
     def wait(self, waiter: Waiter, until: int) -> None:
         """Deliver the next job of its queues, or tell the waiter at `until` that none came."""
@@ -518,6 +537,7 @@ class Engine:
             queue.known = True
         for job in jobs:
             self._restore(job)
+        self.restored_at = self.latest
         for job in sorted(self.dead.values(), key=lambda dead: dead.due):
             self.dead.move_to_end(job.seq)  # the oldest first, as they died
 
@@ -543,6 +563,7 @@ class Engine:
                     queue.paused = queue.known = False
                     self._drop_if_unused(queue)
         self.restore(in_order(jobs), queues)
+        self.reverts += 1
         self.batch = Batch()
 
     # Within
@@ -811,8 +832,7 @@ class Engine:
         job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
         self.jobs[job.seq] = job
         if self.by_jid.setdefault(job.jid, job) is not job:
-            alike = sorted([*self.find_all(job.jid), job], key=lambda twin: twin.seq)
-            self.by_jid[job.jid], self._twins[job.jid] = alike[0], alike[1:]
+            self._restore_twin(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
         if job.place < LATER:
@@ -823,6 +843,13 @@ class Engine:
             for blocker in job.extra.blockers:
                 self._dependents.setdefault(blocker, []).append(job.seq)
         self._enter(job, queue)
+
+    def _restore_twin(self, job: Job) -> None:
+        """Put a job among others of its jid: the oldest is found first."""
+        oldest = self.by_jid[job.jid]
+        if job.seq < oldest.seq:
+            self.by_jid[job.jid], job = job, oldest
+        insort(self._twins.setdefault(job.jid, []), job, key=lambda twin: twin.seq)
 
     def _wipe(self) -> None:
         for queue in self.queues.values():

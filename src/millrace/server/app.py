@@ -67,7 +67,17 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     gc.freeze()
     gc.enable()
     try:
-        return uvloop.run(_serve(config, reload, engine, store))
+        tls = _tls(config)
+    except OSError as error:  # as all of ssl's errors are
+        log.critical(
+            "cannot use tls.cert %s with tls.key %s: %s. Both must be PEM files of one pair",
+            config.tls.cert,
+            config.tls.key,
+            error,
+        )
+        return 1
+    try:
+        return uvloop.run(_serve(config, reload, engine, store, tls))
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
         return 1
@@ -96,12 +106,16 @@ def _recover(config: Config, store: Store | None) -> Engine:
     engine.drop_fleeting(clock())
     if recovered.jobs:
         took = time.monotonic() - started
-        log.info("recovered %s jobs in %.1f s", f"{len(recovered.jobs):,}", took)
+        log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
     return engine
 
 
 async def _serve(
-    config: Config, reload: Callable[[], Loaded], engine: Engine, store: SqliteStore | None
+    config: Config,
+    reload: Callable[[], Loaded],
+    engine: Engine,
+    store: SqliteStore | None,
+    tls: "ssl.SSLContext | None",
 ) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -161,7 +175,7 @@ async def _serve(
     current = [config]
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
 
-    ports = await server.listen(config.server.host, listeners, _tls(config))
+    ports = await server.listen(config.server.host, listeners, tls)
     _announce(config, ports)
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")

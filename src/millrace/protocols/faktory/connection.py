@@ -24,6 +24,8 @@ FETCH_WAIT: Final = 2 * SECOND
 MOST_BACKTRACE: Final = 50
 #: How much of a client's own text goes into an error.
 MOST_ECHO: Final = 200
+#: How long an error may be.
+MOST_ERROR: Final = 1000
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
@@ -42,7 +44,7 @@ def bulk(body: bytes) -> bytes:
 
 def error(text: str) -> bytes:
     """An error reply: one line, whatever the client's words were."""
-    flat = " ".join(text[: MOST_ECHO * 5].splitlines())
+    flat = " ".join(text[:MOST_ERROR].splitlines())
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
@@ -254,7 +256,7 @@ class FaktoryConnection(Connection):
             except BadJson as problem:  # one job of a wrong type refuses them all
                 raise ClientError(f"invalid JSON: {problem}") from None
             except ClientError as problem:
-                failed[workunit.jid_of(bytes(unit))] = str(problem)
+                failed[workunit.jid_of(bytes(unit))] = str(problem)[:MOST_ERROR]
         for push in pushes:
             self._take(push, now)
         self._say(bulk(msgspec.json.encode(failed)))
@@ -299,12 +301,18 @@ class FaktoryConnection(Connection):
             jid = _decode_ack(_need(argument) if argument is None else argument).get("jid")
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise ClientError(f"invalid ACK {shown(argument or b'')}") from None
-        job = self.engine.find_leased(jid or "")
+        job = self._held(jid or "", now)
         if job is not None:
             self.engine.complete(job, now, FAKTORY)
         else:
             self.engine.depend()  # it may have been acknowledged just now, by somebody else
         self.replies.append(OK)
+
+    def _held(self, jid: str, now: int) -> Job | None:
+        """The job that somebody is done with: anybody may say so, whoever fetched it."""
+        holder = "" if self.worker is None else self.worker.wid
+        engine = self.engine
+        return engine.find_leased(jid) or engine.regain(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = _need(argument)
@@ -319,7 +327,7 @@ class FaktoryConnection(Connection):
             raise ClientError(f"invalid FAIL {shown(line)}") from None
         if not jid:
             raise ClientError("missing JID")
-        job = self.engine.find_leased(jid)
+        job = self._held(jid, now)
         if job is None:
             raise ClientError(f"Job not found {shown(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
@@ -383,7 +391,14 @@ class FaktoryConnection(Connection):
         self._work = self._mutating(operation, now)
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
-        yield from mutate.carry_out(self.engine, operation, now)
+        engine = self.engine
+        undone = engine.reverts
+        for _ in mutate.carry_out(engine, operation, now):
+            yield
+            if engine.reverts != undone or engine.halted:
+                reason = engine.halted or "the store failed"
+                self._say(error(f"{reason}: only a part was done, try again later"))
+                return
         self.marks.append(len(self.replies))
         self._say(OK)
 
@@ -406,6 +421,8 @@ class FaktoryConnection(Connection):
             chosen = [known[words[1]]]
         else:
             raise ClientError(f"unknown worker {words[1][:MOST_ECHO]}")
+        if not all(worker.connections for worker in chosen):
+            raise ClientError(f"worker {words[1][:MOST_ECHO]} is not connected")
         for worker in chosen:
             self.hub.advance(worker, states[words[0].upper()])
         self._say(OK)

@@ -83,10 +83,10 @@ class FaktoryHub:
 
     def alarm(self, wid: str, now: int) -> None:
         """A worker left some time ago. If it is still away, its jobs are somebody else's."""
-        worker = self.workers.known.get(wid)
-        if worker is None or worker.connections:
+        worker = self.workers.known.get(wid)  # or it is forgotten, being away
+        if worker is not None and worker.connections:
             return
-        lost_at = self._lost_at(worker, worker.beat_at)
+        lost_at = now if worker is None else self._lost_at(worker, worker.beat_at)
         if now < lost_at or self.engine.halted:
             self.engine.alarm(("faktory worker", wid), max(lost_at, now + SECOND))
             return

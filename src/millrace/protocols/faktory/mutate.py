@@ -14,6 +14,7 @@ from . import workunit
 
 #: So many jobs are looked at before others get their turn.
 SLICE: Final = 200
+LONGEST_GLOB: Final = 4096
 COMMANDS: Final = ("clear", "kill", "discard", "requeue")
 TARGETS: Final = ("scheduled", "retries", "dead")
 
@@ -40,6 +41,8 @@ def read(argument: bytes) -> Operation:
         jobtype = gojson.string(filters.get("jobtype"), "jobtype")
     except BadJson:
         raise ClientError("invalid format") from None
+    if len(glob) > LONGEST_GLOB:
+        raise ClientError("invalid format")
     if command not in COMMANDS:
         raise ClientError("unknown mutate operation")
     if target not in TARGETS:
