@@ -4,7 +4,6 @@ Those that need a disk or a socket are in tests/server/test_workq_server.py.
 """
 
 import pytest
-
 from workq_conversation import Workq, uid
 
 
@@ -33,7 +32,9 @@ def test_deleting_a_leased_run_harms_nobody(late):
         client.hears_timeout()
 
 
-@pytest.mark.parametrize("jid", [b"urn:uuid:", b"urn:uuid:6ba7", b"urn:uuid:6ba7b810-9dad-11d1-80b4-00c04fd430c"])
+@pytest.mark.parametrize(
+    "jid", [b"urn:uuid:", b"urn:uuid:6ba7", b"urn:uuid:6ba7b810-9dad-11d1-80b4-00c04fd430c"]
+)
 def test_a_truncated_urn_is_an_invalid_id(jid):
     # The original's process ended with an index out of range.
     with Workq() as talk:
@@ -70,7 +71,9 @@ def test_no_wake_up_is_lost():
 def test_crlf_may_come_apart_anywhere(size):
     # The original read CR and LF with one Read, and failed at the edge of its buffer.
     with Workq() as talk:
-        client = talk.connect().adds(1, payload=b"x" * size).leases().hears_job(1, payload=b"x" * size)
+        client = (
+            talk.connect().adds(1, payload=b"x" * size).leases().hears_job(1, payload=b"x" * size)
+        )
         client.says(b"complete %b 4\r\ndone\r" % uid(1)).hears_nothing().says(b"\n").hears_ok()
 
 

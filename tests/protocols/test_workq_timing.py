@@ -3,10 +3,11 @@ only moves when told. Every moment is checked from both sides: one millisecond b
 """
 
 import pytest
-
 from workq_conversation import Workq, uid
 
-SERVER = b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted 2026-11-15T19:43:51Z\r\n"
+SERVER = (
+    b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted 2026-11-15T19:43:51Z\r\n"
+)
 IN_4_S = "2026-11-15T19:43:55Z"
 
 
@@ -99,7 +100,9 @@ def test_ttr_gives_the_job_to_who_waits():
 
 def test_after_ttr_a_job_is_at_its_old_place():
     with Workq() as talk:
-        client = talk.connect().adds(1, ttr=200).adds(2).adds(3, "-priority=1").leases().hears_job(3)
+        client = (
+            talk.connect().adds(1, ttr=200).adds(2).adds(3, "-priority=1").leases().hears_job(3)
+        )
         client.leases().hears_job(1)
         talk.pass_ms(10)
         client.adds(4)
@@ -187,7 +190,9 @@ def test_ttl_takes_a_job_in_any_state(state):
         assert client.state_of(1) == state
         talk.pass_ms(1)
         client.says(b"inspect job %b\r\n" % uid(1)).hears_not_found()
-        client.completes(1).hears_not_found().fails_job(1).hears_not_found().asks_result(1, wait=99).hears_not_found()
+        client.completes(1).hears_not_found().fails_job(1).hears_not_found().asks_result(
+            1, wait=99
+        ).hears_not_found()
         client.leases().hears_timeout()
         client.says(b"inspect server\r\n").hears(SERVER % (1, state in "034"))
         client.adds(1).leases().hears_job(1)
@@ -239,7 +244,9 @@ def test_evicted_jobs_counts_only_what_ttl_took_unfinished():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.adds(1, ttl=100).adds(2, ttl=100).adds(3, ttl=100).adds(4, ttl=100)
-        client.leases().hears_job(1).completes(2).hears_ok().fails_job(3).hears_ok().deletes(4).hears_ok()
+        client.leases().hears_job(1).completes(2).hears_ok().fails_job(3).hears_ok().deletes(
+            4
+        ).hears_ok()
         other.runs(5, wait=50)
         talk.pass_ms(200)
         other.hears_timeout()
@@ -256,7 +263,9 @@ def test_a_scheduled_job_wakes_at_its_second():
         worker.leases(wait=60_000)
         talk.pass_ms(3999)
         worker.hears_nothing()
-        client.says(b"inspect queue ping\r\n").hears(b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 1\r\n")
+        client.says(b"inspect queue ping\r\n").hears(
+            b"+OK 1\r\nping 2\r\nready-len 0\r\nscheduled-len 1\r\n"
+        )
         talk.pass_ms(1)
         worker.hears_job(1)
 
@@ -286,7 +295,9 @@ def test_a_past_time_whose_ttl_is_not_over():
         assert client.inspects(1)["time"] == "2026-11-15T19:43:50Z"
         talk.pass_ms(1)
         client.leases().hears_timeout()
-        client.says(b"schedule %b ping 1 1000 2026-11-15T19:43:50Z 0\r\n\r\n" % uid(2)).hears_client_error("Invalid Time")
+        client.says(
+            b"schedule %b ping 1 1000 2026-11-15T19:43:50Z 0\r\n\r\n" % uid(2)
+        ).hears_client_error("Invalid Time")
 
 
 def test_ttr_of_a_woken_job_and_its_ttl():
@@ -388,7 +399,9 @@ def test_others_may_wait_for_the_result_of_a_run():
 def test_a_run_s_commands_behind_it_come_after_it():
     with Workq() as talk:
         client = talk.connect()
-        client.says(b"run %b ping 1 100 0\r\n\r\nlease ping 50\r\nnonsense\r\n" % uid(1)).hears_nothing()
+        client.says(
+            b"run %b ping 1 100 0\r\n\r\nlease ping 50\r\nnonsense\r\n" % uid(1)
+        ).hears_nothing()
         talk.pass_ms(100)
         client.hears_timeout()
         talk.pass_ms(50)

@@ -1,7 +1,6 @@
 """The sheet's decisions (section 0) and facts (section 1), row by row, on the wire."""
 
 import pytest
-
 from workq_conversation import OK, START, TIMEOUT, Workq, uid
 
 ID = uid(1)

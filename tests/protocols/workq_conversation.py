@@ -10,6 +10,7 @@ import re
 from typing import Any, Self
 
 from conversation import START, Client, Conversation, Dice, Step, Wire, World, bytewise, pipelined
+
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.protocols.workq import WorkqConnection, WorkqHub
