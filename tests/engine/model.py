@@ -47,6 +47,8 @@ class Model:
     pushing: list[tuple[Push, set[int]]] = field(default_factory=list)
     renewing: int = 0
     keeping: int = 0
+    #: The next lease is of a job that its holder had before: it needs no turn.
+    regaining: bool = False
 
     def copy(self) -> "Model":
         return deepcopy(self)
@@ -119,8 +121,9 @@ class Model:
         self._start(job, event)
 
     def _leased(self, job: ModelJob, event: Event) -> None:
-        assert not self.queues[job.push.queue], "leased from a paused queue"
-        assert self.ready(job.push.queue)[0] is job, "leased out of order"
+        if not self.regaining:
+            assert not self.queues[job.push.queue], "leased from a paused queue"
+            assert self.ready(job.push.queue)[0] is job, "leased out of order"
         job.state = LEASED
         job.attempt += 1
         job.deadline = event.time + job.push.lease_for

@@ -67,6 +67,8 @@ class Machine(RuleBasedStateMachine):
         self.committed = (self.model.copy(), durable_state(self.engine))
         self.begun: tuple[Batch, Model, dict[str, Any]] | None = None
         self.journal: list[list[Any]] = []
+        #: Ready jobs that nothing has happened to since they were read back.
+        self.restored: set[int] = set()
         #: Until then jobs may be overdue, because the engine was halted.
         self.lenient_until = 0
 
@@ -89,6 +91,7 @@ class Machine(RuleBasedStateMachine):
         """Let the model follow the events, then check who was told what."""
         rows = self.engine.batch.events[self.read :]
         self.read = len(self.engine.batch.events)
+        self.restored -= {row[2] for row in rows}
         for row in rows:
             assert row[0] <= max(self.now, self.engine.latest)
             self.model.absorb(Event(*row))
@@ -248,6 +251,21 @@ class Machine(RuleBasedStateMachine):
         self.engine.release(self.pick(which, LEASED), self.now)
         assert self.absorb()[0] == "released"
 
+    @precondition(lambda self: self.running() and self.restored)
+    @rule(jid=jids, holder=st.sampled_from("uvw"))
+    def regain(self, jid, holder):
+        """Somebody comes to end a lease that a crash or a failed commit may have forgotten."""
+        untouched = [
+            seq
+            for seq in sorted(self.restored & set(self.model.jobs))
+            if self.model.jobs[seq].push.jid == jid and self.model.jobs[seq].state == READY
+        ]
+        self.model.regaining = True
+        job = self.engine.regain(jid, holder, FAKTORY, self.now)
+        assert self.absorb() == (["leased"] if untouched else [])
+        self.model.regaining = False
+        assert (job and job.seq) == (untouched[0] if untouched else None)
+
     # What people do
 
     @precondition(lambda self: self.running() and self.engine.jobs)
@@ -383,6 +401,7 @@ class Machine(RuleBasedStateMachine):
         self.read = 0
         latest, self.model = self.model.latest, self.committed[0].copy()
         self.model.latest = latest
+        self.restored = set(self.model.of_state(READY))
         # Seqs that were refused are not used again while the engine lives.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
 
@@ -406,6 +425,7 @@ class Machine(RuleBasedStateMachine):
         self.deaf.clear()
         self.model = self.committed[0].copy()
         self.model.latest = max((job.place for job in self.engine.jobs.values()), default=0)
+        self.restored = set(self.model.of_state(READY))
         self.tick()
 
     def crash_after_a_commit(self, queue):

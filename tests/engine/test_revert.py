@@ -224,3 +224,54 @@ def test_a_new_job_never_goes_before_a_restored_one_even_if_the_clock_went_back(
     again.now = START - 3600 * SECOND
     again.push("new")
     assert ready_jids(again.engine) == ["ready-1", "ready-2", "new"]
+
+
+# Leases that a crash or a failed commit has forgotten
+
+
+def test_a_lease_that_a_crash_forgot_is_given_again_to_who_comes_to_end_it(scene, kept):
+    assert scene.lease().jid == "ready-1"  # and the process dies before that is written
+    again = Scene(recover(kept))
+    job = again.engine.regain("ready-1", "worker-1", FAKTORY, again.now)
+    assert (job.state, job.holder, job.attempt) == (LEASED, "worker-1", 1)
+    assert ready_jids(again.engine) == ["ready-2"]
+    assert again.engine.queues["default"].counts[READY] == 1
+    again.complete(job)
+    assert again.engine.find("ready-1") is None
+
+
+def test_a_lease_that_was_undone_is_given_again_to_who_comes_to_end_it(scene, kept):
+    scene.lease()
+    undone(scene, kept)
+    scene.engine.resume(scene.now)
+    assert scene.engine.regain("ready-1", "worker-1", FAKTORY, scene.now).state == LEASED
+
+
+def test_a_job_that_nobody_can_have_had_is_not_given(scene, kept):
+    again = Scene(recover(kept))
+    again.advance(10)
+    again.push("new")
+    for jid in ("new", "scheduled", "dead", "leased", "unknown"):
+        assert again.engine.regain(jid, "worker-1", FAKTORY, again.now) is None
+    assert not [cause for cause in again.causes() if cause == "leased"]
+
+
+def test_a_job_that_was_handed_out_since_the_restart_is_not_given_to_another(scene, kept):
+    again = Scene(recover(kept))
+    job = again.lease(holder="worker-2")
+    assert again.engine.regain(job.jid, "worker-1", FAKTORY, again.now) is None
+    assert job.holder == "worker-2"
+
+
+def test_without_a_restart_there_is_nothing_to_regain(scene):
+    scene.push()
+    assert scene.engine.regain("job-1", "worker-1", FAKTORY, scene.now) is None
+
+
+def test_of_several_jobs_of_one_jid_one_that_can_be_regained_is_given(scene):
+    store = MemoryStore()
+    first, second = scene.push("same"), scene.push("same")
+    commit(scene.engine, store)
+    again = Scene(recover(store))
+    assert again.lease().seq == first.seq
+    assert again.engine.regain("same", "worker-1", FAKTORY, again.now).seq == second.seq

@@ -392,7 +392,8 @@ class Engine:
         """Make a scheduled or dead job ready now."""
         if job.state not in {SCHEDULED, DEAD}:
             raise WrongState
-        job.due = 0
+        if job.state == DEAD:
+            job.due = 0  # it was the end of its keeping
         self._change(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
         self.changes += 1
 
@@ -441,10 +442,15 @@ class Engine:
         queue = self.queues.get(name)
         if queue is None or not queue.known:
             return
-        queue.paused = queue.known = False
+        queue.known = False
+        queue.paused = True  # nobody shall get a job that is about to go
         self.batch.queues[name] = None
         for job in list(queue.ready):
             self.cancel(job, now)  # which may bring back others, and with them the queue
+        queue.paused = False
+        if queue.known:
+            self.batch.queues[name] = False
+            self._serve(queue, now)
         self._drop_if_unused(queue)
         self.changes += 1
 
@@ -538,6 +544,7 @@ class Engine:
         for job in jobs:
             self._restore(job)
         self.restored_at = self.latest
+        self.latest += 1  # whatever becomes ready from now on does so later
         for job in sorted(self.dead.values(), key=lambda dead: dead.due):
             self.dead.move_to_end(job.seq)  # the oldest first, as they died
 

@@ -1,7 +1,7 @@
 """What the server and any protocol's connection say to each other."""
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from millrace.engine.engine import Outcome
 from millrace.engine.job import Job
@@ -31,7 +31,7 @@ class Connection:
 
     @property
     def backlog(self) -> int:
-        """How many commands have come that are not done yet."""
+        """How many bytes of commands have come that are not done yet."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> None:
@@ -75,16 +75,27 @@ class Connection:
         raise NotImplementedError
 
 
+#: What an empty line takes.
+LINE_COSTS: Final = 64
+
+
 class Lines:
     """Bytes in any pieces to lines without their LF. No line is longer than `limit`."""
 
-    __slots__ = ("_limit", "_partial", "pending", "too_long")
+    __slots__ = ("_partial", "limit", "pending", "size", "too_long")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._partial = bytearray()
         self.pending: deque[bytes] = deque()
+        #: What the pending lines take, roughly.
+        self.size = 0
         self.too_long = False
+
+    def take(self) -> bytes:
+        line = self.pending.popleft()
+        self.size -= len(line) + LINE_COSTS
+        return line
 
     @property
     def empty(self) -> bool:
@@ -96,7 +107,7 @@ class Lines:
         if self._partial:
             self._partial += data
             if b"\n" not in data:
-                self.too_long = len(self._partial) > self._limit
+                self.too_long = len(self._partial) > self.limit
                 return
             data = bytes(self._partial)
             self._partial.clear()
@@ -104,9 +115,10 @@ class Lines:
         rest = lines.pop()
         self._partial += rest
         for line in lines:
-            if len(line) > self._limit:
+            if len(line) > self.limit:
                 self.too_long = True
                 self._partial.clear()
                 return
             self.pending.append(line)
-        self.too_long = len(self._partial) > self._limit
+            self.size += len(line) + LINE_COSTS
+        self.too_long = len(self._partial) > self.limit

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.workq import WorkqHub
@@ -120,6 +122,12 @@ class Server:
     def dismiss(self, session: Session) -> None:
         self.sessions.discard(session)
 
+    def give_back(self, job: Job, now: int) -> None:
+        """Undo a lease whose holder never heard of it, if it still stands."""
+        engine = self.engine
+        if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.halted:
+            engine.release(job, now)
+
     def after(self, now: int) -> None:
         """What must follow commands: tell who was waiting, end the turn, arm the timer."""
         engine = self.engine
@@ -149,7 +157,7 @@ class Server:
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner
                     if connection.session.transport.is_closing():
-                        engine.release(job, now)
+                        self.give_back(job, now)
                         continue
                     connection.deliver(job, now)
                     connection.session.advance(now)

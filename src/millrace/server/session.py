@@ -5,7 +5,6 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
 
 if TYPE_CHECKING:
@@ -15,8 +14,8 @@ log = logging.getLogger(__name__)
 
 #: So many commands of one client are done before the others have their turn.
 SHARE: Final = 64
-#: With so many commands waiting, nothing more is read from the client.
-MOST_BACKLOG: Final = 1024
+#: With so many bytes of commands waiting, nothing more is read from the client.
+MOST_BACKLOG: Final = 1 << 20
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
@@ -116,11 +115,9 @@ class Session(asyncio.Protocol):
         now = self._server.clock()
         self.connection.lost(now)
         self._server.dismiss(self)
-        engine = self._server.engine
         for job, attempt in self.connection.handed:
-            same = engine.jobs.get(job.seq) is job and job.attempt == attempt
-            if same and job.state == LEASED and not engine.halted:
-                engine.release(job, now)
+            if job.attempt == attempt:
+                self._server.give_back(job, now)
         self._server.after(now)
 
     def pause_writing(self) -> None:

@@ -121,7 +121,7 @@ class Turns:
         self._committing = (batch, held, engine.next_seq)
         try:
             store.begin(batch, engine)
-        except StoreError as error:
+        except Exception as error:
             self._after_commit(error)
         else:
             self._commits.put(store)
@@ -150,12 +150,22 @@ class Turns:
                 self._end()
         elif isinstance(error, StoreFailing):
             self._undo(batch, held, str(error))
-        else:
+        elif isinstance(error, StoreError):
             self._ended(str(error))
+        else:
+            # A mistake of ours: refuse what cannot be written, keep the rest.
+            log.error("a batch could not be written", exc_info=error)
+            self._undo(batch, held, "internal error")
 
     def _done(self, number: int, held: list[Held]) -> None:
         self.synced = number
+        joined: dict[Session, list[bytes]] = {}
         for session, replies, _ in held:
+            if session in joined:
+                joined[session] += replies
+            else:
+                joined[session] = replies
+        for session, replies in joined.items():
             session.write(replies)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)

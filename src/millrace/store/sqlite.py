@@ -60,6 +60,7 @@ GENERATION_JOBS: Final = 100_000
 STATS_DAYS: Final = 30
 #: With each commit about so many bytes of older jobs are folded.
 FOLD_BYTES: Final = 65_536
+_PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
 # What a generation knows of a job that is not in its table as it is in memory.
@@ -409,7 +410,7 @@ class SqliteStore:
         try:
             with _translated(self._path):
                 yield
-        except StoreFailing:
+        except BaseException:
             if self._db.in_transaction:
                 self._db.rollback()
             raise
@@ -432,6 +433,13 @@ def _open(path: Path, *, sync: bool) -> sqlite3.Connection:
             "Start that version again, or restore a backup made before the upgrade."
         )
     if version < SCHEMA:
+        _migrate(db, version)
+    return db
+
+
+def _migrate(db: sqlite3.Connection, version: int) -> None:
+    """Bring the tables to this format, or leave them as they are."""
+    try:
         db.execute("BEGIN IMMEDIATE")
         if version == 0:
             for statement in _TABLES.split(";"):
@@ -440,7 +448,9 @@ def _open(path: Path, *, sync: bool) -> sqlite3.Connection:
             MIGRATIONS[step](db)
         db.execute(f"PRAGMA user_version = {SCHEMA}")
         db.execute("COMMIT")
-    return db
+    except BaseException:
+        db.close()
+        raise
 
 
 def _lock(folder: Path) -> int:
@@ -476,6 +486,8 @@ def _translated(path: Path) -> Iterator[None]:
             raise SyncFailed(f"{path}: sync failed ({name}: {error})") from error
         if code == sqlite3.SQLITE_FULL:
             raise StoreFailing("disk full") from error
+        if code & 0xFF in _PASSING_CODES:
+            raise StoreFailing(f"the store is busy ({name})") from error
         if code & 0xFF == sqlite3.SQLITE_IOERR:
             raise StoreFailing(f"I/O error on the disk ({name})") from error
         raise StoreDamaged(
@@ -489,7 +501,7 @@ def _readable(path: Path) -> Iterator[None]:
     """A record that makes no sense is damage, too."""
     try:
         yield
-    except (msgspec.DecodeError, KeyError, ValueError, TypeError) as error:
+    except (msgspec.DecodeError, LookupError, ValueError, TypeError) as error:
         raise StoreDamaged(
             f"{path}: a record cannot be read ({error!r}). Keep a copy of the folder, and restore "
             "the newest backup."

@@ -1,7 +1,7 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,6 +26,8 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: How long an error may be.
 MOST_ERROR: Final = 1000
+#: So many jobs of a PUSHB are done before others get their turn.
+SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
@@ -36,6 +38,16 @@ CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUT
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+class _Hello(NamedTuple):
+    """What a client says of itself."""
+
+    wid: str
+    hostname: str
+    pid: int
+    labels: list[str]
+    rss_kb: int
 
 
 def bulk(body: bytes) -> bytes:
@@ -78,7 +90,7 @@ class FaktoryConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        return len(self._lines.pending)
+        return self._lines.size
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -87,10 +99,10 @@ class FaktoryConnection(Connection):
     def receive(self, data: bytes, now: int, most: int) -> bool:
         # Nearly always one whole command comes to a connection that has nothing else to do.
         end = len(data) - 1
-        if self._idle and 0 <= end <= self.hub.max_line and data.find(b"\n") == end:
+        if self._idle and 0 <= end <= self._lines.limit and data.find(b"\n") == end:
             self._execute(data[:-1], now)
             self._idle = self.waiter is None and self._work is None and not self.closing
-            return self._work is not None
+            return self._work is not None and self.run(now, most)
         self._lines.feed(data)
         more = self.run(now, most)
         self._idle = (
@@ -107,12 +119,12 @@ class FaktoryConnection(Connection):
                     self._work = None
             elif pending:
                 most -= 1
-                self._execute(pending.popleft(), now)
+                self._execute(self._lines.take(), now)
                 if self.replies and len(self.replies[-1]) > LARGE_REPLY:
                     most = 0
             else:
                 if self._lines.too_long:
-                    self._end(error(f"command too long: the limit is {self.hub.max_line} bytes"))
+                    self._end(error(f"command too long: the limit is {self._lines.limit} bytes"))
                 return False
         return self.waiter is None and not self.closing and bool(pending or self._work)
 
@@ -149,7 +161,7 @@ class FaktoryConnection(Connection):
         return error(_refused(reason))
 
     def overdue(self) -> bool:
-        return not self.identified
+        return not self.identified and self._work is None
 
     def lost(self, now: int) -> None:
         self.closing = True
@@ -168,7 +180,6 @@ class FaktoryConnection(Connection):
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
             return
-        hub = self.hub
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
             gojson.check_text(argument)
@@ -183,20 +194,32 @@ class FaktoryConnection(Connection):
         except BadJson as problem:
             self._end(error(f"invalid HELLO: {problem}"))
             return
-        rounds = self._iterations if version >= 2 else 1  # clients of old hash once
-        if self._password and not admits(self._password, pwdhash, rounds, self._salt):
+        hello = _Hello(wid, hostname, pid, labels, rss_kb)
+        if self._password:
+            rounds = self._iterations if version >= 2 else 1  # clients of old hash once
+            self._work = self._check(hello, pwdhash, rounds, now)
+        else:
+            self._welcome(hello, now)
+
+    def _check(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
+        """Thousands of rounds of a hash, pausing now and then: anybody can ask for them."""
+        if (yield from admits(self._password, pwdhash, rounds, self._salt)):
+            self._welcome(hello, now)
+        else:
             self._end(error("Invalid password"))
-            return
+
+    def _welcome(self, hello: _Hello, now: int) -> None:
+        hub = self.hub
         self._say(OK)
         if hub.connections >= hub.max_connections:
             self._end(error(f"too many connections: {hub.connections + 1}"))
             return
         self.identified = True
         hub.connections += 1
-        if wid:
-            self.worker = worker = hub.join(self, wid, now)
-            worker.hostname, worker.pid, worker.labels = hostname, pid, labels
-            worker.rss_kb = rss_kb
+        if hello.wid:
+            self.worker = worker = hub.join(self, hello.wid, now)
+            worker.hostname, worker.pid, worker.labels = hello.hostname, hello.pid, hello.labels
+            worker.rss_kb = hello.rss_kb
             if hub.stopping:
                 hub.advance(worker, TERMINATE)
 
@@ -248,18 +271,41 @@ class FaktoryConnection(Connection):
                 self._push_bulk(mended, now)
                 return
             raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
+        self._work = self._pushing(units, now)
+
+    def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
+        """Read all jobs, then push the good ones, pausing now and then: there may be many."""
         failed: dict[str, str] = {}
         pushes: list[Push] = []
-        for unit in units:
-            try:
-                pushes.append(workunit.read(bytes(unit), now))
-            except BadJson as problem:  # one job of a wrong type refuses them all
-                raise ClientError(f"invalid JSON: {problem}") from None
-            except ClientError as problem:
-                failed[workunit.jid_of(bytes(unit))] = str(problem)[:MOST_ERROR]
-        for push in pushes:
-            self._take(push, now)
+        undone = self.engine.reverts
+        try:
+            for number, unit in enumerate(units, 1):
+                try:
+                    pushes.append(workunit.read(bytes(unit), now))
+                except BadJson as problem:  # one job of a wrong type refuses them all
+                    self._say(error(f"invalid JSON: {problem}"))
+                    return
+                except ClientError as problem:
+                    failed[workunit.jid_of(bytes(unit))] = str(problem)[:MOST_ERROR]
+                if number % SLICE == 0:
+                    yield
+            for number, push in enumerate(pushes, 1):
+                self._take(push, now)
+                if number % SLICE == 0:
+                    yield
+                    self._go_on(undone)
+        except ClientError as problem:
+            self._say(error(str(problem)))
+            return
+        self.marks.append(len(self.replies))
         self._say(bulk(msgspec.json.encode(failed)))
+
+    def _go_on(self, undone: int) -> None:
+        """Stop work that takes several turns if what it did in one of them was undone."""
+        engine = self.engine
+        if engine.reverts != undone or engine.halted:
+            reason = engine.halted or "the store failed"
+            raise ClientError(f"{reason}: only a part was done, try again later")
 
     # Consumers
 
@@ -393,12 +439,13 @@ class FaktoryConnection(Connection):
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
         engine = self.engine
         undone = engine.reverts
-        for _ in mutate.carry_out(engine, operation, now):
-            yield
-            if engine.reverts != undone or engine.halted:
-                reason = engine.halted or "the store failed"
-                self._say(error(f"{reason}: only a part was done, try again later"))
-                return
+        try:
+            for _ in mutate.carry_out(engine, operation, now):
+                yield
+                self._go_on(undone)
+        except ClientError as problem:
+            self._say(error(str(problem)))
+            return
         self.marks.append(len(self.replies))
         self._say(OK)
 

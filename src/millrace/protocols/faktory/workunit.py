@@ -288,6 +288,6 @@ def _failure(job: Job) -> bytes:
             _encode_text(failure.group),
             backtrace,
             count,
-            max(0, job.retries - count),
+            max(0, job.retries - count) if count else job.retries,
         )
     )

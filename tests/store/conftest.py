@@ -1,0 +1,47 @@
+"""Stores on a folder that goes away with the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millrace.store.sqlite
+from failing_stores import FailingSqliteStore
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+class OpenStore:
+    """Opens the store of this test's folder, closing it first where it is open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened: FailingSqliteStore | None = None
+
+    def __call__(self, **options: Any) -> FailingSqliteStore:
+        self.close()
+        self.opened = FailingSqliteStore(self.folder, sync=False, **options)
+        return self.opened
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
+
+
+@pytest.fixture
+def open_store(folder: Path) -> Iterator[OpenStore]:
+    opener = OpenStore(folder)
+    yield opener
+    opener.close()
+
+
+@pytest.fixture
+def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folding begins after a few jobs, not after a hundred thousand."""
+    monkeypatch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
+    monkeypatch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 2000)

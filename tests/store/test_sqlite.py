@@ -1,0 +1,645 @@
+"""The SQLite store: what is in its file, and what becomes of it in trouble."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import millrace.store.sqlite as subject
+from failing_stores import FailingSqliteStore
+from millrace.engine.events import EVENT_VERSION
+from millrace.engine.stats import Statistics
+from millrace.store import (
+    DataFolderInUse,
+    SqliteStore,
+    StoreDamaged,
+    StoreError,
+    StoreFailing,
+    SyncFailed,
+)
+from millrace.store.changes import decode_any
+from scene import SECOND, Scene, commit, commit_or_revert, days_of, durable_state, recover
+
+pytestmark = pytest.mark.usefixtures("small_generations")
+
+
+@pytest.fixture
+def store(open_store) -> FailingSqliteStore:
+    store = open_store()
+    store.load()
+    return store
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def count(store: SqliteStore, table: str) -> int:
+    return store._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+
+def fold(scene: Scene, store: SqliteStore) -> None:
+    """Commit passing jobs until every turn before them is folded."""
+    for _ in range(20):
+        for _ in range(4):
+            scene.push("passing", "passing")
+        commit(scene.engine, store)
+        scene.engine.remove_queue("passing", scene.now)
+        commit(scene.engine, store)
+    assert count(store, "turns") < 20
+
+
+def outbox(store: SqliteStore) -> list[tuple[int, list]]:
+    """Every event with its id."""
+    rows = store._db.execute("SELECT first, count, version, events FROM outbox ORDER BY first")
+    found = []
+    for first, number, version, blob in rows.fetchall():
+        events = decode_any(blob)
+        assert len(events) == number
+        assert version == EVENT_VERSION
+        found += list(enumerate(events, first))
+    return found
+
+
+def damage(folder: Path, statement: str, *values: object) -> None:
+    db = sqlite3.connect(folder / "millrace.db")
+    with db:
+        db.execute(statement, values)
+    db.close()
+
+
+# What is written
+
+
+def test_turns_are_folded_into_tables_and_deleted(scene, store):
+    for n in range(100):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+        assert count(store, "turns") <= 12
+    assert count(store, "jobs") >= 80
+    fold(scene, store)
+    assert count(store, "jobs") >= 100
+
+
+def test_jobs_that_are_gone_leave_no_rows(scene, store):
+    for n in range(50):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    while (job := scene.lease()) is not None:
+        scene.complete(job)
+        commit(scene.engine, store)
+    fold(scene, store)
+    seqs = {seq for (seq,) in store._db.execute("SELECT seq FROM jobs")}
+    assert not seqs & set(range(1, 51))
+    assert count(store, "jobs") + count(store, "states") < 30
+
+
+def test_a_job_that_comes_and_goes_within_a_generation_is_never_in_a_table(scene, store):
+    statements = traced(store)
+    scene.push("short-lived")
+    commit(scene.engine, store)
+    scene.complete(scene.lease())
+    commit(scene.engine, store)
+    fold(scene, store)
+    assert not [s for s in statements if "INTO jobs" in s and "VALUES (1," in s]
+
+
+def traced(store: SqliteStore) -> list[str]:
+    """Every statement from here on, with its values."""
+    statements: list[str] = []
+    store._db.set_trace_callback(statements.append)
+    return statements
+
+
+def test_a_change_of_state_never_writes_the_payload_again(scene, store):
+    payload = b"[" + b"7" * 50_000 + b"]"
+    job = scene.push("large", payload=payload)
+    commit(scene.engine, store)
+    fold(scene, store)
+    (record,) = store._db.execute("SELECT record FROM jobs WHERE seq = 1").fetchone()
+    statements = traced(store)
+    for _ in range(3):
+        assert scene.lease() is job
+        commit(scene.engine, store)
+        scene.engine.renew(job, scene.now + 60 * SECOND, scene.now)
+        commit(scene.engine, store)
+        scene.fail(job)
+        fold(scene, store)
+        scene.advance_to(job.due)
+        scene.engine.kill(job, scene.now)
+        commit(scene.engine, store)
+        scene.engine.requeue(job, scene.now)
+        commit(scene.engine, store)
+    fold(scene, store)
+    store._db.set_trace_callback(None)
+    assert any("INTO states" in statement for statement in statements)
+    assert not [s for s in statements if " jobs " in s and s.startswith(("UPDATE", "REPLACE"))]
+    assert not [s for s in statements if " INTO jobs " in s and "VALUES (1," in s]
+    assert max(map(len, statements)) < 10_000, "the payload is in some statement"
+    assert store._db.execute("SELECT record FROM jobs WHERE seq = 1").fetchone() == (record,)
+    assert store.reread([1]).jobs[1].payload == payload
+    assert store.reread([1]).jobs[1].failures == 3
+
+
+def test_a_turn_with_a_change_holds_no_payload(scene, store):
+    scene.push(payload=b"[" + b"7" * 50_000 + b"]")
+    commit(scene.engine, store)
+    scene.lease()
+    commit(scene.engine, store)
+    sizes = [size for (size,) in store._db.execute("SELECT length(changes) FROM turns ORDER BY id")]
+    assert sizes[-2] > 50_000
+    assert sizes[-1] < 500
+
+
+def test_a_restart_folds_everything(scene, store, open_store):
+    for n in range(10):
+        scene.push(f"job-{n}")
+        scene.advance(1)
+    commit(scene.engine, store)
+    again = open_store()
+    again.load()
+    assert count(again, "jobs") == 10
+    assert count(again, "turns") == 1
+
+
+def test_a_restart_without_changes_writes_nothing(scene, store, open_store):
+    scene.push()
+    commit(scene.engine, store)
+    open_store().load()
+    again = open_store()
+    statements = traced(again)
+    again.load()
+    assert not [s for s in statements if s.startswith(("INSERT", "DELETE", "UPDATE"))]
+
+
+# The outbox
+
+
+def test_every_event_is_in_the_outbox_once_with_an_id_that_counts_up(scene, store, open_store):
+    expected = []
+    for n in range(30):
+        scene.push(f"job-{n}")
+        if n % 3:
+            scene.complete(scene.lease())
+        expected += [(row[1], row[3]) for row in scene.engine.batch.events]
+        commit(scene.engine, store)
+        if n % 10 == 9:
+            now, store = scene.now, open_store()
+            scene = Scene(recover(store))
+            scene.now = now
+    found = outbox(store)
+    assert [number for number, _ in found] == list(range(1, len(expected) + 1))
+    assert [(event[1], event[3]) for _, event in found] == expected
+
+
+@pytest.mark.parametrize("when", ["begin", "commit"])
+def test_event_ids_have_no_gap_after_a_failure(scene, store, when):
+    for fail in (when, "", when, ""):
+        store.fail = fail
+        scene.push("refused" if fail else "kept")
+        assert commit_or_revert(scene.engine, store) == (not fail)
+        scene.engine.halted = ""
+    assert [(number, event[3]) for number, event in outbox(store)] == [(1, "kept"), (2, "kept")]
+
+
+def test_the_outbox_is_bounded_and_loses_the_oldest(open_store):
+    store = open_store(outbox_max=10_000)
+    store.load()
+    scene = Scene()
+    for n in range(500):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+        scene.complete(scene.lease())
+        commit(scene.engine, store)
+        size = store._db.execute("SELECT total(length(events)) FROM outbox").fetchone()[0]
+        assert size <= 10_000 + 6000  # a generation comes on top
+    ids = [number for number, _ in outbox(store)]
+    assert ids == list(range(ids[0], 1501))
+    assert len(ids) > 20
+
+
+def test_a_smaller_bound_holds_after_a_restart(scene, store, open_store):
+    for n in range(100):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    store = open_store(outbox_max=2000)
+    scene = Scene(recover(store))
+    fold(scene, store)
+    assert store._db.execute("SELECT total(length(events)) FROM outbox").fetchone()[0] < 6000
+
+
+def test_what_the_store_believes_of_the_outbox_is_so(scene, store, open_store):
+    def believed_and_true(store):
+        return store._outbox_bytes, int(
+            store._db.execute("SELECT total(length(events)) FROM outbox").fetchone()[0]
+        )
+
+    for n in range(40):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    believed, true = believed_and_true(store)
+    assert believed == true
+    store = open_store(outbox_max=1000)
+    scene = Scene(recover(store))
+    fold(scene, store)
+    believed, true = believed_and_true(store)
+    assert believed == true
+    store = open_store()
+    store.load()
+    assert believed_and_true(store) == (true, true)
+    store.reread([1])
+    assert believed_and_true(store) == (true, true)
+
+
+# Statistics
+
+
+def busy_day(scene: Scene, store: SqliteStore) -> list[tuple]:
+    """A few hundred events over several days; the events."""
+    events = []
+    for n in range(120):
+        scene.push(f"job-{n}", "ab"[n % 2], retries=(25, -1, 0)[n % 3])
+        scene.advance(n * 10)
+        job = scene.lease("a", "b")
+        scene.advance(n * 20)
+        if n % 3 and job.state == 3:
+            scene.complete(job)
+        elif job.state == 3:
+            scene.fail(job)
+        events += scene.engine.batch.events
+        commit(scene.engine, store)
+    return events
+
+
+def test_statistics_after_a_restart_equal_a_fold_over_all_events(scene, store, open_store):
+    events = busy_day(scene, store)
+    expected = Statistics()
+    expected.fold(events)
+    assert len(expected.days) > 2
+    assert days_of(scene.engine.statistics) == days_of(expected)
+    store = open_store()
+    assert days_of(store.load().statistics) == days_of(expected)
+    assert days_of(open_store().load().statistics) == days_of(expected)
+
+
+def test_statistics_are_right_although_the_outbox_lost_its_oldest(open_store):
+    store, scene = open_store(outbox_max=3000), Scene()
+    store.load()
+    events = busy_day(scene, store)
+    assert outbox(store)[0][0] > 1
+    expected = Statistics()
+    expected.fold(events)
+    assert days_of(open_store().load().statistics) == days_of(expected)
+
+
+def test_statistics_are_right_after_a_failure_in_the_middle(scene, store, open_store):
+    events = busy_day(scene, store)
+    for when in ("begin", "commit"):
+        store.fail = when
+        scene.pushed_and_leased("refused", "c")
+        assert not commit_or_revert(scene.engine, store)
+        scene.engine.halted = store.fail = ""
+    events += busy_day(scene, store)
+    expected = Statistics()
+    expected.fold(events)
+    assert days_of(scene.engine.statistics) == days_of(expected)
+    assert days_of(open_store().load().statistics) == days_of(expected)
+
+
+def test_old_statistics_are_dropped(scene, store, open_store):
+    scene.pushed_and_leased("old", "old")
+    commit(scene.engine, store)
+    fold(scene, store)
+    assert count(store, "stats") == 1
+    scene.now += 32 * 86_400 * SECOND
+    scene.pushed_and_leased("new", "new")
+    commit(scene.engine, store)
+    fold(scene, store)
+    assert [queue for queue, _ in open_store().load().statistics.days] == ["new"]
+
+
+# Crashes
+
+
+def copied(folder: Path, tmp_path: Path) -> SqliteStore:
+    """The store as a process killed at this moment leaves it."""
+    crashed = tmp_path / "crashed"
+    shutil.copytree(folder, crashed)
+    return SqliteStore(crashed, sync=False)
+
+
+def test_what_was_committed_survives_a_kill(scene, store, folder, tmp_path):
+    for n in range(20):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    scene.complete(scene.lease())
+    commit(scene.engine, store)
+    crashed = copied(folder, tmp_path)
+    assert durable_state(recover(crashed)) == durable_state(scene.engine)
+    crashed.close()
+
+
+def test_a_kill_between_begin_and_commit_loses_only_what_was_begun(scene, store, folder, tmp_path):
+    for n in range(20):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    before = durable_state(scene.engine)
+    events = outbox(store)
+    for n in range(20):
+        scene.push(f"new-{n}", payload=b"x" * 10_000)
+    scene.complete(scene.lease())
+    store.begin(scene.engine.take_batch(), scene.engine)
+    crashed = copied(folder, tmp_path)
+    assert durable_state(recover(crashed)) == before
+    assert outbox(crashed) == events
+    crashed.close()
+
+
+# A full disk
+
+
+def fill(store: SqliteStore) -> None:
+    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
+    store._db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def make_room(store: SqliteStore) -> None:
+    store._db.execute("PRAGMA max_page_count = 1000000")
+
+
+def test_a_full_disk_refuses_a_batch_and_loses_nothing(scene, store, open_store):
+    for n in range(30):
+        scene.push(f"job-{n}")
+        commit(scene.engine, store)
+    before = durable_state(scene.engine)
+    fill(store)
+    scene.push("large", payload=b"x" * 100_000)
+    scene.lease()
+    assert not commit_or_revert(scene.engine, store)
+    assert scene.engine.halted == "disk full"
+    assert durable_state(scene.engine) | {"next_seq": 0} == before | {"next_seq": 0}
+    make_room(store)
+    scene.engine.resume(scene.now)
+    scene.push("afterwards", payload=b"x" * 100_000)
+    assert commit_or_revert(scene.engine, store)
+    fold(scene, store)
+    assert durable_state(recover(open_store())) == durable_state(scene.engine)
+
+
+def test_a_store_on_a_full_disk_can_be_read(scene, store):
+    for n in range(30):
+        scene.push(f"job-{n}", payload=b"x" * 5000)
+        commit(scene.engine, store)
+    fill(store)
+    assert durable_state(recover(store)) == durable_state(scene.engine)
+    make_room(store)
+    scene = Scene(recover(store))
+    scene.push("afterwards")
+    commit(scene.engine, store)
+    assert durable_state(recover(store)) == durable_state(scene.engine)
+
+
+def test_a_disk_that_stays_full_is_refused_again_and_again(scene, store, open_store):
+    scene.push("kept")
+    commit(scene.engine, store)
+    before = durable_state(scene.engine)
+    fill(store)
+    for n in range(5):
+        scene.engine.halted = ""
+        scene.push(f"large-{n}", payload=b"x" * 100_000)
+        assert not commit_or_revert(scene.engine, store)
+    assert durable_state(recover(open_store())) == before
+
+
+def test_a_probe_says_whether_there_is_room_and_leaves_nothing(store, folder):
+    assert store.probe()
+    assert not (folder / "probe").exists()
+
+
+def test_a_probe_where_nothing_can_be_written_says_no(store, folder, monkeypatch):
+    def no_space(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_space)
+    assert not store.probe()
+    assert not (folder / "probe").exists()
+
+
+def test_a_batch_that_cannot_be_encoded_does_not_block_those_after_it(scene, store):
+    job = scene.push()
+    commit(scene.engine, store)
+    job.due = 1 << 80  # no command leads here, but if one did
+    scene.lease()
+    with pytest.raises((StoreError, OverflowError)):
+        commit(scene.engine, store)
+    job.due = 0
+    scene.push("afterwards")
+    commit(scene.engine, store)
+    assert count(store, "turns") >= 2
+
+
+# Errors in our words
+
+
+def sqlite_error(code: int, name: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = code
+    error.sqlite_errorname = name
+    return error
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        (sqlite3.SQLITE_FULL, StoreFailing),
+        (sqlite3.SQLITE_IOERR_WRITE, StoreFailing),
+        (sqlite3.SQLITE_IOERR_READ, StoreFailing),
+        (sqlite3.SQLITE_BUSY, StoreFailing),
+        (sqlite3.SQLITE_LOCKED, StoreFailing),
+        (sqlite3.SQLITE_NOMEM, StoreFailing),
+        (sqlite3.SQLITE_IOERR_FSYNC, SyncFailed),
+        (sqlite3.SQLITE_IOERR_DIR_FSYNC, SyncFailed),
+        (sqlite3.SQLITE_CORRUPT, StoreDamaged),
+        (sqlite3.SQLITE_NOTADB, StoreDamaged),
+    ],
+)
+def test_each_error_of_sqlite_means_what_it_must(code, expected):
+    with pytest.raises(StoreError) as caught, subject._translated(Path("millrace.db")):
+        raise sqlite_error(code, "SQLITE_X")
+    assert type(caught.value) is expected
+
+
+def test_somebody_else_s_write_lock_is_a_failure_not_damage(scene, store, folder):
+    store._db.execute("PRAGMA busy_timeout = 20")
+    other = sqlite3.connect(folder / "millrace.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    scene.push()
+    with pytest.raises(StoreFailing):
+        commit(scene.engine, store)
+    other.execute("ROLLBACK")
+    other.close()
+
+
+# One process per folder
+
+
+def test_a_second_opener_is_refused(store, folder):
+    with pytest.raises(DataFolderInUse) as caught:
+        SqliteStore(folder)
+    assert str(folder) in str(caught.value)
+    assert str(os.getpid()) in str(caught.value)
+    assert "--data" in str(caught.value)
+
+
+def test_another_process_is_refused(store, folder):
+    code = "import sys; from pathlib import Path; from millrace.store import SqliteStore\n"
+    code += "SqliteStore(Path(sys.argv[1]))"
+    ran = subprocess.run(
+        [sys.executable, "-c", code, folder], capture_output=True, text=True, timeout=30
+    )
+    assert ran.returncode == 1
+    assert f"in use by process {os.getpid()}" in ran.stderr
+
+
+def test_a_refused_opener_changes_nothing(scene, store, folder, open_store):
+    scene.push()
+    commit(scene.engine, store)
+    for _ in range(3):
+        with pytest.raises(DataFolderInUse):
+            SqliteStore(folder)
+    assert (folder / "lock").read_text().strip() == str(os.getpid())
+    assert durable_state(recover(open_store())) == durable_state(scene.engine)
+
+
+def test_a_closed_store_can_be_opened_again(folder):
+    for _ in range(2):
+        SqliteStore(folder, sync=False).close()
+
+
+def test_the_folder_is_made_and_private(tmp_path):
+    folder = tmp_path / "some" / "where" / "data"
+    SqliteStore(folder, sync=False).close()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError, match=r"cannot use the data folder .*file"):
+        SqliteStore(tmp_path / "file")
+
+
+# Files that are not ours, or not ours any more
+
+
+def test_a_file_of_a_newer_version_is_refused(store, folder, open_store):
+    store._db.execute(f"PRAGMA user_version = {subject.SCHEMA + 1}")
+    with pytest.raises(StoreDamaged) as caught:
+        open_store()
+    text = str(caught.value)
+    assert str(folder / "millrace.db") in text
+    assert "newer" in text
+    assert "backup" in text
+
+
+def test_a_refused_file_is_left_as_it_is_and_the_lock_is_given_back(store, folder, open_store):
+    open_store.close()
+    damage(folder, f"PRAGMA user_version = {subject.SCHEMA + 1}")
+    for _ in range(2):  # a kept lock would make the second a different error
+        with pytest.raises(StoreDamaged):
+            open_store()
+    damage(folder, f"PRAGMA user_version = {subject.SCHEMA}")
+    assert open_store().load().jobs == {}
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"this is no database at all, " * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
+)
+def test_garbage_is_refused_with_its_name_and_what_to_do(folder, garbage):
+    folder.mkdir()
+    (folder / "millrace.db").write_bytes(garbage)
+    with pytest.raises(StoreDamaged) as caught:
+        SqliteStore(folder, sync=False)
+    assert str(folder / "millrace.db") in str(caught.value)
+    assert "backup" in str(caught.value)
+    assert (folder / "millrace.db").read_bytes() == garbage
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [("jobs", "record"), ("states", "record"), ("turns", "changes")]
+)
+@pytest.mark.parametrize("rubbish", [b"", b"\xc1", b"\x93\x01\x02\x03", b"\x90"])
+def test_a_record_that_makes_no_sense_is_damage(
+    scene, store, folder, open_store, table, column, rubbish
+):
+    scene.push()
+    commit(scene.engine, store)
+    fold(scene, store)
+    scene.lease()
+    commit(scene.engine, store)
+    fold(scene, store)
+    assert count(store, table) > 0
+    open_store.close()
+    damage(folder, f"UPDATE {table} SET {column} = ?", rubbish)
+    with pytest.raises(StoreDamaged, match=r"millrace\.db.*backup"):
+        open_store().load()
+
+
+def test_an_older_file_is_migrated_once(store, open_store, monkeypatch):
+    seen = []
+
+    def migrate(db: sqlite3.Connection) -> None:
+        seen.append(db.execute("PRAGMA user_version").fetchone()[0])
+        db.execute("CREATE TABLE more (seq INTEGER PRIMARY KEY)")
+
+    monkeypatch.setattr(subject, "SCHEMA", 2)
+    monkeypatch.setattr(subject, "MIGRATIONS", {1: migrate})
+    for _ in range(2):
+        store = open_store()
+        assert store._db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert count(store, "more") == 0
+    assert seen == [1]
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(scene, store, open_store, monkeypatch):
+    scene.push()
+    commit(scene.engine, store)
+
+    def migrate(db: sqlite3.Connection) -> None:
+        db.execute("DROP TABLE jobs")
+        db.execute("no such statement")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subject, "SCHEMA", 2)
+        patch.setattr(subject, "MIGRATIONS", {1: migrate})
+        with pytest.raises(StoreDamaged):
+            open_store()
+    assert durable_state(recover(open_store())) == durable_state(scene.engine)
+
+
+# Size
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_jobs_are_recovered_within_seconds(open_store, monkeypatch):
+    monkeypatch.undo()  # generations of their usual size
+    store, scene = open_store(), Scene()
+    store.load()
+    for n in range(100_000):
+        scene.push(f"job-{n}", payload=b"[" + b"7" * 198 + b"]")
+        if n % 10_000 == 9999:
+            commit(scene.engine, store)
+    for what in ("from turns", "from tables"):
+        store, told = open_store(), []
+        started = time.perf_counter()
+        engine = recover(store, progress=lambda done, total, told=told: told.append((done, total)))
+        took = time.perf_counter() - started
+        assert took < 5, f"{what}: {took:.1f} s"
+        assert len(engine.jobs) == 100_000
+        assert told[-1] == (100_000, 100_000)
+    assert told[0] == (50_000, 100_000)

@@ -1,0 +1,184 @@
+"""The rooms of the house and the doors between them: who may import whom.
+
+engine ◄ protocols ◄ server ► store. The engine and the protocols do no I/O and know no clock: so
+they cannot be told apart in a test from how they are in the server.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import millrace
+
+PACKAGE = Path(millrace.__file__).parent
+
+#: Which modules of ours a room may import. "millrace" alone is the version.
+ALLOWED = {
+    "engine": ("millrace.engine",),
+    "protocols": ("millrace.engine", "millrace.protocols", "millrace"),
+    "store": ("millrace.engine", "millrace.store"),
+    "server": (
+        "millrace.engine",
+        "millrace.protocols",
+        "millrace.store",
+        "millrace.journal",
+        "millrace.server",
+        "millrace",
+    ),
+    "cli": ("millrace.server.config", "millrace.server.app", "millrace.cli", "millrace"),
+}
+#: What would bring I/O, time, threads or chance into the rooms that have none.
+PURE = ("engine", "protocols")
+IMPURE = frozenset({"asyncio", "os", "random", "secrets", "select", "selectors", "signal"})
+IMPURE |= {"socket", "ssl", "sqlite3", "subprocess", "threading", "time", "uvloop"}
+#: The class, to be given an instance; never the module with its hidden state.
+HARMLESS = frozenset({("random", "Random")})
+
+
+class Import(NamedTuple):
+    module: str
+    name: str
+    line: int
+
+
+def imports(source: str, package: str) -> Iterator[Import]:
+    """Every import of a module's source, wherever it stands, with relative ones made absolute."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, "", node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) + 1 - node.level]
+            module = ".".join([*base, node.module or ""] if node.level else [node.module or ""])
+            for alias in node.names:
+                yield Import(module.rstrip("."), alias.name, node.lineno)
+
+
+def is_ours(module: str) -> bool:
+    return module == "millrace" or module.startswith("millrace.")
+
+
+def within(module: str, allowed: str) -> bool:
+    if allowed == "millrace":
+        return module == "millrace"
+    return module == allowed or module.startswith(allowed + ".")
+
+
+def target(found: Import) -> str:
+    """`from millrace import engine` is an import of millrace.engine, __version__ of millrace."""
+    if found.name and is_ours(found.module) and is_package(f"{found.module}.{found.name}"):
+        return f"{found.module}.{found.name}"
+    return found.module
+
+
+def is_package(module: str) -> bool:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def violations(source: str, room: str, package: str) -> list[str]:
+    """What this source of that room may not import."""
+    found = []
+    for each in imports(source, package):
+        module = target(each)
+        if is_ours(module):
+            forbidden = not any(within(module, allowed) for allowed in ALLOWED[room])
+        else:
+            root = module.partition(".")[0]
+            harmless = (each.module, each.name) in HARMLESS
+            forbidden = room in PURE and root in IMPURE and not harmless
+        if forbidden:
+            found.append(f"line {each.line}: {room} may not import {module}")
+    return found
+
+
+def sources(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return ".".join(["millrace", *path.relative_to(PACKAGE).parent.parts])
+
+
+@pytest.mark.parametrize("room", ALLOWED)
+def test_a_room_imports_only_what_it_may(room):
+    assert sources(room)
+    found = {
+        str(path.relative_to(PACKAGE)): problems
+        for path in sources(room)
+        if (problems := violations(path.read_text(), room, package_of(path)))
+    }
+    assert found == {}
+
+
+def test_every_room_has_a_rule():
+    rooms = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert rooms <= set(ALLOWED), "say in ALLOWED what it may import"
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("engine", "import millrace.store"),
+        ("engine", "from millrace.protocols import connection"),
+        ("engine", "from millrace import server"),
+        ("engine", "from millrace import __version__"),
+        ("engine", "from ..store import memory"),
+        ("engine", "from .. import store"),
+        ("engine", "import time"),
+        ("engine", "import random"),
+        ("engine", "from random import randrange"),
+        ("engine", "from random import Random, choice"),
+        ("engine", "import os.path"),
+        ("engine", "def f():\n    import asyncio"),
+        ("engine", "if TYPE_CHECKING:\n    from millrace.server.turns import Turns"),
+        ("protocols", "from millrace.server.session import Session"),
+        ("protocols", "from millrace import store"),
+        ("protocols", "import socket"),
+        ("protocols", "from asyncio import Protocol"),
+        ("protocols", "from time import monotonic"),
+        ("protocols", "import threading as t"),
+        ("store", "from millrace.protocols.times import rfc3339"),
+        ("store", "from millrace.server import app"),
+        ("server", "from millrace.cli import serve"),
+        ("server", "import millrace.pipeline"),
+        ("server", "from millrace.web import pages"),
+        ("cli", "from millrace.server import listeners"),
+        ("cli", "from millrace.engine import Engine"),
+        ("cli", "from millrace.store import SqliteStore"),
+    ],
+)
+def test_a_violation_is_found(room, source):
+    assert len(violations(source, room, f"millrace.{room}")) == 1
+
+
+@pytest.mark.parametrize(
+    ("room", "source"),
+    [
+        ("engine", "from random import Random"),
+        ("engine", "from .job import Job"),
+        ("engine", "from . import states"),
+        ("engine", "from millrace.engine.job import Job"),
+        ("engine", "from heapq import heappush"),
+        ("protocols", "from millrace import __version__"),
+        ("protocols", "from millrace.engine.job import Job"),
+        ("protocols", "from . import gojson"),
+        ("store", "import os"),
+        ("store", "from millrace.engine.batch import Batch"),
+        ("server", "import asyncio"),
+        ("server", "from millrace.store import SqliteStore"),
+        ("cli", "from millrace.server.config import load"),
+        ("cli", "from millrace.server.app import run"),
+        ("cli", "from millrace.server import config"),
+    ],
+)
+def test_what_is_allowed_is_not_reported(room, source):
+    assert violations(source, room, f"millrace.{room}") == []
+
+
+def test_a_relative_import_is_followed_from_its_own_folder():
+    source = "from ..connection import Connection\nfrom ...store import Store"
+    found = violations(source, "protocols", "millrace.protocols.faktory")
+    assert found == ["line 2: protocols may not import millrace.store"]
