@@ -829,7 +829,8 @@ def test_the_order_of_scheduled_jobs():
         for offset in range(4):
             client.says(b"inspect scheduled-jobs ping %d 1\r\n" % offset).hears(b"+OK 1\r\n")
             order.append(client._line().split(b" ")[0])
-            assert [client._line() for _ in range(13)][0] == b"name ping"
+            keys = [client._line() for _ in range(13)]
+            assert keys[0] == b"name ping"
         assert order == [uid(number) for number in (3, 2, 4, 1)]
         client.says(b"inspect scheduled-jobs ping 4 1\r\n").hears(b"+OK 0\r\n")
 
@@ -920,13 +921,13 @@ def test_a_hundred_mebibytes_of_jobs_come_in_pieces():
 
 def test_which_replies_wait_for_the_disk():
     with Workq() as talk:
-        client, other = talk.connect(), talk.connect()
+        client = talk.connect()
 
-        def waits(said: bytes, *, by: object = client) -> bool:
-            before = len(by.wire.replies)
-            by.says(said)
-            by.hears(*by.wire.replies[before:])
-            return len(by.wire.replies) - 1 in by.wire.durable
+        def waits(said: bytes) -> bool:
+            before = len(client.wire.replies)
+            client.says(said)
+            client.hears(*client.wire.replies[before:])
+            return len(client.wire.replies) - 1 in client.wire.durable
 
         assert waits(b"add %b q 1000 60000 0\r\n\r\n" % ID)
         assert waits(b"add %b q 1000 60000 0\r\n\r\n" % ID)  # Duplicate job

@@ -152,7 +152,7 @@ class WorkqClient(Client):
         count = int(head.split(b" ")[1])
         assert head == b"%b %d" % (uid(number), count)
         pairs = [self._line().decode().split(" ", 1) for _ in range(count)]
-        return {key: value for key, value in pairs}
+        return {pair[0]: pair[1] for pair in pairs}
 
     def state_of(self, number: int) -> str:
         return self.inspects(number)["state"]
