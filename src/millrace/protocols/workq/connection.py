@@ -143,6 +143,7 @@ class WorkqConnection(Connection):
                 self._refuse(command.size_error, command, args)
                 return
             self._begun, self._size = (command, args, flags), size + 2
+            self._take_block(now)  # it mostly came with its line
 
     def _take_block(self, now: int) -> bool:
         block = self._inbox.take(self._size)
@@ -330,7 +331,8 @@ class WorkqConnection(Connection):
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # wait, but for nothing
-        job = engine.lease_any(names, "", WORKQ, now)
+        lease = engine.lease if len(names) == 1 else engine.lease_any
+        job = lease(names, "", WORKQ, now)
         if job is not None:
             self._hand(job)
         elif timeout:

@@ -34,6 +34,9 @@ class Inbox:
         at = self._at
         end = self._data.find(b"\n", at)
         if end < 0:
+            if at == len(self._data) and not self._later:
+                self._data, self._at = b"", 0
+                return None
             return self._line_of_pieces()
         if end - at > self._limit:
             self.too_long = True
