@@ -20,6 +20,7 @@ help:  ## say what can be made
 setup: .venv/ready  ## build .venv with everything the project needs
 
 run: setup  ## start the server on its usual ports, keeping its data in ./data
+	@echo "run: starting the server; its data is kept in ./data"
 	@exec $(BIN)/millrace serve --data data
 
 lint: setup  ## ruff and mypy --strict

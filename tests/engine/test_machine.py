@@ -399,8 +399,8 @@ class Machine(RuleBasedStateMachine):
         self.begun = None
         undo(self.engine, self.store, batches, "disk full")
         self.read = 0
-        latest, self.model = self.model.latest, self.committed[0].copy()
-        self.model.latest = latest
+        self.model = self.committed[0].copy()
+        self.model.latest = self.engine.latest  # later than anything that was ready before
         self.restored = set(self.model.of_state(READY))
         # Seqs that were refused are not used again while the engine lives.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
@@ -424,7 +424,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting.clear()
         self.deaf.clear()
         self.model = self.committed[0].copy()
-        self.model.latest = max((job.place for job in self.engine.jobs.values()), default=0)
+        self.model.latest = self.engine.latest
         self.restored = set(self.model.of_state(READY))
         self.tick()
 
