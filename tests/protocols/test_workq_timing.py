@@ -300,6 +300,14 @@ def test_a_past_time_whose_ttl_is_not_over():
         ).hears_client_error("Invalid Time")
 
 
+def test_a_time_before_1970_moves_no_clock():
+    with Workq() as talk:
+        client = talk.connect().schedules(1, "0001-01-01T00:00:00Z", ttl=2**64 - 1).adds(2)
+        assert client.inspects(1)["time"] == "0001-01-01T00:00:00Z"
+        client.leases().hears_job(2).leases().hears_job(1)
+        assert talk.engine.latest <= talk.now
+
+
 def test_ttr_of_a_woken_job_and_its_ttl():
     with Workq() as talk:
         client = talk.connect().schedules(1, IN_4_S, ttr=400, ttl=1000)

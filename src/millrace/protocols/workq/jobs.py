@@ -81,7 +81,7 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
         b"%d %b" % (ttl, words.whole_second(due)),
         rank,
         due if due > now else 0,
-        place=LATER + due,
+        place=LATER + max(0, due),
         expires=expires,
         most_attempts=most_attempts,
     )
