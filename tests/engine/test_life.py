@@ -7,6 +7,8 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.engine import HALTED_RETRY, LIFE, Engine
@@ -17,7 +19,7 @@ from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.store import MemoryStore, SqliteStore
 from millrace.store.changes import decode_any, decode_job, encode
-from scene import START, Scene, commit, commit_or_revert, ready_jids, recover
+from scene import START, Scene, commit, commit_or_revert, durable_state, ready_jids, recover
 
 
 class WorkqScene(Scene):
@@ -410,3 +412,64 @@ def test_a_folder_of_before_still_loads(tmp_path: Path):
         "leased": LEASED,
     }
     store.close()
+
+
+# Anything, and a restart at any time
+
+_OPS = st.lists(
+    st.tuples(
+        st.sampled_from(["push", "schedule", "lease", "complete", "fail", "cancel", "wait"]),
+        st.integers(0, 5),
+        st.integers(1, 4),
+    ),
+    max_size=40,
+)
+
+
+@given(_OPS)
+@settings(max_examples=150, deadline=None)
+def test_after_a_restart_everything_is_as_if_there_had_been_none(ops):
+    """State, order, counters and every moment that is waited for."""
+    scene, store = WorkqScene(), MemoryStore()
+    engine = scene.engine
+    for op, number, size in ops:
+        jid = f"job-{number}"
+        job = engine.find(jid)
+        if op in {"push", "schedule"} and job is None:
+            due = scene.now + size * SECOND if op == "schedule" else 0
+            scene.push(
+                jid,
+                f"queue-{number % 2}",
+                rank=size % 2,
+                due=due,
+                place=LATER + due if due else 0,
+                retries=size,
+                most_attempts=number,
+                life=size * 2,
+            )
+        elif op == "lease":
+            engine.lease_any(("queue-0", "queue-1"), "", WORKQ, scene.now)
+        elif op == "complete" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
+            engine.complete(job, scene.now, WORKQ, result=b"r" * size, unleased=True)
+        elif op == "fail" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
+            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", unleased=True)
+        elif op == "cancel" and job is not None:
+            engine.cancel(job, scene.now)
+        elif op == "wait":
+            scene.advance(size / 2)
+        commit(engine, store)
+        again = recover(store)
+        assert durable_state(again) == durable_state(engine)
+        assert moments(again) == moments(engine)
+        for name, queue in engine.queues.items():
+            assert ready_jids(again, name) == ready_jids(engine, name)
+            assert again.queues[name].counts == queue.counts
+        assert again.retrying == engine.retrying
+        assert sorted(again.dying) == sorted(engine.dying)
+    scene.advance(100)
+    assert not engine.jobs
+    assert len(engine.timers) == 0
+
+
+def moments(engine: Engine) -> dict:
+    return {key: entry[0] for key, entry in engine.timers._live.items()}
