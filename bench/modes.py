@@ -12,6 +12,7 @@ in bytes, and no JSON.
 
 import abc
 import socket
+from hashlib import blake2s
 from typing import ClassVar
 
 PAYLOAD_SIZE = 200
@@ -103,6 +104,51 @@ class Faktory(Mode):
         start += len(self.JID)
         self.step = 2
         return b'ACK {"jid":"' + received[start : received.index(b'"', start)] + b'"}\r\n'
+
+
+class Workq(Mode):
+    """A completed job is kept with its result until its TTL is over: here, longer than the run."""
+
+    commands = ("add", "lease", "complete")
+
+    ADD_TAIL = b" bench 60000 600000 %d\r\n" % PAYLOAD_SIZE + b"x" * PAYLOAD_SIZE + CRLF
+    LEASE = b"lease bench 60000\r\n"
+    LEASED = b"+OK 1\r\n"
+    ID_SIZE = 36
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.serial = 0
+        digits = blake2s(worker.encode(), digest_size=10).hexdigest()
+        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], "")
+        self.add_head = b"add " + "-".join(parts).encode()
+
+    def first(self) -> bytes:
+        self.step = 0
+        self.serial += 1
+        return self.add_head + b"%012x" % self.serial + self.ADD_TAIL
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 1:
+            return self.leased(received)
+        if received != OK:
+            return self.incomplete(received)
+        if step == 0:
+            self.step = 1
+            return self.LEASE
+        return self.first()
+
+    def leased(self, received: bytes) -> bytes | None:
+        start = len(self.LEASED)
+        head = received.find(CRLF, start)
+        if not received.startswith(self.LEASED) or head < 0:
+            return None if self.LEASED.startswith(received[:start]) else self.incomplete(received)
+        size = int(received[received.rindex(b" ", start, head) + 1 : head])
+        if len(received) < head + size + 4:
+            return None
+        self.step = 2
+        return b"complete " + received[start : start + self.ID_SIZE] + b" 0\r\n\r\n"
 
 
 class Beanstalkd(Mode):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from modes import Beanstalkd, Faktory, Mode, Redis
+from modes import Beanstalkd, Faktory, Mode, Redis, Workq
 
 START_SECONDS = 20.0
 RECOVERY_SECONDS = 300.0  # Millrace reads a full store before it listens
@@ -50,6 +50,7 @@ class Server:
     install: str
     command: Callable[[Path, int], list[str]]
     durability: str = ""  # Millrace's setting
+    protocol: str = "faktory"  # which of Millrace's ports
 
     @property
     def is_millrace(self) -> bool:
@@ -92,18 +93,21 @@ def millrace_command(folder: Path, _port: int) -> list[str]:
     return ["serve", "--data", str(folder)]
 
 
-def millrace(durability: str, keeps: str) -> Server:
+def millrace(durability: str, keeps: str, protocol: str = "faktory") -> Server:
     return Server(
-        name=f"millrace-{durability}",
+        name=f"millrace-{durability}" if protocol == "faktory" else f"{protocol}-{durability}",
         keeps=keeps,
-        mode=Faktory,
+        mode=MILLRACE_MODES[protocol],
         program="millrace",
         install="make setup",
         command=millrace_command,
         durability=durability,
+        protocol=protocol,
     )
 
 
+#: Millrace's protocols; each is measured with the others switched off.
+MILLRACE_MODES: dict[str, type[Mode]] = {"faktory": Faktory, "workq": Workq}
 DEBIAN_BEANSTALKD = "install the Debian package beanstalkd"
 DEBIAN_REDIS = "install the Debian package redis-server"
 
@@ -143,6 +147,8 @@ SERVERS = (
     millrace("fsync", "power loss"),
     millrace("os", "kill -9"),
     millrace("memory", "nothing"),
+    millrace("fsync", "power loss", "workq"),
+    millrace("memory", "nothing", "workq"),
 )
 
 
@@ -209,7 +215,7 @@ def running(
         )
     try:
         if server.is_millrace:
-            port = wait_ready(process, out, err)
+            port = wait_ready(process, server.protocol, out, err)
         else:
             wait_listening(process, port, err)
         yield Running(port, process.pid, time.monotonic() - began)
@@ -220,7 +226,9 @@ def running(
 def environment(server: Server) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
     if server.is_millrace:
-        kept["MILLRACE_FAKTORY_PORT"] = "0"
+        for protocol in MILLRACE_MODES:
+            port = "0" if protocol == server.protocol else "off"
+            kept[f"MILLRACE_{protocol.upper()}_PORT"] = port
         kept["MILLRACE_SERVER_DURABILITY"] = server.durability
     return kept
 
@@ -237,14 +245,14 @@ def free_port() -> int:
         return port
 
 
-def wait_ready(process: subprocess.Popen[bytes], out: Path, err: Path) -> int:
+def wait_ready(process: subprocess.Popen[bytes], protocol: str, out: Path, err: Path) -> int:
     """Millrace says `{"ready": true, "ports": {"faktory": N}}` once every port listens."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     while time.monotonic() < deadline:
         for line in out.read_bytes().splitlines(keepends=True):
             if b'"ready"' in line and line.endswith(b"\n"):
                 ready = json.loads(line)
-                return int(ready["ports"]["faktory"])
+                return int(ready["ports"][protocol])
         check_alive(process, err, out)
         time.sleep(0.002)
     raise StartError("not ready in time" + tail(err, out))

@@ -180,7 +180,8 @@ def running_server(data: Path, **env: str | None) -> Iterator[ServerProcess]:
     """A server on `data`, ready, and gone again at the end whatever happens.
 
     Settings are given as the server takes them: `MILLRACE_FAKTORY_PASSWORD="secret"`; any free
-    port is taken unless MILLRACE_FAKTORY_PORT says otherwise, and None leaves a variable out.
+    ports are taken unless MILLRACE_FAKTORY_PORT and the like say otherwise, and None leaves a
+    variable out.
     """
     with server_process(data, **env) as server:
         server.start()
@@ -204,6 +205,7 @@ def _environment(changes: dict[str, str | None]) -> dict[str, str]:
     wanted: dict[str, str | None] = {
         **inherited,
         "MILLRACE_FAKTORY_PORT": "0",
+        "MILLRACE_WORKQ_PORT": "0",
         "MILLRACE_SERVER_STOP_GRACE": "1s",
         **changes,
     }

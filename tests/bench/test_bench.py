@@ -19,6 +19,7 @@ from modes import (  # noqa: E402
     Mode,
     Redis,
     RefusedError,
+    Workq,
     connect,
     read_line,
 )
@@ -122,6 +123,21 @@ def test_millrace_acknowledged_as_many_jobs_as_cycles_were_counted(name, tmp_pat
     assert info["sets"]["working"] == 0
 
 
+@needs_millrace
+@pytest.mark.parametrize("name", ["workq-memory", "workq-fsync"])
+def test_workq_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Workq, server)
+        with connect(server.port) as sock:
+            sock.sendall(b"inspect queue bench\r\n")
+            reply = b""
+            while b"scheduled-len" not in reply:
+                reply += read_line(sock)
+            assert b"\r\nready-len %d\r\n" % PRELOAD in reply
+    assert_plausible(outcome, ("add", "lease", "complete"))
+
+
+LEASED = b"+OK 1\r\n6ba7b810-9dad-11d1-80b4-00c04fd430c4 bench 5\r\na\r\nbc\r\n"
 JOB = b'{"jid":"process0-00001-00000007","queue":"default","args":[1]}'
 CONVERSATIONS = [
     (
@@ -130,6 +146,14 @@ CONVERSATIONS = [
             (b"+OK\r\n", b"FETCH default\r\n"),
             (b"$%d\r\n%s\r\n" % (len(JOB), JOB), b'ACK {"jid":"process0-00001-00000007"}\r\n'),
             (b"+OK\r\n", b"PUSH "),
+        ],
+    ),
+    (
+        Workq,
+        [
+            (b"+OK\r\n", b"lease bench 60000\r\n"),
+            (LEASED, b"complete 6ba7b810-9dad-11d1-80b4-00c04fd430c4 0\r\n\r\n"),
+            (b"+OK\r\n", b"add "),
         ],
     ),
     (
@@ -171,7 +195,7 @@ def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
     assert mode.step == 0
 
 
-@pytest.mark.parametrize("kind", [Faktory, Redis])
+@pytest.mark.parametrize("kind", [Faktory, Redis, Workq])
 def test_no_two_jobs_are_the_same(kind):
     modes = [kind("process0-00001"), kind("process1-00002")]
     requests = [mode.first() for _ in range(3) for mode in modes]
@@ -184,6 +208,8 @@ def test_the_payload_is_200_bytes():
     head, body, end = Beanstalkd("w-1").first().split(b"\r\n")
     assert (int(head.split()[-1]), len(body), end) == (PAYLOAD_SIZE, PAYLOAD_SIZE, b"")
     assert len(Redis("w-1").first().split(b"\r\n")[-2]) == PAYLOAD_SIZE
+    head, body, end = Workq("w-1").first().split(b"\r\n")
+    assert (int(head.split()[-1]), len(body), end) == (PAYLOAD_SIZE, PAYLOAD_SIZE, b"")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +219,9 @@ def test_the_payload_is_200_bytes():
         (Faktory, [b"+OK\r\n"], b"$-1\r\n"),
         (Faktory, [b"+OK\r\n"], b"-ERR shutdown in progress\r\n"),
         (Faktory, [b"+OK\r\n"], b"$2\r\n{}\r\n"),
+        (Workq, [], b"-SERVER-ERROR disk full\r\n"),
+        (Workq, [b"+OK\r\n"], b"-TIMEOUT\r\n"),
+        (Workq, [b"+OK\r\n", LEASED], b"-NOT-FOUND\r\n"),
         (Beanstalkd, [], b"OUT_OF_MEMORY\r\n"),
         (Beanstalkd, [b"INSERTED 1\r\n"], b"DEADLINE_SOON\r\n"),
         (Beanstalkd, [b"INSERTED 1\r\n", b"RESERVED 1 1\r\na\r\n"], b"NOT_FOUND\r\n"),

@@ -160,7 +160,7 @@ def test_the_plain_form_and_typer_understand_the_same_flags(
     assert millrace("serve", *arguments).code == 7
     plain, typed = served
     assert plain.loaded == typed.loaded
-    assert list(typed.loaded.sources.values()).count("default") == len(typed.loaded.sources) - 5
+    assert list(typed.loaded.sources.values()).count("default") == len(typed.loaded.sources) - 6
 
 
 def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(millrace: Millrace):
@@ -175,6 +175,7 @@ def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(mi
         "--durability",
         "--log-level",
         "--faktory-port",
+        "--workq-port",
     }
     assert "millrace serve --data /var/lib/millrace" in ran.out
     assert "There is no flag for passwords" in ran.out
@@ -250,6 +251,11 @@ def test_config_shows_every_value_with_its_source(
             recover_lost_workers = false      # default
             allow_unauthenticated = false     # default
 
+            [workq]
+            port = 9922                       # default
+            dialect = "spec"                  # default
+            allow_unauthenticated = false     # default
+
             [tls]
             cert = ""                         # default
             key = ""                          # default
@@ -288,7 +294,7 @@ def test_config_hides_passwords(millrace: Millrace, monkeypatch: pytest.MonkeyPa
 
 def test_config_as_json(millrace: Millrace):
     shown = json.loads(millrace("config", "--json", "--faktory-port", "off").out)
-    assert list(shown) == ["server", "faktory", "tls", "journal"]
+    assert list(shown) == ["server", "faktory", "workq", "tls", "journal"]
     assert shown["server"]["max_line"] == {"value": 67108864, "source": "default"}
     assert shown["server"]["stop_grace"] == {"value": 30.0, "source": "default"}
     assert shown["server"]["data"] == {"value": "data", "source": "default"}

@@ -22,7 +22,7 @@ from raw_faktory import HOST
 PATIENCE = 10.0
 CLOSED = "(closed)"
 
-_TURN = re.compile(r"^([CS])(\d*): (.*)$")
+_TURN = re.compile(r"^([CS])(\d*): ?(.*)$")
 _CHALLENGE = re.compile(r'"i":(\d+),"s":"([0-9a-f]+)"')
 _PWDHASH = re.compile(r'(?<="pwdhash":")[0-9a-f]{64}(?=")')
 _VARYING = (
@@ -86,8 +86,10 @@ def parse(lines: Iterable[str]) -> list[Turn]:
     return turns
 
 
-def hold(lines: Iterable[str], port: int, password: str = "") -> None:
-    """Say what the client says, and expect what the server says."""
+def hold(lines: Iterable[str], port: int, password: str = "", *, greeted: bool = True) -> None:
+    """Say what the client says, and expect what the server says. Not every protocol has a
+    greeting.
+    """
     turns = parse(lines)
     check_lengths(turns)
     wires: dict[str, Wire] = {}
@@ -98,7 +100,8 @@ def hold(lines: Iterable[str], port: int, password: str = "") -> None:
             if wire is None:
                 wire = wires[turn.connection] = Wire(port)
                 stack.callback(wire.close)
-                _begin(wire, turn)
+                if greeted:
+                    _begin(wire, turn)
             if turn.speaker == "C":
                 wire.write(_prove(turn.text, password, *challenges.get(turn.connection, ("", ""))))
                 continue

@@ -1,6 +1,6 @@
 """A page's commands and programs, run in their order as a reader would, in a folder of their own.
 
-The folder looks like a clone: it has `.venv` and `docs`. Where the page says 7419 a free port is
+The folder looks like a clone: it has `.venv` and `docs`. Where the page says 7419 or 9922 a free port is
 used. A page that starts no server finds one running, started as `make run` does.
 """
 
@@ -25,7 +25,10 @@ from server_process import _die_with_parent
 
 VENV = Path(sys.executable).parents[1]
 PATIENCE = 40.0
-READY = "ready  faktory 127.0.0.1:7419  data data (durability: fsync)  (Ctrl-C stops)"
+READY = (
+    "ready  faktory 127.0.0.1:7419  workq 127.0.0.1:9922  data data (durability: fsync)  "
+    "(Ctrl-C stops)"
+)
 
 _VARYING = (
     (re.compile(r"\b[0-9a-f]{32}\b"), "<jid>"),
@@ -124,7 +127,7 @@ class Story:
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        self._port = str(_free_port())
+        self._port, self._workq_port = str(_free_port()), str(_free_port())
         self._background: list[tuple[Block, Terminal, list[str]]] = []
         (folder / ".venv").symlink_to(VENV)
         (folder / "docs").symlink_to(ROOT / "docs")
@@ -133,13 +136,14 @@ class Story:
             "PATH": f"{VENV / 'bin'}:{_with_nc(folder)}:{os.environ['PATH']}",
             "FAKTORY_URL": f"tcp://localhost:{self._port}",
             "MILLRACE_FAKTORY_PORT": self._port,
+            "MILLRACE_WORKQ_PORT": self._workq_port,
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "80",
         }
 
     def tell(self, blocks: list[Block]) -> None:
-        blocks = [block for block in blocks if block.language != "faktory"]
+        blocks = [block for block in blocks if block.language not in {"faktory", "workq"}]
         if not any(block.directive == "server" for block in blocks):
             self._start(make_run(), [READY])
         for block, following in zip(blocks, [*blocks[1:], None], strict=True):
@@ -208,7 +212,7 @@ class Story:
         assert said == expected, f"{block.where}: {command}\nprints\n{ran.stdout}"
 
     def _here(self, text: str) -> str:
-        return text.replace("7419", self._port)
+        return text.replace("7419", self._port).replace("9922", self._workq_port)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, link
 
 from millrace.cli.serve import flags
 from millrace.protocols.faktory import FaktoryConnection
+from millrace.protocols.workq import WorkqConnection
 from server_process import ServerProcess, running_server
 
 DOCS = ROOT / "docs"
@@ -27,6 +28,7 @@ def where(item: Block | Path) -> str:
 
 
 CONVERSATIONS = [b for page in PAGES for b in blocks(page) if b.language == "faktory"]
+WORKQ_CONVERSATIONS = [b for page in PAGES for b in blocks(page) if b.language == "workq"]
 TALES = [
     page
     for page in PAGES
@@ -43,6 +45,23 @@ def test_a_conversation(block: Block, tmp_path: Path) -> None:
     with running_server(tmp_path / "data", **settings) as server:
         password = settings.get("MILLRACE_FAKTORY_PASSWORD", "")
         conversations.hold(block.lines, server.port, password)
+
+
+@pytest.mark.parametrize("block", WORKQ_CONVERSATIONS, ids=where)
+def test_a_workq_conversation(block: Block, tmp_path: Path) -> None:
+    settings = dict([block.value.split("=", 1)]) if block.directive == "server" else {}
+    with running_server(tmp_path / "data", **settings) as server:
+        conversations.hold(block.lines, server.ports["workq"], greeted=False)
+
+
+def test_the_workq_page_has_a_conversation_for_every_command() -> None:
+    said = {
+        turn.text.partition(" ")[0].encode()
+        for block in WORKQ_CONVERSATIONS
+        for turn in conversations.parse(block.lines)
+        if turn.speaker == "C"
+    }
+    assert set(WorkqConnection._commands) <= said
 
 
 def test_the_protocols_page_has_a_conversation_for_every_command() -> None:

@@ -30,6 +30,8 @@ def scene_with_everything() -> Scene:
     engine.kill(scene.push("killed"), scene.now)
     engine.requeue(engine.find("killed"), scene.now)
     engine.cancel(engine.find("killed"), scene.now)
+    scene.push("evicted", expires=scene.now + SECOND)
+    scene.advance(1)
     return scene
 
 

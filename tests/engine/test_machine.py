@@ -2,7 +2,7 @@
 
 Hypothesis makes up the sequences. After every step the engine must agree with a simple model, and
 its indexes with each other; after a crash it must be exactly what was last committed.
-MILLRACE_EXAMPLES says how many sequences (100 if it does not).
+MILLRACE_EXAMPLES says how many sequences (150 if it does not).
 """
 
 import os
@@ -124,10 +124,14 @@ class Machine(RuleBasedStateMachine):
     def running(self) -> bool:
         return not self.engine.halted
 
-    @initialize(counts=st.tuples(*[st.integers(0, 6)] * 3), durable=st.booleans())
-    def there_are_some_jobs(self, counts, durable):
+    @initialize(
+        counts=st.tuples(*[st.integers(0, 6)] * 3), chain=st.booleans(), durable=st.booleans()
+    )
+    def there_are_some_jobs(self, counts, chain, durable):
         for queue, count in zip(QUEUES, counts, strict=False):
             self.push_some(queue, count, 2)
+        if chain:
+            self.push_chain("a")
         if durable and self.engine.batch:
             self.begin_and_commit()
 
@@ -185,7 +189,11 @@ class Machine(RuleBasedStateMachine):
 
     # Leasing
 
-    @rule(queues=queue_lists, wait=st.sampled_from([2, 0, 30]), holder=st.sampled_from("uvw"))
+    @rule(queues=queue_lists, wait=st.sampled_from([2, 0, 30]), count=st.integers(1, 4))
+    def fetch_some(self, queues, wait, count):
+        for holder in "uvwx"[:count]:
+            self.fetch(queues, wait, holder)
+
     def fetch(self, queues, wait, holder):
         """Take the next job, or wait for it."""
         expected = None if self.engine.halted else self.model.next_of(queues)
@@ -199,57 +207,66 @@ class Machine(RuleBasedStateMachine):
             self.waiting.append((waiter, until))
 
     @precondition(lambda self: self.running() and self.model.next_of(QUEUES))
-    @rule(how=st.sampled_from(["complete", "fail", "hold"]), count=st.integers(1, 4))
+    @rule(how=st.sampled_from(["complete", "fail", "hold", "kill"]), count=st.integers(1, 5))
     def work(self, how, count):
-        """Take some jobs, and do the same with each."""
+        """Do the same with some jobs."""
         for _ in range(count):
+            job = self.model.next_of(QUEUES)
+            if job is None:
+                return
+            if how == "kill":
+                self.engine.kill(self.engine.jobs[job.seq], self.now)
+                self.absorb()
+                continue
             self.fetch(QUEUES, 0, "u")
-            leased = self.model.of_state(LEASED)
-            if leased and how == "complete":
-                self.complete(len(leased) - 1, 0)
-            elif leased and how == "fail":
-                self.fail(len(leased) - 1)
+            which = self.model.of_state(LEASED).index(job.seq)
+            if how == "complete":
+                self.complete(which, 0)
+            elif how == "fail":
+                self.fail(which)
 
     @precondition(lambda self: self.waiting)
-    @rule(who=anyone)
-    def disconnect(self, who):
-        waiter, _ = self.waiting.pop(who % len(self.waiting))
-        self.engine.unwait(waiter)
-
-    @precondition(lambda self: self.waiting)
-    @rule(who=anyone)
-    def deafen(self, who):
+    @rule(who=anyone, only_deafen=st.booleans())
+    def disconnect(self, who, only_deafen):
         waiter, _ = self.waiting[who % len(self.waiting)]
-        self.engine.deafen(waiter)
-        self.deaf.add(waiter.key)
+        if only_deafen:
+            self.engine.deafen(waiter)
+            self.deaf.add(waiter.key)
+        else:
+            self.engine.unwait(waiter)
+            self.forget(waiter)
 
     @precondition(lambda self: self.running() and self.engine.leased)
-    @rule(which=anyone, span=st.sampled_from([0, 10, 3600]))
-    def renew(self, which, span):
-        self.model.renewing = self.now + span * SECOND
-        self.engine.renew(self.pick(which, LEASED), self.now + span * SECOND, self.now)
-        assert self.absorb() == ["renewed"]
+    @rule(
+        which=anyone,
+        what=st.sampled_from(["complete", "keep", "fail", "release", "renew"]),
+        span=st.sampled_from([0, 30, 3600]),
+    )
+    def end_lease(self, which, what, span):
+        if what == "complete":
+            self.complete(which, 0)
+        elif what == "keep":
+            self.complete(which, span)
+        elif what == "fail":
+            self.fail(which)
+        elif what == "release":
+            self.engine.release(self.pick(which, LEASED), self.now)
+            assert self.absorb()[0] == "released"
+        else:
+            self.model.renewing = self.now + span * SECOND
+            self.engine.renew(self.pick(which, LEASED), self.now + span * SECOND, self.now)
+            assert self.absorb() == ["renewed"]
 
-    @precondition(lambda self: self.running() and self.engine.leased)
-    @rule(which=anyone, keep=st.sampled_from([0, 0, 0, 30]))
     def complete(self, which, keep):
         self.model.keeping = self.now + keep * SECOND
         job = self.pick(which, LEASED)
         self.engine.complete(job, self.now, FAKTORY, result=b"42", keep_until=self.model.keeping)
         assert self.absorb()[0] == "completed"
 
-    @precondition(lambda self: self.running() and self.engine.leased)
-    @rule(which=anyone)
     def fail(self, which):
         job = self.pick(which, LEASED)
         self.engine.fail(job, self.now, FAKTORY, "Oops", f"number {job.seq}", ["line 1"])
         assert self.absorb()[0] == "failed"
-
-    @precondition(lambda self: self.running() and self.engine.leased)
-    @rule(which=anyone)
-    def release(self, which):
-        self.engine.release(self.pick(which, LEASED), self.now)
-        assert self.absorb()[0] == "released"
 
     @precondition(lambda self: self.running() and self.restored)
     @rule(jid=jids, holder=st.sampled_from("uvw"))
@@ -355,14 +372,28 @@ class Machine(RuleBasedStateMachine):
         return batch
 
     @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
-    @rule()
+    @rule(then=st.sampled_from(["commit", "commit", "go on", "fail"]))
+    def end_turn(self, then):
+        if then == "fail":
+            self.fail_to_begin()
+            return
+        self.begin()
+        if then == "commit":
+            self.commit()
+
+    @precondition(lambda self: self.begun)
+    @rule(well=st.booleans())
+    def end_commit(self, well):
+        if well:
+            self.commit()
+        else:
+            self.fail_to_commit()
+
     def begin(self):
         batch = self.take_batch()
         self.store.begin(batch, self.engine)
         self.begun = (batch, self.model.copy(), durable_state(self.engine))
 
-    @precondition(lambda self: self.begun)
-    @rule()
     def commit(self):
         batch, model, state = self.begun
         self.store.commit()
@@ -370,14 +401,10 @@ class Machine(RuleBasedStateMachine):
         self.committed = (model, state)
         self.journal += decode_any(encode(batch.events))
 
-    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
-    @rule()
     def begin_and_commit(self):
         self.begin()
         self.commit()
 
-    @precondition(lambda self: self.begun and self.model.jobs)
-    @rule()
     def fail_to_commit(self):
         batch = self.begun[0]
         self.store.fail = "commit"
@@ -385,8 +412,6 @@ class Machine(RuleBasedStateMachine):
             self.store.commit()
         self.reverted([batch, self.engine.take_batch()])
 
-    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
-    @rule()
     def fail_to_begin(self):
         batch = self.take_batch()
         self.store.fail = "begin"
@@ -589,7 +614,7 @@ class OverSqlite(Machine):
 
     def open_store(self) -> Store:
         store = FailingSqliteStore(self.folder, sync=False)
-        store.fold_most = 4
+        store.fold_most = 6
         return store
 
     def shipped(self) -> list[Any]:
@@ -614,7 +639,7 @@ class OverSqlite(Machine):
         shutil.rmtree(self.folder)
 
 
-EXAMPLES = int(os.environ.get("MILLRACE_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("MILLRACE_EXAMPLES", "150"))
 effort = settings(
     max_examples=EXAMPLES,
     stateful_step_count=60,

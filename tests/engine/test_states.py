@@ -78,9 +78,20 @@ def test_a_job_can_be_cancelled_whatever_it_is_doing(state):
     assert TRANSITIONS["cancelled"][state] == (GONE,)
 
 
-def test_only_a_lease_can_end_in_success_or_failure():
-    for cause in ("completed", "failed", "expired", "released", "renewed"):
+def test_only_a_lease_can_expire_be_given_back_or_be_renewed():
+    for cause in ("expired", "released", "renewed"):
         assert list(TRANSITIONS[cause]) == [LEASED], cause
+
+
+def test_success_and_failure_are_of_jobs_that_could_still_run():
+    for cause in ("completed", "failed"):
+        assert set(TRANSITIONS[cause]) == {SCHEDULED, READY, LEASED}, cause
+
+
+@pytest.mark.parametrize("state", KEPT, ids=lambda state: STATE_NAMES[state])
+def test_the_end_of_its_time_to_live_takes_a_job_in_every_state(state):
+    ended = "purged" if state in {DONE, DEAD} else "evicted"
+    assert TRANSITIONS[ended][state] == (GONE,)
 
 
 def test_the_folded_table_allows_what_the_table_lists_and_nothing_else():
@@ -96,8 +107,8 @@ def test_an_illegal_change_is_refused():
     scene = Scene()
     job = scene.push()
     queue = scene.engine.queues["default"]
-    with pytest.raises(AssertionError, match="completed may not lead"):
-        scene.engine._change(job, queue, "completed", DONE, scene.now, 0)
+    with pytest.raises(AssertionError, match="expired may not lead"):
+        scene.engine._change(job, queue, "expired", DEAD, scene.now, 0)
     assert job.state == READY
 
 
@@ -126,7 +137,7 @@ def test_the_diagram_has_an_arrow_for_every_move():
     lines = diagram().splitlines()
     assert lines[0] == "stateDiagram-v2"
     assert "    [*] --> ready: pushed" in lines
-    assert "    leased --> [*]: completed, failed, expired, cancelled" in lines
+    assert "    leased --> [*]: completed, failed, expired, cancelled, evicted" in lines
     assert len(lines) - 1 == len({(before, after) for _, before, after in moves()})
 
 

@@ -84,8 +84,9 @@ class World:
     def tell(self) -> None:
         """What the server does after commands: see Server._tell."""
         engine = self.engine
-        while engine.deliveries or engine.timeouts or engine.alarms:
+        while engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms:
             deliveries, engine.deliveries = engine.deliveries, []
+            outcomes, engine.outcomes = engine.outcomes, []
             timeouts, engine.timeouts = engine.timeouts, []
             alarms, engine.alarms = engine.alarms, []
             for waiter, job in deliveries:
@@ -94,6 +95,11 @@ class World:
                     engine.release(job, self.now)
                     continue
                 waiter.owner.deliver(job, self.now)
+                wire.waited_until = self.now
+                wire.run()
+            for waiter, outcome in outcomes:
+                wire = waiter.owner.session
+                waiter.owner.conclude(outcome, self.now)
                 wire.waited_until = self.now
                 wire.run()
             for waiter in timeouts:
@@ -120,8 +126,11 @@ class World:
 class Wire:
     """A connection and what it has written, where the server has a Session and a socket."""
 
-    def __init__(self, world: World, connection: FaktoryConnection) -> None:
+    def __init__(
+        self, world: World, connection: Any, check: Callable[[bytes], None] | None = None
+    ) -> None:
         self.world = world
+        self.check = check or assert_one_reply
         self.connection = connection
         connection.session = self
         self.heard = bytearray()
@@ -158,12 +167,22 @@ class Wire:
         self.durable += [len(self.replies) + mark for mark in connection.marks]
         self.replies += connection.replies
         for reply in connection.replies:
-            assert_one_reply(reply)
+            self.check(reply)
             self.heard += reply
         connection.replies, connection.marks = [], []
         if self.reads:
             connection.handed.clear()
         if connection.closing:
+            self.lose()
+
+    def end(self) -> None:
+        """The client has closed its half: see Session.eof_received."""
+        if self.closed:
+            return
+        if self.connection.ended(self.world.now):
+            self.run()
+            self.flush()
+        else:
             self.lose()
 
     def lose(self) -> None:
@@ -236,6 +255,11 @@ class Client:
 
     def hangs_up(self) -> Self:
         self._talk.do_step(Step("hangs up", self._number))
+        return self
+
+    def says_no_more(self) -> Self:
+        """It closes its half of the connection, and listens on."""
+        self._talk.do_step(Step("says no more", self._number))
         return self
 
     def stops_reading(self) -> Self:
@@ -350,9 +374,13 @@ class Client:
 
 
 class Conversation:
+    #: What a conversation of another protocol is made of.
+    world_type: Callable[[dict[str, Any]], World] = World
+    client_type: type[Client] = Client
+
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self.world = World(options)
+        self.world = self.world_type(options)
         self._steps: list[Step] = []
         self._clients: list[Client] = []
         self.failed = False
@@ -371,7 +399,7 @@ class Conversation:
     def connect(self) -> Client:
         """A client that has heard nothing yet, not even the greeting."""
         self.do_step(Step("connects", len(self._clients)))
-        client = Client(self, len(self._clients))
+        client = self.client_type(self, len(self._clients))
         self._clients.append(client)
         return client
 
@@ -423,8 +451,8 @@ class Conversation:
             return
         for client in self._clients:
             client.hears_nothing()
-        for name, steps in (("byte by byte", bytewise(self._steps)), ("pipelined", pipelined(self._steps))):  # fmt: skip
-            world = World(self._options)
+        for name, steps in self.playings(self._steps):
+            world = self.world_type(self._options)
             for step in steps:
                 play(world, step)
             for number, (wire, other) in enumerate(
@@ -434,6 +462,9 @@ class Conversation:
                 assert other.closed == wire.closed, f"{name}, client {number}"
             assert world.snapshot() == self.world.snapshot(), name
 
+    def playings(self, steps: list[Step]) -> list[tuple[str, list[Step]]]:
+        return [("byte by byte", bytewise(steps)), ("pipelined", pipelined(steps))]
+
 
 def play(world: World, step: Step) -> None:
     if step.what == "connects":
@@ -442,6 +473,9 @@ def play(world: World, step: Step) -> None:
         world.clients[step.client].receive(step.data)
     elif step.what == "hangs up":
         world.clients[step.client].lose()
+        world.tell()
+    elif step.what == "says no more":
+        world.clients[step.client].end()
         world.tell()
     elif step.what == "stops reading":
         world.clients[step.client].reads = False

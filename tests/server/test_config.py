@@ -374,7 +374,7 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
         "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
         "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
         "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
-        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [tls], [journal]",
+        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [workq], [tls], [journal]",
         "millrace.toml:11: journal: expected a section [journal], got a list",
     ]
 
@@ -451,7 +451,7 @@ def test_loopback_needs_no_password(host: str):
 )
 def test_beyond_loopback_a_protocol_needs_a_password(host: str):
     assert not is_loopback(host)
-    (problem,) = problems(server__host=host)
+    (problem,) = problems({"MILLRACE_WORKQ_PORT": "off"}, server__host=host)
     assert problem == (
         f'--host: server.host: "{host}" can be reached from other machines and faktory has no '
         "password: set faktory.password (or MILLRACE_FAKTORY_PASSWORD), or set "
@@ -462,24 +462,49 @@ def test_beyond_loopback_a_protocol_needs_a_password(host: str):
         {"MILLRACE_FAKTORY_ALLOW_UNAUTHENTICATED": "true"},
         {"MILLRACE_FAKTORY_PORT": "off"},
     ):
-        assert config(enough, server__host=host).server.host == host
+        with_it = {"MILLRACE_WORKQ_PORT": "off", **enough}
+        assert config(with_it, server__host=host).server.host == host
+
+
+def test_beyond_loopback_a_protocol_without_passwords_must_be_allowed():
+    faktory = {"MILLRACE_FAKTORY_PASSWORD": "x"}
+    (problem,) = problems(faktory, server__host="0.0.0.0")
+    assert problem == (
+        '--host: server.host: "0.0.0.0" can be reached from other machines and workq has no '
+        "password: set workq.allow_unauthenticated = true if anybody may use it, or listen on "
+        "127.0.0.1"
+    )
+    for enough in (
+        {"MILLRACE_WORKQ_ALLOW_UNAUTHENTICATED": "true"},
+        {"MILLRACE_WORKQ_PORT": "off"},
+    ):
+        assert config({**faktory, **enough}, server__host="0.0.0.0").server.host == "0.0.0.0"
+
+
+@pytest.mark.parametrize("dialect", ["spec", "original"])
+def test_the_dialects_of_workq(dialect: str):
+    assert config({"MILLRACE_WORKQ_DIALECT": dialect}).workq.dialect == dialect
+    assert problems({"MILLRACE_WORKQ_DIALECT": "both"}) == [
+        'MILLRACE_WORKQ_DIALECT: workq.dialect: expected one of "spec", "original", got "both"'
+    ]
 
 
 def test_a_client_of_the_server_is_not_held_to_what_a_listener_must_fulfil():
     environ = {"MILLRACE_SERVER_HOST": "queue.example.com", "MILLRACE_TLS_CERT": "missing.pem"}
-    assert len(problems(environ)) == 3
+    assert len(problems(environ)) == 4
     assert load({}, environ, listening=False).config.server.host == "queue.example.com"
 
 
 def test_problems_between_keys_are_told_with_the_others_unless_they_follow_from_them():
-    environ = {"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_TLS_KEY": "missing.pem"}
+    host = {"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_WORKQ_PORT": "off"}
+    environ = {**host, "MILLRACE_TLS_KEY": "missing.pem"}
     told = problems({**environ, "MILLRACE_FAKTORY_DEAD_MAX": "x"})
     sources = [problem.split(":")[0] for problem in told]
     assert (
         sources == ["MILLRACE_FAKTORY_DEAD_MAX", "MILLRACE_SERVER_HOST"] + ["MILLRACE_TLS_KEY"] * 2
     )
     # A port that cannot be read is not called open.
-    told = problems({"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_FAKTORY_PORT": "x"})
+    told = problems({**host, "MILLRACE_FAKTORY_PORT": "x"})
     assert [problem.split(":")[0] for problem in told] == ["MILLRACE_FAKTORY_PORT"]
 
 

@@ -112,7 +112,9 @@ def full_job(seq: int) -> Job:
         holder="worker-é",
         actor=3,
         failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
-        extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80"),
+        extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80", fleeting=True),
+        expires=START + 5,
+        most_attempts=9,
     )
 
 
@@ -159,7 +161,7 @@ def test_every_field_that_changes_comes_back_changed(store, reopen):
         extra=Extra(result=b""),
     )
     fields = Job.__struct_fields__
-    changing = fields[fields.index("queue") :]
+    changing = fields[fields.index("queue") : fields.index("expires")]
     for name in changing:
         assert getattr(after, name) != getattr(before, name), "give it another value"
     write(store, changed={5: after})

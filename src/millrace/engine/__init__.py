@@ -1,7 +1,7 @@
 """The state machine that serves every protocol. No I/O, no clock, no randomness of its own."""
 
 from .engine import Engine
-from .job import FAKTORY, PROTOCOLS, Job, Push
+from .job import FAKTORY, PROTOCOLS, WORKQ, Job, Push
 from .queues import Queue, Waiter
 
-__all__ = ["FAKTORY", "PROTOCOLS", "Engine", "Job", "Push", "Queue", "Waiter"]
+__all__ = ["FAKTORY", "PROTOCOLS", "WORKQ", "Engine", "Job", "Push", "Queue", "Waiter"]

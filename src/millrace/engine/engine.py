@@ -3,8 +3,8 @@
 It does no I/O and knows no clock: every command takes `now`, in microseconds since 1970. Nothing in
 it is of one protocol; what differs by origin is in policy.py.
 
-What a caller must do after its commands: tell the owners of `deliveries` and `timeouts`, and hand
-`take_batch()` to the store. What a caller must not do is change a job's fields.
+What a caller must do after its commands: tell the owners of `deliveries`, `outcomes`, `timeouts`,
+and hand `take_batch()` to the store. What a caller must not do is change a job's fields.
 """
 
 from bisect import insort
@@ -12,11 +12,12 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from random import Random
 from sys import intern
+from typing import Final, NamedTuple
 
 from .batch import Batch
 from .errors import NoSuchJob, NotLeased, WrongState
 from .events import Row, fingerprint
-from .job import NO_PROTOCOL, Extra, Failure, Job, Push
+from .job import LATER, NO_PROTOCOL, Extra, Failure, Job, Push
 from .policy import POLICIES
 from .queues import Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
@@ -25,6 +26,20 @@ from .timers import Timers
 
 #: How often a job that fell due while the store was failing is looked at again.
 HALTED_RETRY = 1_000_000
+#: A job's time to live is a timer of its own, beside that of its state: the key is seq + LIFE.
+LIFE: Final = 1 << 64
+#: What puts a job behind those that are ready already; whatever else makes it ready lets it come
+#: back to its old place.
+_ARRIVES: Final = frozenset({"due", "unblocked", "requeued"})
+
+
+class Outcome(NamedTuple):
+    """How a job ended: by which cause, and with what."""
+
+    job: Job
+    cause: str
+    succeeded: bool
+    result: bytes
 
 
 class Totals:
@@ -40,13 +55,14 @@ class Totals:
 class Clocked:
     """How many jobs the clock moved since the start."""
 
-    __slots__ = ("expired", "purged", "retried", "started")
+    __slots__ = ("evicted", "expired", "purged", "retried", "started")
 
     def __init__(self) -> None:
         self.started = 0
         self.retried = 0
         self.expired = 0
         self.purged = 0
+        self.evicted = 0
 
 
 class Engine:
@@ -69,6 +85,8 @@ class Engine:
         self.leased: dict[int, Job] = {}
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
+        #: Dead jobs that go at a moment of their own: nobody counts or drops them meanwhile.
+        self.dying: dict[int, Job] = {}
         self._index: dict[int, dict[int, Job]] = {
             SCHEDULED: self.scheduled,
             BLOCKED: self.blocked,
@@ -87,6 +105,10 @@ class Engine:
         self._waiters: dict[int, Waiter] = {}
         #: (waiter, job) pairs to be told; each job is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
+        #: Those who wait for the end of a job, by its seq.
+        self._awaited: dict[int, list[Waiter]] = {}
+        #: What those who waited for the end of a job are to be told.
+        self.outcomes: list[tuple[Waiter, Outcome]] = []
         #: Waiters that got nothing in time.
         self.timeouts: list[Waiter] = []
         #: Keys given to `alarm` whose moment has come.
@@ -114,10 +136,10 @@ class Engine:
         self.next_seq = seq + 1
         self.latest = now = max(now, self.latest)
         extra = None
-        if push.tags or push.blockers:
+        if push.tags or push.blockers or push.fleeting:
             blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b)]
-            if push.tags or blockers:
-                extra = Extra(tags=push.tags, blockers=blockers)
+            if push.tags or blockers or push.fleeting:
+                extra = Extra(tags=push.tags, blockers=blockers, fleeting=push.fleeting)
             for blocker in blockers:
                 self._dependents.setdefault(blocker, []).append(seq)
         job = Job(
@@ -133,7 +155,7 @@ class Engine:
             queue.name,
             NEW,
             push.rank,
-            now,
+            push.place or now,
             push.due,
             0,
             0,
@@ -144,11 +166,15 @@ class Engine:
             NO_PROTOCOL,
             None,
             extra,
+            push.expires,
+            push.most_attempts,
         )
         self.jobs[seq] = job
         if self.by_jid.setdefault(push.jid, job) is not job:
             self._twins.setdefault(push.jid, []).append(job)
         self.batch.new[seq] = job
+        if push.expires:
+            self.timers.set(seq + LIFE, push.expires)
         state = READY if extra is None and push.due <= now else self._start(job, now)
         self._change(job, queue, "pushed", state, now, push.origin)
         self.changes += 1
@@ -193,6 +219,20 @@ class Engine:
                 return job
         return None
 
+    def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
+        """The first ready job of one of these queues: each that has one is as likely."""
+        if self.halted:
+            return None
+        found = [self.queues[name] for name in queues if name in self.queues]
+        found = [queue for queue in found if queue.counts[READY] and not queue.paused]
+        if not found:
+            return None
+        queue = found[self.random.randrange(len(found)) if len(found) > 1 else 0]
+        job = queue.ready.pop()
+        assert job is not None, "the queue's counter is wrong"
+        self._lease(job, queue, holder, actor, now)
+        return job
+
     def regain(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
         """Lease a job anew to somebody who says that it had it before a crash.
 
@@ -219,9 +259,20 @@ class Engine:
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 
+    def wait_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
+        """Tell the waiter how the job ends, or at `until` that it has not."""
+        waiter.seq = job.seq
+        self.wait(waiter, until)
+        self._awaited.setdefault(job.seq, []).append(waiter)
+
     def unwait(self, waiter: Waiter) -> None:
         """Forget a waiter: its connection is gone, or it was served."""
         self.deafen(waiter)
+        peers = self._awaited.get(waiter.seq) if self._awaited else None
+        if peers is not None and waiter in peers:
+            peers.remove(waiter)
+            if not peers:
+                del self._awaited[waiter.seq]
         if self._waiters.pop(waiter.key, None) is not None:
             self.timers.cancel(waiter.key)
 
@@ -258,17 +309,23 @@ class Engine:
         *,
         result: bytes | None = None,
         keep_until: int = 0,
+        unleased: bool = False,
     ) -> None:
-        """The attempt succeeded. The job is kept until `keep_until` if that is in the future."""
-        if job.state != LEASED:
+        """The attempt succeeded. The job is kept until `keep_until` if that is in the future; if it
+        has a time to live, until that is over. With `unleased` nobody need hold it.
+        """
+        if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
         self.totals.processed += 1
-        run = max(0, now - job.leased_at)
+        run = max(0, now - job.leased_at) if job.state == LEASED else 0
         queue = self.queues[job.queue]
+        if job.expires:
+            keep_until = job.expires
+        if self._awaited:
+            self._tell(Outcome(job, "completed", True, result or b""))
         if keep_until > now:
-            if job.extra is None:
-                job.extra = Extra()
-            job.extra.result = result
+            if result is not None or job.extra is not None:
+                self._keep(job, result)
             job.due = keep_until
             self._change(job, queue, "completed", DONE, now, actor, 0, run)
         else:
@@ -285,19 +342,40 @@ class Engine:
         backtrace: list[str],
         *,
         cause: str = "failed",
+        result: bytes | None = None,
+        unleased: bool = False,
     ) -> None:
-        """The attempt failed: the policy of the job's origin says what follows."""
-        if job.state != LEASED:
+        """The attempt failed: the policy of the job's origin says what follows. `result` is for
+        those who ask for one; without it they get the message.
+        """
+        before = job.state
+        if before != LEASED and not (unleased and before in {READY, SCHEDULED}):
             raise NotLeased
+        policy = POLICIES[job.origin]
         self.totals.processed += 1
         self.totals.failures += 1
-        job.failures += 1
+        if cause == "failed" or policy.expiry_fails:
+            if before == SCHEDULED and not job.failures:
+                self.retrying += 1  # so it is counted while it leaves
+            job.failures += 1
         first_at = now if job.failure is None else job.failure.first_at
         job.failure = Failure(first_at, now, group, message, backtrace)
-        verdict = POLICIES[job.origin].after_failure(job, now, self.random)
-        job.due = verdict.due
-        run = max(0, now - job.leased_at)
-        self._change(job, self.queues[job.queue], cause, verdict.state, now, actor, 0, run)
+        if cause == "failed":
+            verdict = policy.after_failure(job, now, self.random)
+        else:
+            verdict = policy.after_expiry(job, now, self.random)
+        state = verdict.state
+        if before == SCHEDULED and state == READY and job.due > now:
+            state = SCHEDULED  # its moment is still to come
+        else:
+            job.due = verdict.due
+        run = max(0, now - job.leased_at) if before == LEASED else 0
+        if state in {DEAD, GONE} and (job.expires or self._awaited):
+            if result is None:
+                result = message.encode("utf-8", "replace") if cause == "failed" else b""
+            self._keep(job, result)
+            self._tell(Outcome(job, cause, False, result))
+        self._change(job, self.queues[job.queue], cause, state, now, actor, 0, run)
         self.changes += 1
 
     def release(self, job: Job, now: int) -> None:
@@ -326,10 +404,23 @@ class Engine:
         self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self.changes += 1
 
-    def cancel(self, job: Job, now: int) -> None:
+    def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
         """Remove a job, whatever it is doing."""
-        self._change(job, self.queues[job.queue], "cancelled", GONE, now, NO_PROTOCOL)
+        self._change(job, self.queues[job.queue], "cancelled", GONE, now, actor)
         self.changes += 1
+
+    def abandon(self, job: Job, now: int) -> None:
+        """Whoever wanted a fleeting job is gone. If nothing can be changed now, it goes later."""
+        if self.halted:
+            self.timers.set(job.seq + LIFE, now + HALTED_RETRY)
+        else:
+            self.cancel(job, now)
+
+    def drop_fleeting(self, now: int) -> None:
+        """After a restart: those who pushed these jobs are gone."""
+        fleeting = [j for j in self.jobs.values() if j.extra is not None and j.extra.fleeting]
+        for job in fleeting:
+            self.cancel(job, now)
 
     # What people do to queues
 
@@ -390,8 +481,10 @@ class Engine:
                 self.timeouts.append(waiter)
             elif self.halted:
                 self.timers.set(key, now + HALTED_RETRY)
-            else:
+            elif key < LIFE:
                 self._fall_due(self.jobs[key], now)
+            elif key - LIFE in self.jobs:
+                self._outlive(self.jobs[key - LIFE], now)
 
     def resume(self, now: int) -> None:
         """Changes can be made durable again: those who waited meanwhile get their jobs."""
@@ -542,6 +635,30 @@ class Engine:
             self._change(job, queue, "purged", GONE, now, NO_PROTOCOL)
         self.changes += 1
 
+    def _outlive(self, job: Job, now: int) -> None:
+        """A job's time to live is over."""
+        if job.state in {DONE, DEAD}:
+            self.clocked.purged += 1
+            cause = "purged"
+        elif job.extra is not None and job.extra.fleeting:
+            cause = "cancelled"
+        else:
+            self.clocked.evicted += 1
+            cause = "evicted"
+        self._change(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
+        self.changes += 1
+
+    def _keep(self, job: Job, result: bytes | None) -> None:
+        if job.extra is None:
+            job.extra = Extra()
+        job.extra.result = result
+
+    def _tell(self, outcome: Outcome) -> None:
+        """Tell all who wait for this job's end."""
+        for waiter in list(self._awaited.get(outcome.job.seq, ())):
+            self.unwait(waiter)
+            self.outcomes.append((waiter, outcome))
+
     def _change(
         self,
         job: Job,
@@ -575,10 +692,10 @@ class Engine:
         if to == READY:
             self.latest = latest = max(now, self.latest)
             job.ready_at = latest
-            if cause != "released":
+            if cause in _ARRIVES and job.place < LATER:
                 job.place = latest
         elif to == DEAD:
-            job.due = now + POLICIES[job.origin].dead_for
+            job.due = job.expires or now + POLICIES[job.origin].dead_for
         batch.events.append(
             (
                 now,
@@ -631,7 +748,7 @@ class Engine:
             self._enter(job, queue)
             if to == DONE and self._dependents:
                 self._unblock(job, now)
-            elif to == DEAD and len(self.dead) > self.dead_max:
+            elif to == DEAD and not job.expires and len(self.dead) > self.dead_max:
                 self._drop_oldest_dead(now)
 
     def _event(
@@ -677,7 +794,7 @@ class Engine:
         if state == READY:
             queue.ready.remove(job)
             return
-        del self._index[state][job.seq]
+        del (self.dying if state == DEAD and job.expires else self._index[state])[job.seq]
         self.timers.cancel(job.seq)
         if state == SCHEDULED and job.failures:
             self.retrying -= 1
@@ -689,19 +806,21 @@ class Engine:
         if state == READY:
             queue.ready.add(job)
             return
-        self._index[state][job.seq] = job
+        (self.dying if state == DEAD and job.expires else self._index[state])[job.seq] = job
         if state == LEASED:
             self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
             self.timers.set(job.seq, job.due)
             if job.failures:
                 self.retrying += 1
-        elif state != BLOCKED:
+        elif state != BLOCKED and not job.expires:
             self.timers.set(job.seq, job.due)
 
     def _forget(self, job: Job) -> None:
-        """Drop a job from the indexes of ids."""
+        """Drop a job from the indexes of ids, and its time to live."""
         del self.jobs[job.seq]
+        if job.expires:
+            self.timers.cancel(job.seq + LIFE)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
@@ -723,7 +842,10 @@ class Engine:
             self._restore_twin(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
-        self.latest = max(self.latest, job.place, job.ready_at)
+        arrived = job.place if job.place < LATER else 0
+        self.latest = max(self.latest, arrived, job.ready_at)
+        if job.expires:
+            self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:
             for blocker in job.extra.blockers:
                 self._dependents.setdefault(blocker, []).append(job.seq)
@@ -744,10 +866,11 @@ class Engine:
         self.queues = {name: queue for name, queue in self.queues.items() if queue.waiters}
         for seq in self.jobs:
             self.timers.cancel(seq)
+            self.timers.cancel(seq + LIFE)
         self.jobs.clear()
         self.by_jid.clear()
         self._twins.clear()
-        for index in self._index.values():
+        for index in (*self._index.values(), self.dying):
             index.clear()
         self._dependents.clear()
         self.retrying = 0

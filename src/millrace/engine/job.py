@@ -2,8 +2,8 @@
 
 Changing the format. A job is written as a msgpack array in the order below, and its changing half
 also on its own (`changing`), so:
-1. add a field at the end of its half, with a default: old records, being shorter, then still load;
-2. add it to `changing` and `apply` if it is of the changing half;
+1. add a field at the end of the record, with a default: old records, being shorter, still load;
+2. if it changes after the push, add it at the end of `changing` and let `apply` do without it;
 3. never remove or reorder a field: leave it unused, or raise store.sqlite.SCHEMA and migrate.
 """
 
@@ -14,7 +14,13 @@ import msgspec
 #: Which protocol pushed a job, or acted on it. The number is written to disk: only add at the end.
 PROTOCOLS: Final = ("", "workq", "masenko", "faktory", "qless", "goqueue", "http")
 NO_PROTOCOL: Final = 0
+WORKQ: Final = 1
 FAKTORY: Final = 3
+
+#: A place from here on stays what it is, and is behind every place that a job got by arriving.
+LATER: Final = 1 << 62
+#: The last moment there is: what can be kept of a time in any store.
+FOREVER: Final = (1 << 63) - 1
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
@@ -33,6 +39,8 @@ class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     tags: list[str] = []
     blockers: list[int] = []
     result: bytes | None = None
+    #: It goes with the client that pushed it, and with the server.
+    fleeting: bool = False
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -64,6 +72,11 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     actor: int
     failure: Failure | None
     extra: Extra | None
+    # What was pushed, added later; see above.
+    #: The moment at which it goes, whatever it is doing; until then its result is kept. 0: none.
+    expires: int = 0
+    #: How often it may be leased. 0: no limit.
+    most_attempts: int = 0
 
 
 class Push(msgspec.Struct, gc=False):
@@ -81,6 +94,11 @@ class Push(msgspec.Struct, gc=False):
     due: int = 0
     tags: list[str] = []
     blockers: list[int] = []
+    #: Its place if that shall not be its arrival's: LATER and something.
+    place: int = 0
+    expires: int = 0
+    most_attempts: int = 0
+    fleeting: bool = False
 
 
 Changing = tuple[Any, ...]

@@ -6,8 +6,8 @@ A policy only decides; the engine carries it out. Randomness is the engine's, so
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from .job import FAKTORY, Job
-from .states import DEAD, GONE, SCHEDULED
+from .job import FAKTORY, WORKQ, Job
+from .states import DEAD, GONE, READY, SCHEDULED
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
@@ -26,8 +26,15 @@ class Policy(Protocol):
     #: Group and message of the failure that an expired lease is.
     expired: tuple[str, str]
 
+    #: Whether an expired lease is one of the job's failures.
+    expiry_fails: bool
+
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         """Decide for a job whose `failures` already counts this one."""
+        ...
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        """Decide for a job whose holder said nothing in time."""
         ...
 
 
@@ -39,6 +46,7 @@ class FaktoryPolicy:
 
     dead_for = 180 * DAY
     expired = ("ReservationExpired", "Faktory job reservation expired")
+    expiry_fails = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         if job.retries == 0:
@@ -49,5 +57,35 @@ class FaktoryPolicy:
         seconds = count**4 + 15 + random.randrange(30) * (count + 1)
         return Verdict(SCHEDULED, now + seconds * SECOND)
 
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        return self.after_failure(job, now, random)
 
-POLICIES: Final[dict[int, Policy]] = {FAKTORY: FaktoryPolicy()}
+
+class WorkqPolicy:
+    """Ready again, at its old place, at once. The failure number `retries` is the last one (0 and 1
+    both mean the first); after `most_attempts` leases neither failure nor expiry is forgiven.
+
+    A job that goes with its client gets one attempt.
+    """
+
+    dead_for = 0
+    expired = ("LeaseExpired", "the time to run is over")
+    expiry_fails = False
+
+    def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
+        if job.failures >= job.retries:
+            return self._end(job)
+        return self.after_expiry(job, now, random)
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        fleeting = job.extra is not None and job.extra.fleeting
+        if fleeting or 0 < job.most_attempts <= job.attempt:
+            return self._end(job)
+        return Verdict(READY)
+
+    def _end(self, job: Job) -> Verdict:
+        fleeting = job.extra is not None and job.extra.fleeting
+        return Verdict(GONE if fleeting else DEAD)
+
+
+POLICIES: Final[dict[int, Policy]] = {FAKTORY: FaktoryPolicy(), WORKQ: WorkqPolicy()}

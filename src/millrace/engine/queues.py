@@ -13,9 +13,11 @@ Key = tuple[int, int, int, int, Job]
 
 
 class Waiter:
-    """Somebody who wants the next job of some queues. `owner` is whoever shall be told."""
+    """Somebody who wants the next job of some queues, or the outcome of a job that has no lease to
+    give: then there are no queues, but `seq`. `owner` is whoever shall be told.
+    """
 
-    __slots__ = ("actor", "holder", "key", "owner", "queues")
+    __slots__ = ("actor", "holder", "key", "owner", "queues", "seq")
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
         self.queues = queues
@@ -23,6 +25,7 @@ class Waiter:
         self.actor = actor
         self.owner = owner
         self.key = 0  # the engine's number for this wait, negative
+        self.seq = 0
 
 
 class Ready:

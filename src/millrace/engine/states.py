@@ -13,8 +13,11 @@ The same cause may lead to different states, because what follows a failure is t
 (see policy.py); but no cause leads anywhere that TRANSITIONS does not list, and no code assigns
 `job.state` except `Engine._change`, which looks here first.
 
-How time acts: `due` and `expired` come from the timer, `purged` too. Everything else is somebody's
-command. `renewed` changes no state; it is listed because the journal has it.
+How time acts: `due` and `expired` come from the timer, `purged` and `evicted` too: `evicted` is a
+job whose time to live ended before the job did. Everything else is somebody's command. `renewed`
+changes no state; it is listed because the journal has it. A job may be completed or failed while
+nobody holds it, where the protocol of whoever says so allows that: a lease may have run out while
+its worker still worked.
 """
 
 from typing import Final
@@ -38,8 +41,12 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     "leased": {READY: (LEASED,)},
     "renewed": {LEASED: (LEASED,)},
     "released": {LEASED: (READY,)},
-    "completed": {LEASED: (DONE, GONE)},
-    "failed": {LEASED: (SCHEDULED, READY, DEAD, GONE)},
+    "completed": {SCHEDULED: (DONE, GONE), READY: (DONE, GONE), LEASED: (DONE, GONE)},
+    "failed": {
+        SCHEDULED: (SCHEDULED, READY, DEAD, GONE),
+        READY: (SCHEDULED, READY, DEAD, GONE),
+        LEASED: (SCHEDULED, READY, DEAD, GONE),
+    },
     "expired": {LEASED: (SCHEDULED, READY, DEAD, GONE)},
     "requeued": {SCHEDULED: (READY,), DEAD: (READY,)},
     "killed": {SCHEDULED: (DEAD,), BLOCKED: (DEAD,), READY: (DEAD,), DEAD: (DEAD,)},
@@ -51,6 +58,7 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
         DONE: (GONE,),
         DEAD: (GONE,),
     },
+    "evicted": {SCHEDULED: (GONE,), BLOCKED: (GONE,), READY: (GONE,), LEASED: (GONE,)},
     "purged": {DONE: (GONE,), DEAD: (GONE,)},
 }
 

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Any, Final
 
+from millrace.engine.engine import Outcome
 from millrace.engine.job import Job
 from millrace.engine.queues import Waiter
 
@@ -20,7 +21,7 @@ class Connection:
         self.marks: list[int] = []
         #: Nothing more will be said after the replies.
         self.closing = False
-        #: Set while a command waits for a job; later commands wait behind it.
+        #: Set while a command waits, for a job or for the end of one; later ones wait behind it.
         self.waiter: Waiter | None = None
         #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
         #: they cannot be written, the jobs are given back.
@@ -49,13 +50,21 @@ class Connection:
         """The wait is over: here is a job."""
         raise NotImplementedError
 
+    def conclude(self, outcome: Outcome, now: int) -> None:
+        """The wait is over: a job has ended."""
+        raise NotImplementedError
+
     def timed_out(self, now: int) -> None:
-        """The wait is over: none came."""
+        """The wait is over: nothing came."""
         raise NotImplementedError
 
     def overdue(self) -> bool:
         """Asked once, a moment after connecting: is the client too late to introduce itself?"""
         return False
+
+    def ended(self, now: int) -> bool:
+        """The client will say no more. Shall what it asked for still be answered?"""
+        return self.waiter is None
 
     def refusal(self, reason: str) -> bytes:
         """The reply to a change that could not be made durable."""

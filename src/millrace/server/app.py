@@ -18,6 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine, in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
 from . import logs
@@ -102,6 +103,7 @@ def _recover(config: Config, store: Store | None) -> Engine:
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
+    engine.drop_fleeting(clock())
     if recovered.jobs:
         took = time.monotonic() - started
         log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
@@ -129,9 +131,10 @@ async def _serve(
         failed.append(reason)
         os._exit(3)
 
+    started_at = clock()
     hub = FaktoryHub(
         engine,
-        started_at=clock(),
+        started_at=started_at,
         challenge=lambda: (4000 + secrets.randbelow(4096), f"{secrets.randbits(63):x}"),
         memory_mb=_memory_mb,
         password=config.faktory.password,
@@ -139,10 +142,18 @@ async def _serve(
         max_line=config.server.max_line,
         recover_lost_workers=config.faktory.recover_lost_workers,
     )
+    workq = WorkqHub(
+        engine,
+        started_at=started_at,
+        dialect=config.workq.dialect,
+        max_connections=config.server.max_connections,
+        max_line=config.server.max_line,
+    )
     server = Server(
         engine,
         store,
         hub,
+        workq,
         clock,
         max_connections=config.server.max_connections,
         max_output=config.server.max_output,
@@ -151,6 +162,8 @@ async def _serve(
     listeners = []
     if config.faktory.port is not None:
         listeners.append(Listener("faktory", config.faktory.port, lambda: FaktoryConnection(hub)))
+    if config.workq.port is not None:
+        listeners.append(Listener("workq", config.workq.port, lambda: WorkqConnection(workq)))
 
     def told_to_stop() -> None:
         if stop.is_set():
@@ -213,7 +226,8 @@ def _reload(
         else:
             log.warning("%s has changed, but takes effect only at the next start", key)
     logs.set_level(new.server.log_level)
-    server.max_connections = server.hub.max_connections = new.server.max_connections
+    server.max_connections = new.server.max_connections
+    server.hub.max_connections = server.workq.max_connections = new.server.max_connections
     server.hub.password = new.faktory.password
     server.hub.recover_lost_workers = new.faktory.recover_lost_workers
     server.engine.dead_max = new.faktory.dead_max

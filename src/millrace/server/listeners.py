@@ -11,6 +11,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.faktory import FaktoryHub
+from millrace.protocols.workq import WorkqHub
 from millrace.store import Store
 
 from .session import HELLO_WITHIN, Session
@@ -40,6 +41,7 @@ class Server:
         engine: Engine,
         store: Store | None,
         hub: FaktoryHub,
+        workq: WorkqHub,
         clock: Callable[[], int],
         *,
         max_connections: int,
@@ -48,6 +50,7 @@ class Server:
     ) -> None:
         self.engine = engine
         self.hub = hub
+        self.workq = workq
         self.clock = clock
         self.max_connections = max_connections
         self.max_output = max_output
@@ -88,6 +91,7 @@ class Server:
             server.close()
         self._listening.clear()
         self.hub.stop()
+        self.workq.stop()
         until = self.loop.time() + grace
         while self.hub.of_worker and self.loop.time() < until and not hurry.is_set():
             try:
@@ -127,7 +131,9 @@ class Server:
     def after(self, now: int) -> None:
         """What must follow commands: tell who was waiting, end the turn, arm the timer."""
         engine = self.engine
-        if (engine.deliveries or engine.timeouts or engine.alarms) and not self._telling:
+        if (
+            engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms
+        ) and not self._telling:
             self._tell(now)
         batch = engine.batch
         if len(batch.events) >= self.turns.worth or batch.queues or batch.cleared:
@@ -143,8 +149,9 @@ class Server:
         engine = self.engine
         self._telling = True
         try:
-            while engine.deliveries or engine.timeouts or engine.alarms:
+            while engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms:
                 deliveries, engine.deliveries = engine.deliveries, []
+                outcomes, engine.outcomes = engine.outcomes, []
                 timeouts, engine.timeouts = engine.timeouts, []
                 alarms, engine.alarms = engine.alarms, []
                 for waiter, job in deliveries:
@@ -154,6 +161,9 @@ class Server:
                         continue
                     connection.deliver(job, now)
                     connection.session.advance(now)
+                for waiter, outcome in outcomes:
+                    waiter.owner.conclude(outcome, now)
+                    waiter.owner.session.advance(now)
                 for waiter in timeouts:
                     waiter.owner.timed_out(now)
                     waiter.owner.session.advance(now)

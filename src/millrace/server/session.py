@@ -55,6 +55,7 @@ class Session(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         if not self._server.admit(self):
             self.lost = True
+            self.connection.lost(self._server.clock())
             self.transport.abort()
             return
         # Any unsent byte counts as "does not read": then nothing more is done for the client.
@@ -85,15 +86,22 @@ class Session(asyncio.Protocol):
             else:
                 connection.replies = []
                 self.write(replies)
+        elif connection.closing:
+            self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
         server.after(now)
 
     def eof_received(self) -> bool:
-        """The client will say no more. What it asked for is still answered, unless it waits."""
-        if self.connection.waiter is not None or self.transport.get_extra_info("ssl_object"):
+        """The client will say no more. What it asked for is still answered, if its protocol says
+        so; TLS cannot be closed by halves.
+        """
+        now = self._server.clock()
+        if self.transport.get_extra_info("ssl_object") or not self.connection.ended(now):
             return False
         self._ended = True
+        self.advance(now)
+        self._server.after(now)
         return not self._finished()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -185,7 +193,10 @@ class Session(asyncio.Protocol):
         if self.pending > self._server.turns.synced or connection.replies:
             return False
         return connection.closing or (
-            self._ended and not connection.backlog and not self._continuing
+            self._ended
+            and not connection.backlog
+            and connection.waiter is None
+            and not self._continuing
         )
 
     def _pace(self, more: bool) -> None:

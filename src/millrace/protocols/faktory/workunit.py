@@ -6,6 +6,7 @@ which no piece can contain because the command was one line.
 """
 
 import re
+from base64 import b64encode
 from typing import Final
 
 import msgspec
@@ -215,9 +216,28 @@ def same(job: Job, push: Push) -> bool:
     )
 
 
+def _foreign(job: Job) -> tuple[bytes, bytes]:
+    """Payload and spec of a job that another protocol pushed: a JSON array as it is, other JSON as
+    an array of one, other text as a JSON string, other bytes as base64, which `custom` tells.
+    """
+    payload, spec = job.payload, _PLAIN
+    try:
+        msgspec.json.decode(payload)
+        # A line break can only stand between values here, and clients read work units as lines.
+        payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        try:
+            payload = _encode_text(payload.decode())
+        except UnicodeDecodeError:
+            payload = b'"%b"' % b64encode(payload)
+            spec = b'{"encoding":"base64"}\n\n\n'
+    return payload if payload[:1] == b"[" else b"[%b]" % payload, spec
+
+
 def write(job: Job) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    if job.spec == _PLAIN and job.failure is None:  # as below, for most jobs
+    args, spec = (job.payload, job.spec) if job.origin == FAKTORY else _foreign(job)
+    if spec == _PLAIN and job.failure is None:  # as below, for most jobs
         return (
             b'{"retry":%d,"jid":%b,"queue":"%b","jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
@@ -227,10 +247,10 @@ def write(job: Job) -> bytes:
                 _encode_text(job.kind),
                 rfc3339(job.created).encode(),
                 rfc3339(job.ready_at).encode(),
-                job.payload,
+                args,
             )
         )
-    custom, created, at, tail = job.spec.split(b"\n")
+    custom, created, at, tail = spec.split(b"\n")
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()
     return (
@@ -245,7 +265,7 @@ def write(job: Job) -> bytes:
             created,
             b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
             b',"at":' + at if at else b"",
-            job.payload,
+            args,
             tail,
         )
     )

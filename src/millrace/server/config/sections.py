@@ -25,6 +25,7 @@ from millrace.server.config.values import (
     Password,
     Port,
     Switch,
+    WorkqDialect,
     choice,
     count_from,
     size_from,
@@ -130,6 +131,28 @@ class FaktoryConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = False
 
 
+class WorkqConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[workq]: the Workq protocol."""
+
+    port: Annotated[
+        Port,
+        About('The port for Workq clients; 0 takes any free one, "off" serves none.', flag=True),
+    ] = 9922
+    dialect: Annotated[
+        WorkqDialect,
+        choice(WorkqDialect),
+        About(
+            'How a lease is answered: "spec" with `<id> <name> <size>`, "original" with '
+            "`<id> <name> <ttr> <size>`, as the original server 0.2.0 does and go-workq's newest "
+            "version expects."
+        ),
+    ] = "spec"
+    allow_unauthenticated: Annotated[
+        Switch,
+        About("Whether the port may listen beyond loopback: the protocol has no password."),
+    ] = False
+
+
 class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[tls]: with both files given, every port speaks TLS and nothing else."""
 
@@ -157,6 +180,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     server: ServerConfig = ServerConfig()
     faktory: FaktoryConfig = FaktoryConfig()
+    workq: WorkqConfig = WorkqConfig()
     tls: TlsConfig = TlsConfig()
     journal: JournalConfig = JournalConfig()
 

@@ -1,0 +1,405 @@
+"""One Workq client's connection: framing, then the commands in the spec's order.
+
+A command is a line, and for some commands a block whose size is the line's last argument. Once the
+size of a block is known, nothing of the block is ever taken for a command: a refused one is passed
+over, and where nobody can say how long it is, the connection is closed.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from millrace.engine.engine import Outcome
+from millrace.engine.job import WORKQ, Job, Push
+from millrace.engine.queues import Waiter
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
+from millrace.protocols.connection import Connection
+from millrace.protocols.errors import ClientError
+
+from . import inspect, jobs, words
+from .framing import Inbox
+from .hub import WorkqHub
+from .inspect import NotFound
+from .words import Flags
+
+OK: Final = b"+OK\r\n"
+TIMEOUT: Final = b"-TIMEOUT\r\n"
+NOT_FOUND: Final = b"-NOT-FOUND\r\n"
+CRLF: Final = b"\r\n"
+#: A refused block up to this size is passed over; what claims to be larger ends the connection.
+MOST_DRAINED: Final = 64 << 20
+#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+LARGE_REPLY: Final = 65_536
+#: What failures by the `fail` command are called in the journal.
+FAILED: Final = "Failed"
+MOST_MESSAGE: Final = 1000
+
+
+def client_error(text: str) -> bytes:
+    return b"-CLIENT-ERROR %b\r\n" % text.encode()
+
+
+class Command(NamedTuple):
+    """With a `size_error` a block follows the line; its size is argument number `arguments`."""
+
+    do: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
+    #: Commands that change something are refused while nothing can be made durable.
+    changes: bool
+    arguments: int = 0
+    size_error: str = ""
+
+
+class WorkqConnection(Connection):
+    def __init__(self, hub: WorkqHub) -> None:
+        super().__init__()
+        self.hub = hub
+        self.engine = hub.engine
+        self._inbox = Inbox(hub.max_line)
+        #: A command that has its line and not yet its block; the block's size, CRLF included.
+        self._begun: tuple[Command, list[bytes], Flags] | None = None
+        self._size = 0
+        #: How much of a refused block is still to come, and its last two bytes so far.
+        self._draining = 0
+        self._tail = b""
+        #: The rest of a long reply.
+        self._pieces: Iterator[bytes] | None = None
+        #: The id that a wait for an outcome was asked with, and whether by `run`.
+        self._asked = ""
+        self._runs = False
+        self._ended = False
+        self._names: tuple[list[bytes], tuple[str, ...]] = ([], ())
+        if len(hub.connections) >= hub.max_connections:
+            self._say(b"-SERVER-ERROR too many connections\r\n")
+            self.closing = True
+        else:
+            hub.connections.add(self)
+
+    # Framing
+
+    @property
+    def backlog(self) -> int:
+        held = len(self._inbox)
+        return 1 + (held >> 12) if held or self._pieces is not None else 0
+
+    def feed(self, data: bytes) -> None:
+        self._inbox.feed(data)
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        self._inbox.feed(data)
+        return self.run(now, most)
+
+    def run(self, now: int, most: int) -> bool:
+        while self.waiter is None and not self.closing:
+            if most <= 0:
+                return self._pieces is not None or bool(self._inbox)
+            most -= 1
+            if not self._step(now):
+                if self._ended:
+                    self._end()
+                return False
+            if self.replies and len(self.replies[-1]) > LARGE_REPLY:
+                most = 0
+        return False
+
+    def _step(self, now: int) -> bool:
+        """Do the next thing; False if it has not come yet."""
+        if self._begun is not None:
+            return self._take_block(now)
+        if self._pieces is not None:
+            self._say_piece()
+            return True
+        if self._draining:
+            return self._drain()
+        line = self._inbox.line()
+        if line is None:
+            self.closing = self._inbox.too_long
+            return False
+        if line[-1:] != b"\r":
+            self.closing = True
+        else:
+            self._begin(line[:-1], now)
+        return True
+
+    def _begin(self, line: bytes, now: int) -> None:
+        args = line.split(b" ")
+        verb = args.pop(0)
+        if b"" in args:
+            args = [word for word in args if word]
+        flags: Flags = {}
+        good = True
+        if b" -" in line:
+            args, flags, good = words.split_flags(args)
+        command = self._commands.get(verb)
+        if not good:
+            self._refuse(words.INVALID_FLAGS, command, args)
+        elif command is None:
+            self._say(client_error(words.UNKNOWN_COMMAND))
+        elif not command.size_error:
+            self._execute(command, args, flags, b"", now)
+        elif len(args) != command.arguments:
+            self._refuse(words.INVALID_ARGS, command, args)
+        else:
+            size = words.signed(args[-1])
+            if size is None or not 0 <= size <= self.hub.max_block:
+                self._refuse(command.size_error, command, args)
+                return
+            self._begun, self._size = (command, args, flags), size + 2
+            self._take_block(now)  # it mostly came with its line
+
+    def _take_block(self, now: int) -> bool:
+        block = self._inbox.take(self._size)
+        if block is None:
+            return False
+        assert self._begun is not None
+        command, args, flags = self._begun
+        self._begun = None
+        if block.endswith(CRLF):
+            self._execute(command, args, flags, block[:-2], now)
+        else:  # its size was another one, and nobody knows where it ends
+            self._say(client_error(command.size_error))
+            self.closing = True
+        return True
+
+    def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
+        """Refuse a line; the block that follows it is passed over."""
+        self._say(client_error(text))
+        if command is None or not command.size_error:
+            return
+        known = len(args) >= command.arguments
+        size = words.signed(args[command.arguments - 1]) if known else None
+        if size is None or not 0 <= size <= MOST_DRAINED:
+            self.closing = True
+        else:
+            self._draining, self._tail = size + 2, b""
+
+    def _drain(self) -> bool:
+        piece = self._inbox.take(min(self._draining, len(self._inbox)))
+        if not piece:
+            return False
+        self._draining -= len(piece)
+        self._tail = (self._tail + piece[-2:])[-2:]
+        if not self._draining and self._tail != CRLF:
+            self.closing = True
+        return True
+
+    def _execute(
+        self, command: Command, args: list[bytes], flags: Flags, block: bytes, now: int
+    ) -> None:
+        engine, replies = self.engine, self.replies
+        if engine.halted and command.changes:
+            self._say(self.refusal(engine.halted))
+            return
+        before, said = engine.changes, len(replies)
+        try:
+            command.do(self, args, flags, block, now)
+        except ClientError as problem:
+            replies.append(client_error(str(problem)))
+        except NotFound:
+            replies.append(NOT_FOUND)
+        if engine.changes != before and len(replies) > said:
+            self.marks.append(len(replies) - 1)
+
+    def _say(self, reply: bytes) -> None:
+        self.replies.append(reply)
+
+    def _say_piece(self) -> None:
+        assert self._pieces is not None
+        piece = next(self._pieces, None)
+        if piece is None:
+            self._pieces = None
+        else:
+            self._say(piece)
+
+    def refusal(self, reason: str) -> bytes:
+        return b"-SERVER-ERROR %b: nothing was changed, try again later\r\n" % reason.encode()
+
+    # The end of a connection
+
+    def ended(self, now: int) -> bool:
+        """The client will say no more, and may be gone: it gets no job, and none is run for it. All
+        that it asked for is answered.
+        """
+        self._ended = True
+        if self.waiter is not None and (self._runs or not self.waiter.seq):
+            self._give_up(now)
+            self._say(TIMEOUT)
+        return True
+
+    def lost(self, now: int) -> None:
+        self.closing = True
+        self.hub.connections.discard(self)
+        if self.waiter is not None:
+            self._give_up(now)
+
+    def _give_up(self, now: int) -> None:
+        """Wait no longer; what was to be run for this client goes."""
+        assert self.waiter is not None
+        waiter, self.waiter = self.waiter, None
+        self.engine.unwait(waiter)
+        if self._runs:
+            self._runs = False
+            job = self.engine.jobs.get(waiter.seq)
+            if job is not None:
+                self.engine.abandon(job, now)
+
+    def _end(self) -> None:
+        """Everything that came has been answered, and nothing more will come."""
+        if self._begun is not None:
+            self._say(client_error(self._begun[0].size_error))
+        self.closing = True
+
+    # Client commands
+
+    def _add(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
+        self._push(jobs.read_add(args, flags, payload, now), now)
+        self.replies.append(OK)
+
+    def _schedule(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
+        self._push(jobs.read_schedule(args, flags, payload, now), now)
+        self.replies.append(OK)
+
+    def _push(self, push: Push, now: int) -> Job:
+        """Push, unless any job has that id: then it must be there for good before we say so."""
+        if jobs.find(self.engine, push.jid) is not None:
+            self.engine.depend()
+            raise ClientError(words.DUPLICATE_JOB)
+        return self.engine.push(push, now)
+
+    def _run(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
+        push, timeout = jobs.read_run(args, flags, payload)
+        job = self._push(push, now)
+        self._runs = True
+        self._wait_for_end(job, push.jid, now + timeout * 1000)
+
+    def _result(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
+        if len(args) != 2 or flags:
+            raise ClientError(words.INVALID_ARGS)
+        jid = words.job_id(args[0])
+        timeout = words.wait_timeout(args[1])
+        job = jobs.find(self.engine, jid)
+        if job is None:
+            raise NotFound
+        if job.state in {DONE, DEAD}:
+            content = b"" if job.extra is None else job.extra.result or b""
+            self.engine.depend()
+            self._say(jobs.result(jid, succeeded=job.state == DONE, content=content))
+        elif timeout:
+            self._wait_for_end(job, jid, now + timeout * 1000)
+        else:
+            self._say(TIMEOUT)
+
+    def _wait_for_end(self, job: Job, jid: str, until: int) -> None:
+        self._asked = jid
+        self.waiter = Waiter((), "", WORKQ, self)
+        self.engine.wait_for_end(job, self.waiter, until)
+
+    def conclude(self, outcome: Outcome, now: int) -> None:
+        self.waiter = None
+        self.marks.append(len(self.replies))  # what ended the job may still be refused
+        if self._runs and outcome.cause == "expired":
+            self._say(TIMEOUT)
+        else:
+            succeeded, content = outcome.succeeded, outcome.result
+            self._say(jobs.result(self._asked, succeeded=succeeded, content=content))
+        self._runs = False
+
+    def timed_out(self, now: int) -> None:
+        assert self.waiter is not None
+        waiter, self.waiter = self.waiter, None
+        job = self.engine.jobs.get(waiter.seq) if self._runs else None
+        if job is not None and job.state == LEASED and job.deadline > now:
+            self._wait_for_end(job, self._asked, job.deadline)  # a worker is at it
+            return
+        self._runs = False
+        if job is not None:
+            self.marks.append(len(self.replies))
+            self.engine.abandon(job, now)
+        self._say(TIMEOUT)
+
+    # Worker commands
+
+    def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
+        if len(args) < 2 or flags:
+            raise ClientError(words.INVALID_ARGS)
+        timeout = words.wait_timeout(args.pop())
+        if args != self._names[0]:
+            self._names = args, tuple(dict.fromkeys(map(words.name, args)))
+        names = self._names[1]
+        engine = self.engine
+        for name in names:
+            queue = engine.queues.get(name)
+            if queue is None or not queue.known:
+                engine.open_queue(name)
+        if self.hub.stopping:
+            names = ()  # wait, but for nothing
+        lease = engine.lease if len(names) == 1 else engine.lease_any
+        job = lease(names, "", WORKQ, now)
+        if job is not None:
+            self._hand(job)
+        elif timeout:
+            self.waiter = Waiter(names, "", WORKQ, self)
+            engine.wait(self.waiter, now + timeout * 1000)
+        else:
+            self._say(TIMEOUT)
+
+    def deliver(self, job: Job, now: int) -> None:
+        self.waiter = None
+        self._hand(job)
+
+    def _hand(self, job: Job) -> None:
+        if job.seq >= self.engine.synced_seq:
+            self.marks.append(len(self.replies))  # its push may still be refused
+        self.handed.append((job, job.attempt))
+        self.replies.append(jobs.leased(job, with_ttr=self.hub.with_ttr))
+
+    def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
+        job = self._unfinished(args, flags)
+        self.engine.complete(job, now, WORKQ, result=result, unleased=True)
+        self.replies.append(OK)
+
+    def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
+        job = self._unfinished(args, flags)
+        message = result[:MOST_MESSAGE].decode("utf-8", "replace")
+        self.engine.fail(job, now, WORKQ, FAILED, message, [], result=result, unleased=True)
+        self.replies.append(OK)
+
+    def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
+        """The job that a result is for. Whoever is refused must be able to rely on it."""
+        if flags:
+            raise ClientError(words.INVALID_ARGS)
+        job = jobs.find(self.engine, words.job_id(args[0]))
+        if job is None or job.state == BLOCKED:
+            self.engine.depend()
+            raise NotFound
+        if job.state in {DONE, DEAD}:
+            self.engine.depend()
+            raise ClientError(words.DUPLICATE_RESULT)
+        return job
+
+    # Administrative commands
+
+    def _delete(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
+        if len(args) != 1 or flags:
+            raise ClientError(words.INVALID_ARGS)
+        job = jobs.find(self.engine, words.job_id(args[0]))
+        if job is None:
+            self.engine.depend()
+            raise NotFound
+        self.engine.cancel(job, now, WORKQ)
+        self.replies.append(OK)
+
+    def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
+        pieces = inspect.answer(self.hub, args, flagged=bool(flags))
+        self._say(next(pieces))
+        self._pieces = pieces
+
+    _commands: Final = {
+        b"add": Command(_add, True, 5, words.INVALID_PAYLOAD_SIZE),
+        b"schedule": Command(_schedule, True, 6, words.INVALID_PAYLOAD_SIZE),
+        b"run": Command(_run, True, 5, words.INVALID_PAYLOAD_SIZE),
+        b"result": Command(_result, False),
+        b"lease": Command(_lease, True),
+        b"complete": Command(_complete, True, 2, words.INVALID_PAYLOAD_SIZE),
+        b"fail": Command(_fail, True, 2, words.INVALID_RESULT_SIZE),
+        b"delete": Command(_delete, True),
+        b"inspect": Command(_inspect, False),
+    }

@@ -1,0 +1,171 @@
+"""Jobs: from the words of add, schedule and run to the engine's, and back to lines.
+
+The checks are in the original's order: first what is no number or id at all, then what is out of
+range. What came with a job and is only shown again is kept in its `spec`: the TTL, and for
+scheduled jobs the time.
+"""
+
+from typing import Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import FOREVER, LATER, WORKQ, Job, Push
+from millrace.engine.states import DEAD, DONE, LEASED
+from millrace.protocols.errors import ClientError
+
+from . import words
+from .words import Flags
+
+#: `add` takes 32 bits with a sign; of `schedule` and `run` the spec says 0 to 2^32-1 as well.
+MOST_ADD_PRIORITY: Final = (1 << 31) - 1
+MOST_PRIORITY: Final = (1 << 32) - 1
+MOST_FLAGS: Final = 3
+MOST_RUN_FLAGS: Final = 1
+#: The id of a job whose own is no UUID: this and its seq, in 12 hex digits.
+ALIAS: Final = "00000000-0000-4000-8000-"
+
+
+# From words
+
+
+def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
+    if len(flags) > MOST_FLAGS:
+        raise ClientError(words.INVALID_ARGS)
+    jid = words.job_id(args[0])
+    ttr = words.ttr(args[2])
+    ttl = words.ttl(args[3])
+    most_attempts = retries = rank = 0
+    if flags:
+        most_attempts, retries = words.max_attempts(flags), words.max_fails(flags)
+        rank = words.priority(flags, MOST_ADD_PRIORITY)
+    name = words.name(args[1])
+    words.check_ttr(ttr)
+    words.check_ttl(ttl)
+    return Push(
+        jid,
+        name,
+        payload,
+        WORKQ,
+        name,
+        retries,
+        ttr * 1000,
+        b"%d" % ttl,
+        rank,
+        expires=min(now + ttl * 1000, FOREVER),
+        most_attempts=most_attempts,
+    )
+
+
+def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
+    if len(flags) > MOST_FLAGS:
+        raise ClientError(words.INVALID_ARGS)
+    jid = words.job_id(args[0])
+    ttr = words.ttr(args[2])
+    ttl = words.ttl(args[3])
+    due = words.moment(args[4])
+    most_attempts, retries = words.max_attempts(flags), words.max_fails(flags)
+    rank = words.priority(flags, MOST_PRIORITY)
+    name = words.name(args[1])
+    words.check_ttr(ttr)
+    words.check_ttl(ttl)
+    expires = min(due + ttl * 1000, FOREVER)
+    if expires <= now:
+        raise ClientError("Invalid Time")
+    return Push(
+        jid,
+        name,
+        payload,
+        WORKQ,
+        name,
+        retries,
+        ttr * 1000,
+        b"%d %b" % (ttl, words.whole_second(due)),
+        rank,
+        due if due > now else 0,
+        place=LATER + max(0, due),
+        expires=expires,
+        most_attempts=most_attempts,
+    )
+
+
+def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int]:
+    """The job, and how many milliseconds to wait for a worker."""
+    if len(flags) > MOST_RUN_FLAGS:
+        raise ClientError(words.INVALID_ARGS)
+    jid = words.job_id(args[0])
+    ttr = words.ttr(args[2])
+    rank = words.priority(flags, MOST_PRIORITY)
+    timeout = words.wait_timeout(args[3])
+    name = words.name(args[1])
+    words.check_ttr(ttr)
+    push = Push(jid, name, payload, WORKQ, name, 0, ttr * 1000, b"0", rank, fleeting=True)
+    return push, timeout
+
+
+# To lines
+
+
+def id_of(job: Job) -> str:
+    if job.origin == WORKQ or words.is_job_id(job.jid):
+        return job.jid
+    return f"{ALIAS}{job.seq:012x}"
+
+
+def find(engine: Engine, jid: str) -> Job | None:
+    """The job of that id; of several the one that somebody holds, else the oldest."""
+    job = engine.by_jid.get(jid)
+    if job is None:
+        return _find_alias(engine, jid) if jid.startswith(ALIAS) else None
+    return job if job.state == LEASED else engine.find_leased(jid) or job
+
+
+def _find_alias(engine: Engine, jid: str) -> Job | None:
+    job = engine.jobs.get(int(jid[len(ALIAS) :], 16))
+    return job if job is not None and id_of(job) == jid else None
+
+
+def leased(job: Job, *, with_ttr: bool) -> bytes:
+    """The reply to a lease; the original server puts the TTR before the size."""
+    jid, name = id_of(job).encode(), job.queue.encode()
+    size = len(job.payload)
+    if with_ttr:
+        ttr = job.lease_for // 1000
+        return b"+OK 1\r\n%b %b %d %d\r\n%b\r\n" % (jid, name, ttr, size, job.payload)
+    return b"+OK 1\r\n%b %b %d\r\n%b\r\n" % (jid, name, size, job.payload)
+
+
+def result(jid: str, *, succeeded: bool, content: bytes) -> bytes:
+    return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (jid.encode(), succeeded, len(content), content)
+
+
+def described(job: Job) -> bytes:
+    """A job as `inspect` shows it."""
+    ttl, _, time = (job.spec if job.origin == WORKQ else b"0").partition(b" ")
+    lines = (
+        b"%b %d" % (id_of(job).encode(), 13 if time else 12),
+        b"name " + job.queue.encode(),
+        b"ttr %d" % (job.lease_for // 1000),
+        b"ttl " + ttl,
+        b"payload-size %d" % len(job.payload),
+        b"payload " + job.payload,
+        b"max-attempts %d" % job.most_attempts,
+        b"attempts %d" % job.attempt,
+        b"max-fails %d" % max(0, job.retries),
+        b"fails %d" % job.failures,
+        b"priority %d" % job.rank,
+        b"state %d" % _state(job),
+        b"created " + words.whole_second(job.created),
+        *((b"time " + time,) if time else ()),
+        b"",
+    )
+    return b"\r\n".join(lines)
+
+
+def _state(job: Job) -> int:
+    """0 NEW, 1 COMPLETED, 2 FAILED, 3 PENDING, 4 LEASED."""
+    if job.state == DONE:
+        return 1
+    if job.state == DEAD:
+        return 2
+    if job.state == LEASED:
+        return 4
+    return 3 if job.attempt or job.failures else 0

@@ -1,0 +1,175 @@
+"""The words of a command line: what each may be, and the error if it is something else."""
+
+import re
+from datetime import UTC, datetime
+from sys import intern
+from typing import Final
+
+from millrace.protocols.errors import ClientError
+from millrace.protocols.times import parse_rfc3339
+
+INVALID_ARGS: Final = "Invalid command args"
+INVALID_FLAGS: Final = "Invalid command flags"
+INVALID_PAYLOAD_SIZE: Final = "Invalid payload size"
+INVALID_RESULT_SIZE: Final = "Invalid result size"
+UNKNOWN_COMMAND: Final = "Unknown command"
+DUPLICATE_JOB: Final = "Duplicate job"
+DUPLICATE_RESULT: Final = "Duplicate result"
+
+#: All of these in milliseconds.
+MOST_TTR: Final = 86_400_000
+MOST_TTL: Final = (1 << 64) - 1
+MOST_WAIT: Final = 86_400_000
+MOST_LIMIT: Final = 100
+
+_ID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_NAME: Final = re.compile(rb"[a-zA-Z0-9_.-]{1,255}")
+#: Names that were checked before, so that most need not be checked again.
+_good_names: dict[bytes, str] = {}
+
+Flags = dict[bytes, bytes]
+
+
+def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
+    """Arguments and flags apart, and whether the flags are well-formed. A word like `-x`, without
+    `=`, is an argument.
+    """
+    arguments: list[bytes] = []
+    flags: Flags = {}
+    good = True
+    for word in words:
+        if word[:1] != b"-" or b"=" not in word:
+            arguments.append(word)
+            continue
+        key, value = word[1:].split(b"=", 2)[:2]  # a second `=` and what follows is ignored
+        good = good and bool(key and value) and key not in flags
+        flags[key] = value
+    return arguments, flags, good
+
+
+# Numbers: decimal digits only, leading zeros are fine
+
+
+def unsigned(word: bytes, most: int, error: str) -> int:
+    if word.isdigit():
+        if len(word) > 20:
+            word = word.lstrip(b"0") or b"0"
+        if len(word) <= 20 and (number := int(word)) <= most:
+            return number
+    raise ClientError(error)
+
+
+def signed(word: bytes) -> int | None:
+    """A number that may have a sign, or None; nobody means more than 64 bits of it."""
+    digits = word[1:] if word[:1] in {b"+", b"-"} else word
+    if not digits.isdigit():
+        return None
+    if len(digits) > 18:
+        digits = digits.lstrip(b"0") or b"0"
+        if len(digits) > 18:
+            return None
+    return -int(digits) if word[:1] == b"-" else int(digits)
+
+
+# Fields
+
+
+def job_id(word: bytes) -> str:
+    """A UUID of any version as 8-4-4-4-12 hex digits; inside it is lower case."""
+    if len(word) != 36 or _ID.fullmatch(word) is None:
+        raise ClientError("Invalid ID")
+    return word.decode().lower()
+
+
+def is_job_id(jid: str) -> bool:
+    """Would this jid come back from a Workq client as it is?"""
+    return (
+        len(jid) == 36
+        and jid.isascii()
+        and _ID.fullmatch(jid.encode()) is not None
+        and jid == jid.lower()
+    )
+
+
+def name(word: bytes) -> str:
+    known = _good_names.get(word)
+    if known is not None:
+        return known
+    if _NAME.fullmatch(word) is None:
+        raise ClientError("Invalid Name")
+    known = intern(word.decode())
+    if len(_good_names) < 10_000:
+        _good_names[word] = known
+    return known
+
+
+def ttr(word: bytes) -> int:
+    """Milliseconds; whether they are in range is asked later, by `check_ttr`."""
+    return unsigned(word, MOST_TTL, "Invalid TTR")
+
+
+def check_ttr(milliseconds: int) -> None:
+    if not 1 <= milliseconds <= MOST_TTR:
+        raise ClientError("Invalid TTR")
+
+
+def ttl(word: bytes) -> int:
+    return unsigned(word, MOST_TTL, "Invalid TTL")
+
+
+def check_ttl(milliseconds: int) -> None:
+    if milliseconds < 1:
+        raise ClientError("Invalid TTL")
+
+
+def moment(word: bytes) -> int:
+    """`2020-02-02T00:00:00Z`, perhaps with a fraction: microseconds since 1970."""
+    if word.isascii() and word.endswith(b"Z"):
+        try:
+            return parse_rfc3339(word.decode())
+        except ValueError:
+            pass
+    raise ClientError("Invalid Time")
+
+
+def whole_second(microseconds: int) -> bytes:
+    """`2016-08-22T01:50:51Z`: fractions are not shown."""
+    shown = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
+    return shown.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0").encode()
+
+
+def wait_timeout(word: bytes) -> int:
+    return unsigned(word, MOST_WAIT, "Invalid wait timeout")
+
+
+def cursor_offset(word: bytes) -> int:
+    return unsigned(word, (1 << 32) - 1, "Invalid cursor offset")
+
+
+def limit(word: bytes) -> int:
+    number = unsigned(word, MOST_LIMIT, "Invalid limit")
+    if not number:
+        raise ClientError("Invalid limit")
+    return number
+
+
+# Flags
+
+
+def priority(flags: Flags, most: int) -> int:
+    """From -2^31 to `most`; higher is sooner."""
+    word = flags.get(b"priority")
+    if word is None:
+        return 0
+    number = signed(word)
+    if number is None or not -(1 << 31) <= number <= most:
+        raise ClientError("Invalid Priority")
+    return number
+
+
+def max_attempts(flags: Flags) -> int:
+    return unsigned(flags.get(b"max-attempts", b"0"), 255, "Invalid Max Attempts")
+
+
+def max_fails(flags: Flags) -> int:
+    return unsigned(flags.get(b"max-fails", b"0"), 255, "Invalid Max Fails")

@@ -1,0 +1,475 @@
+"""Time to live, kept results and those who wait for them, fixed places, jobs that go with their
+client: what Workq asks of the engine, in the engine's words.
+"""
+
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from failing_stores import FailingMemoryStore
+from millrace.engine.engine import HALTED_RETRY, LIFE, Engine
+from millrace.engine.errors import NotLeased
+from millrace.engine.job import FAKTORY, LATER, WORKQ, Job
+from millrace.engine.policy import POLICIES, SECOND, WorkqPolicy
+from millrace.engine.queues import Waiter
+from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.store import MemoryStore, SqliteStore
+from millrace.store.changes import decode_any, decode_job, encode
+from scene import START, Scene, commit, commit_or_revert, durable_state, ready_jids, recover
+
+
+class WorkqScene(Scene):
+    def push(self, jid: str = "job-1", queue: str = "default", **fields) -> Job:
+        life = fields.pop("life", 60)
+        fields.setdefault("retries", 0)
+        if not fields.get("fleeting"):
+            fields.setdefault("expires", self.now + int(life * SECOND))
+        return super().push(
+            jid, queue, origin=WORKQ, lease_for=fields.pop("lease_for", SECOND), **fields
+        )
+
+    def awaits(self, job: Job, seconds: float = 10) -> Waiter:
+        waiter = Waiter((), "", WORKQ, None)
+        self.engine.wait_for_end(job, waiter, self.now + int(seconds * SECOND))
+        return waiter
+
+    def told(self) -> list[tuple[Waiter, str, bool, bytes]]:
+        outcomes, self.engine.outcomes = self.engine.outcomes, []
+        return [(waiter, o.cause, o.succeeded, o.result) for waiter, o in outcomes]
+
+
+# Time to live
+
+
+def in_state(scene: WorkqScene, state: int) -> Job:
+    if state == SCHEDULED:
+        return scene.push(due=scene.now + 3600 * SECOND)
+    job = scene.push(lease_for=3600 * SECOND)
+    if state == LEASED:
+        scene.lease()
+    if state == DONE:
+        scene.engine.complete(job, scene.now, WORKQ, result=b"r", unleased=True)
+    if state == DEAD:
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+    assert job.state == state
+    return job
+
+
+@pytest.mark.parametrize("state", [SCHEDULED, READY, LEASED, DONE, DEAD])
+def test_a_job_goes_when_its_time_is_over_whatever_it_is_doing(state):
+    scene = WorkqScene()
+    job = in_state(scene, state)
+    scene.advance(59.999999)
+    assert scene.engine.jobs
+    scene.advance(0.000001)
+    assert not scene.engine.jobs
+    assert not scene.engine.by_jid
+    assert len(scene.engine.timers) == 0
+    finished = state in {DONE, DEAD}
+    assert scene.causes()[-1] == ("purged" if finished else "evicted")
+    assert scene.engine.clocked.evicted == (not finished)
+    assert scene.engine.queues["default"].counts == [0] * 6
+    assert not scene.engine.dying
+    assert not scene.engine.dead
+    assert job.state == GONE
+
+
+@pytest.mark.parametrize("state", [SCHEDULED, READY, LEASED, DONE, DEAD])
+@pytest.mark.parametrize("store_type", [MemoryStore, SqliteStore])
+def test_after_a_restart_the_time_is_over_at_the_same_moment(tmp_path: Path, store_type, state):
+    store = store_type(tmp_path) if store_type is SqliteStore else store_type()
+    scene = WorkqScene()
+    in_state(scene, state)
+    commit(scene.engine, store)
+    again = Scene(recover(store))
+    again.now = scene.now
+    again.advance(59.999999)
+    assert [job.state for job in again.engine.jobs.values()] == [state]
+    again.advance(0.000001)
+    assert not again.engine.jobs
+    store.close()
+
+
+def test_a_job_that_is_gone_leaves_no_timer():
+    scene = WorkqScene()
+    scene.engine.cancel(scene.push(), scene.now)
+    assert len(scene.engine.timers) == 0
+
+
+def test_a_flush_forgets_times_to_live():
+    scene = WorkqScene()
+    scene.push()
+    scene.engine.flush(scene.now)
+    assert len(scene.engine.timers) == 0
+
+
+def test_nothing_is_evicted_while_nothing_can_be_written():
+    scene = WorkqScene()
+    scene.push(life=1)
+    scene.engine.halted = "disk full"
+    scene.advance(5)
+    assert scene.engine.jobs
+    scene.engine.resume(scene.now)
+    scene.advance(HALTED_RETRY / SECOND)
+    assert not scene.engine.jobs
+
+
+def test_jobs_that_go_by_themselves_are_not_of_the_dead_that_are_counted_and_dropped():
+    scene = WorkqScene(dead_max=2)
+    kept = [in_state(scene, DEAD) for _ in range(5)]
+    for number in range(4):
+        scene.engine.kill(Scene.push(scene, f"faktory-{number}"), scene.now)
+    assert len(scene.engine.dead) == 2
+    assert scene.engine.dead_dropped == 2
+    assert all(job.state == DEAD for job in kept)
+
+
+# Results
+
+
+def test_a_result_is_kept_until_the_end_of_the_job_s_time():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    scene.engine.complete(job, scene.now, WORKQ, result=b"42")
+    assert (job.state, job.extra.result, job.due) == (DONE, b"42", job.expires)
+
+
+def test_who_completes_by_another_protocol_leaves_a_job_that_is_kept_as_well():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    scene.engine.complete(job, scene.now, FAKTORY)
+    assert job.state == DONE
+
+
+def test_all_who_wait_are_told():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    waiters = [scene.awaits(job) for _ in range(3)]
+    scene.engine.complete(job, scene.now, WORKQ, result=b"42")
+    assert scene.told() == [(waiter, "completed", True, b"42") for waiter in waiters]
+    assert not scene.engine._awaited
+    scene.advance(11)
+    assert scene.timed_out() == []
+
+
+def test_only_the_final_failure_is_told():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased(retries=2)
+    waiter = scene.awaits(job)
+    scene.engine.fail(job, scene.now, WORKQ, "Failed", "one", [], result=b"one")
+    assert (scene.told(), job.state) == ([], READY)
+    scene.lease()
+    scene.engine.fail(job, scene.now, WORKQ, "Failed", "two", [], result=b"two")
+    assert scene.told() == [(waiter, "failed", False, b"two")]
+    assert (job.state, job.extra.result) == (DEAD, b"two")
+
+
+def test_a_failure_without_a_result_has_its_message():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    waiter = scene.awaits(job)
+    scene.fail(job)
+    assert scene.told() == [(waiter, "failed", False, b"it broke")]
+
+
+def test_nobody_is_told_of_a_job_that_was_taken_away():
+    scene = WorkqScene()
+    one, two = scene.push("one"), scene.push("two", life=1)
+    waiters = [scene.awaits(one), scene.awaits(two)]
+    scene.engine.cancel(one, scene.now)
+    scene.advance(9.999)
+    assert (scene.told(), scene.timed_out()) == ([], [])
+    scene.advance(0.001)
+    assert (scene.told(), scene.timed_out()) == ([], waiters)
+    assert not scene.engine._awaited
+
+
+def test_who_stops_waiting_is_not_told():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    left, stays = scene.awaits(job), scene.awaits(job)
+    scene.engine.unwait(left)
+    scene.engine.complete(job, scene.now, WORKQ)
+    assert [waiter for waiter, *_ in scene.told()] == [stays]
+
+
+def test_who_waits_still_waits_when_a_batch_is_undone():
+    store = FailingMemoryStore()
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    commit(scene.engine, store)
+    waiter = scene.awaits(job)
+    scene.engine.release(job, scene.now)
+    store.fail = "commit"
+    assert not commit_or_revert(scene.engine, store)
+    scene.engine.resume(scene.now)
+    (job,) = scene.engine.jobs.values()
+    assert job.state == LEASED
+    scene.engine.complete(job, scene.now, WORKQ, result=b"ok")
+    assert scene.told() == [(waiter, "completed", True, b"ok")]
+
+
+def test_a_job_that_nobody_holds_is_completed_only_by_who_may():
+    scene = WorkqScene()
+    job = scene.push()
+    with pytest.raises(NotLeased):
+        scene.complete(job)
+    with pytest.raises(NotLeased):
+        scene.fail(job)
+    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    with pytest.raises(NotLeased):
+        scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    with pytest.raises(NotLeased):
+        scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
+
+
+def test_an_attempt_that_never_was_took_no_time():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    scene.engine.release(job, scene.now)
+    scene.advance(5)
+    scene.engine.complete(job, scene.now, WORKQ, unleased=True)
+    assert scene.events()[-1].run == 0
+
+
+# Places
+
+
+def test_a_job_comes_back_to_its_old_place():
+    scene = WorkqScene()
+    for jid in ("a", "b", "c"):
+        scene.push(jid, retries=9)
+        scene.now += 1
+    first = scene.lease()
+    scene.advance(1)  # expired
+    assert ready_jids(scene.engine) == ["a", "b", "c"]
+    scene.lease()
+    scene.fail(first)
+    assert ready_jids(scene.engine) == ["a", "b", "c"]
+
+
+def test_a_fixed_place_is_behind_all_that_arrive():
+    scene = WorkqScene()
+    scene.push("late", due=scene.now + 2 * SECOND, place=LATER + scene.now + 2 * SECOND)
+    scene.push("early", due=scene.now + SECOND, place=LATER + scene.now + SECOND)
+    scene.advance(3)
+    scene.push("added")
+    assert ready_jids(scene.engine) == ["added", "early", "late"]
+    assert scene.engine.latest == scene.now
+    store = MemoryStore()
+    commit(scene.engine, store)
+    engine = recover(store)
+    assert ready_jids(engine) == ["added", "early", "late"]
+    assert engine.latest == scene.now + 1  # whatever comes now comes later
+
+
+# Leasing from any of several
+
+
+def test_the_choice_is_uniform_among_queues_that_have_something():
+    counts: Counter[str] = Counter()
+    scene = WorkqScene(Engine(Random(5)))
+    for number in range(3000):
+        scene.push(f"a{number}", "a")
+        scene.push(f"b{number}", "b", rank=9)
+        if number % 3 == 0:
+            scene.push(f"c{number}", "c")
+    for _ in range(1500):
+        counts[scene.engine.lease_any(("a", "b", "c", "empty"), "", WORKQ, scene.now).queue] += 1
+    assert min(counts.values()) > 400, counts
+
+
+def test_a_paused_queue_is_not_chosen():
+    scene = WorkqScene()
+    scene.push("a", "a")
+    scene.engine.pause("a", paused=True, now=scene.now)
+    assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
+    scene.engine.pause("a", paused=False, now=scene.now)
+    scene.engine.halted = "disk full"
+    assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
+
+
+# Jobs that go with their client
+
+
+def test_an_abandoned_job_goes():
+    scene = WorkqScene()
+    scene.engine.abandon(scene.push(fleeting=True), scene.now)
+    assert not scene.engine.jobs
+
+
+def test_an_abandoned_job_goes_when_that_can_be_written():
+    scene = WorkqScene()
+    job = scene.push(fleeting=True)
+    scene.engine.halted = "disk full"
+    scene.engine.abandon(job, scene.now)
+    scene.advance(3)
+    assert scene.engine.jobs
+    scene.engine.resume(scene.now)
+    scene.advance(2)
+    assert not scene.engine.jobs
+    assert scene.causes()[-1] == "cancelled"
+    assert scene.engine.clocked.evicted == 0
+    assert scene.engine.timers.when(job.seq + LIFE) is None
+
+
+def test_after_a_restart_fleeting_jobs_are_dropped_and_the_journal_says_so():
+    store = MemoryStore()
+    scene = WorkqScene()
+    scene.push("stays")
+    scene.push("goes", fleeting=True)
+    scene.push("goes too", "other", fleeting=True)
+    scene.lease("other")
+    commit(scene.engine, store)
+    engine = recover(store)
+    assert len(engine.jobs) == 3
+    engine.drop_fleeting(scene.now)
+    assert [job.jid for job in engine.jobs.values()] == ["stays"]
+    assert [row[1] for row in engine.batch.events] == ["cancelled", "cancelled"]
+
+
+# The policy
+
+
+@pytest.mark.parametrize(
+    ("retries", "failures", "state"),
+    [(0, 1, DEAD), (1, 1, DEAD), (2, 1, READY), (2, 2, DEAD), (255, 254, READY)],
+)
+def test_the_failure_number_retries_is_the_last(retries, failures, state):
+    job = WorkqScene().pushed_and_leased(retries=retries)
+    job.failures = failures
+    assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
+
+
+@pytest.mark.parametrize(
+    ("most", "attempt", "state"), [(0, 1000, READY), (1, 1, DEAD), (3, 2, READY), (3, 3, DEAD)]
+)
+def test_no_expiry_is_forgiven_after_the_last_attempt(most, attempt, state):
+    job = WorkqScene().pushed_and_leased(most_attempts=most, retries=9)
+    job.attempt, job.failures = attempt, 1
+    assert WorkqPolicy().after_expiry(job, START, Random(1)).state == state
+    assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
+
+
+def test_a_fleeting_job_has_one_attempt():
+    job = WorkqScene().pushed_and_leased(fleeting=True)
+    job.failures = 1
+    assert POLICIES[WORKQ].after_failure(job, START, Random(1)).state == GONE
+    assert POLICIES[WORKQ].after_expiry(job, START, Random(1)).state == GONE
+
+
+def test_an_expiry_is_no_failure_but_is_remembered():
+    scene = WorkqScene()
+    job = scene.pushed_and_leased()
+    scene.advance(1)
+    assert (job.state, job.failures, job.attempt) == (READY, 0, 1)
+    assert scene.events()[-1].group == "LeaseExpired"
+
+
+# Records of before
+
+
+def old_record(job: Job) -> list:
+    """A job as it was written before there was a time to live."""
+    record = decode_any(encode(job))[:23]
+    if record[22] is not None:
+        record[22] = record[22][:3]
+    return record
+
+
+def test_records_of_before_still_load():
+    scene = Scene()
+    plain = scene.push("plain")
+    extra = scene.pushed_and_leased("extra", "other", tags=["red"])
+    for job in (plain, extra):
+        old = decode_job(encode(old_record(job)))
+        assert old == job
+        assert (old.expires, old.most_attempts) == (0, 0)
+
+
+def test_a_folder_of_before_still_loads(tmp_path: Path):
+    store = SqliteStore(tmp_path)
+    scene = Scene()
+    scene.push("plain")
+    scene.pushed_and_leased("leased", "other", tags=["red"])
+    commit(scene.engine, store)
+    store.load()  # folds everything into `jobs`
+    (columns,) = [store._db.execute("SELECT seq, record FROM jobs").fetchall()]
+    for seq, record in columns:
+        store._db.execute(
+            "UPDATE jobs SET record = ? WHERE seq = ?",
+            (encode(old_record(decode_job(record))), seq),
+        )
+    store.close()
+    store = SqliteStore(tmp_path)
+    engine = recover(store)
+    assert {job.jid: job.state for job in engine.jobs.values()} == {
+        "plain": READY,
+        "leased": LEASED,
+    }
+    store.close()
+
+
+# Anything, and a restart at any time
+
+_OPS = st.lists(
+    st.tuples(
+        st.sampled_from(["push", "schedule", "lease", "complete", "fail", "cancel", "wait"]),
+        st.integers(0, 5),
+        st.integers(1, 4),
+    ),
+    max_size=40,
+)
+
+
+@given(_OPS)
+@settings(max_examples=150, deadline=None)
+def test_after_a_restart_everything_is_as_if_there_had_been_none(ops):
+    """State, order, counters and every moment that is waited for."""
+    scene, store = WorkqScene(), MemoryStore()
+    engine = scene.engine
+    for op, number, size in ops:
+        jid = f"job-{number}"
+        job = engine.find(jid)
+        if op in {"push", "schedule"} and job is None:
+            due = scene.now + size * SECOND if op == "schedule" else 0
+            scene.push(
+                jid,
+                f"queue-{number % 2}",
+                rank=size % 2,
+                due=due,
+                place=LATER + due if due else 0,
+                retries=size,
+                most_attempts=number,
+                life=size * 2,
+            )
+        elif op == "lease":
+            engine.lease_any(("queue-0", "queue-1"), "", WORKQ, scene.now)
+        elif op == "complete" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
+            engine.complete(job, scene.now, WORKQ, result=b"r" * size, unleased=True)
+        elif op == "fail" and job is not None and job.state in {SCHEDULED, READY, LEASED}:
+            engine.fail(job, scene.now, WORKQ, "Failed", "m", [], result=b"r", unleased=True)
+        elif op == "cancel" and job is not None:
+            engine.cancel(job, scene.now)
+        elif op == "wait":
+            scene.advance(size / 2)
+        commit(engine, store)
+        again = recover(store)
+        assert durable_state(again) == durable_state(engine)
+        assert moments(again) == moments(engine)
+        for name, queue in engine.queues.items():
+            assert ready_jids(again, name) == ready_jids(engine, name)
+            assert again.queues[name].counts == queue.counts
+        assert again.retrying == engine.retrying
+        assert sorted(again.dying) == sorted(engine.dying)
+    scene.advance(100)
+    assert not engine.jobs
+    assert len(engine.timers) == 0
+
+
+def moments(engine: Engine) -> dict:
+    return {key: entry[0] for key, entry in engine.timers._live.items()}
