@@ -67,7 +67,7 @@ def form(line: str) -> str:
 def make_run() -> str:
     """The command that `make run` runs."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    match = re.search(r"^run:.*\n\t@exec \$\(BIN\)/(.*)$", makefile, re.MULTILINE)
+    match = re.search(r"^run:.*\n(?:\t@echo .*\n)?\t@exec \$\(BIN\)/(.*)$", makefile, re.MULTILINE)
     assert match, "the Makefile has no `run` as it used to"
     return match.group(1)
 

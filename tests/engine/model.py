@@ -8,7 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from millrace.engine.events import Event
-from millrace.engine.job import Push
+from millrace.engine.job import LATER, WORKQ, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
 
@@ -49,6 +49,8 @@ class Model:
     keeping: int = 0
     #: The next lease is of a job that its holder had before: it needs no turn.
     regaining: bool = False
+    #: The next success or failure is told by somebody who holds no lease.
+    unleased: bool = False
 
     def copy(self) -> "Model":
         return deepcopy(self)
@@ -84,8 +86,10 @@ class Model:
         push, blockers = self.pushing.pop(0)
         assert event.seq not in self.jobs
         assert all(event.seq > seq for seq in self.jobs), "a seq was used before"
-        job = self.jobs[event.seq] = ModelJob(event.seq, push, blockers, due=push.due)
         self.latest = max(self.latest, event.time)
+        place = push.place or self.latest
+        job = ModelJob(event.seq, push, blockers, place=place, due=push.due)
+        self.jobs[event.seq] = job
         self._start(job, event)
         assert event.state == job.state, event
 
@@ -97,9 +101,12 @@ class Model:
         else:
             self._make_ready(job, event)
 
-    def _make_ready(self, job: ModelJob, event: Event) -> None:
+    def _make_ready(self, job: ModelJob, event: Event, *, arrives: bool = True) -> None:
+        """Behind the others if it arrives, unless its place is fixed; else at its old place."""
         self.latest = max(self.latest, event.time)
-        job.state, job.place = READY, self.latest
+        job.state = READY
+        if arrives and job.place < LATER:
+            job.place = self.latest
         self.queues.setdefault(job.push.queue, False)
 
     def _over(self, job: ModelJob, state: int) -> None:
@@ -136,37 +143,63 @@ class Model:
     def _released(self, job: ModelJob, event: Event) -> None:
         assert job.state == LEASED
         job.attempt -= 1
-        place = job.place
-        self._make_ready(job, event)
-        job.place = place
+        self._make_ready(job, event, arrives=False)
 
     def _completed(self, job: ModelJob, event: Event) -> None:
-        assert job.state == LEASED
+        self._check_held(job)
         self.processed += 1
-        if self.keeping > event.time:
-            job.due = self.keeping
+        keep_until = job.push.expires or self.keeping
+        if keep_until > event.time:
+            job.due = keep_until
             self._over(job, DONE)
         else:
             self._over(job, GONE)
         self.keeping = 0
 
+    def _check_held(self, job: ModelJob) -> None:
+        assert job.state == LEASED or (self.unleased and job.state in {READY, SCHEDULED})
+        self.unleased = False
+
     def _failed(self, job: ModelJob, event: Event) -> None:
-        assert job.state == LEASED
+        self._check_held(job)
         self.processed += 1
         self.failed += 1
+        if job.push.origin == WORKQ:
+            self._failed_by_workq(job, event)
+        else:
+            self._failed_by_faktory(job, event)
+
+    def _failed_by_faktory(self, job: ModelJob, event: Event) -> None:
         count, job.failures = job.failures, job.failures + 1
         if job.push.retries == 0:
             self._over(job, GONE)
         elif count >= job.push.retries:
-            job.state, job.due = DEAD, event.time + DEAD_FOR
+            self._bury(job, event)
         else:
             job.state, job.due = SCHEDULED, event.due
             delay = (event.due - event.time) // SECOND - count**4 - 15
             assert delay in range(0, 30 * (count + 1), count + 1)
 
+    def _failed_by_workq(self, job: ModelJob, event: Event) -> None:
+        """An expiry is no failure, and after what is not the end there is no delay."""
+        job.failures += event.type == "failed"
+        too_often = event.type == "failed" and job.failures >= job.push.retries
+        if too_often or 0 < job.push.most_attempts <= job.attempt:
+            self._bury(job, event)
+        elif job.state != SCHEDULED or job.due <= event.time:
+            self._make_ready(job, event, arrives=False)
+
+    def _bury(self, job: ModelJob, event: Event) -> None:
+        job.state, job.due = DEAD, job.push.expires or event.time + DEAD_FOR
+
     def _expired(self, job: ModelJob, event: Event) -> None:
         assert job.deadline <= event.time
         self._failed(job, event)
+
+    def _evicted(self, job: ModelJob, event: Event) -> None:
+        assert job.state not in {DONE, DEAD}
+        assert 0 < job.push.expires <= event.time
+        self._over(job, GONE)
 
     def _requeued(self, job: ModelJob, event: Event) -> None:
         assert job.state in {SCHEDULED, DEAD}
@@ -174,7 +207,7 @@ class Model:
 
     def _killed(self, job: ModelJob, event: Event) -> None:
         assert job.state in {SCHEDULED, BLOCKED, READY, DEAD}
-        job.state, job.due = DEAD, event.time + DEAD_FOR
+        self._bury(job, event)
 
     def _cancelled(self, job: ModelJob, event: Event) -> None:
         self._over(job, GONE)
@@ -182,7 +215,8 @@ class Model:
     def _purged(self, job: ModelJob, event: Event) -> None:
         assert job.state in {DONE, DEAD}
         if job.due > event.time:
-            dead = [self.jobs[seq].due for seq in self.of_state(DEAD)]
+            dead = [self.jobs[s].due for s in self.of_state(DEAD) if not self.jobs[s].push.expires]
             assert len(dead) > self.dead_max, "purged before its time"
+            assert not job.push.expires
             assert job.due == min(dead), "not the oldest of the dead was purged"
         self._over(job, GONE)

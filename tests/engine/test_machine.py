@@ -29,10 +29,10 @@ from model import Model
 import millrace.store.sqlite
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.batch import Batch
-from millrace.engine.engine import HALTED_RETRY, Engine
+from millrace.engine.engine import HALTED_RETRY, LIFE, Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
-from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.job import FAKTORY, LATER, WORKQ, Job, Push
 from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.server.app import _recover
@@ -147,8 +147,14 @@ class Machine(RuleBasedStateMachine):
         size=st.sampled_from([0, 10, 300]),
         tags=st.sampled_from([[], [], ["red"]]),
         blockers=st.sampled_from([(), (), (), (), (), (0,), (1, 2), (5, 5, 6)]),
+        life=st.sampled_from([0, 0, 3, 100, 90_000]),
+        most_attempts=st.sampled_from([0, 0, 1, 2]),
+        place=st.sampled_from([0, 0, LATER, LATER + 1]),
     )
-    def push(self, jid, queue, retries, rank, wait, size, tags, blockers):
+    def push(
+        self, jid, queue, retries, rank, wait, size, tags, blockers, life, most_attempts, place
+    ):
+        """As Faktory does; with a time to live, as Workq does."""
         seqs = list(self.model.jobs)
         chosen = [seqs[number % len(seqs)] for number in blockers if seqs]
         push = unit(
@@ -161,6 +167,10 @@ class Machine(RuleBasedStateMachine):
             payload=b"x" * size,
             tags=list(tags),
             blockers=chosen,
+            origin=WORKQ if life else FAKTORY,
+            expires=self.now + life * SECOND if life else 0,
+            most_attempts=most_attempts if life else 0,
+            place=place if life else 0,
         )
         self.expect_push(push, {b for b in chosen if self.model.jobs[b].state != DONE})
         job = self.engine.push(push, self.now)
@@ -175,7 +185,7 @@ class Machine(RuleBasedStateMachine):
     @rule(queue=queue_names, count=st.integers(3, 8), retries=st.sampled_from([25, 1, 0, -1]))
     def push_some(self, queue, count, retries):
         for number in range(count):
-            self.push(f"job-{number % 6}", queue, retries, 0, 0, 50, [], ())
+            self.push(f"job-{number % 6}", queue, retries, 0, 0, 50, [], (), 0, 0, 0)
 
     def push_chain(self, queue):
         """Three at once, each waiting for the one before."""
@@ -267,6 +277,17 @@ class Machine(RuleBasedStateMachine):
         job = self.pick(which, LEASED)
         self.engine.fail(job, self.now, FAKTORY, "Oops", f"number {job.seq}", ["line 1"])
         assert self.absorb()[0] == "failed"
+
+    @precondition(lambda self: self.running() and self.model.of_state(READY, SCHEDULED))
+    @rule(which=anyone, well=st.booleans())
+    def end_without_a_lease(self, which, well):
+        self.model.unleased = True
+        job = self.pick(which, READY, SCHEDULED)
+        if well:
+            self.engine.complete(job, self.now, FAKTORY, unleased=True)
+        else:
+            self.engine.fail(job, self.now, FAKTORY, "Oops", "", [], unleased=True)
+        assert self.absorb()[0] == ("completed" if well else "failed")
 
     @precondition(lambda self: self.running() and self.restored)
     @rule(jid=jids, holder=st.sampled_from("uvw"))
@@ -362,6 +383,8 @@ class Machine(RuleBasedStateMachine):
                 assert self.model.jobs[seq].due > self.now, "overdue"
             for seq in self.model.of_state(LEASED):
                 assert self.model.jobs[seq].deadline > self.now, "overdue"
+            for job in self.model.jobs.values():
+                assert not 0 < job.push.expires <= self.now, "outlived its time"
 
     # The store
 
@@ -499,12 +522,13 @@ class Machine(RuleBasedStateMachine):
             READY: [job for queue in engine.queues.values() for job in queue.ready],
             LEASED: list(engine.leased.values()),
             DONE: list(engine.done.values()),
-            DEAD: list(engine.dead.values()),
+            DEAD: [*engine.dead.values(), *engine.dying.values()],
         }
         for state, jobs in places.items():
             assert all(job.state == state for job in jobs)
             assert all(engine.jobs[job.seq] is job for job in jobs)
         assert sorted(job.seq for jobs in places.values() for job in jobs) == sorted(engine.jobs)
+        assert not any(job.expires for job in engine.dead.values())
 
     def no_job_waits_for_nothing(self):
         for seq in self.model.of_state(BLOCKED):
@@ -547,10 +571,12 @@ class Machine(RuleBasedStateMachine):
     def timers_are_those_of_jobs_and_waiters_only(self):
         engine, expected = self.engine, {}
         for seq, job in engine.jobs.items():
-            if job.state in {SCHEDULED, DONE, DEAD}:
-                expected[seq] = job.due
-            elif job.state == LEASED:
+            if job.state == LEASED:
                 expected[seq] = job.deadline
+            elif job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires):
+                expected[seq] = job.due
+            if job.expires:
+                expected[seq + LIFE] = job.expires
         expected |= {waiter.key: until for waiter, until in self.waiting}
         assert len(engine.timers) == len(expected)
         for key, moment in expected.items():

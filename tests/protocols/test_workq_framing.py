@@ -61,7 +61,7 @@ def test_a_megabyte_byte_by_byte_takes_no_longer_than_it_must():
         for _ in range(1 << 20):
             inbox.feed(b"x")
             assert (inbox.take(1 << 21) if block else inbox.line()) is None
-        assert time.process_time() - started < 5
+        assert time.process_time() - started < 30  # quadratic, it would be minutes
 
 
 @given(
