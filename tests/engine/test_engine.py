@@ -8,6 +8,7 @@ import pytest
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError, NotLeased, WrongState
 from millrace.engine.job import FAKTORY, Push
+from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, ready_jids, recover, undo, unit
@@ -347,6 +348,14 @@ def test_the_clock_s_work_is_counted_by_what_it_was(scene):
     scene.advance_to(job.due)
     clocked = scene.engine.clocked
     assert (clocked.started, clocked.retried, clocked.expired, clocked.purged) == (1, 1, 0, 1)
+
+
+def test_a_failure_is_kept_as_a_result_only_where_somebody_asks_for_that_job_s(scene):
+    asked = scene.push("asked", "other")
+    scene.engine.wait_for_end(asked, Waiter((), "", FAKTORY, None), scene.now + SECOND)
+    job = scene.pushed_and_leased(retries=-1)
+    scene.fail(job)
+    assert job.extra is None
 
 
 # Giving back

@@ -24,12 +24,13 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from invariants import INVARIANTS
 from model import Model
 
 import millrace.store.sqlite
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.batch import Batch
-from millrace.engine.engine import HALTED_RETRY, LIFE, Engine
+from millrace.engine.engine import HALTED_RETRY, Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
 from millrace.engine.job import FAKTORY, LATER, WORKQ, Job, Push
@@ -457,8 +458,11 @@ class Machine(RuleBasedStateMachine):
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
 
     @precondition(lambda self: self.engine.halted)
-    @rule()
-    def resume(self):
+    @rule(crash=st.sampled_from([False, False, True]))
+    def resume(self, crash):
+        if crash:
+            self.crash("")
+            return
         self.lenient_until = self.now + HALTED_RETRY
         self.engine.resume(self.now)
         self.absorb()
@@ -494,130 +498,10 @@ class Machine(RuleBasedStateMachine):
         """Each of these on its own would happen so often that little else did."""
         what(self, queue)
 
-    # What must always hold
-
     @invariant()
     def everything_holds(self):
-        for check in self.checks:
+        for check in INVARIANTS:
             check(self)
-
-    def every_job_is_what_the_model_says(self):
-        engine, model = self.engine, self.model
-        assert sorted(engine.jobs) == sorted(model.jobs)
-        for seq, job in engine.jobs.items():
-            expected = model.jobs[seq]
-            assert (job.seq, job.jid, job.queue) == (seq, expected.push.jid, expected.push.queue)
-            assert job.state == expected.state
-            assert (job.attempt, job.failures) == (expected.attempt, expected.failures)
-            assert set(job.extra.blockers if job.extra else ()) == expected.blockers
-            if job.state in {SCHEDULED, DONE, DEAD}:
-                assert job.due == expected.due
-            if job.state == LEASED:
-                assert (job.deadline, job.holder) == (expected.deadline, expected.holder)
-        assert engine.totals.processed == model.processed
-        assert engine.totals.failures == model.failed
-
-    def every_job_is_in_one_place(self):
-        engine = self.engine
-        places = {
-            SCHEDULED: list(engine.scheduled.values()),
-            BLOCKED: list(engine.blocked.values()),
-            READY: [job for queue in engine.queues.values() for job in queue.ready],
-            LEASED: list(engine.leased.values()),
-            DONE: list(engine.done.values()),
-            DEAD: [*engine.dead.values(), *engine.dying.values()],
-        }
-        for state, jobs in places.items():
-            assert all(job.state == state for job in jobs)
-            assert all(engine.jobs[job.seq] is job for job in jobs)
-        assert sorted(job.seq for jobs in places.values() for job in jobs) == sorted(engine.jobs)
-        assert not any(job.expires for job in engine.dead.values())
-
-    def no_job_waits_for_nothing(self):
-        for seq in self.model.of_state(BLOCKED):
-            assert self.model.jobs[seq].blockers <= set(self.model.jobs)
-            assert self.model.jobs[seq].blockers
-
-    def ready_jobs_are_in_order(self):
-        for name, queue in self.engine.queues.items():
-            expected = [job.seq for job in self.model.ready(name)]
-            assert [job.seq for job in queue.ready.first(1000)] == expected
-            assert len(queue.ready) == len(expected)
-            assert all(job.queue == name for job in queue.ready)
-
-    def counters_equal_a_recount(self):
-        engine = self.engine
-        count = Counter((job.queue, job.state) for job in engine.jobs.values())
-        for name, queue in engine.queues.items():
-            assert queue.counts == [count.pop((name, state), 0) for state in range(6)]
-        assert not count
-        retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
-        assert engine.retrying == len(retrying)
-        assert len(engine.dead) <= DEAD_MAX
-
-    def known_queues_are_those_of_the_model(self):
-        engine = self.engine
-        assert {q.name: q.paused for q in engine.queues.values() if q.known} == self.model.queues
-        for name, queue in engine.queues.items():
-            assert queue.name == name
-            assert queue.known or queue.waiters or any(queue.counts), "nobody needs this queue"
-
-    def every_jid_is_found(self):
-        by_jid: dict[str, list[int]] = {}
-        for seq in sorted(self.model.jobs):
-            by_jid.setdefault(self.model.jobs[seq].push.jid, []).append(seq)
-        for number in range(6):
-            found = self.engine.find_all(f"job-{number}")
-            assert [job.seq for job in found] == by_jid.get(f"job-{number}", [])
-            assert self.engine.find(f"job-{number}") is (found[0] if found else None)
-
-    def timers_are_those_of_jobs_and_waiters_only(self):
-        engine, expected = self.engine, {}
-        for seq, job in engine.jobs.items():
-            if job.state == LEASED:
-                expected[seq] = job.deadline
-            elif job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires):
-                expected[seq] = job.due
-            if job.expires:
-                expected[seq + LIFE] = job.expires
-        expected |= {waiter.key: until for waiter, until in self.waiting}
-        assert len(engine.timers) == len(expected)
-        for key, moment in expected.items():
-            set_for = engine.timers.when(key)
-            postponed = key > 0 and (engine.halted or self.now < self.lenient_until)
-            assert set_for == moment or (postponed and set_for > moment)
-
-    def the_dead_are_in_the_order_of_their_deaths(self):
-        deaths = [job.due for job in self.engine.dead.values()]
-        assert deaths == sorted(deaths)
-
-    def waiters_are_in_the_queues_they_named_and_no_others(self):
-        expected: dict[str, list[int]] = {}
-        for waiter, _ in self.waiting:
-            for name in set(waiter.queues) if waiter.key not in self.deaf else ():
-                expected.setdefault(name, []).append(waiter.key)
-        found = {n: list(q.waiters) for n, q in self.engine.queues.items() if q.waiters}
-        assert found == expected
-
-    def nobody_waits_for_a_job_that_is_ready(self):
-        if self.engine.halted:
-            return
-        for queue in self.engine.queues.values():
-            assert queue.paused or not (queue.waiters and len(queue.ready)), queue.name
-
-    checks = (
-        every_job_is_what_the_model_says,
-        every_job_is_in_one_place,
-        no_job_waits_for_nothing,
-        ready_jobs_are_in_order,
-        counters_equal_a_recount,
-        known_queues_are_those_of_the_model,
-        every_jid_is_found,
-        timers_are_those_of_jobs_and_waiters_only,
-        the_dead_are_in_the_order_of_their_deaths,
-        waiters_are_in_the_queues_they_named_and_no_others,
-        nobody_waits_for_a_job_that_is_ready,
-    )
 
     def teardown(self) -> None:
         self.store.close()
@@ -655,12 +539,11 @@ class OverSqlite(Machine):
             assert len(events) == first + count - 1
         return events
 
+    @invariant()
     def turns_are_deleted_once_folded(self):
         if self.begun is None:
             (turns,) = self.store._db.execute("SELECT count(*) FROM turns").fetchone()
             assert turns <= 60
-
-    checks = (*Machine.checks, turns_are_deleted_once_folded)
 
     def teardown(self) -> None:
         super().teardown()

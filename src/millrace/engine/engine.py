@@ -370,7 +370,7 @@ class Engine:
         else:
             job.due = verdict.due
         run = max(0, now - job.leased_at) if before == LEASED else 0
-        if state in {DEAD, GONE} and (job.expires or self._awaited):
+        if state in {DEAD, GONE} and (job.expires or job.seq in self._awaited):
             if result is None:
                 result = message.encode("utf-8", "replace") if cause == "failed" else b""
             self._keep(job, result)

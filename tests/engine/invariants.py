@@ -1,0 +1,137 @@
+"""What must hold of the engine after every step of the machine, whatever the step was."""
+
+from collections import Counter
+from typing import Any
+
+from millrace.engine.engine import LIFE
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+
+
+def every_job_is_what_the_model_says(machine: Any) -> None:
+    engine, model = machine.engine, machine.model
+    assert sorted(engine.jobs) == sorted(model.jobs)
+    for seq, job in engine.jobs.items():
+        expected = model.jobs[seq]
+        assert (job.seq, job.jid, job.queue) == (seq, expected.push.jid, expected.push.queue)
+        assert job.state == expected.state
+        assert (job.attempt, job.failures) == (expected.attempt, expected.failures)
+        assert set(job.extra.blockers if job.extra else ()) == expected.blockers
+        if job.state in {SCHEDULED, DONE, DEAD}:
+            assert job.due == expected.due
+        if job.state == LEASED:
+            assert (job.deadline, job.holder) == (expected.deadline, expected.holder)
+    assert engine.totals.processed == model.processed
+    assert engine.totals.failures == model.failed
+
+
+def every_job_is_in_one_place(machine: Any) -> None:
+    engine = machine.engine
+    places = {
+        SCHEDULED: list(engine.scheduled.values()),
+        BLOCKED: list(engine.blocked.values()),
+        READY: [job for queue in engine.queues.values() for job in queue.ready],
+        LEASED: list(engine.leased.values()),
+        DONE: list(engine.done.values()),
+        DEAD: [*engine.dead.values(), *engine.dying.values()],
+    }
+    for state, jobs in places.items():
+        assert all(job.state == state for job in jobs)
+        assert all(engine.jobs[job.seq] is job for job in jobs)
+    assert sorted(job.seq for jobs in places.values() for job in jobs) == sorted(engine.jobs)
+    assert not any(job.expires for job in engine.dead.values())
+
+
+def no_job_waits_for_nothing(machine: Any) -> None:
+    for seq in machine.model.of_state(BLOCKED):
+        assert machine.model.jobs[seq].blockers <= set(machine.model.jobs)
+        assert machine.model.jobs[seq].blockers
+
+
+def ready_jobs_are_in_order(machine: Any) -> None:
+    for name, queue in machine.engine.queues.items():
+        expected = [job.seq for job in machine.model.ready(name)]
+        assert [job.seq for job in queue.ready.first(1000)] == expected
+        assert len(queue.ready) == len(expected)
+        assert all(job.queue == name for job in queue.ready)
+
+
+def counters_equal_a_recount(machine: Any) -> None:
+    engine = machine.engine
+    count = Counter((job.queue, job.state) for job in engine.jobs.values())
+    for name, queue in engine.queues.items():
+        assert queue.counts == [count.pop((name, state), 0) for state in range(6)]
+    assert not count
+    retrying = [job for job in engine.jobs.values() if job.state == SCHEDULED and job.failures]
+    assert engine.retrying == len(retrying)
+    assert len(engine.dead) <= machine.model.dead_max
+
+
+def known_queues_are_those_of_the_model(machine: Any) -> None:
+    engine = machine.engine
+    assert {q.name: q.paused for q in engine.queues.values() if q.known} == machine.model.queues
+    for name, queue in engine.queues.items():
+        assert queue.name == name
+        assert queue.known or queue.waiters or any(queue.counts), "nobody needs this queue"
+
+
+def every_jid_is_found(machine: Any) -> None:
+    by_jid: dict[str, list[int]] = {}
+    for seq in sorted(machine.model.jobs):
+        by_jid.setdefault(machine.model.jobs[seq].push.jid, []).append(seq)
+    for number in range(6):
+        found = machine.engine.find_all(f"job-{number}")
+        assert [job.seq for job in found] == by_jid.get(f"job-{number}", [])
+        assert machine.engine.find(f"job-{number}") is (found[0] if found else None)
+
+
+def timers_are_those_of_jobs_and_waiters_only(machine: Any) -> None:
+    engine, expected = machine.engine, {}
+    for seq, job in engine.jobs.items():
+        if job.state == LEASED:
+            expected[seq] = job.deadline
+        elif job.state == SCHEDULED or (job.state in {DONE, DEAD} and not job.expires):
+            expected[seq] = job.due
+        if job.expires:
+            expected[seq + LIFE] = job.expires
+    expected |= {waiter.key: until for waiter, until in machine.waiting}
+    assert len(engine.timers) == len(expected)
+    for key, moment in expected.items():
+        set_for = engine.timers.when(key)
+        postponed = key > 0 and (engine.halted or machine.now < machine.lenient_until)
+        assert set_for == moment or (postponed and set_for > moment)
+
+
+def the_dead_are_in_the_order_of_their_deaths(machine: Any) -> None:
+    deaths = [job.due for job in machine.engine.dead.values()]
+    assert deaths == sorted(deaths)
+
+
+def waiters_are_in_the_queues_they_named_and_no_others(machine: Any) -> None:
+    expected: dict[str, list[int]] = {}
+    for waiter, _ in machine.waiting:
+        for name in set(waiter.queues) if waiter.key not in machine.deaf else ():
+            expected.setdefault(name, []).append(waiter.key)
+    found = {n: list(q.waiters) for n, q in machine.engine.queues.items() if q.waiters}
+    assert found == expected
+
+
+def nobody_waits_for_a_job_that_is_ready(machine: Any) -> None:
+    if machine.engine.halted:
+        return
+    for queue in machine.engine.queues.values():
+        assert queue.paused or not (queue.waiters and len(queue.ready)), queue.name
+
+
+INVARIANTS = (
+    every_job_is_what_the_model_says,
+    every_job_is_in_one_place,
+    no_job_waits_for_nothing,
+    ready_jobs_are_in_order,
+    counters_equal_a_recount,
+    known_queues_are_those_of_the_model,
+    every_jid_is_found,
+    timers_are_those_of_jobs_and_waiters_only,
+    the_dead_are_in_the_order_of_their_deaths,
+    waiters_are_in_the_queues_they_named_and_no_others,
+    nobody_waits_for_a_job_that_is_ready,
+)
