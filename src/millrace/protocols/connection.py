@@ -54,6 +54,13 @@ class Connection:
         """The wait is over: a job has ended."""
         raise NotImplementedError
 
+    def hand(self, job: Job, reply: bytes, synced_seq: int) -> None:
+        """Answer with a job that was just leased to this client."""
+        if job.seq >= synced_seq:
+            self.marks.append(len(self.replies))  # its push may still be refused
+        self.handed.append((job, job.attempt))
+        self.replies.append(reply)
+
     def timed_out(self, now: int) -> None:
         """The wait is over: nothing came."""
         raise NotImplementedError

@@ -119,7 +119,6 @@ async def _serve(
 ) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
-    failed: list[str] = []
 
     def ended(reason: str) -> None:
         """The store cannot be trusted any more. Nothing is acknowledged from here on."""
@@ -128,7 +127,6 @@ async def _serve(
             "log, then start again: everything acknowledged is in the data folder.",
             reason,
         )
-        failed.append(reason)
         os._exit(3)
 
     started_at = clock()

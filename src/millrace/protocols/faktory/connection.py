@@ -333,10 +333,7 @@ class FaktoryConnection(Connection):
         self._hand(job)
 
     def _hand(self, job: Job) -> None:
-        if job.seq >= self.engine.synced_seq:
-            self.marks.append(len(self.replies))  # its push may still be refused
-        self.handed.append((job, job.attempt))
-        self.replies.append(bulk(workunit.write(job)))
+        self.hand(job, bulk(workunit.write(job)), self.engine.synced_seq)
 
     def timed_out(self, now: int) -> None:
         self.waiter = None

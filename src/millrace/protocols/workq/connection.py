@@ -346,10 +346,7 @@ class WorkqConnection(Connection):
         self._hand(job)
 
     def _hand(self, job: Job) -> None:
-        if job.seq >= self.engine.synced_seq:
-            self.marks.append(len(self.replies))  # its push may still be refused
-        self.handed.append((job, job.attempt))
-        self.replies.append(jobs.leased(job, with_ttr=self.hub.with_ttr))
+        self.hand(job, jobs.leased(job, with_ttr=self.hub.with_ttr), self.engine.synced_seq)
 
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
