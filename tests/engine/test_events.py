@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.engine.events import Event, fingerprint
-from millrace.engine.job import FAKTORY, NO_PROTOCOL
+from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL
 from millrace.engine.states import DEAD, GONE, LEASED, READY, SCHEDULED, TRANSITIONS
 from scene import SECOND, START, Scene
 
@@ -30,6 +30,9 @@ def scene_with_everything() -> Scene:
     engine.kill(scene.push("killed"), scene.now)
     engine.requeue(engine.find("killed"), scene.now)
     engine.cancel(engine.find("killed"), scene.now)
+    doomed = scene.push("doomed", origin=MASENKO, blockers=[scene.push("root").seq], dead_queue="x")
+    engine.kill(engine.find("root"), scene.now)
+    assert doomed.queue == "x"
     scene.push("evicted", expires=scene.now + SECOND)
     scene.advance(1)
     return scene

@@ -327,7 +327,7 @@ def test_after_a_restart_fleeting_jobs_are_dropped_and_the_journal_says_so():
     commit(scene.engine, store)
     engine = recover(store)
     assert len(engine.jobs) == 3
-    engine.drop_fleeting(scene.now)
+    engine.begin_anew(scene.now)
     assert [job.jid for job in engine.jobs.values()] == ["stays"]
     assert [row[1] for row in engine.batch.events] == ["cancelled", "cancelled"]
 

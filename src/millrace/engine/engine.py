@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from .batch import Batch
 from .errors import NoSuchJob, NotLeased, WrongState
 from .events import Row, fingerprint
-from .job import LATER, NO_PROTOCOL, Extra, Failure, Job, Push
-from .policy import POLICIES
+from .job import FOREVER, LATER, NO_PROTOCOL, Extra, Failure, Job, Push, alias
+from .policy import BOUND, POLICIES
 from .queues import Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -30,7 +30,9 @@ HALTED_RETRY = 1_000_000
 LIFE: Final = 1 << 64
 #: What puts a job behind those that are ready already; whatever else makes it ready lets it come
 #: back to its old place.
-_ARRIVES: Final = frozenset({"due", "unblocked", "requeued"})
+_ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
+#: What ends a job without anybody having done its work.
+_FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
 
 class Outcome(NamedTuple):
@@ -101,6 +103,8 @@ class Engine:
         self.clocked = Clocked()
 
         self.timers = Timers()
+        #: Connections to which leases are bound. One that is not here has lost its leases.
+        self.holders: set[str] = set()
         self._waits = 0
         self._waiters: dict[int, Waiter] = {}
         #: (waiter, job) pairs to be told; each job is already leased to its waiter.
@@ -136,15 +140,12 @@ class Engine:
         self.next_seq = seq + 1
         self.latest = now = max(now, self.latest)
         extra = None
-        if push.tags or push.blockers or push.fleeting:
-            blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b)]
-            if push.tags or blockers or push.fleeting:
-                extra = Extra(tags=push.tags, blockers=blockers, fleeting=push.fleeting)
-            for blocker in blockers:
-                self._dependents.setdefault(blocker, []).append(seq)
+        if push.tags or push.blockers or push.fleeting or push.dead_queue:
+            extra = self._extra(push, seq)
+        jid = push.jid or alias(seq)
         job = Job(
             seq,
-            push.jid,
+            jid,
             intern(push.kind),
             push.payload,
             push.origin,
@@ -170,8 +171,8 @@ class Engine:
             push.most_attempts,
         )
         self.jobs[seq] = job
-        if self.by_jid.setdefault(push.jid, job) is not job:
-            self._twins.setdefault(push.jid, []).append(job)
+        if self.by_jid.setdefault(jid, job) is not job:
+            self._twins.setdefault(jid, []).append(job)
         self.batch.new[seq] = job
         if push.expires:
             self.timers.set(seq + LIFE, push.expires)
@@ -192,6 +193,10 @@ class Engine:
                 push.blockers = [b if b > 0 else jobs[b].seq for b in push.blockers]
             jobs.append(self.push(push, now))
         return jobs
+
+    def burn(self, count: int) -> None:
+        """Give so many numbers to nobody."""
+        self.next_seq += count
 
     def open_queue(self, name: str) -> Queue:
         """The queue of that name, made if there is none."""
@@ -240,18 +245,27 @@ class Engine:
         undo it. A job that has been ready ever since may have been with a worker all the time.
         """
         for job in self.find_all(jid):
-            if job.state == READY and job.ready_at <= self.restored_at:
-                queue = self.queues[job.queue]
-                queue.ready.remove(job)
-                self._lease(job, queue, holder, actor, now)
+            if job.state == READY and self.reclaim(job, holder, actor, now):
                 return job
         return None
+
+    def reclaim(self, job: Job, holder: str, actor: int, now: int) -> bool:
+        """Is this job leased to that holder? If it may have been, as above, it is again."""
+        if job.state == LEASED:
+            return job.holder == holder and job.actor == actor
+        if job.state != READY or job.ready_at > self.restored_at:
+            return False
+        queue = self.queues[job.queue]
+        queue.ready.remove(job)
+        self._lease(job, queue, holder, actor, now)
+        return True
 
     def wait(self, waiter: Waiter, until: int) -> None:
         """Deliver the next job of its queues, or tell the waiter at `until` that none came."""
         self._waits -= 1
         waiter.key = key = self._waits
-        self.timers.set(key, until)
+        if until != FOREVER:
+            self.timers.set(key, until)
         for name in waiter.queues:
             queue = self.queues.get(name)
             if queue is None:
@@ -369,6 +383,7 @@ class Engine:
             state = SCHEDULED  # its moment is still to come
         else:
             job.due = verdict.due
+            job.place = verdict.place or job.place
         run = max(0, now - job.leased_at) if before == LEASED else 0
         if state in {DEAD, GONE} and (job.expires or job.seq in self._awaited):
             if result is None:
@@ -376,7 +391,19 @@ class Engine:
             self._keep(job, result)
             self._tell(Outcome(job, cause, False, result))
         self._change(job, self.queues[job.queue], cause, state, now, actor, 0, run)
+        if state in {DEAD, GONE}:
+            self._bury(job, now)
+            self._fell(job, now)
         self.changes += 1
+
+    def forsake(self, job: Job, now: int, message: str) -> None:
+        """The connection that a lease is bound to is gone. If nothing can be changed now, the lease
+        ends later.
+        """
+        if self.halted:
+            self.timers.set(job.seq, now + HALTED_RETRY)
+        else:
+            self.fail(job, now, job.actor, "ConnectionLost", message, [], cause="expired")
 
     def release(self, job: Job, now: int) -> None:
         """Give back a lease that never reached its holder: no attempt is counted."""
@@ -402,6 +429,7 @@ class Engine:
         if job.state in {LEASED, DONE}:
             raise WrongState
         self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
+        self._fell(job, now)
         self.changes += 1
 
     def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
@@ -416,11 +444,17 @@ class Engine:
         else:
             self.cancel(job, now)
 
-    def drop_fleeting(self, now: int) -> None:
-        """After a restart: those who pushed these jobs are gone."""
+    def begin_anew(self, now: int) -> None:
+        """After a restart all connections are gone: jobs that go with them go, and leases that are
+        bound to them end, which is nobody's failure.
+        """
         fleeting = [j for j in self.jobs.values() if j.extra is not None and j.extra.fleeting]
         for job in fleeting:
             self.cancel(job, now)
+        bound = [job for job in self.leased.values() if job.actor in BOUND]
+        for job in sorted(bound, key=lambda job: (job.place, job.seq)):
+            self._change(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
+            self.changes += 1
 
     # What people do to queues
 
@@ -496,6 +530,9 @@ class Engine:
         """Put `key` into `alarms` at that time. It must not be a number."""
         self.timers.set(key, when)
 
+    def unalarm(self, key: Hashable) -> None:
+        self.timers.cancel(key)
+
     # Looking
 
     def find(self, jid: str) -> Job | None:
@@ -570,6 +607,9 @@ class Engine:
                     queue.paused = queue.known = False
                     self._drop_if_unused(queue)
         self.restore(in_order(jobs), queues)
+        for job in self.leased.values():
+            if job.actor in BOUND and job.holder not in self.holders:
+                self.timers.set(job.seq, self.latest)  # its holder's end was undone: once more
         self.reverts += 1
         self.batch = Batch()
 
@@ -581,14 +621,26 @@ class Engine:
             return BLOCKED
         return SCHEDULED if job.due > now else READY
 
-    def _blocks(self, seq: int) -> bool:
+    def _extra(self, push: Push, seq: int) -> Extra | None:
+        """What few jobs have, and nothing for all others."""
+        blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b, push.origin)]
+        for blocker in blockers:
+            self._dependents.setdefault(blocker, []).append(seq)
+        if not (push.tags or blockers or push.fleeting or push.dead_queue):
+            return None
+        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue)
+
+    def _blocks(self, seq: int, origin: int) -> bool:
+        """Is there such a job, and is there something to wait for?"""
         blocker = self.jobs.get(seq)
-        return blocker is not None and blocker.state != DONE
+        if blocker is None or blocker.state == DONE:
+            return False
+        return blocker.state != DEAD or not POLICIES[origin].dies_with_blocker
 
     def _lease(self, job: Job, queue: Queue, holder: str, actor: int, now: int) -> None:
         job.attempt += 1
         job.leased_at = now
-        job.deadline = now + job.lease_for
+        job.deadline = FOREVER if actor in BOUND else now + job.lease_for
         job.holder = holder
         job.actor = actor
         self._change(job, queue, "leased", LEASED, now, actor, max(0, now - job.ready_at))
@@ -616,6 +668,51 @@ class Engine:
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
+
+    def _fell(self, job: Job, now: int) -> None:
+        """A job has failed for good: so do those who waited for it where their policy says so, each
+        with its own dependents behind it.
+        """
+        falling = self._dying_with(job)
+        while falling:
+            fallen = falling.pop()
+            if fallen.state == BLOCKED:  # or it fell already, with another one
+                self._doom(fallen, now)
+                falling += self._dying_with(fallen)
+        if job.state == GONE:
+            self._unblock(job, now)
+        while len(self.dead) > self.dead_max:
+            self._drop_oldest_dead(now)
+
+    def _dying_with(self, job: Job) -> list[Job]:
+        """Those who wait for this job and will not outlive it, the last one first."""
+        found = map(self.jobs.get, reversed(self._dependents.get(job.seq, ())))
+        return [each for each in found if each and POLICIES[each.origin].dies_with_blocker]
+
+    def _doom(self, job: Job, now: int) -> None:
+        assert job.extra is not None
+        blockers, job.extra.blockers = job.extra.blockers, []
+        for blocker in blockers:
+            peers = self._dependents[blocker]
+            peers.remove(job.seq)
+            if not peers:
+                del self._dependents[blocker]
+        message = "a job that it waited for has failed for good"
+        job.failure = Failure(now, now, "BlockerFailed", message, [])
+        self._change(job, self.queues[job.queue], "doomed", DEAD, now, NO_PROTOCOL)
+        self._bury(job, now)
+
+    def _bury(self, job: Job, now: int) -> None:
+        """Move a job that died to its dead queue, if it has one; there it begins anew."""
+        if job.state != DEAD or job.extra is None or not job.extra.dead_queue:
+            return
+        name, job.extra.dead_queue = job.extra.dead_queue, ""
+        old, queue = self.queues[job.queue], self.open_queue(name)
+        self._leave(job, old)
+        job.queue, job.failures, job.place, job.due = queue.name, 0, 0, 0
+        self._enter(job, queue)
+        self._change(job, queue, "moved", READY, now, NO_PROTOCOL)
+        self._drop_if_unused(old)
 
     def _fall_due(self, job: Job, now: int) -> None:
         queue = self.queues[job.queue]
@@ -692,7 +789,7 @@ class Engine:
         if to == READY:
             self.latest = latest = max(now, self.latest)
             job.ready_at = latest
-            if cause in _ARRIVES and job.place < LATER:
+            if cause in _ARRIVES and 0 <= job.place < LATER:
                 job.place = latest
         elif to == DEAD:
             job.due = job.expires or now + POLICIES[job.origin].dead_for
@@ -726,7 +823,7 @@ class Engine:
             if batch.new.pop(seq, None) is None:
                 batch.changed.pop(seq, None)
                 batch.gone[seq] = None
-            if self._dependents:
+            if self._dependents and cause not in _FAILURES:
                 self._unblock(job, now)
             if not queue.known:
                 self._drop_if_unused(queue)
@@ -743,13 +840,12 @@ class Engine:
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self.leased[seq] = job
-            self.timers.set(seq, job.deadline)
+            if job.deadline != FOREVER:
+                self.timers.set(seq, job.deadline)
         else:
             self._enter(job, queue)
             if to == DONE and self._dependents:
                 self._unblock(job, now)
-            elif to == DEAD and not job.expires and len(self.dead) > self.dead_max:
-                self._drop_oldest_dead(now)
 
     def _event(
         self, job: Job, cause: str, now: int, actor: int, wait: int = 0, run: int = 0
@@ -759,7 +855,7 @@ class Engine:
         """
         failure, extra = job.failure, job.extra
         group = message = shape = ""
-        if failure is not None and cause in {"failed", "expired"}:
+        if failure is not None and cause in _FAILURES:
             group, message = failure.group, failure.message
             shape = fingerprint(group, message)
         return (
@@ -808,7 +904,8 @@ class Engine:
             return
         (self.dying if state == DEAD and job.expires else self._index[state])[job.seq] = job
         if state == LEASED:
-            self.timers.set(job.seq, job.deadline)
+            if job.deadline != FOREVER:
+                self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
             self.timers.set(job.seq, job.due)
             if job.failures:

@@ -15,12 +15,25 @@ import msgspec
 PROTOCOLS: Final = ("", "workq", "masenko", "faktory", "qless", "goqueue", "http")
 NO_PROTOCOL: Final = 0
 WORKQ: Final = 1
+MASENKO: Final = 2
 FAKTORY: Final = 3
+QLESS: Final = 4
+GOQUEUE: Final = 5
 
 #: A place from here on stays what it is, and is behind every place that a job got by arriving.
 LATER: Final = 1 << 62
+#: The mirror image: below 0 a place stays what it is as well, and is ahead of every arrival.
+EARLIER: Final = -LATER
 #: The last moment there is: what can be kept of a time in any store.
 FOREVER: Final = (1 << 63) - 1
+
+#: The jid of a job whose client gave it none: this and its seq, in 12 hex digits. It is a UUID, so
+#: that every protocol can name the job by it.
+ALIAS: Final = "00000000-0000-4000-8000-"
+
+
+def alias(seq: int) -> str:
+    return f"{ALIAS}{seq:012x}"
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
@@ -41,6 +54,8 @@ class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     result: bytes | None = None
     #: It goes with the client that pushed it, and with the server.
     fleeting: bool = False
+    #: The queue it moves to, once, when it has failed for good.
+    dead_queue: str = ""
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -82,6 +97,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 class Push(msgspec.Struct, gc=False):
     """A job that somebody wants pushed."""
 
+    #: Empty: the engine makes one.
     jid: str
     kind: str
     payload: bytes
@@ -94,11 +110,12 @@ class Push(msgspec.Struct, gc=False):
     due: int = 0
     tags: list[str] = []
     blockers: list[int] = []
-    #: Its place if that shall not be its arrival's: LATER and something.
+    #: Its place if that shall not be its arrival's: LATER or EARLIER, and something.
     place: int = 0
     expires: int = 0
     most_attempts: int = 0
     fleeting: bool = False
+    dead_queue: str = ""
 
 
 Changing = tuple[Any, ...]

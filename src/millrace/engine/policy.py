@@ -6,7 +6,7 @@ A policy only decides; the engine carries it out. Randomness is the engine's, so
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from .job import FAKTORY, WORKQ, Job
+from .job import EARLIER, FAKTORY, GOQUEUE, MASENKO, WORKQ, Job
 from .states import DEAD, GONE, READY, SCHEDULED
 
 SECOND: Final = 1_000_000
@@ -14,10 +14,13 @@ DAY: Final = 86_400 * SECOND
 
 
 class Verdict(NamedTuple):
-    """Where a job goes after a failed attempt, and when if it is to be tried again."""
+    """Where a job goes after a failed attempt, and when if it is to be tried again; the place it
+    then has, if not that of its arrival.
+    """
 
     state: int
     due: int = 0
+    place: int = 0
 
 
 class Policy(Protocol):
@@ -28,6 +31,8 @@ class Policy(Protocol):
 
     #: Whether an expired lease is one of the job's failures.
     expiry_fails: bool
+    #: Whether a job fails with one that it waits for; else it goes on waiting for a dead one.
+    dies_with_blocker: bool
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         """Decide for a job whose `failures` already counts this one."""
@@ -47,6 +52,7 @@ class FaktoryPolicy:
     dead_for = 180 * DAY
     expired = ("ReservationExpired", "Faktory job reservation expired")
     expiry_fails = True
+    dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         if job.retries == 0:
@@ -71,6 +77,7 @@ class WorkqPolicy:
     dead_for = 0
     expired = ("LeaseExpired", "the time to run is over")
     expiry_fails = False
+    dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         if job.failures >= job.retries:
@@ -88,4 +95,55 @@ class WorkqPolicy:
         return Verdict(GONE if fleeting else DEAD)
 
 
-POLICIES: Final[dict[int, Policy]] = {FAKTORY: FaktoryPolicy(), WORKQ: WorkqPolicy()}
+class MasenkoPolicy:
+    """failures^4 seconds, cut to a whole second, `retries` times; then the job has failed for good,
+    and those that wait for it with it.
+
+    Due tasks go before those that were never delayed, the earliest first.
+    """
+
+    dead_for = 180 * DAY
+    expired = ("LeaseExpired", "the time to run is over")
+    expiry_fails = True
+    dies_with_blocker = True
+
+    def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
+        if job.failures > job.retries:
+            return Verdict(DEAD)
+        due = (now // SECOND + job.failures**4) * SECOND
+        return Verdict(SCHEDULED, due, EARLIER + due)
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        return self.after_failure(job, now, random)
+
+
+class GoqueuePolicy:
+    """Ready again, at its old place, when the time to process is over; a failure, which only other
+    protocols can report, changes nothing of that. After `most_attempts` leases it is dead.
+    """
+
+    dead_for = 180 * DAY
+    expired = ("LeaseExpired", "the time to process is over")
+    expiry_fails = True
+    dies_with_blocker = False
+
+    def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
+        if 0 < job.most_attempts <= job.attempt:
+            return Verdict(DEAD)
+        due = job.leased_at + job.lease_for
+        return Verdict(SCHEDULED, due) if due > now else Verdict(READY)
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        return Verdict(DEAD) if 0 < job.most_attempts <= job.attempt else Verdict(READY)
+
+
+POLICIES: Final[dict[int, Policy]] = {
+    WORKQ: WorkqPolicy(),
+    MASENKO: MasenkoPolicy(),
+    FAKTORY: FaktoryPolicy(),
+    GOQUEUE: GoqueuePolicy(),
+}
+
+#: Whose leases last as long as the holder's connection, not until a deadline: the rights of a
+#: holder are those of its own protocol.
+BOUND: Final = frozenset({MASENKO})

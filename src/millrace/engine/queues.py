@@ -36,7 +36,7 @@ class Ready:
     a ghost in the deque, or a stale entry in the heap, until it comes up or there are too many.
     """
 
-    __slots__ = ("_entries", "_fifo", "_ghosts", "_heap", "_last", "_tickets")
+    __slots__ = ("_entries", "_fifo", "_ghosts", "_heap", "_last", "_tickets", "early")
 
     def __init__(self) -> None:
         self._fifo: deque[Job] = deque()
@@ -45,12 +45,15 @@ class Ready:
         self._tickets: dict[int, Key] = {}
         self._entries = 0
         self._last: Job | None = None  # the newest in the deque
+        #: How many are ahead of all that arrived: those of a place below 0.
+        self.early = 0
 
     def add(self, job: Job) -> None:
         last = self._last
         place = job.place
         if (
             job.rank == 0
+            and place >= 0
             and (last is None or place > last.place or (place == last.place and job.seq > last.seq))
             and job.seq not in self._ghosts
         ):
@@ -58,7 +61,9 @@ class Ready:
             self._fifo.append(job)
             return
         self._entries += 1
-        key = (-job.rank, job.place, job.seq, self._entries, job)
+        if place < 0:
+            self.early += 1
+        key = (-job.rank, place, job.seq, self._entries, job)
         self._tickets[job.seq] = key
         heappush(self._heap, key)
 
@@ -71,6 +76,7 @@ class Ready:
             if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
                 heappop(self._heap)
                 del self._tickets[key[2]]
+                self.early -= key[1] < 0
                 return key[4]
         if not fifo:
             return None
@@ -84,8 +90,11 @@ class Ready:
 
     def remove(self, job: Job) -> None:
         """Take out a job that somebody did something to while it waited."""
-        if self._tickets.pop(job.seq, None) is None:
+        key = self._tickets.pop(job.seq, None)
+        if key is None:
             self._ghosts.add(job.seq)
+        else:
+            self.early -= key[1] < 0
         if len(self._ghosts) > 64 + len(self._fifo) // 2:
             self._fifo = deque(job for job in self._fifo if job.seq not in self._ghosts)
             self._ghosts.clear()

@@ -17,7 +17,8 @@ How time acts: `due` and `expired` come from the timer, `purged` and `evicted` t
 job whose time to live ended before the job did. Everything else is somebody's command. `renewed`
 changes no state; it is listed because the journal has it. A job may be completed or failed while
 nobody holds it, where the protocol of whoever says so allows that: a lease may have run out while
-its worker still worked.
+its worker still worked. `doomed` is a job that waited for one that has failed for good, and `moved`
+one that went to another queue: there it begins anew.
 """
 
 from typing import Final
@@ -48,6 +49,8 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
         LEASED: (SCHEDULED, READY, DEAD, GONE),
     },
     "expired": {LEASED: (SCHEDULED, READY, DEAD, GONE)},
+    "doomed": {BLOCKED: (DEAD,)},
+    "moved": {DEAD: (READY,)},
     "requeued": {SCHEDULED: (READY,), DEAD: (READY,)},
     "killed": {SCHEDULED: (DEAD,), BLOCKED: (DEAD,), READY: (DEAD,), DEAD: (DEAD,)},
     "cancelled": {

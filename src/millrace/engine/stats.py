@@ -15,7 +15,7 @@ DAY: Final = 86_400_000_000
 SLOTS: Final = 148
 
 
-_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired", "flushed"})
+_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired", "doomed", "flushed"})
 
 
 def slot(microseconds: int) -> int | None:
@@ -97,7 +97,7 @@ class Statistics:
             elif kind == "completed":
                 day.run.add(event[15])
             else:
-                day.failures += 1
+                day.failures += kind != "doomed"
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD
 

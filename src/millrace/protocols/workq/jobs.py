@@ -8,7 +8,7 @@ scheduled jobs the time.
 from typing import Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, LATER, WORKQ, Job, Push
+from millrace.engine.job import ALIAS, FOREVER, LATER, WORKQ, Job, Push, alias
 from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.protocols.errors import ClientError
 
@@ -20,8 +20,6 @@ MOST_ADD_PRIORITY: Final = (1 << 31) - 1
 MOST_PRIORITY: Final = (1 << 32) - 1
 MOST_FLAGS: Final = 3
 MOST_RUN_FLAGS: Final = 1
-#: The id of a job whose own is no UUID: this and its seq, in 12 hex digits.
-ALIAS: Final = "00000000-0000-4000-8000-"
 
 
 # From words
@@ -107,7 +105,7 @@ def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int
 def id_of(job: Job) -> str:
     if job.origin == WORKQ or words.is_job_id(job.jid):
         return job.jid
-    return f"{ALIAS}{job.seq:012x}"
+    return alias(job.seq)
 
 
 def find(engine: Engine, jid: str) -> Job | None:
