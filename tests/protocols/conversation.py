@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 
 from millrace.engine.engine import Engine
 from millrace.engine.states import LEASED
+from millrace.protocols.connection import Connection
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 
 #: 2026-11-15T19:43:51Z
@@ -108,7 +109,10 @@ class World:
                 wire.waited_until = self.now
                 wire.run()
             for key in alarms:
-                self.hub.alarm(key[1], self.now)
+                owner, what = key
+                owner.alarm(what, self.now)
+                if isinstance(owner, Connection):
+                    owner.session.run()
         engine.take_batch()
 
     def snapshot(self) -> dict[str, Any]:
@@ -119,7 +123,7 @@ class World:
             "queues": {q.name: (q.paused, list(q.counts)) for q in engine.queues.values() if q.known},
             "totals": (engine.totals.processed, engine.totals.failures),
             "workers": {w.wid: (w.state, w.rss_kb, w.beat_at) for w in self.hub.workers.known.values()},
-            "connections": self.hub.connections,
+            "connections": len(self.hub.connections),
         }  # fmt: skip
 
 

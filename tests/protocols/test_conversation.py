@@ -71,7 +71,7 @@ def test_time_moves_only_when_told_and_stops_at_every_moment_on_the_way():
     world.engine.alarm("a", START + 5)
     seen = []
     world.hub.alarm = lambda key, now: seen.append((key, now))
-    world.engine.alarm(("x", "b"), START + 7)
+    world.engine.alarm((world.hub, "b"), START + 7)
     world.engine.timers.cancel("a")
     world.advance(3)
     assert seen == []

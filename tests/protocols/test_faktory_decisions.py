@@ -39,7 +39,7 @@ def test_end_behind_a_blocked_fetch_waits_its_turn(talk):
 def test_end_without_a_newline_then_gone(talk):
     client = talk.client(wid="worker-1").says(b"END").hears_nothing().hangs_up()
     client.hears_the_end()
-    assert talk.hub.connections == 0
+    assert talk.hub.connections == set()
 
 
 # bare FETCH
@@ -192,7 +192,7 @@ def test_anything_but_hello_first_is_an_error_that_names_the_problem_then_close(
     client.hears_error_like("expected HELLO {...} first, got ")
     client.hears_the_end()
     assert talk.engine.jobs == {}
-    assert talk.hub.connections == 0
+    assert talk.hub.connections == set()
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_any_other_hash_is_refused_and_the_connection_closed(wrong):
         client = talk.connect().hears(SECRET_HI)
         client.says(b'HELLO {"v":2,"pwdhash":"%b"}\r\nINFO\r\n' % wrong)
         client.hears(b"-ERR Invalid password\r\n").hears_the_end()
-        assert talk.hub.connections == 0
+        assert talk.hub.connections == set()
 
 
 def test_a_password_that_is_set_between_greeting_and_hello_cuts_nobody_off_with_a_crash():

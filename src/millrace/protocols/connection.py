@@ -3,9 +3,36 @@
 from collections import deque
 from typing import Any, Final
 
-from millrace.engine.engine import Outcome
+from millrace.engine.engine import Engine, Outcome
 from millrace.engine.job import Job
 from millrace.engine.queues import Waiter
+
+
+class Hub:
+    """What all connections of one protocol share."""
+
+    def __init__(self, engine: Engine, max_connections: int) -> None:
+        self.engine = engine
+        self.max_connections = max_connections
+        self.connections: set[Connection] = set()
+        #: The server is about to stop: nothing is handed out any more.
+        self.stopping = False
+        #: Connections that another one's command has given something to say.
+        self.touched: set[Connection] = set()
+
+    def stop(self) -> None:
+        """The server is about to stop; those who wait are given nothing."""
+        self.stopping = True
+        self.engine.deafen_all()
+
+    @property
+    def busy(self) -> bool:
+        """Is there a client for whose work a stopping server should wait?"""
+        return False
+
+    def alarm(self, what: str, now: int) -> None:
+        """A moment has come that was asked for with engine.alarm((self, what), when)."""
+        raise NotImplementedError
 
 
 class Connection:
@@ -63,6 +90,10 @@ class Connection:
 
     def timed_out(self, now: int) -> None:
         """The wait is over: nothing came."""
+        raise NotImplementedError
+
+    def alarm(self, what: str, now: int) -> None:
+        """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError
 
     def overdue(self) -> bool:

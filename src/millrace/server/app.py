@@ -103,7 +103,7 @@ def _recover(config: Config, store: Store | None) -> Engine:
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
-    engine.drop_fleeting(clock())
+    engine.begin_anew(clock())
     if recovered.jobs:
         took = time.monotonic() - started
         log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
@@ -129,8 +129,38 @@ async def _serve(
         )
         os._exit(3)
 
+    server = Server(
+        engine,
+        store,
+        clock,
+        max_connections=config.server.max_connections,
+        max_output=config.server.max_output,
+        ended=ended,
+    )
+
+    def told_to_stop() -> None:
+        if stop.is_set():
+            hurry.set()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told_to_stop)
+    current = [config]
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
+
+    ports = await server.listen(config.server.host, _listeners(config, engine), tls)
+    _announce(config, ports)
+    await stop.wait()
+    log.info("stopping: no new connections; consumers are told at their next BEAT")
+    await server.stop(config.server.stop_grace, hurry)
+    log.info("stopped")
+    return 0
+
+
+def _listeners(config: Config, engine: Engine) -> list[Listener]:
+    """The protocols that are to be served, each with its port."""
     started_at = clock()
-    hub = FaktoryHub(
+    faktory = FaktoryHub(
         engine,
         started_at=started_at,
         challenge=lambda: (4000 + secrets.randbelow(4096), f"{secrets.randbits(63):x}"),
@@ -147,39 +177,11 @@ async def _serve(
         max_connections=config.server.max_connections,
         max_line=config.server.max_line,
     )
-    server = Server(
-        engine,
-        store,
-        hub,
-        workq,
-        clock,
-        max_connections=config.server.max_connections,
-        max_output=config.server.max_output,
-        ended=ended,
-    )
-    listeners = []
-    if config.faktory.port is not None:
-        listeners.append(Listener("faktory", config.faktory.port, lambda: FaktoryConnection(hub)))
-    if config.workq.port is not None:
-        listeners.append(Listener("workq", config.workq.port, lambda: WorkqConnection(workq)))
-
-    def told_to_stop() -> None:
-        if stop.is_set():
-            hurry.set()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
-    current = [config]
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
-
-    ports = await server.listen(config.server.host, listeners, tls)
-    _announce(config, ports)
-    await stop.wait()
-    log.info("stopping: no new connections; consumers are told at their next BEAT")
-    await server.stop(config.server.stop_grace, hurry)
-    log.info("stopped")
-    return 0
+    listeners = [
+        Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
+        Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
+    ]
+    return [listener for listener in listeners if listener.port is not None]
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:
@@ -225,9 +227,11 @@ def _reload(
             log.warning("%s has changed, but takes effect only at the next start", key)
     logs.set_level(new.server.log_level)
     server.max_connections = new.server.max_connections
-    server.hub.max_connections = server.workq.max_connections = new.server.max_connections
-    server.hub.password = new.faktory.password
-    server.hub.recover_lost_workers = new.faktory.recover_lost_workers
+    for hub in server.hubs:
+        hub.max_connections = new.server.max_connections
+        if isinstance(hub, FaktoryHub):
+            hub.password = new.faktory.password
+            hub.recover_lost_workers = new.faktory.recover_lost_workers
     server.engine.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox_max = new.journal.outbox_max

@@ -3,15 +3,13 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import LEASED
-from millrace.protocols.connection import Connection
-from millrace.protocols.faktory import FaktoryHub
-from millrace.protocols.workq import WorkqHub
+from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
 from .session import HELLO_WITHIN, Session
@@ -26,10 +24,13 @@ STRANGERS = 1000
 
 
 class Listener(NamedTuple):
-    """A protocol's port, and how its connections are made. Port 0 takes any free one."""
+    """A protocol's port, and how its connections are made. Port 0 takes any free one, None is for a
+    protocol that is not to be served.
+    """
 
     name: str
-    port: int
+    port: int | None
+    hub: Hub
     connect: Callable[[], Connection]
 
 
@@ -40,8 +41,6 @@ class Server:
         self,
         engine: Engine,
         store: Store | None,
-        hub: FaktoryHub,
-        workq: WorkqHub,
         clock: Callable[[], int],
         *,
         max_connections: int,
@@ -49,8 +48,9 @@ class Server:
         ended: Callable[[str], None],
     ) -> None:
         self.engine = engine
-        self.hub = hub
-        self.workq = workq
+        self.hubs: list[Hub] = []
+        #: Connections that another one's command has given something to say.
+        self.touched: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
         self.max_output = max_output
@@ -68,6 +68,9 @@ class Server:
         """Open every port; the ports by protocol."""
         ports: dict[str, int] = {}
         for listener in listeners:
+            self.hubs.append(listener.hub)
+            listener.hub.touched = self.touched
+
             # `connect` is bound per listener, not per loop turn.
             def session(connect: Callable[[], Connection] = listener.connect) -> Session:
                 return Session(self, connect())
@@ -90,10 +93,12 @@ class Server:
         for server in self._listening:
             server.close()
         self._listening.clear()
-        self.hub.stop()
-        self.workq.stop()
+        for hub in self.hubs:
+            hub.stop()
         until = self.loop.time() + grace
-        while self.hub.of_worker and self.loop.time() < until and not hurry.is_set():
+        while (
+            any(hub.busy for hub in self.hubs) and self.loop.time() < until and not hurry.is_set()
+        ):
             try:
                 await asyncio.wait_for(hurry.wait(), 0.05)
             except TimeoutError:
@@ -131,9 +136,7 @@ class Server:
     def after(self, now: int) -> None:
         """What must follow commands: tell who was waiting, end the turn, arm the timer."""
         engine = self.engine
-        if (
-            engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms
-        ) and not self._telling:
+        if not self._telling and self._news():
             self._tell(now)
         batch = engine.batch
         if len(batch.events) >= self.turns.worth or batch.queues or batch.cleared:
@@ -144,12 +147,18 @@ class Server:
 
     # Within
 
+    def _news(self) -> bool:
+        engine = self.engine
+        return bool(
+            engine.deliveries or engine.timeouts or engine.outcomes or engine.alarms or self.touched
+        )
+
     def _tell(self, now: int) -> None:
-        """Deliveries and time-outs go to their owners, who may then go on with other commands."""
+        """What is new goes to its owners, who may then go on with other commands."""
         engine = self.engine
         self._telling = True
         try:
-            while engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms:
+            while self._news():
                 deliveries, engine.deliveries = engine.deliveries, []
                 outcomes, engine.outcomes = engine.outcomes, []
                 timeouts, engine.timeouts = engine.timeouts, []
@@ -158,20 +167,26 @@ class Server:
                     connection: Connection = waiter.owner
                     if connection.session.transport.is_closing():
                         self.give_back(job, now)
-                        continue
-                    connection.deliver(job, now)
-                    connection.session.advance(now)
+                    else:
+                        connection.session.told(now, connection.deliver, job)
                 for waiter, outcome in outcomes:
-                    waiter.owner.conclude(outcome, now)
-                    waiter.owner.session.advance(now)
+                    waiter.owner.session.told(now, waiter.owner.conclude, outcome)
                 for waiter in timeouts:
-                    waiter.owner.timed_out(now)
-                    waiter.owner.session.advance(now)
+                    waiter.owner.session.told(now, waiter.owner.timed_out)
                 for key in alarms:
-                    assert isinstance(key, tuple)
-                    self.hub.alarm(key[1], now)
+                    self._alarm(key, now)
+                while self.touched:
+                    self.touched.pop().session.flush()
         finally:
             self._telling = False
+
+    def _alarm(self, key: Hashable, now: int) -> None:
+        assert isinstance(key, tuple)
+        owner, what = key
+        if isinstance(owner, Connection):
+            owner.session.told(now, owner.alarm, what)
+        else:
+            owner.alarm(what, now)
 
     def _arm(self) -> None:
         """One timer, for the earliest moment."""

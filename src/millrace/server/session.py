@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from millrace.protocols.connection import Connection
@@ -133,6 +134,15 @@ class Session(asyncio.Protocol):
         self._continue_soon()
 
     # What the server calls
+
+    def told(self, now: int, tell: Callable[..., None], *what: object) -> None:
+        """Tell the connection something, and go on with what it can do then."""
+        try:
+            tell(*what, now)
+        except Exception as mistake:
+            self._defect(mistake)
+        else:
+            self.advance(now)
 
     def advance(self, now: int) -> None:
         """Do this client's share of commands, and send what can be sent."""

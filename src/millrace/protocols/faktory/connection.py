@@ -169,7 +169,7 @@ class FaktoryConnection(Connection):
             self.engine.unwait(self.waiter)
             self.waiter = None
         if self.identified:
-            self.hub.connections -= 1
+            self.hub.connections.discard(self)
         if self.worker is not None:
             self.hub.leave(self, self.worker, now)
             self.worker = None
@@ -211,11 +211,11 @@ class FaktoryConnection(Connection):
     def _welcome(self, hello: _Hello, now: int) -> None:
         hub = self.hub
         self._say(OK)
-        if hub.connections >= hub.max_connections:
-            self._end(error(f"too many connections: {hub.connections + 1}"))
+        if len(hub.connections) >= hub.max_connections:
+            self._end(error(f"too many connections: {len(hub.connections) + 1}"))
             return
         self.identified = True
-        hub.connections += 1
+        hub.connections.add(self)
         if hello.wid:
             self.worker = worker = hub.join(self, hello.wid, now)
             worker.hostname, worker.pid, worker.labels = hello.hostname, hello.pid, hello.labels

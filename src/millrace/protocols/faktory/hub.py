@@ -9,6 +9,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY
 from millrace.engine.policy import SECOND
 from millrace.engine.workers import TERMINATE, Worker, Workers
+from millrace.protocols.connection import Hub
 
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
@@ -32,7 +33,7 @@ def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[Non
     return compare_digest(digest.hex().encode(), pwdhash.encode())
 
 
-class FaktoryHub:
+class FaktoryHub(Hub):
     def __init__(
         self,
         engine: Engine,
@@ -45,19 +46,16 @@ class FaktoryHub:
         max_line: int = 64 << 20,
         recover_lost_workers: bool = False,
     ) -> None:
-        self.engine = engine
+        super().__init__(engine, max_connections)
         self.started_at = started_at
         self.challenge = challenge
         self.memory_mb = memory_mb
         self.password = password
-        self.max_connections = max_connections
         self.max_line = max_line
         self.recover_lost_workers = recover_lost_workers
         self.workers = Workers()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
-        self.connections = 0
         self.commands = 0
-        self.stopping = False
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
         self.of_worker.setdefault(wid, set()).add(connection)
@@ -70,7 +68,7 @@ class FaktoryHub:
         if not peers:
             del self.of_worker[worker.wid]
             if self.recover_lost_workers:
-                self.engine.alarm(("faktory worker", worker.wid), self._lost_at(worker, now))
+                self.engine.alarm((self, worker.wid), self._lost_at(worker, now))
 
     def advance(self, worker: Worker, state: int) -> None:
         """Move a worker on to quiet or terminate: it gets no more jobs, on any connection."""
@@ -81,19 +79,23 @@ class FaktoryHub:
 
     def stop(self) -> None:
         """The server is about to stop: hand out nothing, tell every worker at its next BEAT."""
-        self.stopping = True
-        self.engine.deafen_all()
+        super().stop()
         for worker in self.workers.connected():
             self.advance(worker, TERMINATE)
 
-    def alarm(self, wid: str, now: int) -> None:
+    @property
+    def busy(self) -> bool:
+        return bool(self.of_worker)
+
+    def alarm(self, what: str, now: int) -> None:
         """A worker left some time ago. If it is still away, its jobs are somebody else's."""
+        wid = what
         worker = self.workers.known.get(wid)  # or it is forgotten, being away
         if worker is not None and worker.connections:
             return
         lost_at = now if worker is None else self._lost_at(worker, worker.beat_at)
         if now < lost_at or self.engine.halted:
-            self.engine.alarm(("faktory worker", wid), max(lost_at, now + SECOND))
+            self.engine.alarm((self, wid), max(lost_at, now + SECOND))
             return
         mine = [j for j in self.engine.leased.values() if j.holder == wid and j.actor == FAKTORY]
         for job in mine:

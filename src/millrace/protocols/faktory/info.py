@@ -51,7 +51,7 @@ def read(hub: FaktoryHub, now: int) -> dict[str, Any]:
             "faktory_version": FAKTORY_VERSION,
             "millrace_version": __version__,
             "uptime": max(0, now - hub.started_at) // 1_000_000,
-            "connections": hub.connections,
+            "connections": len(hub.connections),
             "command_count": hub.commands,
             "used_memory_mb": hub.memory_mb(),
         },

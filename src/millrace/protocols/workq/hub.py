@@ -1,11 +1,9 @@
 """What all Workq connections share: the engine, the dialect, who is there."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from millrace.engine.engine import Engine
-
-if TYPE_CHECKING:
-    from .connection import WorkqConnection
+from millrace.protocols.connection import Hub
 
 #: The largest payload or result.
 MOST_BLOCK: Final = 1 << 20
@@ -13,7 +11,7 @@ MOST_BLOCK: Final = 1 << 20
 MOST_LINE: Final = 10_000 + MOST_BLOCK
 
 
-class WorkqHub:
+class WorkqHub(Hub):
     def __init__(
         self,
         engine: Engine,
@@ -23,19 +21,9 @@ class WorkqHub:
         max_connections: int = 10_000,
         max_line: int = 64 << 20,
     ) -> None:
-        self.engine = engine
+        super().__init__(engine, max_connections)
         self.started_at = started_at
         #: The original server's lease line has four fields, the spec's three.
         self.with_ttr = dialect == "original"
-        self.max_connections = max_connections
         self.max_line = min(MOST_LINE, max_line)
         self.max_block = min(MOST_BLOCK, max_line)
-        self.connections: set[WorkqConnection] = set()
-        self.stopping = False
-
-    def stop(self) -> None:
-        """The server is about to stop: hand out nothing. The protocol has no word to say so."""
-        self.stopping = True
-        for connection in self.connections:
-            if connection.waiter is not None:
-                self.engine.deafen(connection.waiter)
