@@ -1,0 +1,94 @@
+"""The form of a command, and the texts that Redis has for those that cannot be done."""
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millrace.protocols.errors import ClientError
+
+from .resp import Reply
+
+if TYPE_CHECKING:
+    from .connection import QlessConnection
+
+NOT_INTEGER: Final = "ERR value is not an integer or out of range"
+SYNTAX: Final = "ERR syntax error"
+WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+#: It may be said before AUTH, or in RESP2 by a subscriber; MULTI does not queue it, or refuses it.
+STRANGER: Final = 1
+SUBSCRIBER: Final = 2
+UNQUEUED: Final = 4
+ALONE: Final = 8
+
+#: As many as there are.
+ANY: Final = 1 << 30
+
+
+class Nothing:
+    """The command has said what it had to say, or will say it later."""
+
+    __slots__ = ()
+
+
+NOTHING: Final = Nothing()
+Answer = Reply | Nothing
+
+
+class Command(NamedTuple):
+    do: Callable[["QlessConnection", list[bytes], int], Answer]
+    #: How many arguments it takes, its name not counted.
+    least: int = 0
+    most: int = 0
+    rights: int = 0
+
+
+# Numbers
+
+_INTEGER: Final = re.compile(rb"0|-?[1-9][0-9]{0,18}")
+_FLOAT: Final = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
+
+
+def integer(word: bytes, error: str = NOT_INTEGER) -> int:
+    """64 bits with a sign, written in the one way that Redis takes."""
+    if _INTEGER.fullmatch(word) and -(1 << 63) <= (number := int(word)) < 1 << 63:
+        return number
+    raise ClientError(error)
+
+
+def decimal(word: bytes, error: str) -> float:
+    if len(word) < 400 and _FLOAT.fullmatch(word) and (number := float(word)) < 1e15:
+        return number
+    raise ClientError(error)
+
+
+# Errors
+
+
+def shown(word: bytes) -> str:
+    """A client's word inside an error: whatever is in it, and not too much of it."""
+    return word[:128].decode("utf-8", "surrogateescape")
+
+
+def unknown_command(request: list[bytes]) -> str:
+    beginning, room = "", 128
+    for word in request[1:]:
+        if len(beginning) >= room:
+            break
+        beginning += f"'{shown(word[: room - len(beginning)])}' "
+    name = shown(request[0])
+    return f"ERR unknown command '{name}', with args beginning with: {beginning}"
+
+
+def unknown_subcommand(command: str, word: bytes) -> ClientError:
+    return ClientError(f"ERR unknown subcommand '{shown(word)}'. Try {command} HELP.")
+
+
+def wrong_count(name: str) -> str:
+    return f"ERR wrong number of arguments for '{name}' command"
+
+
+def expect(args: list[bytes], least: int, most: int, name: str) -> None:
+    """Refuse the wrong number of arguments of a subcommand: `client|setname`."""
+    if not least <= len(args) <= most:
+        raise ClientError(wrong_count(name))

@@ -1,0 +1,494 @@
+"""One client of the Qless port: requests in, replies out, in the words of Redis.
+
+Here is what concerns the connection itself: how a request becomes a command, who may say what and
+when, the handshake, and transactions. What the commands do is in scripts, keys, pubsub and info.
+"""
+
+from collections.abc import Mapping
+from hmac import compare_digest
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from millrace.engine.job import QLESS
+from millrace.engine.queues import Waiter
+from millrace.protocols.connection import Connection
+from millrace.protocols.errors import ClientError
+
+from . import info, keys, pubsub, scripts
+from .commands import (
+    ALONE,
+    ANY,
+    STRANGER,
+    SUBSCRIBER,
+    SYNTAX,
+    UNQUEUED,
+    Answer,
+    Command,
+    Nothing,
+    expect,
+    integer,
+    shown,
+    unknown_command,
+    unknown_subcommand,
+    wrong_count,
+)
+from .contract import Refused, ScriptError
+from .hub import QlessHub
+from .pubsub import Message
+from .resp import NO_LIST, OK, Error, ProtocolError, Reply, Requests, Simple, Verbatim, encode
+
+#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+LARGE_REPLY: Final = 65_536
+#: How many commands one transaction may have, and how many keys a client may watch.
+MOST_QUEUED: Final = 1000
+MOST_WATCHED: Final = 1000
+MOST_NAME: Final = 1000
+DATABASES: Final = 16
+#: What browsers say that were sent here by somebody else's page: they hear nothing.
+_NOT_FOR_US: Final = frozenset({b"POST", b"HOST:"})
+
+NO_AUTH: Final = "NOAUTH Authentication required."
+NO_AUTH_HELLO: Final = (
+    "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
+    "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP "
+    "protocol version at the same time"
+)
+BAD_LOGIN: Final = "WRONGPASS invalid username-password pair or user is disabled."
+NO_LOGIN: Final = (
+    "ERR AUTH <password> called without any password configured for the default user. Are you sure "
+    "your configuration is correct?"
+)
+
+
+class Queued(NamedTuple):
+    command: Command
+    args: list[bytes]
+
+
+class QlessConnection(Connection):
+    def __init__(self, hub: QlessHub) -> None:
+        super().__init__()
+        self.hub = hub
+        self.engine = hub.engine
+        self._requests = Requests()
+        self._ended = False
+        #: Whether it said AUTH, or need not.
+        self._known = not hub.password
+        self._limits = hub.limits if self._known else hub.strangers
+        #: RESP 2 or 3.
+        self.protocol = 2
+        self._name = b""
+        self._database = 0
+        #: What it listens to.
+        self.channels: dict[bytes, None] = {}
+        self.patterns: dict[bytes, None] = {}
+        #: Since MULTI: what EXEC will do, what it takes, and whether something was wrong.
+        self._queued: list[Queued] | None = None
+        self._queued_size = 0
+        self._spoilt = False
+        #: EXEC is at work: nothing may wait.
+        self.transacting = False
+        #: Since WATCH: the keys, Qless's own with what they held, and whether one was changed.
+        self._watched: dict[bytes, int] = {}
+        self.disturbed = False
+        #: The lists that BRPOP waits for.
+        self._awaited: list[bytes] = []
+        hub.received += 1
+        self.number = hub.received
+        if len(hub.connections) >= hub.max_connections:
+            self.say(Error("ERR max number of clients reached"))
+            self.closing = True
+        else:
+            hub.connections.add(self)
+
+    # Framing
+
+    @property
+    def backlog(self) -> int:
+        return len(self._requests)
+
+    def feed(self, data: bytes) -> None:
+        self._requests.feed(data)
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        self._requests.feed(data)
+        return self.run(now, most)
+
+    def run(self, now: int, most: int) -> bool:
+        while self.waiter is None and not self.closing:
+            if most <= 0:
+                return bool(self._requests)
+            most -= 1
+            try:
+                request = self._requests.take(self._limits)
+            except ProtocolError as problem:
+                self.say(Error(f"ERR Protocol error: {problem}"))
+                self.closing = True
+                return False
+            if request is None:
+                self.closing = self._ended
+                return False
+            if request:
+                self._execute(request, now)
+                if self.replies and len(self.replies[-1]) > LARGE_REPLY:
+                    most = 0
+        return False
+
+    def say(self, reply: Reply) -> None:
+        self.replies.append(encode(reply, self.protocol))
+
+    # From requests to commands
+
+    def _execute(self, request: list[bytes], now: int) -> None:
+        word = request[0]
+        command = self.commands.get(word) or self.commands.get(word.upper())
+        problem = self._problem(command, request)
+        if command is None or problem:
+            self._spoilt = self._queued is not None
+            if word.upper() in _NOT_FOR_US:
+                self.closing = True
+            else:
+                self.say(Error(problem))
+            return
+        if self._queued is not None and not command.rights & UNQUEUED:
+            self._queue(command, request[1:])
+            return
+        engine, hub, replies = self.engine, self.hub, self.replies
+        before, said = engine.changes, len(replies)
+        hub.commands += 1
+        answer = self._perform(command, request[1:], now)
+        if not isinstance(answer, Nothing):
+            replies.append(encode(answer, self.protocol))
+        if engine.changes != before and len(replies) > said:
+            self.marks.append(len(replies) - 1)
+        if hub.keyspace.pushed:
+            for waiter, key, item in hub.keyspace.served(now):
+                waiter.take_item(key, item, now)
+
+    def _problem(self, command: Command | None, request: list[bytes]) -> str:
+        """Why this may not be said now; Redis asks in the same order."""
+        if command is None:
+            return unknown_command(request)
+        rights = command.rights
+        if not command.least <= len(request) - 1 <= command.most:
+            return wrong_count(shown(request[0]).lower())
+        if not self._known and not rights & STRANGER:
+            return NO_AUTH
+        if self.protocol == 2 and self.subscriptions and not rights & SUBSCRIBER:
+            return (
+                f"ERR Can't execute '{shown(request[0]).lower()}': only (P|S)SUBSCRIBE / "
+                "(P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+            )
+        if self._queued is not None and rights & ALONE:
+            return "ERR Command not allowed inside a transaction"
+        return ""
+
+    def _perform(self, command: Command, args: list[bytes], now: int) -> Answer:
+        try:
+            return command.do(self, args, now)
+        except ScriptError as problem:
+            return Error(f"ERR user_script:1: {problem}")
+        except ClientError as problem:
+            return Error(str(problem))
+        except Refused:
+            return Error(_refusal(self.engine.halted))
+
+    def refusal(self, reason: str) -> bytes:
+        return encode(Error(_refusal(reason)), self.protocol)
+
+    def refused(self, reply: bytes, reason: str) -> bytes:
+        """What becomes of a reply whose change is refused: a message was not asked for."""
+        return b"" if isinstance(reply, Message) else self.refusal(reason)
+
+    # The end of a connection
+
+    def overdue(self) -> bool:
+        return not self._known
+
+    def ended(self, now: int) -> bool:
+        """The client will say no more: what it asked for is answered, and a wait is over."""
+        self._ended = True
+        if self.waiter is not None:
+            self._stop_waiting()
+            self.say(NO_LIST)
+        return True
+
+    def lost(self, now: int) -> None:
+        self.closing = True
+        self.hub.connections.discard(self)
+        self.hub.touched.discard(self)
+        self.hub.pubsub.leave(self)
+        self.engine.unalarm((self, "goes on"))
+        self._unwatch()
+        if self.waiter is not None:
+            self._stop_waiting()
+
+    # Waiting for a list
+
+    def wait_for_item(self, keys: list[bytes], until: int) -> None:
+        self._awaited = keys
+        self.hub.keyspace.wait(keys, self)
+        self.waiter = Waiter((), "", QLESS, self)
+        self.engine.wait(self.waiter, until)
+
+    def take_item(self, key: bytes, item: bytes, now: int) -> None:
+        """The wait is over: here is what a list got."""
+        self._stop_waiting()
+        self.say([key, item])
+        self.hub.touched.add(self)
+        if self._requests:
+            self.engine.alarm((self, "goes on"), now)
+
+    def alarm(self, what: str, now: int) -> None:
+        """After a wait: the server goes on with what this client said meanwhile."""
+
+    def timed_out(self, now: int) -> None:
+        self._stop_waiting()
+        self.say(NO_LIST)
+
+    def _stop_waiting(self) -> None:
+        assert self.waiter is not None
+        waiter, self.waiter = self.waiter, None
+        self.engine.unwait(waiter)
+        self.hub.keyspace.unwait(self._awaited, self)
+        self._awaited = []
+
+    # The handshake
+
+    def _hello(self, args: list[bytes], now: int) -> Answer:
+        protocol, name, rest = self.protocol, None, list(args[1:])
+        if args:
+            protocol = integer(args[0], "ERR Protocol version is not an integer or out of range")
+            if protocol not in {2, 3}:
+                raise ClientError("NOPROTO unsupported protocol version")
+        known = self._known
+        while rest:
+            option = rest.pop(0)
+            if option.upper() == b"AUTH" and len(rest) >= 2:
+                self._check_password(rest.pop(0), rest.pop(0))
+                known = True
+            elif option.upper() == b"SETNAME" and rest:
+                name = _checked_name(rest.pop(0))
+            else:
+                raise ClientError(f"ERR Syntax error in HELLO option '{shown(option)}'")
+        if not known:
+            raise ClientError(NO_AUTH_HELLO)
+        self._become_known()
+        self.protocol = protocol
+        self._name = self._name if name is None else name
+        return info.greeting(self)
+
+    def _auth(self, args: list[bytes], now: int) -> Answer:
+        if len(args) > 2:
+            raise ClientError(SYNTAX)
+        if len(args) == 1 and not self.hub.password:
+            raise ClientError(NO_LOGIN)
+        self._check_password(args[0] if len(args) == 2 else b"default", args[-1])
+        self._become_known()
+        return OK
+
+    def _check_password(self, user: bytes, password: bytes) -> None:
+        wanted = self.hub.password
+        right = not wanted or compare_digest(password, wanted.encode())
+        if user != b"default" or not right:
+            raise ClientError(BAD_LOGIN)
+
+    def _become_known(self) -> None:
+        self._known = True
+        self._limits = self.hub.limits
+
+    def _ping(self, args: list[bytes], now: int) -> Answer:
+        if self.protocol == 2 and self.subscriptions:
+            return [b"pong", args[0] if args else b""]
+        return args[0] if args else Simple("PONG")
+
+    def _echo(self, args: list[bytes], now: int) -> Answer:
+        return args[0]
+
+    def _select(self, args: list[bytes], now: int) -> Answer:
+        """All databases are one."""
+        number = integer(args[0])
+        if not 0 <= number < DATABASES:
+            raise ClientError("ERR DB index is out of range")
+        self._database = number
+        return OK
+
+    def _quit(self, args: list[bytes], now: int) -> Answer:
+        self.closing = True
+        return OK
+
+    def _reset(self, args: list[bytes], now: int) -> Answer:
+        """As if it had just connected."""
+        self._discard_queue()
+        self._unwatch()
+        self.hub.pubsub.leave(self)
+        self.protocol = 2
+        self._name = b""
+        self._database = 0
+        self._known = not self.hub.password
+        self._limits = self.hub.limits if self._known else self.hub.strangers
+        return Simple("RESET")
+
+    def _client(self, args: list[bytes], now: int) -> Answer:
+        what = args[0].upper()
+        if what == b"SETNAME":
+            expect(args, 2, 2, "client|setname")
+            self._name = _checked_name(args[1])
+            return OK
+        if what == b"GETNAME":
+            expect(args, 1, 1, "client|getname")
+            return self._name or None
+        if what == b"ID":
+            expect(args, 1, 1, "client|id")
+            return self.number
+        if what == b"SETINFO":
+            expect(args, 3, 3, "client|setinfo")
+            if args[1].upper() not in {b"LIB-NAME", b"LIB-VER"}:
+                raise ClientError(f"ERR Unrecognized option '{shown(args[1])}'")
+            return OK
+        if what == b"INFO":
+            expect(args, 1, 1, "client|info")
+            return Verbatim(self._described())
+        if what in {b"NO-EVICT", b"NO-TOUCH"}:
+            expect(args, 2, 2, f"client|{what.decode().lower()}")
+            if args[1].upper() not in {b"ON", b"OFF"}:
+                raise ClientError(SYNTAX)
+            return OK
+        raise unknown_subcommand("CLIENT", args[0])
+
+    def _described(self) -> str:
+        queued = -1 if self._queued is None else len(self._queued)
+        return (
+            f"id={self.number} name={self._name.decode()} db={self._database} "
+            f"sub={len(self.channels)} psub={len(self.patterns)} multi={queued} user=default "
+            f"resp={self.protocol}\n"
+        )
+
+    @property
+    def subscriptions(self) -> int:
+        return len(self.channels) + len(self.patterns)
+
+    # Transactions: what is queued is done in one go, and nothing comes between
+
+    def _multi(self, args: list[bytes], now: int) -> Answer:
+        if self._queued is not None:
+            raise ClientError("ERR MULTI calls can not be nested")
+        self._queued = []
+        return OK
+
+    def _queue(self, command: Command, args: list[bytes]) -> None:
+        assert self._queued is not None
+        self._queued_size += sum(map(len, args))
+        if len(self._queued) >= MOST_QUEUED or self._queued_size > self.hub.limits.request:
+            self._queued.clear()
+            self._spoilt = True
+            self.say(Error(f"ERR a transaction may have {MOST_QUEUED} commands, and not too large"))
+        else:
+            self._queued.append(Queued(command, args))
+            self.say(Simple("QUEUED"))
+
+    def _exec(self, args: list[bytes], now: int) -> Answer:
+        if self._queued is None:
+            raise ClientError("ERR EXEC without MULTI")
+        queued, spoilt, disturbed = self._queued, self._spoilt, self._is_disturbed()
+        self._discard_queue()
+        self._unwatch()
+        if spoilt:
+            raise ClientError("EXECABORT Transaction discarded because of previous errors.")
+        if disturbed:
+            return NO_LIST
+        self.transacting = True
+        try:
+            return [self._perform_queued(command, words, now) for command, words in queued]
+        finally:
+            self.transacting = False
+
+    def _perform_queued(self, command: Command, args: list[bytes], now: int) -> Reply:
+        answer = self._perform(command, args, now)
+        assert not isinstance(answer, Nothing), "a command in a transaction has an answer"
+        return answer
+
+    def _discard(self, args: list[bytes], now: int) -> Answer:
+        if self._queued is None:
+            raise ClientError("ERR DISCARD without MULTI")
+        self._discard_queue()
+        self._unwatch()
+        return OK
+
+    def _discard_queue(self) -> None:
+        self._queued = None
+        self._queued_size = 0
+        self._spoilt = False
+
+    def _watch(self, args: list[bytes], now: int) -> Answer:
+        if self._queued is not None:
+            raise ClientError("ERR WATCH inside MULTI is not allowed")
+        if len(self._watched) + len(args) > MOST_WATCHED:
+            raise ClientError(f"ERR a client may watch {MOST_WATCHED} keys")
+        for key in args:
+            if key not in self._watched:
+                self._watched[key] = self._content(key)
+                self.hub.keyspace.watch(key, self)
+        return OK
+
+    def _unwatch_all(self, args: list[bytes], now: int) -> Answer:
+        self._unwatch()
+        return OK
+
+    def _unwatch(self) -> None:
+        for key in self._watched:
+            self.hub.keyspace.unwatch(key, self)
+        self._watched.clear()
+        self.disturbed = False
+
+    def _is_disturbed(self) -> bool:
+        return self.disturbed or any(
+            self._content(key) != was for key, was in self._watched.items()
+        )
+
+    def _content(self, key: bytes) -> int:
+        """What a key of Qless holds, as a number; the others report their changes themselves."""
+        if not key.startswith(keys.OURS):
+            return 0
+        virtual = self.hub.virtual
+        kind = virtual.kind(key)
+        if kind == "zset":
+            return hash(tuple(virtual.scores(key)))
+        if kind == "hash":
+            return hash(tuple(virtual.fields(key)))
+        if kind == "list":
+            return hash(tuple(virtual.items(key)))
+        return hash(tuple(virtual.members(key))) if kind else 0
+
+    #: All commands, in upper case.
+    commands: Final[Mapping[bytes, Command]] = MappingProxyType(
+        {
+            b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE),
+            b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE),
+            b"PING": Command(_ping, 0, 1, SUBSCRIBER),
+            b"ECHO": Command(_echo, 1, 1),
+            b"SELECT": Command(_select, 1, 1),
+            b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED),
+            b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED),
+            b"CLIENT": Command(_client, 1, ANY),
+            b"MULTI": Command(_multi, 0, 0, UNQUEUED),
+            b"EXEC": Command(_exec, 0, 0, UNQUEUED),
+            b"DISCARD": Command(_discard, 0, 0, UNQUEUED),
+            b"WATCH": Command(_watch, 1, ANY, UNQUEUED),
+            b"UNWATCH": Command(_unwatch_all),
+            **scripts.COMMANDS,
+            **keys.COMMANDS,
+            **pubsub.COMMANDS,
+            **info.COMMANDS,
+        }
+    )
+
+
+def _checked_name(name: bytes) -> bytes:
+    if any(not 0x21 <= byte <= 0x7E for byte in name) or len(name) > MOST_NAME:
+        raise ClientError("ERR Client names cannot contain spaces, newlines or special characters.")
+    return name
+
+
+def _refusal(reason: str) -> str:
+    return f"MISCONF {reason}: nothing was changed, try again later"

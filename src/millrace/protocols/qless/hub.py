@@ -1,0 +1,85 @@
+"""What all Qless connections share: the engine, the commands, scripts, listeners, scratch keys."""
+
+from typing import Final
+
+from millrace.engine.engine import Engine
+from millrace.protocols.connection import Hub
+from millrace.protocols.errors import ClientError
+
+from .contract import Api, Refused, Virtual
+from .dialects import Script
+from .keyspace import Keyspace
+from .pubsub import PubSub
+from .resp import Limits
+
+#: There are some three hundred builds of Qless in the world.
+MOST_SCRIPTS: Final = 1000
+#: What somebody who has not said AUTH yet may send.
+STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
+
+
+class QlessHub(Hub):
+    #: The commands of Qless, and its keys as Redis would have them.
+    api: Api
+    virtual: Virtual
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        started_at: int,
+        password: str = "",
+        dialect: str = "spec",
+        max_connections: int = 10_000,
+        max_line: int = 64 << 20,
+        max_arguments: int = 65_536,
+        max_keys: int = 10_000,
+        max_scratch: int = 16 << 20,
+    ) -> None:
+        super().__init__(engine, max_connections)
+        self.started_at = started_at
+        self.password = password
+        #: "spec" or "original": which priority of dialect A comes first.
+        self.dialect = dialect
+        self.limits = Limits(max_arguments, max_line, max_line)
+        self.strangers = STRANGERS
+        #: What somebody loaded, by its SHA1; kept over restarts.
+        self.scripts: dict[bytes, Script] = {}
+        self.pubsub = PubSub(self)
+        self.keyspace = Keyspace(max_keys, max_scratch)
+        #: Counters since the start.
+        self.received = 0
+        self.commands = 0
+
+    def publish(self, channel: bytes, payload: bytes) -> int:
+        """Tell of a change all who listen, as soon as it is durable."""
+        return self.pubsub.publish(channel, payload, changes=True)
+
+    def flush(self, now: int) -> None:
+        """Forget every job and every key, but no script."""
+        if self.engine.halted:
+            raise Refused
+        self.keyspace.clear()
+        self.api.flush(now)
+
+    def key_count(self, now: int) -> int:
+        return len(self.keyspace.names(now)) + self.virtual.count()
+
+    def learn(self, sha: str, script: Script) -> None:
+        """Take calls of this script from now on."""
+        key = sha.encode()
+        if key in self.scripts:
+            return
+        if self.engine.halted:
+            raise Refused
+        if len(self.scripts) >= MOST_SCRIPTS:
+            raise ClientError(f"ERR {MOST_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
+        self.api.learn(sha, script)
+        self.scripts[key] = script
+
+    def forget(self) -> None:
+        """Take no calls of any script until it is loaded again."""
+        if self.engine.halted:
+            raise Refused
+        self.api.forget()
+        self.scripts.clear()

@@ -1,0 +1,168 @@
+"""Who listens to what, and the messages they get.
+
+A message goes to its listeners' replies at once, before whoever caused it is answered. One that
+tells of a change is held back until the change is durable, like the reply to the change itself; and
+if the change is refused, nobody hears of it.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from millrace.protocols.errors import ClientError
+
+from .commands import ALONE, ANY, NOTHING, SUBSCRIBER, Answer, Command, expect, unknown_subcommand
+from .globs import matcher, pattern_of
+from .resp import Map, Push, Reply, encode
+
+if TYPE_CHECKING:
+    from .connection import QlessConnection
+    from .hub import QlessHub
+
+#: What one client may listen to, and how long such a name may be.
+MOST_SUBSCRIPTIONS: Final = 1000
+MOST_CHANNEL: Final = 1000
+
+Listeners = dict["QlessConnection", None]
+
+
+class Message(bytes):
+    """A reply that nobody asked for: if it cannot be given it is dropped."""
+
+    __slots__ = ()
+
+
+class PubSub:
+    def __init__(self, hub: "QlessHub") -> None:
+        self._hub = hub
+        #: In the order in which they came.
+        self.channels: dict[bytes, Listeners] = {}
+        self.patterns: dict[bytes, Listeners] = {}
+
+    def publish(self, channel: bytes, payload: bytes, *, changes: bool) -> int:
+        """Tell all who listen; how many they are. `changes`: it tells of a change."""
+        told = 0
+        listeners = self.channels.get(channel)
+        if listeners:
+            told += self._tell(listeners, [b"message", channel, payload], changes)
+        for pattern, listeners in self.patterns.items():
+            if matcher(pattern)(channel):
+                told += self._tell(listeners, [b"pmessage", pattern, channel, payload], changes)
+        return told
+
+    def _tell(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
+        written: dict[int, Message] = {}
+        for listener in listeners:
+            if listener.closing:
+                continue  # it has heard its last reply
+            message = written.get(listener.protocol)
+            if message is None:
+                message = Message(encode(Push(parts), listener.protocol))
+                written[listener.protocol] = message
+            if changes:
+                listener.marks.append(len(listener.replies))
+            listener.replies.append(message)
+            self._hub.touched.add(listener)
+        return len(listeners)
+
+    def leave(self, connection: "QlessConnection") -> None:
+        """It listens to nothing any more."""
+        for name in connection.channels:
+            _remove(self.channels, name, connection)
+        for name in connection.patterns:
+            _remove(self.patterns, name, connection)
+        connection.channels.clear()
+        connection.patterns.clear()
+
+
+def _remove(where: dict[bytes, Listeners], name: bytes, connection: "QlessConnection") -> None:
+    listeners = where[name]
+    del listeners[connection]
+    if not listeners:
+        del where[name]
+
+
+# Commands
+
+
+def _subscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    where = connection.hub.pubsub.channels
+    return _begin(connection, "subscribe", args, where, connection.channels)
+
+
+def _psubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    where = connection.hub.pubsub.patterns
+    return _begin(connection, "psubscribe", args, where, connection.patterns)
+
+
+def _unsubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    where = connection.hub.pubsub.channels
+    return _end(connection, "unsubscribe", args, where, connection.channels)
+
+
+def _punsubscribe(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    where = connection.hub.pubsub.patterns
+    return _end(connection, "punsubscribe", args, where, connection.patterns)
+
+
+def _begin(
+    connection: "QlessConnection",
+    word: str,
+    args: list[bytes],
+    where: dict[bytes, Listeners],
+    mine: dict[bytes, None],
+) -> Answer:
+    if any(len(name) > MOST_CHANNEL for name in args):
+        raise ClientError(f"ERR the name of a channel may have {MOST_CHANNEL} bytes")
+    if connection.subscriptions + len(args) > MOST_SUBSCRIPTIONS:
+        raise ClientError(f"ERR a client may have {MOST_SUBSCRIPTIONS} subscriptions")
+    for name in args:
+        mine[name] = None
+        where.setdefault(name, {})[connection] = None
+        connection.say(Push([word, name, connection.subscriptions]))
+    return NOTHING
+
+
+def _end(
+    connection: "QlessConnection",
+    word: str,
+    args: list[bytes],
+    where: dict[bytes, Listeners],
+    mine: dict[bytes, None],
+) -> Answer:
+    """Without arguments it is all of them, and if there are none, one reply says so."""
+    names = args or list(mine)
+    for name in names:
+        if name in mine:
+            del mine[name]
+            _remove(where, name, connection)
+        connection.say(Push([word, name, connection.subscriptions]))
+    if not names:
+        connection.say(Push([word, None, connection.subscriptions]))
+    return NOTHING
+
+
+def _publish(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    return connection.hub.pubsub.publish(args[0], args[1], changes=False)
+
+
+def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    pubsub, what = connection.hub.pubsub, args[0].upper()
+    if what == b"CHANNELS":
+        expect(args, 1, 2, "pubsub|channels")
+        matches = matcher(pattern_of(args[1] if len(args) == 2 else b"*"))
+        return [name for name in pubsub.channels if matches(name)]
+    if what == b"NUMSUB":
+        return Map((name, len(pubsub.channels.get(name, ()))) for name in args[1:])
+    if what == b"NUMPAT":
+        expect(args, 1, 1, "pubsub|numpat")
+        return len(pubsub.patterns)
+    raise unknown_subcommand("PUBSUB", args[0])
+
+
+COMMANDS: Final = {
+    b"SUBSCRIBE": Command(_subscribe, 1, ANY, SUBSCRIBER | ALONE),
+    b"UNSUBSCRIBE": Command(_unsubscribe, 0, ANY, SUBSCRIBER | ALONE),
+    b"PSUBSCRIBE": Command(_psubscribe, 1, ANY, SUBSCRIBER | ALONE),
+    b"PUNSUBSCRIBE": Command(_punsubscribe, 0, ANY, SUBSCRIBER | ALONE),
+    b"PUBLISH": Command(_publish, 2, 2),
+    b"PUBSUB": Command(_pubsub, 1, ANY),
+}

@@ -1,0 +1,118 @@
+"""Calls of Qless: SCRIPT, EVAL, EVALSHA, and QLESS.<COMMAND> without any script.
+
+A script is only recognised, never run; what it would have done is done by the commands themselves.
+EVALSHA works for scripts that somebody loaded here, also before the last restart: some clients load
+theirs once and never again. SCRIPT FLUSH forgets them all.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from millrace.protocols.errors import ClientError
+
+from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
+from .contract import ScriptError
+from .dialects import SPEC_COMMANDS, Script, recognise, sha_of
+from .resp import OK, Reply
+
+if TYPE_CHECKING:
+    from .connection import QlessConnection
+
+NO_SCRIPT: Final = "NOSCRIPT No matching script. Please use EVAL."
+UNKNOWN_SCRIPT: Final = (
+    "ERR Millrace runs no Lua: it serves the scripts of qless-core and reqless-core, and this is "
+    "none of them. See QLESS.PUT and the like for calls without a script."
+)
+
+
+def _script(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
+    hub, what = connection.hub, args[0].upper()
+    if what == b"LOAD":
+        expect(args, 2, 2, "script|load")
+        return _learn(connection, args[1])[0]
+    if what == b"EXISTS":
+        expect(args, 2, ANY, "script|exists")
+        return [int(sha.lower() in hub.scripts) for sha in args[1:]]
+    if what == b"FLUSH":
+        expect(args, 1, 2, "script|flush")
+        if len(args) == 2 and args[1].upper() not in {b"SYNC", b"ASYNC"}:
+            raise ClientError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+        hub.forget()
+        return OK
+    if what == b"KILL":
+        expect(args, 1, 1, "script|kill")
+        raise ClientError("NOTBUSY No scripts in execution right now.")
+    raise unknown_subcommand("SCRIPT", args[0])
+
+
+def _learn(connection: "QlessConnection", text: bytes) -> tuple[str, Script]:
+    script = recognise(text)
+    if script is None:
+        raise ClientError(UNKNOWN_SCRIPT)
+    sha = sha_of(text)
+    connection.hub.learn(sha, script)
+    return sha, script
+
+
+def _eval(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    keys, rest = _split(args)
+    return _run(connection, _learn(connection, args[0])[1], keys, rest, now)
+
+
+def _evalsha(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    scripts = connection.hub.scripts
+    script = scripts.get(args[0]) or scripts.get(args[0].lower())
+    if script is None:
+        raise ClientError(NO_SCRIPT)
+    keys, rest = _split(args)
+    return _run(connection, script, keys, rest, now)
+
+
+def _split(args: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Keys and arguments; the second word says how many are keys."""
+    if args[1] == b"0":
+        return [], args[2:]
+    count = integer(args[1])
+    if count > len(args) - 2:
+        raise ClientError("ERR Number of keys can't be greater than number of args")
+    if count < 0:
+        raise ClientError("ERR Number of keys can't be negative")
+    return args[2 : 2 + count], args[2 + count :]
+
+
+def _run(
+    connection: "QlessConnection", script: Script, keys: list[bytes], args: list[bytes], now: int
+) -> Reply:
+    dialect, command = script
+    if dialect != "A":
+        if keys:
+            raise ScriptError("No Keys should be provided")
+        if not args:
+            raise ScriptError("Must provide a command")
+        command = args[0].decode("utf-8", "surrogateescape")
+        args = args[1:]
+    return as_lua_returns(connection.hub.api.call(dialect, command, keys, args, now))
+
+
+def as_lua_returns(value: Reply) -> Reply:
+    """Out of a script, true is 1, false is nothing, and numbers lose their fraction."""
+    if isinstance(value, bool):
+        return 1 if value else None
+    return int(value) if isinstance(value, float) else value
+
+
+def _spec(name: str) -> Command:
+    """QLESS.PUT and the like: the number of keys, the keys, the arguments, as the spec has them."""
+
+    def call(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+        keys, rest = _split([b"", *args])
+        return as_lua_returns(connection.hub.api.call("spec", name, keys, rest, now))
+
+    return Command(call, 1, ANY)
+
+
+COMMANDS: Final = {
+    b"SCRIPT": Command(_script, 1, ANY),
+    b"EVAL": Command(_eval, 2, ANY),
+    b"EVALSHA": Command(_evalsha, 2, ANY),
+    **{b"QLESS.%b" % name.upper().encode(): _spec(name) for name in sorted(SPEC_COMMANDS)},
+}

@@ -1,0 +1,296 @@
+"""Requests out of bytes in any pieces, with a limit on everything."""
+
+import time
+import tracemalloc
+
+import pytest
+from resp_conversation import request
+
+from millrace.protocols.qless.resp import (
+    AT_ONCE,
+    MOST_LINE,
+    Limits,
+    ProtocolError,
+    Requests,
+    read_whole,
+    split_words,
+)
+
+LIMITS = Limits(100, 1000, 5000)
+LARGE = Limits(65_536, 64 << 20, 64 << 20)
+
+
+def taken(*pieces: bytes, limits: Limits = LIMITS) -> list[list[bytes]]:
+    """All requests, and that nothing is left."""
+    requests, found = Requests(), []
+    for piece in pieces:
+        requests.feed(piece)
+        while (args := requests.take(limits)) is not None:
+            found.append(args)
+    assert len(requests) == 0
+    return found
+
+
+def refused(data: bytes, limits: Limits = LIMITS) -> str:
+    """The complaint, which is the same whole and byte by byte."""
+    texts = []
+    for pieces in ([data], [data[n : n + 1] for n in range(len(data))] if len(data) < 5000 else []):
+        requests = Requests()
+        try:
+            for piece in pieces:
+                requests.feed(piece)
+                while requests.take(limits) is not None:
+                    pass
+        except ProtocolError as problem:
+            texts.append(str(problem))
+    assert texts, "it was not refused"
+    assert len(set(texts)) == 1
+    return texts[0]
+
+
+# Arrays
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [b"PING"],
+        [b""],
+        [b"a", b"", b"\r\n", b"*3\r\n$1\r\nx\r\n"],
+        [b"\x00\xff", b"%5\r\n~3\r\n>2\r\n|1\r\n"],
+        [b"x"] * 100,
+        [b"*1000000000\r\n"],
+        [b"$1000000000\r\n", b"|99999999"],
+    ],
+)
+def test_an_array_of_bulk_strings(words):
+    data = request(*words)
+    assert taken(data) == [words]
+    assert taken(*[data[n : n + 1] for n in range(len(data))]) == [words]
+    assert taken(data * 3) == [words] * 3
+    assert taken(data[:5], data[5:] + data[:-1], data[-1:]) == [words] * 2
+
+
+def test_empty_requests_ask_for_nothing():
+    assert taken(b"*0\r\n*-1\r\n\r\n\n   \r\n*1\r\n$1\r\na\r\n") == [[], [], [], [], [], [b"a"]]
+
+
+def test_arrays_and_lines_mixed():
+    assert taken(b"one two\r\n" + request("a") + b"three\n" + request("b") + request("c")) == [
+        [b"one", b"two"],
+        [b"a"],
+        [b"three"],
+        [b"b"],
+        [b"c"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (b"*x\r\n", "invalid multibulk length"),
+        (b"*\r\n", "invalid multibulk length"),
+        (b"*01\r\n", "invalid multibulk length"),
+        (b"*+1\r\n", "invalid multibulk length"),
+        (b"*1 \r\n", "invalid multibulk length"),
+        (b"*1\n$1\r\na\r\n", "invalid multibulk length"),
+        (b"*101\r\n", "invalid multibulk length"),
+        (b"*1000000000\r\n", "invalid multibulk length"),
+        (b"*99999999999999999999\r\n", "invalid multibulk length"),
+        (b"*1\r\n$x\r\n", "invalid bulk length"),
+        (b"*1\r\n$-1\r\n", "invalid bulk length"),
+        (b"*1\r\n$01\r\na\r\n", "invalid bulk length"),
+        (b"*1\r\n$1001\r\n", "invalid bulk length"),
+        (b"*1\r\n$1000000000\r\n", "invalid bulk length"),
+        (b"*1\r\n$1\na\r\n", "invalid bulk length"),
+        (b"*6" + b"\r\n$1000\r\n" + (b"x" * 1000 + b"\r\n$1000\r\n") * 5, "too big request"),
+        (b"*1\r\n:1\r\n", "expected '$', got ':'"),
+        (b"*1\r\n+OK\r\n", "expected '$', got '+'"),
+        (b"*1\r\n*1\r\n$1\r\na\r\n", "expected '$', got '*'"),
+        (b"*1\r\n" * 20 + b"$1\r\na\r\n", "expected '$', got '*'"),
+        (b"*2\r\n$1\r\na\r\n_\r\n", "expected '$', got '_'"),
+        (b"*1\r\n\x80\r\n", "expected '$', got '\x80'"),
+        (b"*1\r\n$1\r\nabc", "expected CRLF after a bulk string"),
+        (b"*1\r\n$1\r\na\n\n", "expected CRLF after a bulk string"),
+        (b"*" + b"1" * (MOST_LINE + 1), "too big mbulk count string"),
+        (b"*1\r\n$" + b"1" * (MOST_LINE + 1), "too big bulk count string"),
+        (b"x" * (MOST_LINE + 1), "too big inline request"),
+        (b"x" * (MOST_LINE + 1) + b"\n", "too big inline request"),
+    ],
+)
+def test_what_is_no_request(data, complaint):
+    assert refused(data) == complaint
+    assert refused(request("PING") + data) == complaint
+
+
+def test_at_the_limits():
+    assert taken(request(*[b""] * 100))
+    assert taken(request(b"x" * 1000))
+    assert taken(request(*[b"x" * 1000] * 5))
+    assert taken(b"x" * MOST_LINE + b"\n")
+
+
+def test_strangers_get_less():
+    strangers = Limits(2, 10, 15, "unauthenticated")
+    assert taken(request("AUTH", "sesame"), limits=strangers) == [[b"AUTH", b"sesame"]]
+    assert refused(request("a", "b", "c"), strangers) == "unauthenticated multibulk length"
+    assert refused(request("x" * 11), strangers) == "unauthenticated bulk length"
+    assert refused(request("x" * 8, "y" * 8), strangers) == "too big request"
+    assert refused(b"*x\r\n", strangers) == "invalid multibulk length"
+    assert refused(b"*1\r\n$-5\r\n", strangers) == "invalid bulk length"
+
+
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+def test_limits_hold_for_what_was_read_under_others(size):
+    """Three requests come at once; after the first one less is allowed."""
+    strangers = Limits(2, 10, 15, "unauthenticated")
+    for second in (request("a", "b", "c"), request("x" * 11)):
+        requests = Requests()
+        data = request("RESET") + second + request("PING")
+        for n in range(0, len(data), size):
+            requests.feed(data[n : n + size])
+        assert requests.take(LIMITS) == [b"RESET"]
+        with pytest.raises(ProtocolError, match="unauthenticated"):
+            requests.take(strangers)
+
+
+# Where hiredis helps
+
+
+def test_hiredis_reads_what_is_whole():
+    assert read_whole(request("a", "b")) == ([[b"a", b"b"]], 20 - 2)
+    two = request("a") + request("", "*")
+    assert read_whole(two) == ([[b"a"], [b"", b"*"]], len(two))
+    assert read_whole(two + b"*1\r\n$5\r\nab") == ([[b"a"], [b"", b"*"]], len(two))
+    assert read_whole(two + b"PING\r\n") == ([[b"a"], [b"", b"*"]], len(two))
+    assert read_whole(request("a")) == ([[b"a"]], 11)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"PING\r\n",
+        b"*1\r\n$4\r\nPI",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n+a\r\n",
+        b"*1\r\n-a\r\n",
+        b"*1\r\n(1\r\n",
+        b"*1\r\n,1\r\n",
+        b"*1\r\n#t\r\n",
+        b"*1\r\n_\r\n",
+        b"*1\r\n=5\r\ntxt:a\r\n",
+        b"*1\r\n$-1\r\n",
+        b"*-1\r\n",
+        b"*1\r\n$1\r\naXY",
+        b"*1\r\n*1\r\n$1\r\na\r\n",
+        b"*1\r\n%1\r\n*1\r\n+a\r\n+b\r\n",
+        b"*1\r\n~1\r\n$1\r\na\r\n",
+        b"*1\r\n>1\r\n$1\r\na\r\n",
+        b"*1\r\n|1\r\n$1\r\na\r\n$1\r\nb\r\n",
+        b"*1\r\n" * 20,
+    ],
+)
+def test_hiredis_takes_more_than_is_a_request_and_we_do_not(data):
+    assert read_whole(data) == ([], 0)
+    assert read_whole(request("PING")) == ([[b"PING"]], 14)  # nothing of it is left anywhere
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"*1000000000\r\n",
+        b"*1\r\n*1000000000\r\n",
+        b"*1\r\n%1000000000\r\n",
+        b"*1\r\n~1000000000\r\n",
+        b"*1\r\n>1000000000\r\n",
+        b"*1\r\n|1000000000\r\n",
+        b"*2\r\n$1\r\naXY*1000000000\r\n",
+        b"*1\r\n$1000000000\r\n",
+        b"*99999\r\n",
+        b"*1\r\n*99999\r\n",
+    ],
+)
+def test_no_memory_is_taken_for_what_is_only_claimed(header):
+    tracemalloc.start()
+    try:
+        for data in (header, b"*1\r\n$4\r\nPING\r\n" + header):
+            requests = Requests()
+            requests.feed(data)
+            with_error(requests)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+def with_error(requests: Requests) -> None:
+    try:
+        while requests.take(LARGE) is not None:
+            pass
+    except ProtocolError:
+        pass
+
+
+def test_what_is_held_is_counted():
+    requests = Requests()
+    requests.feed(b"*3\r\n$100\r\n" + b"x" * 100 + b"\r\n$1000\r\n" + b"y" * 500)
+    assert requests.take(LIMITS) is None
+    assert 600 <= len(requests) <= 1700
+    requests.feed(b"y" * 500 + b"\r\n$1\r\nz\r\n")
+    assert requests.take(LIMITS) == [b"x" * 100, b"y" * 1000, b"z"]
+    assert len(requests) == 0
+
+
+@pytest.mark.parametrize("size", [1, 100, 65_536, 1 << 20])
+def test_a_large_argument_takes_no_longer_than_it_must(size):
+    data = request("EVAL", b"x" * 1_000_000, "tail")
+    requests = Requests()
+    started = time.process_time()
+    for n in range(0, len(data), size):
+        requests.feed(data[n : n + size])
+        args = requests.take(LARGE)
+    assert args == [b"EVAL", b"x" * 1_000_000, b"tail"]
+    assert time.process_time() - started < 5
+
+
+def test_a_long_pipeline_in_pieces_that_fit_nothing():
+    data = request("EVALSHA", "0123456789" * 4, 0, "put", "a" * 50) * 5000
+    for size in (1000, AT_ONCE - 1, AT_ONCE + 1):
+        found = taken(*(data[n : n + size] for n in range(0, len(data), size)))
+        assert len(found) == 5000
+        assert all(args[3] == b"put" for args in found)
+
+
+# Lines of words
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"", []),
+        (b"  \t ", []),
+        (b"PING", [b"PING"]),
+        (b" set  a\tb ", [b"set", b"a", b"b"]),
+        (b'ping "a b"', [b"ping", b"a b"]),
+        (b"ping 'a b'", [b"ping", b"a b"]),
+        (b'ping ""', [b"ping", b""]),
+        (b'pi"ng"', [b"ping"]),
+        (rb'ping "\x41\x0a\n\r\t\b\a\"\\\q\x4"', [b"ping", b'A\n\n\r\t\b\a"\\qx4']),
+        (rb"ping '\'\n\x41'", [b"ping", rb"'\n\x41"]),
+        (rb"ping a\nb", [b"ping", rb"a\nb"]),
+        (b'ping "it\'s" \'a "b"\'', [b"ping", b"it's", b'a "b"']),
+        (b"ping a\x00b", [b"ping", b"a\x00b"]),
+    ],
+)
+def test_words(line, words):
+    assert split_words(line) == words
+    assert taken(line + b"\r\n") == [words]
+    assert taken(line + b"\n") == [words]
+
+
+@pytest.mark.parametrize(
+    "line", [b'"', b"'", b'a "b', b"a 'b", b'a "b"c', b"a 'b'c", b'a "b\\"', b"a 'b\\'", b'"a""b"']
+)
+def test_quotes_that_do_not_match(line):
+    assert refused(line + b"\r\n") == "unbalanced quotes in request"
