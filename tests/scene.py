@@ -99,7 +99,6 @@ def ready_jids(engine: Engine, queue: str = "default") -> list[str]:
 def commit(engine: Engine, store: Store) -> None:
     """End a turn: everything changed so far becomes durable, or StoreFailing."""
     batch = engine.take_batch()
-    engine.statistics.fold(batch.events)
     store.begin(batch, engine)
     store.commit()
 
@@ -107,7 +106,6 @@ def commit(engine: Engine, store: Store) -> None:
 def commit_or_revert(engine: Engine, store: Store) -> bool:
     """End a turn; if it cannot be written, put everything back as the store has it."""
     batch = engine.take_batch()
-    engine.statistics.fold(batch.events)
     try:
         store.begin(batch, engine)
         store.commit()

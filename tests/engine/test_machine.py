@@ -395,7 +395,6 @@ class Machine(RuleBasedStateMachine):
     def take_batch(self) -> Batch:
         batch = self.engine.take_batch()
         self.read = 0
-        self.engine.statistics.fold(batch.events)
         return batch
 
     @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)

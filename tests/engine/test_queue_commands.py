@@ -159,7 +159,7 @@ def test_a_flush_forgets_every_job_queue_and_counter(scene):
     engine.kill(scene.push("dead"), scene.now)
     scene.push("ready")
     scene.push("blocked", blockers=[engine.find("ready").seq])
-    engine.statistics.fold(engine.batch.events)
+    engine.count()
     engine.flush(scene.now)
     assert engine.jobs == {}
     assert engine.queues == {}

@@ -11,7 +11,17 @@ class Batch:
     its events.
     """
 
-    __slots__ = ("changed", "cleared", "events", "gone", "new", "notes", "queues", "rewritten")
+    __slots__ = (
+        "changed",
+        "cleared",
+        "events",
+        "folded",
+        "gone",
+        "new",
+        "notes",
+        "queues",
+        "rewritten",
+    )
 
     def __init__(self) -> None:
         self.new: dict[int, Job] = {}
@@ -24,6 +34,8 @@ class Batch:
         #: key -> value, or None for a note that is no more
         self.notes: dict[str, bytes | None] = {}
         self.events: list[Row] = []
+        #: So many of them are in the statistics already.
+        self.folded = 0
         #: everything that was there before this batch is to be forgotten
         self.cleared = False
 

@@ -89,6 +89,8 @@ class Engine:
         self.dead: OrderedDict[int, Job] = OrderedDict()
         #: Dead jobs that go at a moment of their own, or never by themselves: nobody drops them.
         self.dying: dict[int, Job] = {}
+        #: Done jobs that stay until somebody takes them away, the oldest first.
+        self.kept: dict[int, Job] = {}
         self._index: dict[int, dict[int, Job]] = {
             SCHEDULED: self.scheduled,
             BLOCKED: self.blocked,
@@ -362,6 +364,8 @@ class Engine:
         queue = self.queues[job.queue]
         if job.expires:
             keep_until = job.expires
+        elif job.origin in KEPT:
+            keep_until = FOREVER
         if self._awaited:
             self._tell(Outcome(job, "completed", True, result or b""))
         if keep_until > now:
@@ -584,6 +588,10 @@ class Engine:
             queue = self.queues[job.queue]
             self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
 
+    def detach(self, job: Job) -> None:
+        """Let a job that is about to go wait for nobody."""
+        self._stop_waiting(job)
+
     def fall_due(self, job: Job, now: int) -> None:
         """A scheduled job's moment has come, by the clock of whoever asks."""
         if job.state != SCHEDULED:
@@ -624,6 +632,16 @@ class Engine:
         if queue.known:
             self.batch.queues[name] = False
             self._serve(queue, now)
+        self._drop_if_unused(queue)
+        self.changes += 1
+
+    def forget_queue(self, name: str) -> None:
+        """Forget a queue's name and its pause; its jobs stay, and the next push opens it anew."""
+        queue = self.queues.get(name)
+        if queue is None or not queue.known:
+            return
+        queue.known = queue.paused = False
+        self.batch.queues[name] = None
         self._drop_if_unused(queue)
         self.changes += 1
 
@@ -703,8 +721,17 @@ class Engine:
         """What is about to be answered rests on what is in memory: it must wait for the sync."""
         self.changes += 1
 
+    def count(self) -> Statistics:
+        """The statistics, with all that has happened until now."""
+        batch = self.batch
+        if batch.folded < len(batch.events):
+            self.statistics.fold(batch.events[batch.folded :] if batch.folded else batch.events)
+            batch.folded = len(batch.events)
+        return self.statistics
+
     def take_batch(self) -> Batch:
         """What has changed since it was last taken."""
+        self.count()
         batch = self.batch
         self.batch = Batch()
         return batch
@@ -1077,6 +1104,8 @@ class Engine:
     def _place_of(self, job: Job) -> dict[int, Job]:
         if job.state == DEAD and (job.expires or job.origin in KEPT):
             return self.dying
+        if job.state == DONE and job.origin in KEPT:
+            return self.kept
         return self._index[job.state]
 
     def _forget(self, job: Job) -> None:
@@ -1133,7 +1162,7 @@ class Engine:
         self.jobs.clear()
         self.by_jid.clear()
         self._twins.clear()
-        for index in (*self._index.values(), self.dying):
+        for index in (*self._index.values(), self.dying, self.kept):
             index.clear()
         self._dependents.clear()
         self.retrying = 0

@@ -166,5 +166,5 @@ POLICIES: Final[dict[int, Policy]] = {
 BOUND: Final = frozenset({MASENKO})
 #: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
 UNTIMED: Final = BOUND | {QLESS}
-#: Whose dead jobs stay until somebody takes them away.
+#: Whose jobs stay, done or dead, until somebody takes them away.
 KEPT: Final = frozenset(code for code, policy in POLICIES.items() if policy.dead_for == FOREVER)

@@ -18,6 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine, in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
@@ -178,9 +179,19 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         max_connections=config.server.max_connections,
         max_line=config.server.max_line,
     )
+    qless = QlessHub(
+        engine,
+        started_at=started_at,
+        password=config.qless.password,
+        dialect=config.qless.dialect,
+        max_connections=config.server.max_connections,
+        max_line=config.server.max_line,
+    )
+    QlessApi(qless)
     listeners = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
+        Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
     return [listener for listener in listeners if listener.port is not None]
 
@@ -233,6 +244,8 @@ def _reload(
         if isinstance(hub, FaktoryHub):
             hub.password = new.faktory.password
             hub.recover_lost_workers = new.faktory.recover_lost_workers
+        elif isinstance(hub, QlessHub):
+            hub.password = new.qless.password
     server.engine.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox_max = new.journal.outbox_max

@@ -111,7 +111,6 @@ class Turns:
             return  # it will be followed by the next
         engine, store = self.engine, self._store
         batch = engine.take_batch()
-        engine.statistics.fold(batch.events)
         held, self._held = self._held, []
         number = self.number
         self.number += 1

@@ -209,6 +209,33 @@ class GoqueueConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = False
 
 
+class QlessConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[qless]: the Qless API over the Redis protocol."""
+
+    port: Annotated[
+        Port,
+        About('The port for Qless clients; 0 takes any free one, "off" serves none.', flag=True),
+    ] = 6380
+    password: Annotated[
+        Password,
+        About(
+            "The password that clients give with AUTH; empty asks for none. A value that starts "
+            "with `/` is the path of a file that holds it."
+        ),
+    ] = ""
+    dialect: Annotated[
+        Dialect,
+        choice(Dialect),
+        About(
+            "Which priority comes first in calls of the first dialect and in `QLESS.*`: "
+            '"spec" the lower one, "original" the higher one, as in all later dialects.'
+        ),
+    ] = "spec"
+    allow_unauthenticated: Annotated[
+        Switch, About("Whether the port may listen beyond loopback without a password.")
+    ] = False
+
+
 class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[tls]: with both files given, every port speaks TLS and nothing else."""
 
@@ -239,6 +266,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     workq: WorkqConfig = WorkqConfig()
     masenko: MasenkoConfig = MasenkoConfig()
     goqueue: GoqueueConfig = GoqueueConfig()
+    qless: QlessConfig = QlessConfig()
     tls: TlsConfig = TlsConfig()
     journal: JournalConfig = JournalConfig()
 
@@ -250,6 +278,7 @@ RELOADABLE = frozenset({
     "faktory.password",
     "faktory.dead_max",
     "faktory.recover_lost_workers",
+    "qless.password",
     "journal.outbox_max",
 })  # fmt: skip
 

@@ -1,0 +1,137 @@
+"""From a call of a script to a command, and from what the command says to what the script would.
+
+Every dialect is brought to the form of the newest one (C): command, now, arguments. What the first
+dialect and the spec have differently is in first.py, what reqless has in reqless.py.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from millrace.engine.job import Job
+
+from . import arranging, first, looking, lua, recurring, reqless, working
+from .arguments import Args
+from .contract import Refused, ScriptError
+from .dialects import Script
+from .hub import QlessHub
+from .looking import job_json
+from .resp import Reply
+from .state import Qless
+
+COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
+    **working.COMMANDS,
+    **looking.COMMANDS,
+    **arranging.COMMANDS,
+    **recurring.COMMANDS,
+}
+#: These change nothing that must be kept, and are answered also while nothing can be.
+READING: Final = frozenset(looking.COMMANDS) | {"peek", "recur.get", "worker.deregister"}
+#: And these, without arguments or with these as the first one.
+_READING_FORMS: Final[dict[str, set[bytes | None]]] = {
+    "track": {None},
+    "tag": {b"get", b"top"},
+    "config": {b"get"},
+}
+
+_SCRIPT: Final = "qless/script/"
+
+
+class QlessApi:
+    """The commands of Qless for all who speak one of its dialects."""
+
+    def __init__(self, hub: QlessHub) -> None:
+        self.hub = hub
+        self.engine = hub.engine
+        self.qless = Qless(hub)
+        hub.api = self
+        hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
+
+    def call(
+        self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
+    ) -> Reply:
+        qless = self.qless
+        qless.refresh()
+        early = dialect in {"A", "spec"}
+        qless.bare = early
+        qless.lower_first = early and self.hub.dialect != "original"
+        if early:
+            call = first.translate(command, keys, args, now, spec=dialect == "spec")
+        else:
+            if keys:
+                raise ScriptError("No Keys should be provided")
+            call = _unified(dialect, command, args)
+        if self.engine.halted and not _only_reads(call.command, call.args):
+            raise Refused
+        self.engine.skew = call.now - now
+        try:
+            return call.answer(self, call)
+        finally:
+            self.engine.skew = 0
+
+    def do(self, command: str, now: int, args: Args) -> Any:
+        return COMMANDS[command](self.qless, now, args)
+
+    def flush(self, now: int) -> None:
+        self.engine.flush(now)
+        self.qless.flush()
+
+    # Scripts
+
+    def learn(self, sha: str, script: Script) -> None:
+        key = _SCRIPT + sha
+        value = f"{script.dialect} {script.command}".encode()
+        if self.engine.notes.get(key) != value:
+            self.engine.note(key, value)
+
+    def forget(self) -> None:
+        for key in [key for key in self.engine.notes if key.startswith(_SCRIPT)]:
+            self.engine.note(key, None)
+
+    def learned(self) -> dict[str, Script]:
+        """What clients have loaded, now or before a restart."""
+        return {
+            key[len(_SCRIPT) :]: Script(*value.decode().split(" ", 1))
+            for key, value in self.engine.notes.items()
+            if key.startswith(_SCRIPT)
+        }
+
+
+def _only_reads(command: str, args: Args) -> bool:
+    forms = _READING_FORMS.get(command)
+    if forms is None:
+        return command in READING
+    return (args[0] if args else None) in forms
+
+
+def _unified(dialect: str, command: str, args: Args) -> first.Call:
+    """Dialects B, C and D: now, and what follows it."""
+    if not command:
+        raise ScriptError("Must provide a command")
+    if dialect == "D":
+        known: Any = command in reqless.COMMANDS
+    else:
+        known = command in COMMANDS
+    if not known:
+        raise ScriptError(f"Unknown command {command}")
+    if not args:
+        raise ScriptError("bad argument #1 to 'tonumber' (value expected)")
+    now = lua.tonumber(args[0])
+    if now is None:
+        raise ScriptError('Arg "now" missing or not a number: nil')
+    rest = args[1:]
+    if dialect == "D":
+        call: first.Call = reqless.translate(command, lua.moment(now), rest)
+        return call
+    if dialect == "B" and command == "put":
+        rest = [b"", *rest]
+    return first.Call(command, lua.moment(now), rest, _answer)
+
+
+def _answer(api: Any, call: first.Call) -> Reply:
+    """What a script of dialect B or C would answer."""
+    found = api.do(call.command, call.now, call.args)
+    if call.command in {"pop", "peek"}:
+        jobs: list[Job] = found
+        return lua.listed([job_json(api.qless, job) for job in jobs])
+    reply: Reply = found
+    return reply

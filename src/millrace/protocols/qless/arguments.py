@@ -1,0 +1,67 @@
+"""The arguments of a command, and what a script says of those that are missing or wrong."""
+
+from typing import Any
+
+from . import lua
+from .contract import ScriptError
+
+Args = list[bytes]
+
+
+def raw(args: Args, at: int) -> bytes | None:
+    return args[at] if at < len(args) else None
+
+
+def text(args: Args, at: int, complaint: str) -> str:
+    """A name. What is no UTF-8 in it cannot be kept, and is replaced."""
+    if at >= len(args):
+        raise ScriptError(complaint)
+    return args[at].decode("utf-8", "replace")
+
+
+def texts(args: Args, start: int = 0) -> list[str]:
+    return [arg.decode("utf-8", "replace") for arg in args[start:]]
+
+
+def number(args: Args, at: int, complaint: str, default: lua.Number | None = None) -> lua.Number:
+    """A number. The complaint ends with what stands there instead."""
+    word = raw(args, at)
+    if word is None and default is not None:
+        return default
+    found = lua.tonumber(word)
+    if found is None:
+        raise ScriptError(complaint + shown(word))
+    return found
+
+
+def option_number(word: bytes, complaint: str) -> lua.Number:
+    found = lua.tonumber(word)
+    if found is None:
+        raise ScriptError(complaint + shown(word))
+    return found
+
+
+def shown(word: bytes | None) -> str:
+    return "nil" if word is None else word.decode("utf-8", "replace")
+
+
+def options(args: Args, start: int) -> dict[str, bytes]:
+    """Names and values by turns; the last of a name counts."""
+    rest = args[start:]
+    if len(rest) % 2:
+        raise ScriptError("Odd number of additional args: table: 0x0")
+    names = texts(rest[::2])
+    return dict(zip(names, rest[1::2], strict=True))
+
+
+def tags(value: bytes) -> list[Any]:
+    """Tags are strings or numbers."""
+    found = lua.decode_list(value)
+    for tag in found:
+        if isinstance(tag, bool) or not isinstance(tag, str | int | float):
+            raise ScriptError('Put(): Arg "tags" must be a JSON array of strings')
+    return found
+
+
+def jids(value: bytes) -> list[str]:
+    return [str(item) for item in lua.decode_list(value)]

@@ -1,0 +1,192 @@
+"""What people do to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
+
+from typing import Final
+
+from millrace.engine.job import QLESS
+from millrace.engine.states import BLOCKED, SCHEDULED
+
+from . import looking, lua
+from .arguments import Args, number, raw, text, texts
+from .contract import ScriptError
+from .part import part_of, state_of
+from .state import Qless
+
+# Jobs
+
+
+def depends(q: Qless, now: int, args: Args) -> int:
+    """jid, on | off, jids or `all`"""
+    jid = text(args, 0, "Job(): no jid provided")
+    command = text(args, 1, 'Depends(): Arg "command" missing')
+    job = q.find(jid)
+    if job is None or job.state != BLOCKED:
+        state = "false" if job is None else state_of(job)
+        raise ScriptError(f"Depends(): Job {jid} not in the depends state: {state}")
+    others = [other for other in map(q.find, texts(args, 2)) if other is not None]
+    if command == "on":
+        q.engine.block(job, [other.seq for other in others])
+        return 1
+    if command != "off":
+        raise ScriptError('Depends(): Argument "command" must be "on" or "off"')
+    assert job.extra is not None
+    everything = texts(args, 2)[:1] == ["all"]
+    away = list(job.extra.blockers) if everything else [other.seq for other in others]
+    q.engine.unblock(job, away, now)
+    if job.state == SCHEDULED:
+        q.plan(job)
+    return 1
+
+
+def priority(q: Qless, now: int, args: Args) -> int:
+    """jid, priority"""
+    jid = text(args, 0, "Job(): no jid provided")
+    value = number(args, 1, 'Priority(): Arg "priority" missing or not a number: ')
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Priority(): Job {jid} does not exist")
+    part = part_of(job)
+    part.priority = value
+    q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
+    return int(value)
+
+
+def tag(q: Qless, now: int, args: Args) -> bytes:
+    """Add | remove, jid, tags; get, tag, offset, count; top, offset, count"""
+    wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
+    command = text(args, 0, wanted)
+    if command == "get":
+        return looking.tags_get(q, args[1:])
+    if command == "top":
+        return lua.strings(looking.tags_top(q, args[1:]))
+    if command not in {"add", "remove"}:
+        raise ScriptError('Tag(): First argument must be "add", "remove" or "get"')
+    jid = text(args, 1, 'Tag(): Arg "jid" missing')
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Tag(): Job {jid} does not exist")
+    part, names = part_of(job), texts(args, 2)
+    if command == "add":
+        known = set(part.tag_names())
+        added = [name for name in dict.fromkeys(names) if name not in known]
+        tags = [*part.tags, *((name, now) for name in added)]
+    else:
+        tags = [each for each in part.tags if str(each[0]) not in names]
+    q.set_tags(job, part, tags)
+    q.engine.touch(job)
+    return lua.encode(part.tag_names()) if part.tags else lua.NOTHING
+
+
+def track(q: Qless, now: int, args: Args) -> bytes:
+    """Nothing: what is tracked; or track | untrack, jid"""
+    if not args:
+        return looking.tracked(q)
+    command = text(args, 0, "")
+    jid = text(args, 1, 'Track(): Arg "jid" missing')
+    known = q.find(jid) is not None
+    action = command.lower()
+    if action not in {"track", "untrack"}:
+        raise ScriptError(f'Track(): Unknown action "{command}"')
+    if not known and not (action == "untrack" and jid in q.tracked):
+        raise ScriptError("Track(): Job does not exist")
+    q.publish(action, jid.encode())
+    if action == "track":
+        new = jid not in q.tracked
+        q.track(jid, now)
+        return b"%d" % new
+    old = jid in q.tracked
+    q.track(jid, None)
+    return b"%d" % old
+
+
+def log(q: Qless, now: int, args: Args) -> None:
+    """jid, message, data"""
+    jid = text(args, 0, "Log(): Argument 'jid' missing")
+    message = text(args, 1, "Log(): Argument 'message' missing")
+    data = raw(args, 2)
+    more = {} if data is None else lua.decode(data)
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Log(): Job {jid} does not exist")
+    part_of(job).add(message, now, q.max_history, **(more if isinstance(more, dict) else {}))
+    q.engine.touch(job)
+
+
+def unfail(q: Qless, now: int, args: Args) -> int:
+    """queue, group, count"""
+    queue = text(args, 0, "Queue(): no queue name provided")
+    group = text(args, 1, 'Unfail(): Arg "group" missing')
+    count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
+    found = looking.failure_groups(q).get(group, [])[: max(0, count)]
+    for job in found:
+        part_of(job).add("put", now, q.max_history, q=queue)
+        job.holder, job.deadline = "", 0
+        q.engine.move(job, queue, now, QLESS)
+    return len(found)
+
+
+# Queues and workers
+
+
+def pause(q: Qless, now: int, args: Args) -> None:
+    """queues"""
+    _pause(q, now, args, paused=True)
+
+
+def unpause(q: Qless, now: int, args: Args) -> None:
+    """queues"""
+    _pause(q, now, args, paused=False)
+
+
+def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
+    if not args:
+        raise ScriptError("Wrong number of args calling Redis command From Lua script")
+    for name in texts(args):
+        q.engine.open_queue(name)
+        q.engine.pause(name, paused=paused, now=now)
+        q.engine.depend()
+
+
+def forget_queue(q: Qless, now: int, args: Args) -> None:
+    """queues: their names only, their jobs stay"""
+    for name in texts(args):
+        q.engine.forget_queue(name)
+
+
+def deregister(q: Qless, now: int, args: Args) -> None:
+    """workers"""
+    for name in texts(args):
+        q.workers.pop(name, None)
+
+
+# Options
+
+
+def config_set(q: Qless, now: int, args: Args) -> None:
+    """option, value"""
+    option = text(args, 0, 'config.set(): Arg "option" missing')
+    value = text(args, 1, 'config.set(): Arg "value" missing')
+    q.log({"option": option, "event": "config_set", "value": value})
+    q.set_config(option, value)
+
+
+def config_unset(q: Qless, now: int, args: Args) -> None:
+    """option"""
+    option = text(args, 0, 'config.unset(): Arg "option" missing')
+    q.log({"event": "config_unset", "option": option})
+    q.set_config(option, None)
+
+
+COMMANDS: Final = {
+    "depends": depends,
+    "priority": priority,
+    "tag": tag,
+    "track": track,
+    "log": log,
+    "unfail": unfail,
+    "pause": pause,
+    "unpause": unpause,
+    "queue.forget": forget_queue,
+    "worker.deregister": deregister,
+    "config.set": config_set,
+    "config.unset": config_unset,
+}

@@ -1,0 +1,300 @@
+"""The first dialect, a script for each command, and the spec's own form of it: QLESS.<COMMAND>.
+
+Arguments come in another order there, jobs look a little different, and where later scripts raise
+an error these answer nil.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from millrace.engine.job import Job
+from millrace.engine.states import DEAD, DONE, LEASED
+
+from . import consistency, looking, lua
+from .arguments import Args
+from .contract import ScriptError
+from .part import data_of, part_of, state_of
+from .resp import Reply
+from .state import Qless
+
+
+class Call(NamedTuple):
+    """A command in its newest form, and how its answer is brought back to the caller's."""
+
+    command: str
+    now: int
+    args: Args
+    answer: Callable[[Any, "Call"], Reply]
+
+
+class _Form(NamedTuple):
+    """Where the caller's time stands among the arguments (None: nowhere), and the answer."""
+
+    command: str
+    now_at: int | None
+    answer: Callable[[Any, Call], Reply]
+
+
+def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> Call:
+    """A call of one script as one of the newest."""
+    if command in _FAMILIES:
+        return _FAMILIES[command](args, now)
+    form = _FORMS.get(command)
+    if form is None:
+        raise ScriptError(f"Unknown command {command}")
+    args = list(args)
+    caller = now
+    if form.now_at is not None:
+        caller = _time(args, form.now_at)
+        del args[form.now_at]
+    if command == "put":
+        args = [b"", *keys[:1], *args]
+    elif command in {"pop", "peek"}:
+        args = [*keys[:1], *args]
+    elif command == "unfail":
+        args = [args[1], args[0], *args[2:]] if len(args) > 1 else args[1:]
+    elif command == "stats":
+        caller = lua.moment(lua.tonumber(args[1]) or 0) if len(args) > 1 else now
+    elif command == "jobs":
+        return _jobs(args, now, spec=spec)
+    return Call(form.command, caller, args, form.answer)
+
+
+def _time(args: Args, at: int) -> int:
+    word = args[at] if at < len(args) else None
+    found = lua.tonumber(word)
+    if found is None:
+        shown = "nil" if word is None else word.decode("utf-8", "replace")
+        raise ScriptError(f'Arg "now" missing or not a number: {shown}')
+    return lua.moment(found)
+
+
+# Answers
+
+
+def _as_it_is(api: Any, call: Call) -> Reply:
+    reply: Reply = api.do(call.command, call.now, call.args)
+    return reply
+
+
+def _nothing(api: Any, call: Call) -> Reply:
+    api.do(call.command, call.now, call.args)
+    return None
+
+
+#: How an error begins that the first dialect answers with nil: the job is not there, or not theirs.
+_NIL: Final = ("does not exist", "currently running", "another worker", "the depends state")
+
+
+def _or_nil(api: Any, call: Call) -> Reply:
+    try:
+        return _as_it_is(api, call)
+    except ScriptError as error:
+        if any(words in str(error) for words in _NIL):
+            api.engine.depend()
+            return None
+        raise
+
+
+def _jobs_popped(api: Any, call: Call) -> Reply:
+    jobs: list[Job] = api.do(call.command, call.now, call.args)
+    return [job_json(api.qless, job, alone=True) for job in jobs]
+
+
+def _job(api: Any, call: Call) -> Reply:
+    if not call.args:
+        raise ScriptError("Job(): no jid provided")
+    job = api.qless.find(call.args[0].decode("utf-8", "replace"))
+    return None if job is None else job_json(api.qless, job, alone=False)
+
+
+def _fail(api: Any, call: Call) -> Reply:
+    """A job in any state can be marked as failed, says the spec; whoever has it loses it."""
+    job = api.qless.find(call.args[0].decode("utf-8", "replace")) if call.args else None
+    if job is not None and job.state == LEASED and len(call.args) > 1:
+        holder = job.holder.encode()
+        return _or_nil(api, call._replace(args=[call.args[0], holder, *call.args[2:]]))
+    return _or_nil(api, call)
+
+
+def _failed(api: Any, call: Call) -> Reply:
+    """Without a group the counts; with one the jobs themselves."""
+    reply: bytes = api.do("failed", call.now, call.args)
+    if not call.args:
+        return reply
+    found = msgspec.json.decode(reply)
+    shown = [_failed_job(api.qless, jid) for jid in found["jobs"] or ()]
+    return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
+
+
+def _failed_job(q: Qless, jid: str) -> bytes:
+    """With the failure's message and type, as the spec has it."""
+    job = q.find(jid)
+    assert job is not None
+    failure = part_of(job).failure
+    message = "" if failure is None else failure.message
+    whole = job_json(q, job, alone=True)
+    more = (lua.string(message), lua.string(looking.group_of(job)))
+    return whole[:-1] + b',"message":%b,"type":%b}' % more
+
+
+def _tracked(api: Any, call: Call) -> Reply:
+    """1 or 0 as numbers; a job that is not there can be tracked, too."""
+    if not call.args:
+        return _as_it_is(api, call)
+    qless = api.qless
+    jid = call.args[1].decode("utf-8", "replace") if len(call.args) > 1 else ""
+    if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
+        new = jid not in qless.tracked
+        qless.publish("track", jid.encode())
+        qless.track(jid, call.now)
+        return int(new)
+    reply = _as_it_is(api, call)
+    assert isinstance(reply, bytes)
+    return int(reply)
+
+
+def _check(api: Any, call: Call) -> Reply:
+    return consistency.report(api.qless, call.now, resolve=call.args[:1] not in ([], [b"0"]))
+
+
+def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
+    """A job as the first dialect shows it: data decoded, history by stages. In a list it does not
+    say what it depends on.
+    """
+    part = part_of(job)
+    over = job.state in {DONE, DEAD}
+    return (
+        b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
+        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
+        b'"dependents":%b,"dependencies":%b}'
+    ) % (
+        lua.string(job.jid),
+        lua.string(job.kind),
+        state_of(job).encode(),
+        b'""' if job.state == DONE else lua.string(job.queue),
+        b'""' if over else lua.string(job.holder),
+        b"true" if job.jid in q.tracked else b"false",
+        lua.number(part.priority),
+        b"0" if over else lua.seconds(job.deadline),
+        job.retries,
+        job.retries - job.failures,
+        data_of(job),
+        lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
+        lua.encode(stages(part.history)),
+        looking.failure_json(job),
+        lua.strings([each.jid for each in q.engine.dependents(job)]),
+        lua.NOTHING if alone else lua.strings(looking.dependencies(q, job)),
+    )
+
+
+def stages(history: list[Any]) -> list[dict[str, Any]]:
+    """A history as the first dialect tells it: what happened in one queue after another."""
+    found: list[dict[str, Any]] = []
+    for when, what, more in history:
+        if what == "put":
+            found.append({"q": (more or {}).get("q", ""), "put": when})
+        elif found and what in {"popped", "done", "failed"}:
+            found[-1][what] = when
+            if more and "worker" in more:
+                found[-1]["worker"] = more["worker"]
+    return found
+
+
+# Commands with commands of their own
+
+
+def _jobs(args: Args, now: int, *, spec: bool) -> Call:
+    """complete, offset, count; or state, now, queue, offset, count. The spec knows no paging."""
+    args = list(args)
+    caller = now
+    if args[:1] != [b"complete"] and len(args) > 1:
+        caller = _time(args, 1)
+        del args[1]
+    paged = 1 if args[:1] == [b"complete"] else 2
+    if spec and len(args) == paged:
+        args += [b"0", b"1000000000"]
+    return Call("jobs", caller, args, _as_it_is)
+
+
+def _tag(args: Args, now: int) -> Call:
+    """Add | remove, jid, now, tags; get, tag, offset, count; top"""
+    if args[:1] in ([b"add"], [b"remove"]):
+        caller = _time(args, 2)
+        return Call("tag", caller, [*args[:2], *args[3:]], _or_nil)
+    return Call("tag", now, args, _as_it_is)
+
+
+def _track(args: Args, now: int) -> Call:
+    """Nothing; or track | untrack, jid, now, tags"""
+    caller = _time(args, 2) if len(args) > 2 else now
+    return Call("track", caller, args[:2], _tracked)
+
+
+def _config(args: Args, now: int) -> Call:
+    """Get | set | unset, option, value"""
+    action = args[0].decode("utf-8", "replace") if args else "get"
+    if action not in {"get", "set", "unset"}:
+        raise ScriptError(f"Config(): Unrecognized action {action}")
+    return Call(f"config.{action}", now, args[1:], _as_it_is)
+
+
+def _setconfig(args: Args, now: int) -> Call:
+    """option, value: without a value it is removed"""
+    return Call("config.set" if len(args) > 1 else "config.unset", now, args, _as_it_is)
+
+
+def _recur(args: Args, now: int) -> Call:
+    """On | off | get | update | tag | untag"""
+    action = args[0].decode("utf-8", "replace") if args else ""
+    rest = args[1:]
+    if action == "on":
+        caller = _time(rest, 4)
+        return Call("recur", caller, [*rest[:4], *rest[5:]], _as_it_is)
+    command = {
+        "off": "unrecur",
+        "get": "recur.get",
+        "update": "recur.update",
+        "tag": "recur.tag",
+        "untag": "recur.untag",
+    }.get(action)
+    if command is None:
+        raise ScriptError("Recur(): First argument must be one of on, off, get, update, tag, untag")
+    return Call(command, now, rest, _as_it_is)
+
+
+_FAMILIES: Final[dict[str, Callable[[Args, int], Call]]] = {
+    "tag": _tag,
+    "track": _track,
+    "config": _config,
+    "setconfig": _setconfig,
+    "recur": _recur,
+}
+
+_FORMS: Final[dict[str, _Form]] = {
+    "cancel": _Form("cancel", None, _nothing),
+    "complete": _Form("complete", 3, _or_nil),
+    "consistencycheck": _Form("consistencycheck", None, _check),
+    "depends": _Form("depends", None, _or_nil),
+    "deregister_workers": _Form("worker.deregister", None, _nothing),
+    "fail": _Form("fail", 4, _fail),
+    "failed": _Form("failed", None, _failed),
+    "get": _Form("get", None, _job),
+    "getconfig": _Form("config.get", None, _as_it_is),
+    "heartbeat": _Form("heartbeat", 2, _or_nil),
+    "jobs": _Form("jobs", None, _as_it_is),
+    "multiget": _Form("multiget", None, _as_it_is),
+    "pause": _Form("pause", None, _nothing),
+    "peek": _Form("peek", 1, _jobs_popped),
+    "pop": _Form("pop", 2, _jobs_popped),
+    "priority": _Form("priority", None, _or_nil),
+    "put": _Form("put", 3, _as_it_is),
+    "queues": _Form("queues", 0, _as_it_is),
+    "retry": _Form("retry", 3, _or_nil),
+    "stats": _Form("stats", None, _as_it_is),
+    "unfail": _Form("unfail", 0, _as_it_is),
+    "unpause": _Form("unpause", None, _nothing),
+    "workers": _Form("workers", 0, _as_it_is),
+}

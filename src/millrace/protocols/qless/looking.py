@@ -1,0 +1,373 @@
+"""What anybody may ask: jobs and how they are shown, queues, workers, failures, tags, numbers."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+from millrace.engine.job import QLESS, Job
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
+
+from . import lua
+from .arguments import Args, number, text, texts
+from .contract import ScriptError
+from .part import Stage, data_of, part_of, state_of
+from .state import DEFAULTS, Qless
+
+# Jobs
+
+
+def job_json(q: Qless, job: Job) -> bytes:
+    """A job as every command shows it."""
+    part = part_of(job)
+    over = job.state in {DONE, DEAD}
+    return (
+        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
+        b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
+        b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
+    ) % (
+        lua.string(job.jid),
+        job.retries,
+        lua.string(data_of(job).decode("utf-8", "replace")),
+        failure_json(job),
+        b"0" if over else lua.seconds(job.deadline),
+        job.retries - job.failures,
+        lua.string(part.spawned_from) if part.spawned_from else b"false",
+        lua.strings(dependencies(q, job)),
+        lua.string(job.kind),
+        b"true" if job.jid in q.tracked else b"false",
+        lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
+        b'""' if job.state == DONE else lua.string(job.queue),
+        state_of(job).encode(),
+        history_json(part.history, "q"),
+        lua.strings([each.jid for each in q.engine.dependents(job)]),
+        lua.number(part.priority),
+        b'""' if over else lua.string(job.holder),
+    )
+
+
+def failure_json(job: Job) -> bytes:
+    failure = part_of(job).failure
+    if failure is not None:
+        return b'{"group":%b,"message":%b,"when":%b,"worker":%b}' % (
+            lua.string(failure.group),
+            lua.string(failure.message),
+            lua.number(failure.when),
+            lua.string(failure.worker),
+        )
+    known = job.failure
+    if known is None or job.state != DEAD:
+        return lua.NOTHING
+    # It failed by the word of another protocol's worker.
+    return b'{"group":%b,"message":%b,"when":%d,"worker":%b}' % (
+        lua.string(known.group),
+        lua.string(known.message),
+        known.last_at // 1_000_000,
+        lua.string(job.holder),
+    )
+
+
+def history_json(history: list[Any], queue_key: str) -> bytes:
+    return b"[%b]" % b",".join(_stage_json(stage, queue_key) for stage in history)
+
+
+def _stage_json(stage: Stage, queue_key: str) -> bytes:
+    when, what, more = stage
+    shown: dict[str, Any] = {"when": when}
+    for key, value in (more or {}).items():
+        shown[queue_key if key == "q" else key] = value
+    shown["what"] = what
+    return lua.encode(shown)
+
+
+def dependencies(q: Qless, job: Job) -> list[str]:
+    seqs = () if job.extra is None else job.extra.blockers
+    found = map(q.engine.jobs.get, seqs)
+    return [blocker.jid for blocker in found if blocker is not None]
+
+
+def get(q: Qless, now: int, args: Args) -> bytes | None:
+    """jid"""
+    job = q.find(text(args, 0, "Job(): no jid provided"))
+    return None if job is None else job_json(q, job)
+
+
+def multiget(q: Qless, now: int, args: Args) -> bytes:
+    """jids"""
+    found = map(q.find, texts(args))
+    return lua.listed([job_json(q, job) for job in found if job is not None])
+
+
+def jobs(q: Qless, now: int, args: Args) -> list[str]:
+    """complete, offset, count; or state, queue, offset, count"""
+    state = text(args, 0, 'Jobs(): Arg "state" missing')
+    first = 1 if state == "complete" else 2
+    if state != "complete":
+        queue = text(args, 1, 'Jobs(): Arg "queue" missing')
+    offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
+    if state == "complete":
+        return part_list(reversed(completed(q)), offset, offset + count - 1)
+    if state == "running":
+        return limited([j for j in q.locked(queue) if j.deadline >= now], offset, count)
+    if state == "stalled":
+        return limited([j for j in q.locked(queue) if j.deadline <= now], offset, count)
+    if state == "recurring":
+        return limited_names(recurring_of(q, queue), offset, count)
+    if state == "scheduled":
+        q.make_due(queue, now, float("inf"))
+        waiting = sorted(q.queue_jobs(queue, SCHEDULED), key=lambda job: (job.due, job.jid))
+        return part_list(waiting, offset, offset + count - 1)
+    if state == "depends":
+        waiting = list(q.queue_jobs(queue, BLOCKED))
+        return part_list(waiting, offset, offset + count - 1)
+    raise ScriptError(f'Jobs(): Unknown type "{state}"')
+
+
+def completed(q: Qless) -> list[Job]:
+    """Completed jobs, the oldest first."""
+    return list(q.engine.kept.values())
+
+
+def recurring_of(q: Qless, queue: str) -> list[str]:
+    mine = [r for r in q.recurring.values() if r.queue == queue]
+    return [r.jid for r in sorted(mine, key=lambda r: (r.next, r.jid))]
+
+
+def part_list(found: Iterable[Job], first: int, last: int) -> list[str]:
+    """From `first` to `last` inclusive; negative ones count from the end, as in Redis."""
+    names = [job.jid for job in found]
+    size = len(names)
+    first = max(0, first + size) if first < 0 else first
+    last = last + size if last < 0 else last
+    return names[first : last + 1] if last >= first else []
+
+
+def limited(found: list[Job], offset: int, count: int) -> list[str]:
+    return limited_names([job.jid for job in found], offset, count)
+
+
+def limited_names(names: list[str], offset: int, count: int) -> list[str]:
+    """So many from `offset` on; a negative count is all of them."""
+    if offset < 0:
+        return []
+    return names[offset:] if count < 0 else names[offset : offset + count]
+
+
+def length(q: Qless, now: int, args: Args) -> int:
+    """queue"""
+    queue = q.engine.queues.get(text(args, 0, "Queue(): no queue name provided"))
+    return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
+
+
+# Queues and workers
+
+
+def queues(q: Qless, now: int, args: Args) -> bytes:
+    """All of them, or one"""
+    if args:
+        return counts_json(q, now, text(args, 0, ""))
+    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    return lua.listed([counts_json(q, now, name) for name in names])
+
+
+def counts_json(q: Qless, now: int, name: str) -> bytes:
+    counts = counted(q, now, name)
+    queue = q.engine.queues.get(name)
+    counts["paused"] = queue is not None and queue.paused
+    return lua.encode({"name": name, **counts})
+
+
+def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
+    q.make_due(name, now, float("inf"))
+    queue = q.engine.queues.get(name)
+    by_state = [0] * 6 if queue is None else queue.counts
+    stalled = sum(job.deadline <= now for job in q.locked(name))
+    return {
+        "waiting": by_state[READY],
+        "running": by_state[LEASED] - stalled,
+        "stalled": stalled,
+        "scheduled": by_state[SCHEDULED],
+        "depends": by_state[BLOCKED],
+        "recurring": len(recurring_of(q, name)),
+    }
+
+
+def workers(q: Qless, now: int, args: Args) -> bytes:
+    """All of them, or one"""
+    prune_workers(q, now)
+    if args:
+        running, stalled = held_by(q, now).get(text(args, 0, ""), ([], []))
+        return b'{"jobs":%b,"stalled":%b}' % (lua.strings(running), lua.strings(stalled))
+    held = held_by(q, now)
+    recent = sorted(q.workers.items(), key=lambda item: (item[1], item[0]), reverse=True)
+    rows = [(name, *held.get(name, ([], []))) for name, _ in recent]
+    return lua.listed(
+        [
+            lua.encode({"name": name, "jobs": len(running), "stalled": len(stalled)})
+            for name, running, stalled in rows
+        ]
+    )
+
+
+def prune_workers(q: Qless, now: int) -> None:
+    oldest = now - lua.moment(q.setting("max-worker-age", 86400))
+    for name in [name for name, heard in q.workers.items() if heard <= oldest]:
+        del q.workers[name]
+
+
+def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
+    """Each worker's jobs, and those whose lock has run out; a lock of this very moment is both."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    leased = [job for job in q.engine.leased.values() if job.actor == QLESS]
+    for job in sorted(leased, key=lambda job: -job.deadline):
+        if part_of(job).grace:
+            continue  # its worker has been told that it is gone
+        running, stalled = found.setdefault(job.holder, ([], []))
+        if job.deadline >= now:
+            running.append(job.jid)
+        if job.deadline <= now:
+            stalled.append(job.jid)
+    return found
+
+
+# Failures
+
+
+def failed(q: Qless, now: int, args: Args) -> bytes:
+    """Groups with their counts; or group, start, limit"""
+    start = int(number(args, 1, 'Failed(): Arg "start" is not a number: ', 0))
+    limit = int(number(args, 2, 'Failed(): Arg "limit" is not a number: ', 25))
+    groups = failure_groups(q)
+    if not args:
+        return lua.encode({group: len(found) for group, found in groups.items()})
+    found = groups.get(text(args, 0, ""), [])
+    names = part_list(reversed(found), start, start + limit - 1)
+    return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
+
+
+def group_of(job: Job) -> str:
+    failure = part_of(job).failure
+    if failure is not None:
+        return failure.group
+    return "" if job.failure is None else job.failure.group
+
+
+def failure_groups(q: Qless) -> dict[str, list[Job]]:
+    """Failed jobs by group, the oldest failure first."""
+    groups: dict[str, list[Job]] = {}
+    for job in (*q.engine.dead.values(), *q.engine.dying.values()):
+        groups.setdefault(group_of(job), []).append(job)
+    for found in groups.values():
+        found.sort(key=lambda job: 0 if job.failure is None else job.failure.last_at)
+    return groups
+
+
+# Tags
+
+
+def tagged(q: Qless, tag: str) -> list[Job]:
+    """Jobs with that tag, by the time it was added, then by jid."""
+    found = [(when, q.engine.jobs.get(seq)) for seq, when in q.tags.get(tag, {}).items()]
+    known = [(when, job.jid, job) for when, job in found if job is not None]
+    return [job for _, _, job in sorted(known, key=lambda each: each[:2])]
+
+
+def tags_get(q: Qless, args: Args) -> bytes:
+    """tag, offset, count"""
+    tag = text(args, 0, 'Tag(): Arg "tag" missing')
+    offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
+    found = tagged(q, tag)
+    names = part_list(found, offset, offset + count - 1)
+    return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
+
+
+def tags_top(q: Qless, args: Args) -> list[str]:
+    """offset, count: tags of two jobs or more, the most used first"""
+    offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
+    count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
+    used = [(len(tagged(q, tag)), tag) for tag, seqs in q.tags.items() if len(seqs) > 1]
+    return limited_names([tag for _, tag in sorted(used, reverse=True)], offset, count)
+
+
+# Statistics
+
+
+def stats(q: Qless, now: int, args: Args) -> bytes:
+    """queue, date"""
+    queue = text(args, 0, "Queue(): no queue name provided")
+    date = lua.moment(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
+    number_of_day = date // DAY
+    day = q.engine.count().days.get((queue, number_of_day)) or QueueDay(queue, number_of_day)
+    today = now // DAY
+    with_histogram = today - number_of_day < q.setting("histogram-history", 7)
+    if today - number_of_day >= q.setting("stats-history", 30):
+        day = QueueDay(queue, number_of_day)
+    return lua.encode(
+        {
+            "run": _spread(day.run, with_histogram=with_histogram),
+            "failures": day.failed,
+            "retries": day.retries,
+            "failed": sum(
+                job.queue == queue
+                and job.failure is not None
+                and job.failure.last_at // DAY == number_of_day
+                for job in (*q.engine.dead.values(), *q.engine.dying.values())
+            ),
+            "wait": _spread(day.wait, with_histogram=with_histogram),
+        }
+    )
+
+
+def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
+    """The code's keys, and the spec's besides."""
+    slots = spread.histogram if with_histogram else {}
+    return {
+        "std": float(b"%.14g" % spread.variance**0.5),
+        "histogram": [slots.get(slot, 0) for slot in range(SLOTS)],
+        "mean": float(b"%.14g" % spread.mean),
+        "count": spread.count,
+        "total": spread.count,
+        "variance": float(b"%.14g" % spread.variance),
+    }
+
+
+# Tracking and configuration
+
+
+def tracked(q: Qless) -> bytes:
+    """Tracked jobs, and the ids of those that are no more."""
+    found = [(jid, q.find(jid)) for jid in q.tracked]
+    shown = [job_json(q, job) for _, job in found if job is not None]
+    gone = [jid for jid, job in found if job is None]
+    return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), lua.listed(shown))
+
+
+def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
+    """All options, or one: what nobody has set is a number, what somebody has is text."""
+    if not args:
+        return lua.encode({**DEFAULTS, **q.config})
+    option = text(args, 0, "")
+    value = q.config.get(option)
+    if value is not None:
+        return value.encode()
+    default = DEFAULTS.get(option)
+    return default.encode() if isinstance(default, str) else default
+
+
+def first(found: Iterable[Job], count: int) -> list[Job]:
+    return list(islice(found, count))
+
+
+COMMANDS: Final = {
+    "get": get,
+    "multiget": multiget,
+    "jobs": jobs,
+    "length": length,
+    "queues": queues,
+    "workers": workers,
+    "failed": failed,
+    "stats": stats,
+    "config.get": config_get,
+}

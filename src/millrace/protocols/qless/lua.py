@@ -1,0 +1,120 @@
+"""Numbers and JSON as the scripts of Qless read and write them."""
+
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from .contract import ScriptError
+
+Number = int | float
+
+_DECIMAL: Final = re.compile(rb"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
+_HEX: Final = re.compile(rb"\s*([+-]?)0[xX]([0-9a-fA-F]{1,16})\s*")
+
+encode = msgspec.json.encode
+_decode = msgspec.json.Decoder().decode
+_check = msgspec.json.Decoder(msgspec.Raw).decode
+
+#: Where the original answers with an empty list, it says this.
+NOTHING: Final = b"{}"
+
+
+def tonumber(word: bytes | None) -> Number | None:
+    """The number that a word is, or None: `5`, ` 5 `, `2.0`, `1e3`, `0x10`; never without end."""
+    if word is None:
+        return None
+    if word.isdigit() and len(word) < 16:
+        return int(word)
+    if _DECIMAL.fullmatch(word) and len(word) < 400:
+        value = float(word)
+        if math.isinf(value):
+            return None
+        return int(value) if value.is_integer() and abs(value) < 1e15 else value
+    match = _HEX.fullmatch(word)
+    if match is None:
+        return None
+    return -int(match[2], 16) if match[1] == b"-" else int(match[2], 16)
+
+
+def number(value: Number) -> bytes:
+    """`%.14g`: times are cut to four decimals."""
+    if isinstance(value, int):
+        return b"%d" % value if -(10**14) < value < 10**14 else b"%.14g" % value
+    return b"%.14g" % value
+
+
+def seconds(microseconds: int) -> bytes:
+    whole, rest = divmod(microseconds, 1_000_000)
+    return b"%d" % whole if not rest else number(microseconds / 1_000_000)
+
+
+def moment(value: Number) -> int:
+    """Seconds, as a caller gives them, in microseconds; within what can be kept."""
+    if isinstance(value, int):
+        value = max(-(10**11), min(value, 10**11))
+        return value * 1_000_000
+    return round(max(-1e11, min(value, 1e11)) * 1_000_000)
+
+
+def string(text: str) -> bytes:
+    return encode(text)
+
+
+def strings(texts: list[str]) -> bytes:
+    """A list of strings; an empty one is `{}`."""
+    return encode(texts) if texts else NOTHING
+
+
+def listed(items: list[bytes]) -> bytes:
+    """A list of what is JSON already; an empty one is `{}`."""
+    return b"[%b]" % b",".join(items) if items else NOTHING
+
+
+def decode(data: bytes | None) -> Any:
+    """Decode JSON, or complain as cjson does."""
+    if data is None:
+        raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
+    try:
+        return _decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ScriptError(_complaint(data, error)) from None
+
+
+def check(data: bytes | None) -> bytes:
+    """Bytes that must be JSON, as they are."""
+    if data is None:
+        raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
+    try:
+        _check(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ScriptError(_complaint(data, error)) from None
+    return data
+
+
+def decode_list(data: bytes) -> list[Any]:
+    """A list; `{}` is an empty one."""
+    value = decode(data)
+    if isinstance(value, list):
+        return value
+    return list(value.values()) if isinstance(value, dict) else []
+
+
+_AT: Final = re.compile(r"\(byte (\d+)\)")
+
+
+def _complaint(data: bytes, error: Exception) -> str:
+    found = _AT.search(str(error))
+    at = int(found[1]) if found else len(data)
+    if at >= len(data):
+        return f"Expected value but found T_END at character {len(data) + 1}"
+    token = {
+        b"}": "T_OBJ_END",
+        b"{": "T_OBJ_BEGIN",
+        b"]": "T_ARR_END",
+        b"[": "T_ARR_BEGIN",
+        b",": "T_COMMA",
+        b":": "T_COLON",
+    }.get(data[at : at + 1], "invalid token")
+    return f"Expected value but found {token} at character {at + 1}"

@@ -1,0 +1,96 @@
+"""What Qless keeps with each job beside what the engine knows: history, tags, grace."""
+
+from base64 import b64encode
+from typing import Any, Final
+
+import msgspec
+
+from millrace.engine.job import QLESS, Extra, Job
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+
+from . import lua
+from .contract import ScriptError
+
+#: Floored seconds, what, and what else: `(1352075209, "popped", {"worker": "w1"})`.
+Stage = tuple[float, str, dict[str, Any] | None]
+
+STATES: Final = {
+    READY: "waiting",
+    LEASED: "running",
+    SCHEDULED: "scheduled",
+    BLOCKED: "depends",
+    DEAD: "failed",
+    DONE: "complete",
+}
+
+
+class Failed(msgspec.Struct, array_like=True, gc=False):
+    """The last failure, as jobs show it."""
+
+    group: str
+    message: str
+    when: float
+    worker: str
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """Kept in Extra.own."""
+
+    priority: float = 0
+    history: list[Any] = []
+    #: Each with the moment at which it was added, in microseconds.
+    tags: list[Any] = []
+    #: Its lock has run out, and its worker has been told so.
+    grace: bool = False
+    #: Its lock was taken away by `timeout`.
+    stalled: bool = False
+    failure: Failed | None = None
+    spawned_from: str = ""
+    done_at: int = 0
+    throttles: list[str] = []
+
+    def add(self, what: str, now: int, most: int, **more: Any) -> None:
+        """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""
+        self.history.append((now // 1_000_000, what, more or None))
+        if 0 < most < len(self.history):
+            self.history[1:] = self.history[len(self.history) - most + 1 :] if most > 1 else []
+
+    def tag_names(self) -> list[Any]:
+        return [tag for tag, _ in self.tags]
+
+
+def part_of(job: Job) -> Part:
+    """A job's part. Jobs of other protocols get theirs when somebody looks at them with Qless."""
+    extra = job.extra
+    if extra is None:
+        extra = job.extra = Extra()
+    part = extra.own
+    if type(part) is Part:
+        return part
+    if part is None:
+        # Others' priorities are where the engine keeps them.
+        made = Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})])
+    else:
+        made = msgspec.convert(part, Part)  # as the store gave it back
+    extra.own = made
+    return made
+
+
+def state_of(job: Job) -> str:
+    if job.state == READY and part_of(job).stalled:
+        return "stalled"
+    return STATES[job.state]
+
+
+def data_of(job: Job) -> bytes:
+    """A job's data: JSON as it is. Other text becomes a JSON string; other bytes too, in base64."""
+    if job.origin == QLESS:
+        return job.payload
+    try:
+        return lua.check(job.payload)
+    except ScriptError:
+        pass
+    try:
+        return lua.string(job.payload.decode())
+    except UnicodeDecodeError:
+        return lua.string(b64encode(job.payload).decode())

@@ -1,0 +1,206 @@
+"""Jobs that are put again and again. They come into being when somebody pops or peeks."""
+
+import math
+from typing import Final
+
+from millrace.engine.job import QLESS, Push
+
+from . import lua
+from .arguments import Args, number, option_number, options, raw, tags, text, texts
+from .contract import ScriptError
+from .part import Part
+from .state import Qless, Recurring
+
+LEASE_FOR: Final = 1800 * 1_000_000
+
+
+def recur(q: Qless, now: int, args: Args) -> bytes:
+    """queue, jid, klass, data, "interval", seconds, offset, options"""
+    queue = text(args, 0, "Queue(): no queue name provided")
+    jid = text(args, 1, 'RecurringJob On(): Arg "jid" missing')
+    klass = text(args, 2, 'RecurringJob On(): Arg "klass" missing')
+    spec = text(args, 4, 'RecurringJob On(): Arg "spec" missing')
+    data = lua.check(raw(args, 3))
+    if spec != "interval":
+        raise ScriptError(f'Recur(): schedule type "{spec}" unknown')
+    interval = number(args, 5, 'Recur(): Arg "interval" not a number: ')
+    offset = number(args, 6, 'Recur(): Arg "offset" not a number: ')
+    if interval <= 0:
+        raise ScriptError('Recur(): Arg "interval" must be greater than 0')
+    chosen = options(args, 7)
+    known = q.recurring.get(jid)
+    recurring = Recurring(
+        jid,
+        klass,
+        data,
+        queue,
+        interval,
+        _option(chosen, "priority"),
+        int(_option(chosen, "retries")),
+        _option(chosen, "backlog"),
+        tags(chosen.get("tags", b"[]")),
+        now + lua.moment(offset),
+        0 if known is None else known.count,
+        [str(item) for item in lua.decode_list(chosen.get("throttles", b"[]"))],
+    )
+    q.engine.open_queue(queue)
+    q.keep(recurring)
+    return jid.encode()
+
+
+def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
+    if name not in chosen:
+        return 0
+    return option_number(chosen[name], f'Recur(): Arg "{name}" not a number: ')
+
+
+def unrecur(q: Qless, now: int, args: Args) -> int:
+    """jid"""
+    q.unkeep(text(args, 0, "Recurring(): no jid provided"))
+    return 1
+
+
+def get(q: Qless, now: int, args: Args) -> bytes | None:
+    """jid"""
+    recurring = q.recurring.get(text(args, 0, "Recurring(): no jid provided"))
+    return None if recurring is None else shown(recurring)
+
+
+def shown(recurring: Recurring) -> bytes:
+    """As `recur.get` shows it."""
+    return (
+        b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
+        b'"interval":%b,"klass":%b,"backlog":%b,"priority":%b}'
+    ) % (
+        lua.encode(recurring.tags) if recurring.tags else lua.NOTHING,
+        lua.string(recurring.jid),
+        recurring.retries,
+        lua.string(recurring.data.decode("utf-8", "replace")),
+        lua.string(recurring.queue),
+        recurring.count,
+        lua.number(recurring.interval),
+        lua.string(recurring.klass),
+        lua.number(recurring.backlog),
+        lua.number(recurring.priority),
+    )
+
+
+def update(q: Qless, now: int, args: Args) -> int:
+    """jid, (name, value)..."""
+    jid = text(args, 0, "Recurring(): no jid provided")
+    known = q.recurring.get(jid)
+    if known is None:
+        raise ScriptError(f"Recur(): No recurring job {jid}")
+    changed = Recurring(*(getattr(known, name) for name in Recurring.__struct_fields__))
+    for at in range(1, len(args), 2):
+        name = text(args, at, "")
+        if at + 1 >= len(args):
+            raise ScriptError(f"No value provided for {name}")
+        _set(q, changed, name, args[at + 1])
+    q.keep(changed)
+    return 1
+
+
+def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
+    if name in {"priority", "interval", "retries"}:
+        found = option_number(value, f'Recur(): Arg "{name}" must be a number: ')
+        if name == "interval":
+            if found <= 0:
+                raise ScriptError('Recur(): Arg "interval" must be greater than 0')
+            recurring.next += lua.moment(found) - lua.moment(recurring.interval)
+        setattr(recurring, name, int(found) if name == "retries" else found)
+    elif name == "backlog":
+        recurring.backlog = option_number(value, 'Recur(): Arg "backlog" not a number: ')
+    elif name == "data":
+        recurring.data = lua.check(value)
+    elif name == "klass":
+        recurring.klass = value.decode("utf-8", "replace")
+    elif name == "queue":
+        recurring.queue = value.decode("utf-8", "replace")
+        q.engine.open_queue(recurring.queue)
+    elif name == "throttles":
+        recurring.throttles = [str(item) for item in lua.decode_list(value)]
+    else:
+        raise ScriptError(f'Recur(): Unrecognized option "{name}"')
+
+
+def tag(q: Qless, now: int, args: Args) -> bytes:
+    """jid, tags"""
+    recurring = _known(q, args, "Tag")
+    recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
+    q.keep(recurring)
+    return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
+
+
+def untag(q: Qless, now: int, args: Args) -> bytes:
+    """jid, tags"""
+    recurring = _known(q, args, "Untag")
+    away = set(texts(args, 1))
+    recurring.tags = [tag for tag in recurring.tags if tag not in away]
+    q.keep(recurring)
+    return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
+
+
+def _known(q: Qless, args: Args, who: str) -> Recurring:
+    jid = text(args, 0, "Recurring(): no jid provided")
+    recurring = q.recurring.get(jid)
+    if recurring is None:
+        raise ScriptError(f"{who}(): Job {jid} does not exist")
+    return recurring
+
+
+def spawn(q: Qless, queue: str, now: int, most: float) -> None:
+    """Put what has fallen due of a queue's recurring jobs, at most so many."""
+    if not q.recurring or most <= 0 or q.engine.halted:
+        return
+    due = [r for r in q.recurring.values() if r.queue == queue and r.next <= now]
+    for recurring in sorted(due, key=lambda each: (each.next, each.jid)):
+        interval = lua.moment(recurring.interval)
+        moment = recurring.next // 1_000_000 * 1_000_000
+        if recurring.backlog:
+            missed = (now - moment) / interval
+            if missed > recurring.backlog:
+                moment += math.ceil(missed - recurring.backlog) * interval
+        before = recurring.next
+        while moment <= now and most > 0:
+            _spawn(q, recurring, moment, now)
+            most -= 1
+            moment += interval
+            recurring.next = moment
+        if recurring.next != before:
+            q.keep(recurring)
+
+
+def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
+    """Put one of them, as of the moment at which it should have been."""
+    recurring.count += 1
+    part = Part(
+        recurring.priority,
+        [(moment // 1_000_000, "put", {"q": recurring.queue})],
+        spawned_from=recurring.jid,
+        throttles=list(recurring.throttles),
+    )
+    push = Push(
+        f"{recurring.jid}-{recurring.count}",
+        recurring.klass,
+        recurring.data,
+        QLESS,
+        recurring.queue,
+        recurring.retries,
+        LEASE_FOR,
+        rank=q.rank(recurring.priority),
+        place=moment,
+        own=part,
+    )
+    job = q.engine.push(push, moment)
+    q.set_tags(job, part, [(tag, now) for tag in recurring.tags])
+
+
+COMMANDS: Final = {
+    "recur": recur,
+    "unrecur": unrecur,
+    "recur.get": get,
+    "recur.update": update,
+    "recur.tag": tag,
+    "recur.untag": untag,
+}

@@ -1,0 +1,293 @@
+"""What Qless keeps beside the engine's jobs, and the indexes by which its commands find jobs.
+
+Configuration, tracking and recurring jobs are notes of the engine, so they are durable. Everything
+else here is made from them and from the jobs, at the start and again whenever the engine had to
+undo something. The indexes may lag behind what other protocols do: whoever takes a job from one
+looks whether it is still so.
+"""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import QLESS, Job
+from millrace.engine.states import LEASED, SCHEDULED
+
+from . import lua
+from .part import Part, part_of
+
+if TYPE_CHECKING:
+    from .hub import QlessHub
+
+SECOND: Final = 1_000_000
+
+_CONFIG: Final = "qless/config/"
+_TRACKED: Final = "qless/tracked/"
+_RECURRING: Final = "qless/recurring/"
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "application": "qless",
+    "heartbeat": 60,
+    "grace-period": 10,
+    "stats-history": 30,
+    "histogram-history": 7,
+    "jobs-history-count": 50000,
+    "jobs-history": 604800,
+}
+#: These have a default too, but are not listed.
+UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
+
+#: What the first dialect told tracked jobs' listeners, and in which words.
+_BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
+    "track",
+    "untrack",
+}
+
+Heap = list[tuple[int, int]]
+
+
+class Recurring(msgspec.Struct, array_like=True, gc=False):
+    """A job that is put again and again."""
+
+    jid: str
+    klass: str
+    data: bytes
+    queue: str
+    interval: float
+    priority: float
+    retries: int
+    backlog: float
+    tags: list[Any]
+    next: int
+    count: int = 0
+    throttles: list[str] = []
+
+
+class Qless:
+    def __init__(self, hub: "QlessHub") -> None:
+        self.hub = hub
+        self.engine: Engine = hub.engine
+        #: Workers, and when each was last heard of.
+        self.workers: dict[str, int] = {}
+        #: Whoever is being served knows the channels without their prefix.
+        self.bare = False
+        #: Whoever is being served means the lower number when it says priority.
+        self.lower_first = False
+        self._built_for = -1
+        self.config: dict[str, str] = {}
+        self.tracked: dict[str, int] = {}
+        self.recurring: dict[str, Recurring] = {}
+        #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
+        self.locks: dict[str, Heap] = {}
+        self.schedule: dict[str, Heap] = {}
+        #: tag -> seq -> when
+        self.tags: dict[str, dict[int, int]] = {}
+
+    # Building
+
+    def refresh(self) -> None:
+        """Make everything anew if the engine's jobs are not those from which it was made."""
+        if self._built_for != self.engine.reverts:
+            self._build()
+
+    def _build(self) -> None:
+        engine = self.engine
+        self._built_for = engine.reverts
+        self.config.clear()
+        self.tracked.clear()
+        self.recurring.clear()
+        for key, value in engine.notes.items():
+            if key.startswith(_CONFIG):
+                self.config[key[len(_CONFIG) :]] = value.decode()
+            elif key.startswith(_TRACKED):
+                self.tracked[key[len(_TRACKED) :]] = int(value)
+            elif key.startswith(_RECURRING):
+                recurring = msgspec.msgpack.decode(value, type=Recurring)
+                self.recurring[recurring.jid] = recurring
+        self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
+        self.locks, self.schedule, self.tags = {}, {}, {}
+        for job in engine.jobs.values():
+            self.index(job)
+        for heap in (*self.locks.values(), *self.schedule.values()):
+            heapify(heap)
+        done = sorted(engine.kept.values(), key=lambda job: part_of(job).done_at)
+        engine.kept.clear()
+        engine.kept.update((job.seq, job) for job in done)
+
+    def index(self, job: Job) -> None:
+        if job.state == LEASED and job.actor == QLESS:
+            self.locks.setdefault(job.queue, []).append((job.deadline, job.seq))
+            self.workers.setdefault(job.holder, job.leased_at)
+        elif job.state == SCHEDULED and job.origin == QLESS:
+            self.schedule.setdefault(job.queue, []).append((job.due, job.seq))
+        if job.extra is not None and job.extra.own is not None:
+            for tag, when in part_of(job).tags:
+                self.tags.setdefault(str(tag), {})[job.seq] = when
+
+    def flush(self) -> None:
+        """Forget everything but the scripts."""
+        for key in list(self.engine.notes):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING)):
+                self.engine.note(key, None)
+        self.workers.clear()
+        self._build()
+
+    # Finding
+
+    def find(self, jid: str) -> Job | None:
+        return self.engine.by_jid.get(jid)
+
+    def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
+        """The jobs of a queue in a state other than ready; they are looked for among all."""
+        index = self.engine._index[state]  # noqa: SLF001
+        return (job for job in index.values() if job.queue == name)
+
+    # Locks and due times
+
+    def lock(self, job: Job) -> None:
+        heappush(self.locks.setdefault(job.queue, []), (job.deadline, job.seq))
+
+    def plan(self, job: Job) -> None:
+        heappush(self.schedule.setdefault(job.queue, []), (job.due, job.seq))
+
+    def expired(self, queue: str, now: int, most: float) -> list[Job]:
+        """Jobs whose lock has run out, the oldest first; their locks stay where they are."""
+        heap = self.locks.get(queue)
+        if not heap or heap[0][0] > now:
+            return []
+        found: dict[int, Job] = {}
+        seen: Heap = []
+        while heap and heap[0][0] <= now and len(found) < most:
+            entry = heappop(heap)
+            job = self.engine.jobs.get(entry[1])
+            if job is not None and self._is_lock(job, queue, entry[0]) and job.seq not in found:
+                found[job.seq] = job
+                seen.append(entry)
+        for entry in seen:
+            heappush(heap, entry)
+        return list(found.values())
+
+    def locked(self, queue: str) -> list[Job]:
+        """All jobs of a queue that have a lock, the oldest lock first."""
+        heap = self.locks.get(queue, ())
+        jobs = ((entry, self.engine.jobs.get(entry[1])) for entry in sorted(set(heap)))
+        return [job for entry, job in jobs if job and self._is_lock(job, queue, entry[0])]
+
+    def _is_lock(self, job: Job, queue: str, deadline: int) -> bool:
+        held = job.state == LEASED and job.actor == QLESS
+        return held and job.queue == queue and job.deadline == deadline
+
+    def make_due(self, queue: str, now: int, most: float) -> None:
+        """Let scheduled jobs whose moment has come be ready."""
+        heap = self.schedule.get(queue)
+        while heap and heap[0][0] <= now and most > 0 and not self.engine.halted:
+            due, seq = heappop(heap)
+            job = self.engine.jobs.get(seq)
+            if job is not None and job.state == SCHEDULED and (job.queue, job.due) == (queue, due):
+                self.engine.fall_due(job, now)
+                most -= 1
+
+    # Notes
+
+    def set_config(self, option: str, value: str | None) -> None:
+        if value is None:
+            self.config.pop(option, None)
+        else:
+            self.config[option] = value
+        self.engine.note(_CONFIG + option, None if value is None else value.encode())
+
+    def track(self, jid: str, when: int | None) -> None:
+        if when is None:
+            self.tracked.pop(jid, None)
+        else:
+            self.tracked[jid] = when
+        self.engine.note(_TRACKED + jid, None if when is None else b"%d" % when)
+
+    def keep(self, recurring: Recurring) -> None:
+        self.recurring[recurring.jid] = recurring
+        self.engine.note(_RECURRING + recurring.jid, msgspec.msgpack.encode(recurring))
+
+    def unkeep(self, jid: str) -> None:
+        if self.recurring.pop(jid, None) is not None:
+            self.engine.note(_RECURRING + jid, None)
+
+    # Configuration
+
+    def setting(self, option: str, default: float) -> float:
+        """A number that is configured; what is no number counts for nothing."""
+        value = self.config.get(option)
+        found = None if value is None else lua.tonumber(value.encode())
+        if found is not None:
+            return found
+        return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
+
+    def heartbeat(self, queue: str) -> int:
+        """How long a lock of this queue lasts. The spec and the code name it differently."""
+        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
+            value = self.config.get(option)
+            found = None if value is None else lua.tonumber(value.encode())
+            if found is not None:
+                return lua.moment(found)
+        return lua.moment(self.setting("heartbeat", 60))
+
+    @property
+    def max_history(self) -> int:
+        return int(self.setting("max-job-history", 100)) if self.config else 100
+
+    def rank(self, priority: float) -> float:
+        """The order that a priority has in the engine, where higher is sooner."""
+        return -priority if self.lower_first else priority
+
+    # Tags
+
+    def set_tags(self, job: Job, part: Part, tags: list[Any]) -> None:
+        for tag, _ in part.tags:
+            peers = self.tags.get(str(tag))
+            if peers is not None:
+                peers.pop(job.seq, None)
+                if not peers:
+                    del self.tags[str(tag)]
+        part.tags = tags
+        for tag, when in tags:
+            self.tags.setdefault(str(tag), {})[job.seq] = when
+        if job.extra is not None:
+            job.extra.tags = [str(tag) for tag, _ in tags]
+
+    # Events
+
+    @property
+    def heard(self) -> bool:
+        """Does anybody listen to anything?"""
+        pubsub = self.hub.pubsub
+        return bool(pubsub.channels or pubsub.patterns)
+
+    def publish(self, channel: str, message: bytes) -> None:
+        if not self.heard:
+            return
+        self.hub.pubsub.publish(b"ql:" + channel.encode(), message, changes=True)
+        if self.bare and channel in _BARE:
+            self.hub.pubsub.publish(channel.encode(), message, changes=True)
+
+    def log(self, fields: dict[str, Any], worker: str = "") -> None:
+        """Tell the log, and before it the worker whom it concerns."""
+        if self.heard:
+            message = lua.encode(fields).replace(b"/", b"\\/")
+            if worker:
+                self.publish(f"w:{worker}", message)
+            self.publish("log", message)
+
+    def log_lost(self, job: Job) -> None:
+        """A worker has lost its lock on a job."""
+        fields = {"jid": job.jid, "event": "lock_lost", "worker": job.holder}
+        self.log(fields, job.holder)
+
+    def log_failed(self, job: Job, worker: str, group: str, message: str) -> None:
+        about = {"message": message, "jid": job.jid, "group": group}
+        self.log({**about, "event": "failed", "worker": worker})
+
+    def tell_tracked(self, event: str, jid: str) -> None:
+        if jid in self.tracked:
+            self.publish(event, jid.encode())

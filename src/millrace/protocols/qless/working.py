@@ -1,0 +1,471 @@
+"""What producers and workers do: put, pop, heartbeat, complete, fail, retry and their like.
+
+`now` is the caller's time in microseconds, and the only one that counts here.
+"""
+
+import math
+from typing import Final
+
+from millrace.engine.job import QLESS, Job, Push
+from millrace.engine.states import DEAD, DONE, LEASED, READY, SCHEDULED
+
+from . import lua, recurring
+from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
+from .contract import ScriptError
+from .part import Failed, Part, part_of, state_of
+from .state import Qless
+
+#: How long workers of other protocols may keep a job.
+LEASE_FOR: Final = 1800 * 1_000_000
+DEFAULT_RETRIES: Final = 5
+#: Ahead of every priority: a job whose lock was taken away.
+FIRST: Final = 1 << 62
+
+
+# Putting
+
+
+def put(q: Qless, now: int, args: Args) -> bytes:
+    """worker, queue, jid, klass, data, delay, options"""
+    text(args, 1, "Queue(): no queue name provided")
+    jid = text(args, 2, 'Put(): Arg "jid" missing')
+    klass = text(args, 3, 'Put(): Arg "klass" missing')
+    data = lua.check(raw(args, 4))
+    delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
+    chosen = options(args, 6)
+    job = q.find(jid)
+    part = Part() if job is None else part_of(job)
+    retries, priority = _retries(chosen, job), _priority(chosen, part)
+    tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else part.tags
+    depends = jids(chosen.get("depends", b"[]"))
+    part.throttles = jids(chosen["throttles"]) if "throttles" in chosen else part.throttles
+    queue = text(args, 1, "")
+    due = now + lua.moment(delay) if delay > 0 else 0
+    q.log({"jid": jid, "event": "put", "queue": queue})
+    if job is None:
+        job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
+    else:
+        _move(q, now, args, queue, job, klass, data, due, retries, priority, depends)
+    q.set_tags(job, part, tagged)
+    if job.state == SCHEDULED:
+        q.plan(job)
+    q.tell_tracked("put", jid)
+    return jid.encode()
+
+
+def requeue(q: Qless, now: int, args: Args) -> bytes:
+    """As put, of a job that is there."""
+    jid = text(args, 2, 'Requeue(): Arg "jid" missing')
+    if q.find(jid) is None:
+        raise ScriptError(f"Requeue(): Job {jid} does not exist")
+    return put(q, now, args)
+
+
+def _retries(chosen: dict[str, bytes], job: Job | None) -> int:
+    if "retries" in chosen:
+        return int(option_number(chosen["retries"], 'Put(): Arg "retries" not a number: '))
+    return DEFAULT_RETRIES if job is None else job.retries
+
+
+def _priority(chosen: dict[str, bytes], part: Part) -> float:
+    if "priority" in chosen:
+        return option_number(chosen["priority"], 'Put(): Arg "priority" not a number')
+    return part.priority
+
+
+def _create(
+    q: Qless,
+    now: int,
+    queue: str,
+    jid: str,
+    klass: str,
+    data: bytes,
+    due: int,
+    retries: int,
+    priority: float,
+    depends: list[str],
+    part: Part,
+) -> Job:
+    part.priority = priority
+    part.add("put", now, q.max_history, q=queue)
+    push = Push(
+        jid,
+        klass,
+        data,
+        QLESS,
+        queue,
+        retries,
+        LEASE_FOR,
+        rank=q.rank(priority),
+        due=due,
+        place=now,
+        blockers=_blockers(q, depends),
+        own=part,
+    )
+    return q.engine.push(push, now)
+
+
+def _move(
+    q: Qless,
+    now: int,
+    args: Args,
+    queue: str,
+    job: Job,
+    klass: str,
+    data: bytes,
+    due: int,
+    retries: int,
+    priority: float,
+    depends: list[str],
+) -> None:
+    """Put a job that is there: whoever has it loses it."""
+    part = part_of(job)
+    part.add("put", now, q.max_history, q=queue)
+    if job.state == LEASED and job.holder and job.holder != text(args, 0, ""):
+        q.log_lost(job)
+    part.priority, part.grace, part.stalled = priority, False, False
+    job.rank, job.holder, job.deadline = q.rank(priority), "", 0
+    q.engine.amend(job, kind=klass, payload=data, retries=retries)
+    blockers = _blockers(q, depends) if depends else None
+    q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
+
+
+def _blockers(q: Qless, depends: list[str]) -> list[int]:
+    """Jobs of these jids, as far as there are any; the engine passes over those that are done."""
+    found = [q.find(jid) for jid in depends]
+    return [job.seq for job in found if job is not None]
+
+
+# Popping
+
+
+def pop(q: Qless, now: int, args: Args) -> list[Job]:
+    """queue, worker, count"""
+    queue = text(args, 0, "Queue(): no queue name provided")
+    worker = text(args, 1, 'Pop(): Arg "worker" missing')
+    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
+    engine = q.engine
+    known = engine.queues.get(queue)
+    if known is not None and known.paused:
+        return []
+    q.workers[worker] = now
+    most = q.setting(f"{queue}-max-concurrency", 0) if q.config else 0
+    if most > 0:
+        running = sum(job.deadline >= now for job in q.locked(queue))
+        count = min(count, max(0, most - running))
+    if count <= 0:
+        return []
+    until = now + q.heartbeat(queue)
+    popped: list[Job] = []
+    for job in _invalidate(q, queue, now, count):
+        engine.lease_this(job, worker, QLESS, now, until)
+        popped.append(job)
+    recurring.spawn(q, queue, now, count - len(popped))
+    q.make_due(queue, now, count - len(popped))
+    while len(popped) < count:
+        found = engine.lease((queue,), worker, QLESS, now, until)
+        if found is None:
+            break
+        popped.append(found)
+    for job in popped:
+        part = part_of(job)
+        if part.stalled:
+            part.stalled, job.rank = False, q.rank(part.priority)
+        part.grace = False
+        part.add("popped", now, q.max_history, worker=worker)
+        q.lock(job)
+        q.tell_tracked("popped", job.jid)
+    return popped
+
+
+def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
+    """Jobs whose workers have lost them. Each has been told, and had its time of grace."""
+    lost: list[Job] = []
+    for job in q.expired(queue, now, count):
+        part = part_of(job)
+        grace = lua.moment(q.setting("grace-period", 10))
+        if not part.grace or grace <= 0:
+            _lose_lock(q, job, part, now, grace)
+            if grace > 0:
+                continue
+        part.grace = False
+        if _use_up_a_try(q, job, part, now):
+            lost.append(job)
+    return lost
+
+
+def _lose_lock(q: Qless, job: Job, part: Part, now: int, grace: int) -> None:
+    q.tell_tracked("stalled", job.jid)
+    part.add("timed-out", now, q.max_history)
+    part.grace = True
+    q.log_lost(job)
+    q.engine.lapse(job, now + max(0, grace), now)
+    q.lock(job)
+
+
+def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
+    """True if there was one left: the job is ready."""
+    worker, group = job.holder, f"failed-retries-{job.queue}"
+    message = f'Job exhausted retries in queue "{job.queue}"'
+    q.engine.fail(job, now, QLESS, group, message, [])
+    if job.state == DEAD:
+        part.failure = Failed(group, message, now / 1_000_000, "")
+        part.add("failed", now, q.max_history, group=group)
+        q.tell_tracked("failed", job.jid)
+        q.log_failed(job, worker, group, message)
+    return job.state == READY
+
+
+def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
+    """queue, count"""
+    queue = text(args, 0, "Queue(): no queue name provided")
+    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    found = q.expired(queue, now, offset + count)
+    recurring.spawn(q, queue, now, offset + count - len(found))
+    q.make_due(queue, now, offset + count - len(found))
+    known = q.engine.queues.get(queue)
+    wanted = math.ceil(offset + count) - len(found)
+    if known is not None and wanted > 0:
+        found += known.ready.first(wanted)
+    return found[offset:]
+
+
+# Holding a job
+
+
+def heartbeat(q: Qless, now: int, args: Args) -> int:
+    """jid, worker, data"""
+    jid = text(args, 0, "Job(): no jid provided")
+    worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')
+    data = lua.check(args[2]) if len(args) > 2 else None
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
+    if job.state != LEASED:
+        raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
+    q.workers[worker] = now
+    part_of(job).grace = False
+    if data is not None:
+        q.engine.amend(job, payload=data)
+    q.engine.renew(job, now + q.heartbeat(job.queue), now)
+    q.lock(job)
+    return math.trunc(job.deadline / 1_000_000)
+
+
+def timeout(q: Qless, now: int, args: Args) -> None:
+    """jids"""
+    for jid in texts(args):
+        job = q.find(jid)
+        if job is None:
+            raise ScriptError(f"Timeout(): Job {jid} does not exist")
+        if job.state != LEASED:
+            raise ScriptError(f"Timeout(): Job {jid} not running")
+        part = part_of(job)
+        part.add("timed-out", now, q.max_history)
+        part.stalled, part.grace = True, False
+        q.log_lost(job)
+        job.rank, job.deadline = FIRST, 0
+        q.engine.release(job, now)
+
+
+# Ending an attempt
+
+
+def complete(q: Qless, now: int, args: Args) -> bytes:
+    """jid, worker, queue, data, [next q] [delay d] [depends JSON]"""
+    jid = text(args, 0, "Job(): no jid provided")
+    worker = text(args, 1, 'Complete(): Arg "worker" missing')
+    queue = text(args, 2, 'Complete(): Arg "queue" missing')
+    data = lua.check(raw(args, 3))
+    chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
+    if "delay" in chosen and lua.tonumber(chosen["delay"]) is None:
+        raise ScriptError("assertion failed!")
+    delay = lua.tonumber(chosen.get("delay", b"0")) or 0
+    depends = jids(chosen.get("depends", b"[]"))
+    for option in ("delay", "depends"):
+        if option in chosen and "next" not in chosen:
+            raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
+    job = _held(q, jid, worker, queue)
+    part = part_of(job)
+    part.add("done", now, q.max_history)
+    part.failure, part.grace = None, False
+    if data != job.payload:
+        q.engine.amend(job, payload=data)
+    q.tell_tracked("completed", jid)
+    if "next" not in chosen:
+        return _finish(q, now, job, part)
+    due = now + lua.moment(delay) if delay > 0 else 0
+    return _advance(q, now, job, part, chosen["next"].decode("utf-8", "replace"), due, depends)
+
+
+def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Complete(): Job {jid} does not exist")
+    if job.state != LEASED:
+        raise ScriptError(f"Complete(): Job {jid} is not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(
+            f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
+        )
+    if job.queue != queue:
+        raise ScriptError(f"Complete(): Job {jid} running in another queue: {job.queue}")
+    return job
+
+
+def _finish(q: Qless, now: int, job: Job, part: Part) -> bytes:
+    q.log({"jid": job.jid, "event": "completed", "queue": job.queue})
+    part.done_at = now
+    waiting = q.engine.dependents(job)
+    job.failures = 0
+    q.engine.complete(job, now, QLESS)
+    for each in waiting:
+        if each.state == SCHEDULED:
+            q.plan(each)
+    _retire(q, now)
+    return b"complete"
+
+
+def _retire(q: Qless, now: int) -> None:
+    """Forget completed jobs that are too old, or too many."""
+    kept = q.engine.kept
+    oldest = (
+        now - lua.moment(q.setting("jobs-history", 604800)) if q.config else now - 604800 * 10**6
+    )
+    most = q.setting("jobs-history-count", 50000) if q.config else 50000
+    while kept:
+        job = next(iter(kept.values()))
+        if part_of(job).done_at > oldest and len(kept) <= most:
+            return
+        drop(q, job, now)
+
+
+def drop(q: Qless, job: Job, now: int) -> None:
+    """Away with a job, and with its tags."""
+    part = part_of(job)
+    q.set_tags(job, part, [])
+    q.engine.cancel(job, now, QLESS)
+
+
+def _advance(
+    q: Qless, now: int, job: Job, part: Part, queue: str, due: int, depends: list[str]
+) -> bytes:
+    q.log({"jid": job.jid, "to": queue, "event": "advanced", "queue": job.queue})
+    part.add("put", now, q.max_history, q=queue)
+    q.engine.advance(job, now, QLESS)
+    job.holder, job.deadline = "", 0
+    q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
+    if job.state == SCHEDULED:
+        q.plan(job)
+    return state_of(job).encode() if job.state != LEASED else b"waiting"
+
+
+def fail(q: Qless, now: int, args: Args) -> bytes:
+    """jid, worker, group, message, data"""
+    jid = text(args, 0, "Job(): no jid provided")
+    worker = text(args, 1, 'Fail(): Arg "worker" missing')
+    group = text(args, 2, 'Fail(): Arg "group" missing')
+    message = text(args, 3, 'Fail(): Arg "message" missing')
+    data = lua.check(args[4]) if len(args) > 4 else None
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Fail(): Job {jid}does not exist")
+    if job.state != LEASED:
+        raise ScriptError(f"Fail(): Job {jid}not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(f"Fail(): Job {jid} running with another worker: {job.holder}")
+    q.log_failed(job, worker, group, message)
+    q.tell_tracked("failed", jid)
+    if data is not None:
+        q.engine.amend(job, payload=data)
+    part = part_of(job)
+    part.add("failed", now, q.max_history, worker=worker, group=group)
+    part.failure, part.grace = Failed(group, message, now // 1_000_000, worker), False
+    q.engine.fail(job, now, QLESS, group, message, [], final=True)
+    job.failures -= 1  # it takes none of the tries
+    return jid.encode()
+
+
+def retry(q: Qless, now: int, args: Args) -> int:
+    """jid, queue, worker, [delay, [group, message]]"""
+    jid = text(args, 0, "Job(): no jid provided")
+    queue = text(args, 1, 'Retry(): Arg "queue" missing')
+    worker = text(args, 2, 'Retry(): Arg "worker" missing')
+    delay = number(args, 3, 'Retry(): Arg "delay" not a number: ', 0)
+    job = q.find(jid)
+    if job is None:
+        raise ScriptError(f"Retry(): Job {jid} does not exist")
+    if job.state != LEASED:
+        raise ScriptError(f"Retry(): Job {jid} is not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
+    part = part_of(job)
+    part.grace = False
+    told = len(args) > 5
+    group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
+    message = text(args, 5, "") if told else f'Job exhausted retries in queue "{job.queue}"'
+    again_at = now + lua.moment(delay) if delay > 0 else now
+    q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
+    if told:
+        part.failure = Failed(group, message, now // 1_000_000, worker)
+    if job.state == DEAD:
+        part.add("failed", now, q.max_history, group=group)
+        if not told:
+            part.failure = Failed(group, message, now / 1_000_000, "")
+        q.tell_tracked("failed", jid)
+    elif job.state == SCHEDULED:
+        q.plan(job)
+    return job.retries - job.failures
+
+
+# Cancelling
+
+
+def cancel(q: Qless, now: int, args: Args) -> list[str]:
+    """jids; those that depend on them must be among them"""
+    wanted = texts(args)
+    chosen = set(wanted)
+    jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
+    for job in jobs:
+        for dependent in q.engine.dependents(job):
+            if dependent.jid not in chosen:
+                raise ScriptError(
+                    f"Cancel(): {job.jid} is a dependency of {dependent.jid}"
+                    " but is not mentioned to be canceled"
+                )
+    for job in jobs:
+        q.engine.detach(job)  # or it would be free for a moment, when those it waits for go
+    for jid in wanted:
+        known = q.find(jid)
+        if known is None:
+            q.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
+        elif known.state != DONE:
+            _cancel(q, known, now)
+    return wanted
+
+
+def _cancel(q: Qless, job: Job, now: int) -> None:
+    worker = "" if job.state == DEAD else job.holder
+    if q.heard:
+        fields = {"jid": job.jid, "queue": job.queue, "event": "canceled", "worker": worker}
+        q.log(fields)
+        if worker:
+            q.publish(f"w:{worker}", lua.encode(fields).replace(b"/", b"\\/"))
+    q.tell_tracked("canceled", job.jid)
+    drop(q, job, now)
+
+
+COMMANDS: Final = {
+    "put": put,
+    "requeue": requeue,
+    "pop": pop,
+    "peek": peek,
+    "heartbeat": heartbeat,
+    "timeout": timeout,
+    "complete": complete,
+    "fail": fail,
+    "retry": retry,
+    "cancel": cancel,
+}
