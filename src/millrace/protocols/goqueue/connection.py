@@ -87,20 +87,22 @@ class GoqueueConnection(Connection):
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
-        while self.waiter is None and not self.closing:
+        while self.waiter is None and not self.closing and (self._data or self._later):
             if most <= 0:
                 return self._held() >= self._needed
             most -= 1
-            if self._held() < self._needed or not self._step(now):
-                if self._ended:
-                    self._end()
-                return False
+            if not self._step(now):
+                break
             if self.replies and len(self.replies[-1]) > LARGE_REPLY:
                 most = 0
+        if self._ended and self.waiter is None and not self.closing:
+            self._end()
         return False
 
     def _step(self, now: int) -> bool:
         """Do the next command; False if it is not all there."""
+        if self._needed > 1 and self._held() < self._needed:
+            return False
         if self._do(now):
             return True
         if not self._at and not self._later:
