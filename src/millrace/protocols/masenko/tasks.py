@@ -327,8 +327,9 @@ def _unsigned(raw: bytes, most: int) -> int:
 def _integer(raw: bytes) -> int:
     if raw == b"null":
         return 0
-    number = _unsigned(raw.removeprefix(b"-"), _INT64)
-    return -number if raw[:1] == b"-" else number
+    if raw[:1] == b"-":
+        return -_unsigned(raw[1:], _INT64 + 1)
+    return _unsigned(raw, _INT64)
 
 
 # To a reply
