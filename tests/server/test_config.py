@@ -374,7 +374,7 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
         "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
         "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
         "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
-        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [workq], [tls], [journal]",
+        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [workq], [masenko], [goqueue], [tls], [journal]",
         "millrace.toml:11: journal: expected a section [journal], got a list",
     ]
 

@@ -103,6 +103,7 @@ def _recover(config: Config, store: Store | None) -> Engine:
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
+    engine.notes = recovered.notes
     engine.begin_anew(clock())
     if recovered.jobs:
         took = time.monotonic() - started
