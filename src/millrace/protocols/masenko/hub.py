@@ -25,7 +25,7 @@ class MasenkoHub(Hub):
         self.heartbeat = heartbeat
         #: The original server has metrics elsewhere, the spec has them in INFO.
         self.with_metrics = dialect != "original"
-        self.max_line = min(MOST_LINE, max_line)
+        self.max_line = max_line
         #: How many requests of each verb were read, and how many replies of each were given.
         self.requests = dict.fromkeys(
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
