@@ -4,7 +4,7 @@ A job's record is what is true; everything else in the engine is made from recor
 again: who is found by which id, which jobs are in which state, the order of the ready ones, counts,
 timers, who waits for whom. So `check` makes in thought what should be there and compares, and
 `repair` makes it anew, as a restart would. Nothing here should ever find anything. It looks at
-every job, which takes a second for a few hundred thousand of them.
+every job, which takes about a second for each hundred thousand of them.
 """
 
 # ruff: noqa: SLF001 - what is private to the engine is the subject here

@@ -48,7 +48,7 @@ class Virtual:
             "tracked": lambda: _zset(lambda: _timed(qless.tracked)),
             "completed": self._completed,
             "failures": lambda: _set(self._groups),
-            "tags": lambda: _zset(self._tag_counts),
+            "tags": lambda: Key("zset", lambda: len(self._used_tags()), self._tag_counts),
             "config": lambda: _hash(lambda: _fields(qless.config.items()), lambda: qless.config),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
@@ -122,7 +122,7 @@ class Virtual:
             yield from (f"q:{queue.name}-{name}" for name, at in STATES.items() if queue.counts[at])
         yield from (f"q:{name}-recur" for name in {r.queue for r in self.qless.recurring.values()})
         yield from (f"r:{jid}" for jid in self.qless.recurring)
-        yield from (f"t:{tag}" for tag in self.qless.tags if looking.tagged(self.qless, tag))
+        yield from (f"t:{tag}" for tag in self._used_tags())
         yield from (f"f:{group}" for group in self._groups())
         yield from (f"w:{worker}:jobs" for worker in {job.holder for job in self._held()})
         for (queue_name, day), found in self.engine.count().days.items():
@@ -261,9 +261,15 @@ class Virtual:
 
         return _zset(read)
 
+    def _used_tags(self) -> list[str]:
+        """Tags that a job has which is still there."""
+        jobs = self.engine.jobs
+        return [tag for tag, seqs in self.qless.tags.items() if any(seq in jobs for seq in seqs)]
+
     def _tag_counts(self) -> Scores:
-        counts = ((tag, len(looking.tagged(self.qless, tag))) for tag in self.qless.tags)
-        return _sorted((tag, float(count)) for tag, count in counts if count)
+        tags, jobs = self.qless.tags, self.engine.jobs
+        counts = ((tag, sum(seq in jobs for seq in tags[tag])) for tag in self._used_tags())
+        return _sorted((tag, float(count)) for tag, count in counts)
 
     def _groups(self) -> Iterable[str]:
         """Groups of failures, without putting the failures in order."""
