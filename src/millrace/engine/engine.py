@@ -947,7 +947,8 @@ class Engine:
             if job.origin == QLESS:
                 latest = now
             else:
-                self.latest = latest = max(now, self.latest)
+                # Whoever moves is behind all that are there, be they of the same moment.
+                self.latest = latest = max(now, self.latest + (cause == "moved"))
             job.ready_at = latest
             if cause in _ARRIVES and 0 <= job.place < LATER:
                 job.place = latest
