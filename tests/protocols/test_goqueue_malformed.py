@@ -18,6 +18,8 @@ from goqueue_conversation import (
     reserved,
 )
 
+from millrace.protocols.goqueue import GoqueueConnection
+
 LIMIT = 16 << 20
 TOO_LARGE = "Malformed ADD command: the data is larger than 16777216 bytes"
 TOO_LONG = "the queue name is longer than 255 bytes"
