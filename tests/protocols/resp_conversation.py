@@ -95,6 +95,10 @@ class FewCommands:
         self.hub.engine.flush(now)
 
     def learn(self, sha: str, script: Script) -> None:
+        if sha in self.kept:
+            return
+        if self.hub.engine.halted:
+            raise Refused
         self.kept[sha] = script
         self.hub.engine.depend()
 

@@ -305,6 +305,17 @@ def test_whoever_is_gone_gets_nothing():
         assert not talk.engine.timers
 
 
+def test_an_item_that_comes_with_the_end_of_the_wait():
+    """Two waits end at the same moment, and what the one says next is what the other waited for."""
+    with Resp() as talk:
+        one, two = talk.connect(), talk.connect()
+        one.says(b"BRPOP a 1\r\nRPUSH b x\r\n")
+        two.says(b"BRPOP b 1\r\nPING\r\n")
+        talk.advance(1)
+        one.hears(b"*-1\r\n", b":1\r\n")
+        two.hears(bulks("b", "x"), b"+PONG\r\n")
+
+
 def test_a_list_that_is_gone_again_wakes_nobody():
     with Resp() as talk:
         waiter = talk.connect().asks("BRPOP", "a", 0)

@@ -90,6 +90,15 @@ def test_loading_is_durable_before_it_is_said_and_loading_again_changes_nothing(
         assert client.wire.durable == [0]
 
 
+def test_a_script_whose_keeping_was_undone_is_kept_when_it_is_loaded_again():
+    with Resp() as talk:
+        client = talk.connect().loads()
+        talk.acts(lambda world: world.hub.api.kept.clear())  # as a batch that could not be written
+        client.asks("EVALSHA", SHA_C, 0, "echo", 1).hears(bulk("C  1")).loads()
+        assert talk.hub.api.kept == {SHA_C.decode(): Script("C")}
+        assert client.wire.durable == [0, 2]
+
+
 def test_so_many_scripts_and_no_more(monkeypatch):
     monkeypatch.setattr("millrace.protocols.qless.hub.MOST_SCRIPTS", 2)
     with Resp() as talk:

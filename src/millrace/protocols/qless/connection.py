@@ -242,8 +242,9 @@ class QlessConnection(Connection):
         """After a wait: the server goes on with what this client said meanwhile."""
 
     def timed_out(self, now: int) -> None:
-        self._stop_waiting()
-        self.say(NO_LIST)
+        if self.waiter is not None:  # or somebody who was told before has given it an item
+            self._stop_waiting()
+            self.say(NO_LIST)
 
     def _stop_waiting(self) -> None:
         assert self.waiter is not None
