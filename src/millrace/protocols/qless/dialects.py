@@ -34,7 +34,9 @@ _KNOWN: Final = {
 }
 
 _REQLESS: Final = re.compile(rb"\bReqlessAPI\b")
-_UNIFIED_PUT: Final = re.compile(rb"\bQlessAPI\.put\s*=\s*function\s*\(\s*now\s*,\s*(\w+)")
+_UNIFIED_PUT: Final = re.compile(
+    rb"\bQlessAPI\.put\s*=\s*function\s*\(\s*now\s*,\s*(\w+\s*,\s*)?queue\s*,"
+)
 #: What is in no script of dialect A: the library that plugins build upon.
 _LIBRARY: Final = re.compile(rb"\b(?:Req|Q)less(?:API|Job|Queue|Worker)?\b\s*[.=]")
 _TITLE: Final = re.compile(rb"\s*--\s*(\w+)\(\d")
@@ -66,7 +68,7 @@ def recognise(text: bytes) -> Script | None:
         return Script("D")
     put = _UNIFIED_PUT.search(text)
     if put is not None:
-        return Script("B" if put[1] == b"queue" else "C")
+        return Script("B" if put[1] is None else "C")
     return _recognise_command(text)
 
 
