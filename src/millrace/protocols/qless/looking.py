@@ -17,8 +17,8 @@ from .state import DEFAULTS, Qless
 # Jobs
 
 
-def job_json(q: Qless, job: Job) -> bytes:
-    """A job as every command shows it."""
+def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
+    """A job as every command shows it. Dialect D has another word for a queue in its history."""
     part = part_of(job)
     over = job.state in {DONE, DEAD}
     return (
@@ -39,7 +39,7 @@ def job_json(q: Qless, job: Job) -> bytes:
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
         b'""' if job.state == DONE else lua.string(job.queue),
         state_of(job).encode(),
-        history_json(part.history, "q"),
+        history_json(part.history, queue_key),
         lua.strings([each.jid for each in q.engine.dependents(job)]),
         lua.number(part.priority),
         b'""' if over else lua.string(job.holder),

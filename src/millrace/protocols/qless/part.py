@@ -33,6 +33,14 @@ class Failed(msgspec.Struct, array_like=True, gc=False):
     worker: str
 
 
+class Throttled(msgspec.Struct, array_like=True, gc=False):
+    """Set aside because a throttle is full: which one, since when, and the rank it had."""
+
+    throttle: str
+    since: int
+    rank: float
+
+
 class Part(msgspec.Struct, array_like=True, gc=False):
     """Kept in Extra.own."""
 
@@ -48,6 +56,9 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     spawned_from: str = ""
     done_at: int = 0
     throttles: list[str] = []
+    throttled: Throttled | None = None
+    #: Throttles that somebody released it from while it was with its worker.
+    freed: list[str] = []
 
     def add(self, what: str, now: int, most: int, **more: Any) -> None:
         """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""
@@ -77,8 +88,12 @@ def part_of(job: Job) -> Part:
 
 
 def state_of(job: Job) -> str:
-    if job.state == READY and part_of(job).stalled:
-        return "stalled"
+    if job.state == READY:
+        part = part_of(job)
+        if part.throttled is not None:
+            return "throttled"
+        if part.stalled:
+            return "stalled"
     return STATES[job.state]
 
 
