@@ -63,6 +63,8 @@ def _words(words: str, call: Call, *, new: bool) -> str:
         words = words.replace(f'{who}(): Arg "queue" ', f'{who}(): Arg "queue_name" ')
     if new:
         words = words.replace("RecurringJob On()", "Recur()")
+        if words == 'Recur(): Arg "spec" missing':
+            words = "bad argument #1 to 'decode' (string expected, got nil)"
         if words.startswith(_LIMITED):
             words = words.replace('Arg "count"', 'Arg "limit"')
     return words

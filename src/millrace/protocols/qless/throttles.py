@@ -197,10 +197,11 @@ class Throttles:
             del self.pending[tid]
 
     def _wake(self, job: Job, now: int) -> None:
+        """Ready again, ahead of whoever comes back at the same moment."""
         part = part_of(job)
         assert part.throttled is not None
         rank, part.throttled = part.throttled.rank, None
-        self.q.engine.rerank(job, rank, now)
+        self.q.engine.rerank(job, rank, now - 1)
 
     def _forget(self, tid: str, seq: int) -> None:
         waiting = self.pending.get(tid, {})
@@ -251,6 +252,8 @@ class Throttles:
 
     def set_aside(self, job: Job, tid: str, now: int) -> None:
         part = part_of(job)
+        if part.stalled:  # it was ahead of all for once
+            part.stalled, job.rank = False, self.q.rank(part.priority)
         part.throttled = Throttled(tid, now, job.rank)
         self.pending.setdefault(tid, {})[job.seq] = now
         if not part.history or part.history[-1][1] != "throttled":

@@ -422,6 +422,8 @@ def retry(q: Qless, now: int, args: Args) -> int:
         q.tell_tracked("failed", jid)
     elif job.state == SCHEDULED:
         q.plan(job)
+    elif job.state == READY:
+        q.engine.rerank(job, job.rank, now)  # behind those that wait already
     return job.retries - job.failures
 
 
