@@ -154,10 +154,16 @@ class Qless:
     # Locks and due times
 
     def lock(self, job: Job) -> None:
-        heappush(self.locks.setdefault(job.queue, []), (job.deadline, job.seq))
+        heap = self.locks.setdefault(job.queue, [])
+        heappush(heap, (job.deadline, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[LEASED]:
+            heap[:] = [(held.deadline, held.seq) for held in self.locked(job.queue)]
 
     def plan(self, job: Job) -> None:
-        heappush(self.schedule.setdefault(job.queue, []), (job.due, job.seq))
+        heap = self.schedule.setdefault(job.queue, [])
+        heappush(heap, (job.due, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[SCHEDULED]:
+            heap[:] = sorted(e for e in set(heap) if self._is_planned(job.queue, *e))
 
     def expired(self, queue: str, now: int, most: float) -> list[Job]:
         """Jobs whose lock has run out, the oldest first; their locks stay where they are."""
@@ -182,6 +188,12 @@ class Qless:
         jobs = ((entry, self.engine.jobs.get(entry[1])) for entry in sorted(set(heap)))
         return [job for entry, job in jobs if job and self._is_lock(job, queue, entry[0])]
 
+    def running(self, queue: str, now: int) -> int:
+        """How many jobs of a queue are with a worker whose time is not over."""
+        known = self.engine.queues.get(queue)
+        held = 0 if known is None else known.counts[LEASED]
+        return held - len(self.expired(queue, now - 1, held))
+
     def _is_lock(self, job: Job, queue: str, deadline: int) -> bool:
         held = job.state == LEASED and job.actor == QLESS
         return held and job.queue == queue and job.deadline == deadline
@@ -191,10 +203,13 @@ class Qless:
         heap = self.schedule.get(queue)
         while heap and heap[0][0] <= now and most > 0 and not self.engine.halted:
             due, seq = heappop(heap)
-            job = self.engine.jobs.get(seq)
-            if job is not None and job.state == SCHEDULED and (job.queue, job.due) == (queue, due):
-                self.engine.fall_due(job, now)
+            if self._is_planned(queue, due, seq):
+                self.engine.fall_due(self.engine.jobs[seq], now)
                 most -= 1
+
+    def _is_planned(self, queue: str, due: int, seq: int) -> bool:
+        job = self.engine.jobs.get(seq)
+        return job is not None and (job.state, job.queue, job.due) == (SCHEDULED, queue, due)
 
     # Notes
 

@@ -22,7 +22,7 @@ from millrace.engine.states import LEASED, READY
 
 from . import lua
 from .arguments import Args, number, text, texts
-from .part import Throttled, part_of
+from .part import Throttled, part_of, waits_since
 
 if TYPE_CHECKING:
     from .state import Qless
@@ -241,7 +241,7 @@ class Throttles:
             for job in found:
                 tid = self.full(job, now)
                 if tid is None:
-                    self.q.engine.lease_this(job, worker, QLESS, now, until)
+                    self.q.engine.lease_this(job, worker, QLESS, now, until, waits_since)
                     part_of(job).freed.clear()
                     self._take(job)
                     popped.append(job)
@@ -257,7 +257,7 @@ class Throttles:
         part.throttled = Throttled(tid, now, job.rank)
         self.pending.setdefault(tid, {})[job.seq] = now
         if not part.history or part.history[-1][1] != "throttled":
-            part.add("throttled", now, self.q.max_history, queue=job.queue)
+            part.add("throttled", now, self.q.max_history, {"queue": job.queue})
         self.q.engine.rerank(job, LAST, job.place)
 
     def _take(self, job: Job) -> None:
