@@ -230,6 +230,7 @@ class Throttles:
         known = self.q.engine.queues.get(queue)
         if known is None or most <= 0:
             return []
+        self.settle(now)  # some may just have lost their locks
         self._look_again(queue, now)
         rounds = self.q.setting(f"{queue}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
