@@ -46,6 +46,10 @@ def priority(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
     part = part_of(job)
     part.priority = value
+    if part.throttled is not None:
+        part.throttled.rank = q.rank(value)
+        q.engine.touch(job)
+        return int(value)
     q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
     return int(value)
 
@@ -103,11 +107,11 @@ def log(q: Qless, now: int, args: Args) -> None:
     jid = text(args, 0, "Log(): Argument 'jid' missing")
     message = text(args, 1, "Log(): Argument 'message' missing")
     data = raw(args, 2)
-    more = {} if data is None else lua.decode(data)
+    more = None if data is None else lua.decode(data)
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Log(): Job {jid} does not exist")
-    part_of(job).add(message, now, q.max_history, **(more if isinstance(more, dict) else {}))
+    part_of(job).add(message, now, q.max_history, more if isinstance(more, dict) else None)
     q.engine.touch(job)
 
 
@@ -118,7 +122,7 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     found = looking.failure_groups(q).get(group, [])[: max(0, count)]
     for job in found:
-        part_of(job).add("put", now, q.max_history, q=queue)
+        part_of(job).add("put", now, q.max_history, {"q": queue})
         job.holder, job.deadline = "", 0
         q.engine.move(job, queue, now, QLESS)
     return len(found)

@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millrace.engine.job import Job
-from millrace.engine.states import DEAD, DONE, LEASED
+from millrace.engine.states import DONE, LEASED
 
 from . import consistency, looking, lua
 from .arguments import Args
 from .contract import ScriptError
-from .part import data_of, part_of, state_of
+from .part import data_of, part_of, shown_expiry, shown_worker, state_of
 from .resp import Reply
 from .state import Qless
 
@@ -165,7 +165,6 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     say what it depends on.
     """
     part = part_of(job)
-    over = job.state in {DONE, DEAD}
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
         b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
@@ -175,10 +174,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         lua.string(job.kind),
         state_of(job).encode(),
         b'""' if job.state == DONE else lua.string(job.queue),
-        b'""' if over else lua.string(job.holder),
+        lua.string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
         lua.number(part.priority),
-        b"0" if over else lua.seconds(job.deadline),
+        shown_expiry(job),
         job.retries,
         job.retries - job.failures,
         data_of(job),

@@ -174,11 +174,14 @@ def spawn(q: Qless, queue: str, now: int, most: float) -> None:
 def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
     """Put one of them, as of the moment at which it should have been."""
     recurring.count += 1
+    while q.find(f"{recurring.jid}-{recurring.count}") is not None:
+        recurring.count += 1  # left by one of the same name that was taken away
     part = Part(
         recurring.priority,
         [(moment // 1_000_000, "put", {"q": recurring.queue})],
         spawned_from=recurring.jid,
         throttles=list(recurring.throttles),
+        since=moment,
     )
     push = Push(
         f"{recurring.jid}-{recurring.count}",

@@ -18,6 +18,8 @@ from millrace.engine.states import LEASED, SCHEDULED
 
 from . import lua
 from .part import Part, part_of
+from .throttles import NOTE as _THROTTLE
+from .throttles import Throttles
 
 if TYPE_CHECKING:
     from .hub import QlessHub
@@ -27,6 +29,7 @@ SECOND: Final = 1_000_000
 _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
+PATTERNS: Final = "qless/patterns/"
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -85,6 +88,7 @@ class Qless:
         self.schedule: dict[str, Heap] = {}
         #: tag -> seq -> when
         self.tags: dict[str, dict[int, int]] = {}
+        self.throttles = Throttles(self)
 
     # Building
 
@@ -109,6 +113,7 @@ class Qless:
                 self.recurring[recurring.jid] = recurring
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
+        self.throttles.build(engine.notes)
         for job in engine.jobs.values():
             self.index(job)
         for heap in (*self.locks.values(), *self.schedule.values()):
@@ -126,11 +131,12 @@ class Qless:
         if job.extra is not None and job.extra.own is not None:
             for tag, when in part_of(job).tags:
                 self.tags.setdefault(str(tag), {})[job.seq] = when
+        self.throttles.index(job)
 
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING)):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _THROTTLE, PATTERNS)):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
@@ -148,10 +154,16 @@ class Qless:
     # Locks and due times
 
     def lock(self, job: Job) -> None:
-        heappush(self.locks.setdefault(job.queue, []), (job.deadline, job.seq))
+        heap = self.locks.setdefault(job.queue, [])
+        heappush(heap, (job.deadline, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[LEASED]:
+            heap[:] = [(held.deadline, held.seq) for held in self.locked(job.queue)]
 
     def plan(self, job: Job) -> None:
-        heappush(self.schedule.setdefault(job.queue, []), (job.due, job.seq))
+        heap = self.schedule.setdefault(job.queue, [])
+        heappush(heap, (job.due, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[SCHEDULED]:
+            heap[:] = sorted(e for e in set(heap) if self._is_planned(job.queue, *e))
 
     def expired(self, queue: str, now: int, most: float) -> list[Job]:
         """Jobs whose lock has run out, the oldest first; their locks stay where they are."""
@@ -176,6 +188,12 @@ class Qless:
         jobs = ((entry, self.engine.jobs.get(entry[1])) for entry in sorted(set(heap)))
         return [job for entry, job in jobs if job and self._is_lock(job, queue, entry[0])]
 
+    def running(self, queue: str, now: int) -> int:
+        """How many jobs of a queue are with a worker whose time is not over."""
+        known = self.engine.queues.get(queue)
+        held = 0 if known is None else known.counts[LEASED]
+        return held - len(self.expired(queue, now - 1, held))
+
     def _is_lock(self, job: Job, queue: str, deadline: int) -> bool:
         held = job.state == LEASED and job.actor == QLESS
         return held and job.queue == queue and job.deadline == deadline
@@ -185,10 +203,13 @@ class Qless:
         heap = self.schedule.get(queue)
         while heap and heap[0][0] <= now and most > 0 and not self.engine.halted:
             due, seq = heappop(heap)
-            job = self.engine.jobs.get(seq)
-            if job is not None and job.state == SCHEDULED and (job.queue, job.due) == (queue, due):
-                self.engine.fall_due(job, now)
+            if self._is_planned(queue, due, seq):
+                self.engine.fall_due(self.engine.jobs[seq], now)
                 most -= 1
+
+    def _is_planned(self, queue: str, due: int, seq: int) -> bool:
+        job = self.engine.jobs.get(seq)
+        return job is not None and (job.state, job.queue, job.due) == (SCHEDULED, queue, due)
 
     # Notes
 
