@@ -35,7 +35,8 @@ class Shop:
 
     def do(self, command: str, *args: object, now: float = T) -> Any:
         words = [str(word).encode() for word in (now, *args)]
-        return self.api.call("C", command, [], words, T * SECOND)
+        dialect = "D" if command.startswith(("throttle.", "queue.p")) else "C"
+        return self.api.call(dialect, command, [], words, T * SECOND)
 
     def stock(self) -> "Shop":
         self.do("put", "", "q", "waiting", "K", "{}", 0, "tags", '["x","y"]')
@@ -50,6 +51,10 @@ class Shop:
         self.do("track", "track", "waiting")
         self.do("recur", "q", "again", "K", "{}", "interval", 60, 600)
         self.do("config.set", "heartbeat", 30)
+        self.do("throttle.set", "mail", 1)
+        for jid in ("mailed", "throttled"):
+            self.do("queue.put", "w", "m", jid, "K", "{}", 0, "throttles", '["mail"]')
+        self.do("queue.pop", "m", "w", 2)
         return self
 
     def job(self, jid: str) -> Job:
@@ -68,8 +73,8 @@ NOTHING_WRONG = {"consistent": True, "total": 0, "problems": [], "repaired": 0}
 
 def test_a_shop_in_order() -> None:
     shop = Shop().stock()
-    assert shop.check() == {**NOTHING_WRONG, "checked": 8}
-    assert shop.check(b"resolve") == {**NOTHING_WRONG, "checked": 8}
+    assert shop.check() == {**NOTHING_WRONG, "checked": 10}
+    assert shop.check(b"resolve") == {**NOTHING_WRONG, "checked": 10}
 
 
 # Each thing that can be wrong, done by hand
@@ -133,6 +138,14 @@ def recurring_counted_elsewhere(s: Shop) -> None:
     s.qless.recurring["again"].count += 1
 
 
+def lost_limit(s: Shop) -> None:
+    s.qless.throttles.limits.clear()
+
+
+def lost_throttled(s: Shop) -> None:
+    s.qless.throttles.pending["mail"].clear()
+
+
 def wrong_count(s: Shop) -> None:
     s.engine.queues["q"].counts[READY] = 7
 
@@ -166,6 +179,8 @@ PLANTED: list[tuple[Callable[[Shop], None], tuple[str, str, str]]] = [
     (lost_tracking, ("tracking", "", "")),
     (lost_recurring, ("recurring", "", "")),
     (recurring_counted_elsewhere, ("recurring", "", "")),
+    (lost_limit, ("throttle", "", "")),
+    (lost_throttled, ("throttle", "throttled", "m")),
     (wrong_count, ("count", "", "q")),
     (not_completed, ("state", "complete", "complete")),
     (not_failed, ("state", "failed", "failed")),
@@ -189,7 +204,7 @@ def test_what_is_wrong_is_found_and_mended(
     assert shop.check(b"0") == found, "without `resolve` nothing changes"
     mended = shop.check(b"1")
     assert mended == {**found, "repaired": found["total"]}
-    assert shop.check() == {**NOTHING_WRONG, "checked": 8}
+    assert shop.check() == {**NOTHING_WRONG, "checked": 10}
 
 
 def test_the_mended_shop_works_on() -> None:
@@ -239,7 +254,7 @@ def test_what_was_mended_survives_a_restart() -> None:
     shop.check(b"1")
     commit(shop.engine, store)
     again = Shop(recover(store))
-    assert again.check() == {**NOTHING_WRONG, "checked": 8}
+    assert again.check() == {**NOTHING_WRONG, "checked": 10}
     assert again.job("depends").state == READY
 
 
@@ -260,6 +275,7 @@ QUEUES = st.sampled_from(["p", "q"])
 WORKERS = st.sampled_from(["w1", "w2"])
 DEPENDS = st.lists(JIDS, max_size=2).map(json.dumps)
 TAGS = st.lists(st.sampled_from(["x", "y", 1]), max_size=2, unique=True).map(json.dumps)
+THROTTLES = st.sampled_from(["t", "ql:q:p"])
 DELAY = st.sampled_from([0, 0, 5, 50])
 
 
@@ -304,6 +320,11 @@ COMMANDS = st.one_of(
     words("config.set", "grace-period", st.sampled_from([0, 10])),
     words("config.unset", "jobs-history-count"),
     words("log", JIDS, "message"),
+    words("throttle.set", THROTTLES, st.integers(0, 2)),
+    words("throttle.delete", THROTTLES),
+    words("throttle.release", THROTTLES, JIDS),
+    words("queue.put", "w", QUEUES, JIDS, "K", "{}", 0, "throttles", '["t"]'),
+    words("queue.pop", QUEUES, WORKERS, 2),
 )
 STEPS = st.lists(st.tuples(st.integers(-3, 40), COMMANDS), min_size=1, max_size=40)
 

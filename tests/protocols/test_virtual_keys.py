@@ -28,9 +28,12 @@ class Keys:
         self.virtual = self.hub.virtual
         assert isinstance(self.virtual, Virtual)
 
-    def do(self, command: str, now: float, *args: object) -> Any:
+    def do(self, command: str, now: float, *args: object, dialect: str = "C") -> Any:
         words = [word if isinstance(word, bytes) else str(word).encode() for word in (now, *args)]
-        return self.api.call("C", command, [], words, T * 1_000_000)
+        return self.api.call(dialect, command, [], words, T * 1_000_000)
+
+    def reqless(self, command: str, now: float, *args: object) -> Any:
+        return self.do(command, now, *args, dialect="D")
 
     def put(self, jid: str, now: float = T, queue: str = "q", *options: object) -> None:
         self.do("put", now, "", queue, jid, "K", "{}", 0, *options)
@@ -292,6 +295,37 @@ def test_statistics_by_day(keys: Keys) -> None:
     assert keys.fields(f"ql:s:stats:{MIDNIGHT}:q") == {"failures": "5", "failed": "5"}
     assert keys.virtual.kind(b"ql:s:run:%d:q" % MIDNIGHT) == ""
     assert keys.virtual.kind(b"ql:s:wait:%d:q" % (MIDNIGHT + 1)) == ""
+
+
+# What reqless has more
+
+
+def test_throttles(keys: Keys) -> None:
+    keys.reqless("throttle.set", T, "mail", 1)
+    for jid in ("a", "b"):
+        keys.reqless("queue.put", T, "w", "q", jid, "K", "{}", 0, "throttles", '["mail"]')
+    keys.put("c")
+    keys.reqless("queue.pop", T + 1, "q", "w", 2)
+    assert keys.fields("ql:th:mail") == {"id": "mail", "maximum": "1"}
+    assert keys.scores("ql:th:mail-locks") == {"a": 1}
+    assert keys.scores("ql:th:mail-pending") == {"b": T + 1}
+    assert keys.scores("ql:q:q-throttled") == {"b": T + 1}
+    assert list(keys.scores("ql:q:q-work")) == ["c"]
+    assert keys.virtual.score(b"ql:q:q-work", b"b") is None
+    assert keys.virtual.kind(b"ql:th:other") == ""
+    assert {"ql:th:mail", "ql:th:mail-locks", "ql:q:q-throttled"} <= keys.names()
+    keys.hub.flush(T * 1_000_000)
+    assert keys.names() == set()
+
+
+def test_patterns(keys: Keys) -> None:
+    assert keys.virtual.kind(b"ql:qp:identifiers") == ""
+    keys.reqless("queueIdentifierPatterns.setAll", T, "mine", '["a","b"]')
+    pattern = '{"fairly":true,"pattern":["default"]}'
+    keys.reqless("queuePriorityPatterns.setAll", T, pattern)
+    assert keys.fields("ql:qp:identifiers") == {"mine": '["a","b"]', "default": '["*"]'}
+    assert keys.items("ql:qp:priorities") == [pattern]
+    assert keys.names() == {"ql:qp:identifiers", "ql:qp:priorities"}
 
 
 # All of them

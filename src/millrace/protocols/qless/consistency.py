@@ -42,14 +42,13 @@ def check(q: Qless) -> Report:
     _compare("config", q.config, right.config, found)
     _compare("tracking", q.tracked, right.tracked, found)
     _compare("recurring", q.recurring, right.recurring, found)
+    _compare("throttle", q.throttles.limits, right.throttles.limits, found)
+    _compare_throttled(q, right, found)
     return found
 
 
 def _rebuild(q: Qless) -> None:
-    right = Qless(q.hub)
-    right.refresh()
-    q.locks, q.schedule, q.tags = right.locks, right.schedule, right.tags
-    q.config, q.tracked, q.recurring = right.config, right.tracked, right.recurring
+    q._build()  # noqa: SLF001 - it never thinks by itself that it must
     for job in q.engine.jobs.values():
         if job.origin == QLESS and job.extra is not None:
             names = _names(part_of(job).tag_names())
@@ -93,6 +92,16 @@ def _compare_tags(q: Qless, right: Qless, found: Report) -> None:
             names = _names(part_of(job).tag_names())
             if job.extra.tags != names:
                 found.add("tag", f"events have {job.extra.tags}, the job has {names}", job=job)
+
+
+def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
+    """Who is set aside is known, or nobody would ever let it go on."""
+    for tid, expected in right.throttles.pending.items():
+        has = q.throttles.pending.get(tid, {})
+        for seq, since in expected.items():
+            if has.get(seq) != since:
+                job = q.engine.jobs[seq]
+                found.add("throttle", f"it is not known that the job waits for {tid}", job=job)
 
 
 def _compare(what: str, has: dict[str, Any], right: dict[str, Any], found: Report) -> None:

@@ -7,25 +7,23 @@ jobs, and those of a failure group or a worker, are looked for among all jobs of
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from math import inf
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import QLESS, Job
 from millrace.engine.queues import Queue
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.stats import DAY, QueueDay, Spread
+from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
+from millrace.engine.stats import DAY, QueueDay
 
-from . import looking, lua, working
-from .part import data_of, part_of, state_of
-from .state import SECOND, Qless, Recurring
+from . import fields, looking, lua, patterns
+from .fields import Fields
+from .part import part_of
+from .state import PATTERNS, SECOND, Qless
 
 Scores = list[tuple[bytes, float]]
-Fields = list[tuple[bytes, bytes]]
 
 #: How the sets of a queue are named, by the state of the jobs in them.
 STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
-#: What a waiting job's time is divided by before its priority, so that it never outweighs one.
-TIME_WEIGHS: Final = 10_000_000_000 * SECOND
+_PATTERNS: Final = ("identifiers", "priorities")
 
 
 class Key(NamedTuple):
@@ -49,7 +47,7 @@ class Virtual:
             "completed": self._completed,
             "failures": lambda: _set(self._groups),
             "tags": lambda: Key("zset", lambda: len(self._used_tags()), self._tag_counts),
-            "config": lambda: _hash(lambda: _fields(qless.config.items()), lambda: qless.config),
+            "config": lambda: _hash(lambda: fields.texts(qless.config.items())),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
             "q": self._queue,
@@ -59,6 +57,8 @@ class Virtual:
             "f": self._failed,
             "w": self._worker,
             "s": self._stats,
+            "th": self._throttle,
+            "qp": self._patterns,
         }
 
     # What is asked of a key
@@ -119,7 +119,9 @@ class Virtual:
         """All but those of jobs."""
         yield from (name for name, make in self._single.items() if make().length())
         for queue in self.engine.queues.values():
-            yield from (f"q:{queue.name}-{name}" for name, at in STATES.items() if queue.counts[at])
+            states = (*STATES, "throttled") if self.qless.throttles.pending else STATES
+            sets = (f"{queue.name}-{name}" for name in states)
+            yield from (f"q:{name}" for name in sets if self._has(self._queue(name)))
         yield from (f"q:{name}-recur" for name in {r.queue for r in self.qless.recurring.values()})
         yield from (f"r:{jid}" for jid in self.qless.recurring)
         yield from (f"t:{tag}" for tag in self._used_tags())
@@ -133,6 +135,14 @@ class Virtual:
             }
             moment = day * DAY // SECOND
             yield from (f"s:{name}:{moment}:{queue_name}" for name in have if have[name])
+        for tid in self.qless.throttles.limits:
+            names = (tid, f"{tid}-locks", f"{tid}-pending")
+            yield from (f"th:{name}" for name in names if self._has(self._throttle(name)))
+        yield from (f"qp:{name}" for name in _PATTERNS if self._has(self._patterns(name)))
+
+    @staticmethod
+    def _has(key: Key | None) -> bool:
+        return key is not None and key.length() > 0
 
     def _job_names(self) -> Iterator[str]:
         for jid in self.engine.by_jid:
@@ -179,26 +189,31 @@ class Virtual:
         if part == "recur":
             return self._recur(name)
         queue = self.engine.queues.get(name)
+        if queue is not None and part == "throttled":
+            return _zset(lambda: self._waiting_for(self.qless.throttles.throttled(name)))
         if queue is None or part not in STATES:
             return None
         return self._jobs_of(queue, STATES[part])
 
     def _jobs_of(self, queue: Queue, state: int) -> Key:
-        score = _SCORES[state]
+        score = fields.SCORES[state]
+        throttles = self.qless.throttles
+        aside = throttles.throttled(queue.name) if state == READY and throttles.pending else []
+        out = {job.seq for job in aside}
 
         def read() -> Scores:
             if state == READY:  # popped from the highest score down
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
-                return [(job.jid.encode(), score(job)) for job in jobs]
+                return [(job.jid.encode(), score(job)) for job in jobs if job.seq not in out]
             found = self.qless.queue_jobs(queue.name, state)
             return _sorted((job.jid, score(job)) for job in found)
 
         def score_of(jid: str) -> float | None:
             found = self.engine.find_all(jid)
             wanted = (job for job in found if job.state == state and job.queue == queue.name)
-            return next(map(score, wanted), None)
+            return next((score(job) for job in wanted if job.seq not in out), None)
 
-        return Key("zset", lambda: queue.counts[state], read, score_of)
+        return Key("zset", lambda: queue.counts[state] - len(out), read, score_of)
 
     def _recur(self, name: str) -> Key:
         known = self.qless.recurring
@@ -213,6 +228,35 @@ class Virtual:
 
         return _zset(read, score)
 
+    # Throttles, and what reqless keeps for its workers
+
+    def _throttle(self, name: str) -> Key | None:
+        throttles = self.qless.throttles
+        limit = throttles.limits.get(name)
+        if limit is not None:
+            maximum = fields.number(limit.maximum)
+            return _hash(lambda: [(b"id", name.encode()), (b"maximum", maximum)])
+        tid, _, part = name.rpartition("-")
+        if tid not in throttles.limits:
+            return None
+        if part == "locks":
+            return _zset(lambda: _sorted((job.jid, 1.0) for job in throttles.holders(tid)))
+        if part == "pending":
+            return _zset(lambda: self._waiting_for(throttles.waiting(tid)))
+        return None
+
+    def _waiting_for(self, jobs: list[Job]) -> Scores:
+        """Jobs that are throttled, by since when they are."""
+        found = ((job, part_of(job).throttled) for job in jobs)
+        return _sorted((job.jid, aside.since / SECOND) for job, aside in found if aside)
+
+    def _patterns(self, name: str) -> Key | None:
+        if name not in _PATTERNS or PATTERNS + name not in self.engine.notes:
+            return None
+        if name == "identifiers":
+            return _hash(lambda: fields.texts(patterns.identifiers(self.qless).items()))
+        return _list(lambda: [each.encode() for each in patterns.priorities(self.qless)])
+
     # Jobs
 
     def _job(self, rest: str) -> Key | None:
@@ -224,11 +268,11 @@ class Virtual:
         return None if job is None else self._job_part(job, part)
 
     def _job_hash(self, job: Job) -> Key:
-        return Key("hash", lambda: 1, lambda: _job_fields(job))
+        return Key("hash", lambda: 1, lambda: fields.of_job(job))
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
-            return _list(lambda: [_stage(*stage) for stage in part_of(job).history])
+            return _list(lambda: [fields.of_stage(*stage) for stage in part_of(job).history])
         if part == "dependencies":
             return _set(lambda: self._dependencies(job))
         if part == "dependents":
@@ -240,7 +284,7 @@ class Virtual:
 
     def _recurring(self, jid: str) -> Key | None:
         found = self.qless.recurring.get(jid)
-        return None if found is None else Key("hash", lambda: 1, lambda: _recurring_fields(found))
+        return None if found is None else Key("hash", lambda: 1, lambda: fields.of_recurring(found))
 
     def _completed(self) -> Key:
         kept = self.engine.kept
@@ -284,7 +328,7 @@ class Virtual:
     def _held(self) -> Iterator[Job]:
         """Jobs that Qless's workers have. One whose lock ran out is no longer its worker's."""
         leased = (job for job in self.engine.leased.values() if job.actor == QLESS)
-        return (job for job in leased if not part_of(job).grace)
+        return (job for job in leased if part_of(job).expired_at is None)
 
     def _worker(self, rest: str) -> Key | None:
         worker, _, part = rest.rpartition(":")
@@ -304,7 +348,7 @@ class Virtual:
             return None
         if name == "stats":
             return _hash(lambda: self._stats_fields(found))
-        return _hash(lambda: _spread_fields(found.wait if name == "wait" else found.run))
+        return _hash(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
 
     def _stats_fields(self, day: QueueDay) -> Fields:
         word = b"%d" % (day.day * DAY // SECOND)
@@ -320,8 +364,8 @@ def _zset(read: Callable[[], Scores], score: Callable[[str], float | None] | Non
     return Key("zset", lambda: len(read()), read, score)
 
 
-def _hash(read: Callable[[], Fields], sized: Callable[[], Any] | None = None) -> Key:
-    return Key("hash", lambda: len((sized or read)()), read)
+def _hash(read: Callable[[], Fields]) -> Key:
+    return Key("hash", lambda: len(read()), read)
 
 
 def _list(read: Callable[[], list[bytes]]) -> Key:
@@ -347,135 +391,3 @@ def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
 
 def _timed(moments: dict[str, int]) -> Scores:
     return _sorted((name, when / SECOND) for name, when in moments.items())
-
-
-# Scores of jobs
-
-
-def _waiting_score(job: Job) -> float:
-    """Priority first, then time; a job whose lock was taken away is ahead of all."""
-    return inf if job.rank >= working.FIRST else job.rank - job.place / TIME_WEIGHS
-
-
-def _put_at(job: Job) -> float:
-    puts = (when for when, what, _ in reversed(part_of(job).history) if what == "put")
-    return float(next(puts, job.created / SECOND))
-
-
-def _time(job: Job) -> float:
-    """When the job was last put, popped or completed."""
-    if job.state == DONE:
-        return part_of(job).done_at / SECOND
-    if job.state in {LEASED, DEAD}:
-        return job.leased_at / SECOND
-    return job.ready_at / SECOND if job.state == READY else _put_at(job)
-
-
-_SCORES: Final[dict[int, Callable[[Job], float]]] = {
-    READY: _waiting_score,
-    LEASED: lambda job: job.deadline / SECOND,
-    SCHEDULED: lambda job: job.due / SECOND,
-    BLOCKED: _put_at,
-}
-
-
-# Fields of hashes
-
-
-def _number(value: lua.Number) -> bytes:
-    """As scripts hand numbers to Redis."""
-    return b"%d" % value if isinstance(value, int) else b"%.17g" % value
-
-
-def _moment(microseconds: int) -> bytes:
-    whole, rest = divmod(microseconds, SECOND)
-    return b"%d" % whole if not rest else _number(microseconds / SECOND)
-
-
-def _fields(found: Iterable[tuple[str, str]]) -> Fields:
-    return [(name.encode(), value.encode()) for name, value in found]
-
-
-def _tags_json(tags: list[Any]) -> bytes:
-    return lua.encode(tags) if tags else lua.NOTHING
-
-
-def _expires(job: Job) -> bytes:
-    """No lock is told in two ways: 0, but nothing at all of a failed job."""
-    if job.state == DEAD:
-        return b""
-    return b"0" if job.state == DONE else _moment(job.deadline)
-
-
-def _stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
-    return lua.encode([when, what, more] if more else [when, what])
-
-
-def _job_fields(job: Job) -> Fields:
-    part = part_of(job)
-    over = job.state in {DONE, DEAD}
-    found = [
-        (b"jid", job.jid.encode()),
-        (b"klass", job.kind.encode()),
-        (b"data", data_of(job)),
-        (b"priority", _number(part.priority)),
-        (b"tags", _tags_json(part.tag_names())),
-        (b"state", state_of(job).encode()),
-        (b"worker", b"" if over else job.holder.encode()),
-        (b"expires", _expires(job)),
-        (b"queue", b"" if job.state == DONE else job.queue.encode()),
-        (b"retries", b"%d" % job.retries),
-        (b"remaining", b"%d" % (job.retries - job.failures)),
-        (b"time", b"%.20f" % _time(job)),
-    ]
-    failure = looking.failure_json(job)
-    if failure != lua.NOTHING or job.state == DONE:
-        found.append((b"failure", failure))
-    if part.spawned_from:
-        found.append((b"spawned_from_jid", part.spawned_from.encode()))
-    if part.grace:
-        found.append((b"grace", b"1"))
-    if job.state == BLOCKED and job.due:
-        found.append((b"scheduled", _moment(job.due)))
-    if part.throttles:
-        found.append((b"throttles", lua.encode(part.throttles)))
-    return found
-
-
-def _recurring_fields(recurring: Recurring) -> Fields:
-    found = [
-        (b"jid", recurring.jid.encode()),
-        (b"klass", recurring.klass.encode()),
-        (b"data", recurring.data),
-        (b"priority", _number(recurring.priority)),
-        (b"tags", _tags_json(recurring.tags)),
-        (b"state", b"recur"),
-        (b"queue", recurring.queue.encode()),
-        (b"type", b"interval"),
-        (b"count", b"%d" % recurring.count),
-        (b"interval", _number(recurring.interval)),
-        (b"retries", b"%d" % recurring.retries),
-        (b"backlog", _number(recurring.backlog)),
-    ]
-    if recurring.throttles:
-        found.append((b"throttles", lua.encode(recurring.throttles)))
-    return found
-
-
-def _spread_fields(spread: Spread) -> Fields:
-    """The spec's names: `s0` and so on are seconds, `m`, `h`, `d` minutes, hours and days."""
-    if not spread.count:
-        return []
-    found = [
-        (b"total", b"%d" % spread.count),
-        (b"mean", _number(spread.mean)),
-        (b"vk", _number(spread.vk)),
-    ]
-    return found + [(_slot(at), b"%d" % count) for at, count in sorted(spread.histogram.items())]
-
-
-def _slot(at: int) -> bytes:
-    for letter, first in ((b"d", 142), (b"h", 119), (b"m", 60)):
-        if at >= first:
-            return b"%b%d" % (letter, at - first + 1)
-    return b"s%d" % at
