@@ -15,6 +15,7 @@ from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, link
 
 from millrace.cli.serve import flags
 from millrace.protocols.faktory import FaktoryConnection
+from millrace.protocols.qless import QlessConnection
 from millrace.protocols.qless.dialects import SPEC_COMMANDS
 from millrace.protocols.workq import WorkqConnection
 from server_process import ServerProcess, running_server
@@ -95,6 +96,13 @@ def test_the_qless_page_has_a_transcript_for_every_command() -> None:
         for command, _ in redis_cli.commands(block.lines)
     }
     assert said >= SPEC_COMMANDS
+
+
+def test_the_qless_page_names_every_command_of_redis_that_is_served() -> None:
+    page = (DOCS / "reference" / "qless.md").read_text("utf-8")
+    part = page.partition("## Commands of Redis\n")[2].partition("\n## ")[0]
+    served = {name for name in QlessConnection.commands if not name.startswith(b"QLESS.")}
+    assert {name.encode() for name in re.findall(r"`([A-Z]+)[` ]", part)} >= served
 
 
 def test_the_workq_page_has_a_conversation_for_every_command() -> None:
