@@ -46,6 +46,7 @@ class Town(Scene):
         self.result = self.pushed_and_leased("result", "result")
         self.complete(self.result, keep_until=self.now + SECOND)
         self.waiter = self.wait("empty", seconds=5)
+        self.engine.alarm(("somebody", "something"), self.now + 9 * SECOND)
 
     def problems(self) -> list[tuple[str, str, str]]:
         report = consistency.check(self.engine)
@@ -142,6 +143,14 @@ def rank_changed_behind_the_order(t: Town) -> None:
     t.ranked.rank = -5
 
 
+def wrong_heap(t: Town) -> None:
+    t.engine.queues["default"].ready._heap.reverse()
+
+
+def lost_entry(t: Town) -> None:
+    t.engine.queues["default"].ready._heap.pop()
+
+
 def forgotten_ghost(t: Town) -> None:
     t.engine.queues["default"].ready._ghosts.add(12345)
 
@@ -184,6 +193,14 @@ def timer_of_a_ready_job(t: Town) -> None:
 
 def life_of_a_job_without_end(t: Town) -> None:
     t.engine.timers.set(t.first.seq + LIFE, t.now + SECOND)
+
+
+def timer_that_never_comes(t: Town) -> None:
+    t.engine.timers.heap.clear()
+
+
+def wrong_order_of_timers(t: Town) -> None:
+    t.engine.timers.heap.reverse()
 
 
 def timer_of_a_waiter_that_is_gone(t: Town) -> None:
@@ -260,6 +277,8 @@ PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
     (in_line_though_leased, ("ready", "leased", "leases")),
     (wrong_order, ("ready", "", "default")),
     (rank_changed_behind_the_order, ("ready", "", "default")),
+    (wrong_heap, ("ready", "", "default")),
+    (lost_entry, ("ready", "", "default")),
     (forgotten_ghost, ("ready", "", "default")),
     (wrong_count, ("count", "", "default")),
     (wrong_retrying, ("count", "", "")),
@@ -274,6 +293,8 @@ PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
     (timer_of_a_job_that_is_gone, ("timer", "", "")),
     (timer_of_a_ready_job, ("timer", "first", "default")),
     (life_of_a_job_without_end, ("timer", "first", "default")),
+    (timer_that_never_comes, ("timer", "", "")),
+    (wrong_order_of_timers, ("timer", "", "")),
     (timer_of_a_waiter_that_is_gone, ("timer", "", "")),
     (waits_for_one_that_is_gone, ("dependency", "blocked", "default")),
     (waits_for_one_that_is_done, ("dependency", "blocked", "default")),

@@ -312,7 +312,10 @@ def test_throttles(keys: Keys) -> None:
     assert keys.scores("ql:q:q-throttled") == {"b": T + 1}
     assert list(keys.scores("ql:q:q-work")) == ["c"]
     assert keys.virtual.score(b"ql:q:q-work", b"b") is None
-    assert keys.virtual.kind(b"ql:th:other") == ""
+    assert keys.virtual.kind(b"ql:th:other") == keys.virtual.kind(b"ql:th:mail-x") == ""
+    assert keys.fields("ql:j:a")["throttles"] == '["mail"]'
+    keys.reqless("queue.recurAtInterval", T, "q", "r", "K", "{}", 9, 9, "throttles", '["mail"]')
+    assert "mail" in keys.fields("ql:r:r")["throttles"]
     assert {"ql:th:mail", "ql:th:mail-locks", "ql:q:q-throttled"} <= keys.names()
     keys.hub.flush(T * 1_000_000)
     assert keys.names() == set()

@@ -10,8 +10,9 @@ every job, which takes about a second for each hundred thousand of them.
 # ruff: noqa: SLF001 - what is private to the engine is the subject here
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from heapq import heapify
+from typing import Any, Final, NamedTuple
 
 from .engine import LIFE, Engine, in_order
 from .job import FOREVER, NO_PROTOCOL, Job
@@ -229,7 +230,7 @@ def _is_in_order(ready: Ready) -> bool:
     if places != sorted(places) or any(rank for rank, _, _ in places):
         return False
     heap, tickets = ready._heap, ready._tickets
-    if any(heap[(at - 1) // 2][:4] > heap[at][:4] for at in range(1, len(heap))):
+    if not is_heap([key[:4] for key in heap]):
         return False
     entries = {id(key) for key in heap}
     for seq, key in tickets.items():
@@ -237,6 +238,10 @@ def _is_in_order(ready: Ready) -> bool:
         if key[:3] != (-job.rank, job.place, seq) or id(key) not in entries:
             return False
     return True
+
+
+def is_heap(entries: Sequence[Any]) -> bool:
+    return all(entries[(at - 1) // 2] <= entries[at] for at in range(1, len(entries)))
 
 
 # Timers
@@ -255,7 +260,12 @@ def _check_timers(engine: Engine, report: Report) -> None:
             report.add("timer", f"nobody waits for the {what} of a {_state(job)} job", job=job)
         if job.expires and timers.when(job.seq + LIFE) is None:
             report.add("timer", "nobody waits for the end of the job's time to live", job=job)
-    for key in timers._live:
+    entries = {id(entry) for entry in timers.heap}
+    if not is_heap([entry[:2] for entry in timers.heap]):
+        report.add("timer", "the earliest is not the first")
+    for key, entry in timers._live.items():
+        if id(entry) not in entries:
+            report.add("timer", "a timer is set that never comes")
         if not isinstance(key, int):
             continue
         if key < 0:
@@ -334,6 +344,8 @@ def _clear(engine: Engine) -> None:
     for key in [key for key in engine.timers._live if isinstance(key, int)]:
         if key >= 0 or key not in engine._waiters:
             engine.timers.cancel(key)
+    engine.timers.heap = list(engine.timers._live.values())
+    heapify(engine.timers.heap)
     _clear_queues(engine.queues.values(), engine)
     engine.queues = {queue.name: queue for queue in engine.queues.values()}
     engine.by_jid.clear()

@@ -70,7 +70,7 @@ def _compare_heaps(
             detail = f"it is not known that something is due at {lua.seconds(moment).decode()}"
             found.add(what, detail, job=q.engine.jobs[seq])
     for queue, heap in has.items():
-        if any(heap[(at - 1) // 2] > heap[at] for at in range(1, len(heap))):
+        if not consistency.is_heap(heap):
             found.add(what, "the earliest is not the first", queue=queue)
 
 
