@@ -328,8 +328,7 @@ def bulk(text: bytes) -> bytes:
 
 class Qless(Mode):
     """Dialect C, as most clients of Qless speak it: one script, loaded once, and a time with each
-    call. The script is that of the reqless package, which also runs on today's redis-server; the
-    one of qless-py does not.
+    call. Millrace runs no script, so one line of it is enough to say which dialect it is.
     """
 
     commands = ("put", "pop", "complete")
@@ -354,12 +353,8 @@ class Qless(Mode):
         self.complete_tail = me + self.QUEUE + bulk(self.DATA)
 
     @staticmethod
-    @cache
     def script() -> bytes:
-        package = find_spec("reqless")
-        if package is None or package.origin is None:
-            raise RefusedError("the package reqless, whose script this uses, is not installed")
-        return Path(package.origin).with_name("lua").joinpath("qless.lua").read_bytes()
+        return b"QlessAPI.put = function(now, me, queue, jid, klass, raw_data, delay, ...)"
 
     def greet(self, sock: socket.socket) -> None:
         sock.sendall(b"*3\r\n" + bulk(b"SCRIPT") + bulk(b"LOAD") + bulk(self.script()))
@@ -409,6 +404,20 @@ class Qless(Mode):
         self.step = 2
         jid = bulk(received[start : received.index(b'"', start)])
         return self.complete_head + self.now() + jid + self.complete_tail
+
+
+class QlessScript(Qless):
+    """The same calls of a whole script, for redis-server. It is that of the reqless package: that of
+    qless-py does not run on today's redis-server.
+    """
+
+    @staticmethod
+    @cache
+    def script() -> bytes:
+        package = find_spec("reqless")
+        if package is None or package.origin is None:
+            raise RefusedError("the package reqless, whose script this is, is not installed")
+        return Path(package.origin).with_name("lua").joinpath("qless.lua").read_bytes()
 
 
 def connect(port: int) -> socket.socket:

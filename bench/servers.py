@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, Redis, Workq
+from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, QlessScript, Redis, Workq
 
 START_SECONDS = 20.0
 RECOVERY_SECONDS = 300.0  # Millrace reads a full store before it listens
@@ -162,7 +162,7 @@ SERVERS = (
     Server(
         name="qless-redis",
         keeps="nothing",
-        mode=Qless,
+        mode=QlessScript,
         program="redis-server",
         install=DEBIAN_REDIS,
         command=redis_command("--appendonly", "no"),
@@ -170,7 +170,7 @@ SERVERS = (
     Server(
         name="qless-redis-always",
         keeps="power loss",
-        mode=Qless,
+        mode=QlessScript,
         program="redis-server",
         install=DEBIAN_REDIS,
         command=redis_command("--appendonly", "yes", "--appendfsync", "always"),

@@ -26,6 +26,7 @@ from modes import (  # noqa: E402
     Masenko,
     Mode,
     Qless,
+    QlessScript,
     Redis,
     RefusedError,
     Workq,
@@ -196,19 +197,19 @@ def test_goqueue_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
 @pytest.mark.parametrize("name", ["qless-redis", "qless-redis-always"])
 def test_a_script_in_redis_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     with start(name, tmp_path) as server:
-        assert_completed_by_qless(server)
+        assert_completed_by_qless(server, QlessScript)
 
 
 @needs_millrace
 @pytest.mark.parametrize("name", ["qless-memory", "qless-fsync"])
 def test_qless_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     with start_protocol(name, tmp_path) as server:
-        assert_completed_by_qless(server)
+        assert_completed_by_qless(server, Qless)
 
 
-def assert_completed_by_qless(server: Running) -> None:
+def assert_completed_by_qless(server: Running, mode: type[Qless]) -> None:
     """Both keep so many completed jobs, and show the same keys."""
-    outcome = load_for_a_moment(Qless, server)
+    outcome = load_for_a_moment(mode, server)
     with connect(server.port) as sock:
         for key, count in (
             (b"ql:completed", outcome.total),
