@@ -293,7 +293,8 @@ def test_events(client: reqless.Client, queue: reqless.Queue, url: str) -> None:
 def test_a_worker_hears_that_its_job_is_gone(
     client: reqless.Client, queue: reqless.Queue, url: str
 ) -> None:
-    listener = Listener(reqless.Client(url).redis, ["ql:w:me"])
+    other = reqless.Client(url)
+    listener = Listener(other.redis, ["ql:w:me"])
     heard: threadsafe.Queue[dict] = threadsafe.Queue()
     thread = threading.Thread(target=lambda: [heard.put(each) for each in listener.listen()])
     thread.start()
@@ -310,6 +311,7 @@ def test_a_worker_hears_that_its_job_is_gone(
     listener.unlisten()
     thread.join(DEADLINE)
     assert not thread.is_alive()
+    other.redis.close()
 
 
 # Throttles
