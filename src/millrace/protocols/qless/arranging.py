@@ -138,9 +138,7 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
-    if not args:
-        raise ScriptError("Wrong number of args calling Redis command From Lua script")
-    for name in texts(args):
+    for name in _some(args):
         q.engine.open_queue(name)
         q.engine.pause(name, paused=paused, now=now)
         q.engine.depend()
@@ -148,14 +146,21 @@ def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
     """queues: their names only, their jobs stay"""
-    for name in texts(args):
+    for name in _some(args):
         q.engine.forget_queue(name)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
-    for name in texts(args):
+    for name in _some(args):
         q.workers.pop(name, None)
+
+
+def _some(args: Args) -> list[str]:
+    """Names, of which there must be one at least."""
+    if not args:
+        raise ScriptError("Wrong number of args calling Redis command from script")
+    return texts(args)
 
 
 # Options

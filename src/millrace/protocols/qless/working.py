@@ -57,7 +57,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
     """As put, of a job that is there."""
-    jid = text(args, 2, 'Requeue(): Arg "jid" missing')
+    jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
     return put(q, now, args)
