@@ -93,7 +93,7 @@ class QlessClient(RespClient):
         value = self._ask(command, args)
         if isinstance(value, ReplyError):
             self._talk.failed = True
-            raise AssertionError(str(value))
+            raise AssertionError(value)  # noqa: TRY004
         return value
 
     def json(self, command: str, *args: object) -> Any:
@@ -127,7 +127,9 @@ class QlessClient(RespClient):
 
     # What most tests say, in dialect C
 
-    def put(self, now: float, jid: str, *options: object, queue: str = "q", delay: float = 0) -> Any:
+    def put(
+        self, now: float, jid: str, *options: object, queue: str = "q", delay: float = 0
+    ) -> Any:
         return self("put", now, "putter", queue, jid, "klass", "{}", delay, *options)
 
     def pop(self, now: float, count: int = 1, *, queue: str = "q", worker: str = "w1") -> list[str]:

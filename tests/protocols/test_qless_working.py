@@ -483,6 +483,9 @@ def test_timeout_refuses(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.refused("timeout", 2, "zz") == "Timeout(): Job zz does not exist"
     assert c.refused("timeout", 2, "a") == "Timeout(): Job a not running"
+    c.pop(3)
+    assert c.refused("timeout", 4, "a", "zz") == "Timeout(): Job zz does not exist"
+    assert c.state("a") == "running"
 
 
 # cancel

@@ -148,6 +148,7 @@ def forget_queue(q: Qless, now: int, args: Args) -> None:
     """queues: their names only, their jobs stay"""
     for name in _some(args):
         q.engine.forget_queue(name)
+        q.unsee(name)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:

@@ -166,7 +166,8 @@ def queues(q: Qless, now: int, args: Args) -> bytes:
     """All of them, or one"""
     if args:
         return counts_json(q, now, text(args, 0, ""))
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    known = [queue.name for queue in q.engine.queues.values() if queue.known]
+    names = sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
     return lua.listed([counts_json(q, now, name) for name in names])
 
 

@@ -27,6 +27,7 @@ SECOND: Final = 1_000_000
 _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
+_QUEUE: Final = "qless/queue/"
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -80,6 +81,8 @@ class Qless:
         self.config: dict[str, str] = {}
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
+        #: When queues were first put into, by the callers' clocks.
+        self.first_seen: dict[str, int] = {}
         #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
         self.locks: dict[str, Heap] = {}
         self.schedule: dict[str, Heap] = {}
@@ -99,6 +102,7 @@ class Qless:
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()
+        self.first_seen.clear()
         for key, value in engine.notes.items():
             if key.startswith(_CONFIG):
                 self.config[key[len(_CONFIG) :]] = value.decode()
@@ -107,6 +111,8 @@ class Qless:
             elif key.startswith(_RECURRING):
                 recurring = msgspec.msgpack.decode(value, type=Recurring)
                 self.recurring[recurring.jid] = recurring
+            elif key.startswith(_QUEUE):
+                self.first_seen[key[len(_QUEUE) :]] = int(value)
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
         for job in engine.jobs.values():
@@ -130,7 +136,7 @@ class Qless:
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING)):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE)):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
@@ -228,6 +234,16 @@ class Qless:
     def unkeep(self, jid: str) -> None:
         if self.recurring.pop(jid, None) is not None:
             self.engine.note(_RECURRING + jid, None)
+
+    def see(self, queue: str, now: int) -> None:
+        """Somebody puts something into a queue: its place in the list is that of the first time."""
+        if queue not in self.first_seen:
+            self.first_seen[queue] = now
+            self.engine.note(_QUEUE + queue, b"%d" % now)
+
+    def unsee(self, queue: str) -> None:
+        if self.first_seen.pop(queue, None) is not None:
+            self.engine.note(_QUEUE + queue, None)
 
     # Configuration
 

@@ -42,6 +42,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     queue = text(args, 1, "")
     due = now + lua.moment(delay) if delay > 0 else 0
     q.log({"jid": jid, "event": "put", "queue": queue})
+    q.see(queue, now)
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
         if jid in depends:  # it waits for itself, until somebody says otherwise
@@ -259,11 +260,13 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
 def timeout(q: Qless, now: int, args: Args) -> None:
     """jids"""
     for jid in texts(args):
-        job = q.find(jid)
-        if job is None:
+        known = q.find(jid)
+        if known is None:
             raise ScriptError(f"Timeout(): Job {jid} does not exist")
-        if job.state != LEASED:
+        if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
+    for jid in dict.fromkeys(texts(args)):
+        job = q.engine.by_jid[jid]
         part = part_of(job)
         part.add("timed-out", now, q.max_history)
         part.stalled, part.expired_at = True, None
@@ -356,6 +359,7 @@ def _advance(
 ) -> bytes:
     q.log({"jid": job.jid, "to": queue, "event": "advanced", "queue": job.queue})
     part.add("put", now, q.max_history, {"q": queue})
+    q.see(queue, now)
     q.engine.advance(job, now, QLESS)
     part.since = now
     job.holder, job.deadline = "", 0
