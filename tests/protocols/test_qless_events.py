@@ -178,6 +178,17 @@ def test_a_refused_command_tells_nothing(c: QlessClient, ear: QlessClient) -> No
     assert ear.hears_events() == []
 
 
+def test_who_listens_without_a_prefix_hears_of_what_others_do(talk: Qless, c: QlessClient) -> None:
+    old = talk.connect()
+    assert isinstance(old, QlessClient)
+    old.asks("SUBSCRIBE", "completed").reply()
+    c.put(1, "a")
+    c("track", 2, "track", "a")
+    c.pop(3)
+    c("complete", 4, "a", "w1", "q", "{}")
+    assert old.reply() == ["message", "completed", "a"]
+
+
 def test_dialect_a_hears_of_tracked_jobs_without_a_prefix(talk: Qless, ear: QlessClient) -> None:
     a = talk.speaks("A", "put", "track", "pop", "complete")
     a("put", 1, "q", "a", "klass", "{}", 1, 0)

@@ -73,7 +73,7 @@ class Qless:
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
         self.workers: dict[str, int] = {}
-        #: Whoever is being served knows the channels without their prefix.
+        #: Whoever is being served knows the channels without their prefix; so do those who listen.
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
@@ -298,9 +298,10 @@ class Qless:
     def publish(self, channel: str, message: bytes) -> None:
         if not self.heard:
             return
-        self.hub.pubsub.publish(b"ql:" + channel.encode(), message, changes=True)
-        if self.bare and channel in _BARE:
-            self.hub.pubsub.publish(channel.encode(), message, changes=True)
+        pubsub, name = self.hub.pubsub, channel.encode()
+        pubsub.publish(b"ql:" + name, message, changes=True)
+        if channel in _BARE and (self.bare or name in pubsub.channels):
+            pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
         """Tell the log, and before it the worker whom it concerns."""
