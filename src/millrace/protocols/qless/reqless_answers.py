@@ -198,7 +198,7 @@ def counts(shape: Shape, api: Any, call: Call) -> Reply:
     if call.args:
         name = text(call.args, 0, "")
         return _counts_json(q, call.now, name, throttled[name])
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    names = looking.queue_names(q)
     rows = [_counts_json(q, call.now, name, throttled[name]) for name in names]
     return lua.listed(rows) if rows else shape.nothing
 
@@ -213,7 +213,7 @@ def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
 
 
 def names(api: Any, call: Call) -> Reply:
-    return lua.encode([queue.name for queue in api.engine.queues.values() if queue.known])
+    return lua.encode(looking.queue_names(api.qless))
 
 
 def stats(api: Any, call: Call) -> Reply:
