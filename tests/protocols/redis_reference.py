@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from millrace.protocols.qless.hub import QlessHub
 SERVER = shutil.which("redis-server")
 #: A script's complaint, as Redis 7 and as those before it dress it.
 _COMPLAINT = re.compile(r"user_script:\d+: (?!user_script)(.*?)(?: script: \w+, on @.*)?$")
+
+
+Call = tuple[Any, ...]
 
 
 class Reference:
@@ -73,6 +77,36 @@ def plain(reply: Any) -> Any:
     if isinstance(text, str) and text[:1] in {"{", "["}:
         return json.loads(text)
     return text
+
+
+def alike(reply: Any) -> Any:
+    """A reply without what is of no account: the order of sets, the time to live that `throttle.get`
+    tells only under its new name, and what our statistics have besides. The original leaves a job
+    `throttled` when it waits for a worker again; the lists tell the two apart.
+    """
+    if isinstance(reply, list):
+        return [alike(each) for each in reply]
+    if not isinstance(reply, dict):
+        return reply
+    found = {name: alike(value) for name, value in reply.items()}
+    for name in ("dependents", "dependencies"):
+        if name in found:
+            found[name] = sorted(found[name])
+    if found.keys() == {"id", "maximum", "ttl"}:
+        del found["ttl"]
+    if found.get("state") == "throttled" and "history" in found:
+        found["state"] = "waiting"
+    if "histogram" in found:
+        found.pop("total", None)
+        found.pop("variance", None)
+    return found
+
+
+@contextlib.contextmanager
+def reqless_original() -> Iterator[Reference]:
+    """The script that comes with the package reqless."""
+    with redis_server() as connection:
+        yield Reference(connection, files("reqless").joinpath("lua/qless.lua").read_bytes())
 
 
 @contextlib.contextmanager

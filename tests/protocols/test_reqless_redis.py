@@ -8,25 +8,19 @@ What we do differently on purpose is kept out of the way or told apart in `alike
 here, so jids that tie come in falling order; data is kept byte for byte, so it is compact JSON.
 """
 
-import json
-import random
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
 import pytest
-from redis_reference import SERVER, Ours, Reference, redis_server
+from redis_reference import SERVER, Call, Ours, Reference, alike, reqless_original
 
 pytestmark = pytest.mark.skipif(SERVER is None, reason="redis-server is not installed")
-
-Call = tuple[Any, ...]
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Reference]:
-    script = files("reqless").joinpath("lua/qless.lua").read_bytes()
-    with redis_server() as connection:
-        yield Reference(connection, script)
+    with reqless_original() as reference:
+        yield reference
 
 
 @pytest.fixture
@@ -98,29 +92,6 @@ def early(call: Call) -> Call:
     if command == "queue.recurAtInterval":
         return ("recur", now, *args[:4], "interval", *args[4:])
     return (RENAMED.get(command, command), now, *args)
-
-
-def alike(reply: Any) -> Any:
-    """A reply without what is of no account: the order of sets, the time to live that `throttle.get`
-    tells only under its new name, and what our statistics have besides. The original leaves a job
-    `throttled` when it waits for a worker again; the lists tell the two apart.
-    """
-    if isinstance(reply, list):
-        return [alike(each) for each in reply]
-    if not isinstance(reply, dict):
-        return reply
-    found = {name: alike(value) for name, value in reply.items()}
-    for name in ("dependents", "dependencies"):
-        if name in found:
-            found[name] = sorted(found[name])
-    if found.keys() == {"id", "maximum", "ttl"}:
-        del found["ttl"]
-    if found.get("state") == "throttled" and "history" in found:
-        found["state"] = "waiting"
-    if "histogram" in found:
-        found.pop("total", None)
-        found.pop("variance", None)
-    return found
 
 
 def modern(reply: Any) -> Any:
@@ -511,111 +482,3 @@ def test_options(original: Reference, option: str) -> None:
         ("config.get", 0, option),
     ]:
         assert ours.call(*call) == original.call(*call), call
-
-
-# Anything, in any order
-
-
-class Walk:
-    """Calls drawn at random, each at a later moment than the one before, so that little ties. What
-    is retried comes later than those for whom it makes room: here they are ahead of it anyway.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self.dice = random.Random(seed)
-        self.now = 1000
-        self.put = 0
-        #: Once: those that are ahead of all others tie.
-        self.timed_out = False
-        #: Jobs that are there, and whose lock nobody took away: those keep their place here.
-        self.alive: list[str] = []
-        self.held: dict[str, tuple[str, str]] = {}
-
-    def call(self) -> Call:
-        self.now += self.dice.choice((1, 2, 7))
-        if self.held and self.dice.random() < 0.45:
-            return self.ending()
-        return self.dice.choice((self.putting, self.popping, self.popping, self.arranging))()
-
-    def heard(self, call: Call, reply: Any) -> None:
-        if call[0] == "pop" and isinstance(reply, list):
-            self.held.update((job["jid"], (call[2], call[3])) for job in reply)
-
-    def putting(self) -> Call:
-        self.put += 1
-        # Falling, so that the original's order of ties is ours.
-        jid = f"j{1000 - self.put}"
-        self.alive.append(jid)
-        names = self.dice.sample(["t", "u", "v"], self.dice.randrange(3))
-        options: list[Any] = ["throttles", names, "priority", self.dice.randrange(3)]
-        delay = self.dice.choice((0, 0, 0, 5))
-        return ("put", self.now, "me", self.queue(), jid, "klass", "{}", delay, *options)
-
-    def popping(self) -> Call:
-        worker = self.dice.choice(("w1", "w2"))
-        return ("pop", self.now, self.queue(), worker, self.dice.choice((1, 2, 3)))
-
-    def ending(self) -> Call:
-        jid = self.dice.choice(sorted(self.held))
-        queue, worker = self.held.pop(jid)
-        call: Call = self.dice.choice(
-            [
-                ("complete", self.now, jid, worker, queue, "{}"),
-                ("complete", self.now, jid, worker, queue, "{}"),
-                ("fail", self.now, jid, worker, f"group-{queue}", "message"),
-                ("retry", self.now, jid, queue, worker, 1),
-                ("cancel", self.now, jid),
-                ("timeout", self.now, jid),
-            ]
-        )
-        if call[0] == "timeout":
-            call = ("cancel", self.now, jid) if self.timed_out else call
-            self.timed_out = True
-        if call[0] in {"cancel", "timeout"}:
-            self.alive = [each for each in self.alive if each != jid]
-        return call
-
-    def arranging(self) -> Call:
-        if not self.alive:
-            return self.putting()
-        queue = self.queue()
-        return self.dice.choice(
-            [
-                ("config.set", self.now, "max-pop-retry", self.dice.randrange(1, 4)),
-                ("priority", self.now, self.dice.choice(self.alive), self.dice.randrange(3)),
-                ("unfail", self.now, queue, f"group-{queue}", 1),
-            ]
-        )
-
-    def queue(self) -> str:
-        return self.dice.choice("qp")
-
-
-def looks(now: int) -> list[Call]:
-    tids = ("t", "u", "v", "ql:q:q", "ql:q:p")
-    return [
-        ("queues", now),
-        *[("throttle.locks", now, tid) for tid in tids],
-        *[("throttle.pending", now, tid) for tid in tids],
-        *[("jobs", now, "throttled", queue) for queue in "qp"],
-        *[("peek", now, queue, 0, 50) for queue in "qp"],
-    ]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_walk_at_random(original: Reference, seed: int) -> None:
-    ours, walk = Ours("T"), Walk(seed)
-    for side in (ours, original):
-        side.call("config.set", 0, "heartbeat", 100_000)
-        for tid, maximum in (("t", 1), ("u", 2), ("v", 3), ("ql:q:q", 4), ("ql:q:p", 2)):
-            side.call("throttle.set", 0, tid, maximum)
-    told = []
-    for _ in range(120):
-        call = walk.call()
-        told.append(json.dumps(call))
-        ourselves, theirs = ours.call(*call), original.call(*call)
-        assert alike(ourselves) == alike(theirs), "\n".join(told)
-        walk.heard(call, ourselves)
-        for look in looks(walk.now):
-            seen = alike(ours.call(*look))
-            assert seen == alike(original.call(*look)), "\n".join([*told, str(look)])

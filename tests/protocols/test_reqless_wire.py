@@ -597,3 +597,37 @@ def test_the_early_names(talk: Reqless) -> None:
     assert client.hears_json()["throttled"] == 1
     client.calls("queue.counts", 5, "q")
     assert client.hears_json()["throttled"] == 1
+
+
+# While nothing can be made durable
+
+
+def test_what_only_looks_is_answered_while_the_store_fails(talk: Reqless) -> None:
+    client = talk.speaker()
+    client.calls("throttle.set", 0, "t", 1).hears(NIL)
+    put(client, "a", 1, "throttles", ["t"])
+    put(client, "b", 2, "throttles", ["t"])
+    assert pop(client, 3, 2) == ["a"]
+    talk.acts(lambda world: setattr(world.engine, "halted", "the disk is full"))
+    client.calls("throttle.pending", 4, "t").hears_text('["b"]')
+    client.calls("throttle.get", 4, "t").hears_text('{"id":"t","maximum":1,"ttl":-1}')
+    client.calls("queue.jobsByState", 4, "throttled", "q").hears_text('["b"]')
+    client.calls("queueIdentifierPatterns.getAll", 4).hears_text('{"default":"[\\"*\\"]"}')
+    client.calls("queues.names", 4).hears_text('["q"]')
+    assert job(client, "b")["state"] == "throttled"
+    for call in (
+        ("queue.put", 5, "me", "q", "c", "klass", "{}", 0),
+        ("queue.pop", 5, "q", "w", 1),
+        ("job.complete", 5, "a", "w", "q", "{}"),
+        ("throttle.set", 5, "t", 2),
+        ("throttle.delete", 5, "t"),
+        ("throttle.release", 5, "t", "a"),
+        ("queue.throttle.set", 5, "q", 2),
+        ("queueIdentifierPatterns.setAll", 5, "a", '["x"]'),
+        ("queuePriorityPatterns.setAll", 5),
+    ):
+        client.calls(*call).hears_resp_error(
+            "MISCONF the disk is full: nothing was changed, try again later"
+        )
+    talk.acts(lambda world: setattr(world.engine, "halted", ""))
+    client.calls("throttle.locks", 6, "t").hears_text('["a"]')

@@ -142,9 +142,7 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
-    if not args:
-        raise ScriptError("Wrong number of args calling Redis command From Lua script")
-    for name in texts(args):
+    for name in _some(args):
         q.engine.open_queue(name)
         q.engine.pause(name, paused=paused, now=now)
         q.engine.depend()
@@ -152,14 +150,22 @@ def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
     """queues: their names only, their jobs stay"""
-    for name in texts(args):
+    for name in _some(args):
         q.engine.forget_queue(name)
+        q.unsee(name)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
-    for name in texts(args):
+    for name in _some(args):
         q.workers.pop(name, None)
+
+
+def _some(args: Args) -> list[str]:
+    """Names, of which there must be one at least."""
+    if not args:
+        raise ScriptError("Wrong number of args calling Redis command from script")
+    return texts(args)
 
 
 # Options

@@ -166,8 +166,13 @@ def queues(q: Qless, now: int, args: Args) -> bytes:
     """All of them, or one"""
     if args:
         return counts_json(q, now, text(args, 0, ""))
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
-    return lua.listed([counts_json(q, now, name) for name in names])
+    return lua.listed([counts_json(q, now, name) for name in queue_names(q)])
+
+
+def queue_names(q: Qless) -> list[str]:
+    """All of them, by the time they were first seen."""
+    known = [queue.name for queue in q.engine.queues.values() if queue.known]
+    return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
 
 
 def counts_json(q: Qless, now: int, name: str) -> bytes:

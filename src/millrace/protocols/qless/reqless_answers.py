@@ -186,31 +186,34 @@ def by_state_encoded(api: Any, call: Call) -> Reply:
 
 def length(api: Any, call: Call) -> Reply:
     """Throttled jobs do not count."""
-    aside = api.qless.throttles.throttled(text(call.args, 0, "Queue(): no queue name provided"))
+    queue = text(call.args, 0, "Queue(): no queue name provided")
     length: int = api.do("length", call.now, call.args)
-    return length - len(aside)
+    throttled: int = api.qless.throttles.counted()[queue]
+    return length - throttled
 
 
 def counts(shape: Shape, api: Any, call: Call) -> Reply:
     q: Qless = api.qless
+    throttled = q.throttles.counted()
     if call.args:
-        return _queue_counts(q, call.now, text(call.args, 0, ""))
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
-    rows = [_queue_counts(q, call.now, name) for name in names]
+        name = text(call.args, 0, "")
+        return _counts_json(q, call.now, name, throttled[name])
+    names = looking.queue_names(q)
+    rows = [_counts_json(q, call.now, name, throttled[name]) for name in names]
     return lua.listed(rows) if rows else shape.nothing
 
 
-def _queue_counts(q: Qless, now: int, name: str) -> bytes:
+def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
     counts = looking.counted(q, now, name)
-    counts["throttled"] = len(q.throttles.throttled(name))
-    counts["waiting"] -= counts["throttled"]
+    counts["waiting"] -= throttled
+    counts["throttled"] = throttled
     known = q.engine.queues.get(name)
     counts["paused"] = known is not None and known.paused
     return lua.encode({"name": name, **counts})
 
 
 def names(api: Any, call: Call) -> Reply:
-    return lua.encode([queue.name for queue in api.engine.queues.values() if queue.known])
+    return lua.encode(looking.queue_names(api.qless))
 
 
 def stats(api: Any, call: Call) -> Reply:

@@ -29,6 +29,7 @@ SECOND: Final = 1_000_000
 _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
+_QUEUE: Final = "qless/queue/"
 PATTERNS: Final = "qless/patterns/"
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -75,7 +76,7 @@ class Qless:
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
         self.workers: dict[str, int] = {}
-        #: Whoever is being served knows the channels without their prefix.
+        #: Whoever is being served knows the channels without their prefix; so do those who listen.
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
@@ -83,6 +84,8 @@ class Qless:
         self.config: dict[str, str] = {}
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
+        #: When queues were first put into, by the callers' clocks.
+        self.first_seen: dict[str, int] = {}
         #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
         self.locks: dict[str, Heap] = {}
         self.schedule: dict[str, Heap] = {}
@@ -103,6 +106,7 @@ class Qless:
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()
+        self.first_seen.clear()
         for key, value in engine.notes.items():
             if key.startswith(_CONFIG):
                 self.config[key[len(_CONFIG) :]] = value.decode()
@@ -111,6 +115,8 @@ class Qless:
             elif key.startswith(_RECURRING):
                 recurring = msgspec.msgpack.decode(value, type=Recurring)
                 self.recurring[recurring.jid] = recurring
+            elif key.startswith(_QUEUE):
+                self.first_seen[key[len(_QUEUE) :]] = int(value)
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
         self.throttles.build(engine.notes)
@@ -136,7 +142,7 @@ class Qless:
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _THROTTLE, PATTERNS)):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE, _THROTTLE, PATTERNS)):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
@@ -235,6 +241,16 @@ class Qless:
         if self.recurring.pop(jid, None) is not None:
             self.engine.note(_RECURRING + jid, None)
 
+    def see(self, queue: str, now: int) -> None:
+        """Somebody puts something into a queue: its place in the list is that of the first time."""
+        if queue not in self.first_seen:
+            self.first_seen[queue] = now
+            self.engine.note(_QUEUE + queue, b"%d" % now)
+
+    def unsee(self, queue: str) -> None:
+        if self.first_seen.pop(queue, None) is not None:
+            self.engine.note(_QUEUE + queue, None)
+
     # Configuration
 
     def setting(self, option: str, default: float) -> float:
@@ -288,9 +304,10 @@ class Qless:
     def publish(self, channel: str, message: bytes) -> None:
         if not self.heard:
             return
-        self.hub.pubsub.publish(b"ql:" + channel.encode(), message, changes=True)
-        if self.bare and channel in _BARE:
-            self.hub.pubsub.publish(channel.encode(), message, changes=True)
+        pubsub, name = self.hub.pubsub, channel.encode()
+        pubsub.publish(b"ql:" + name, message, changes=True)
+        if channel in _BARE and (self.bare or name in pubsub.channels):
+            pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
         """Tell the log, and before it the worker whom it concerns."""

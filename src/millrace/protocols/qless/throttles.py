@@ -7,17 +7,19 @@ is ready, until those in its way make room.
 
 How many jobs a throttle admits is a note of the engine. Who holds it and who waits for it is made
 from the jobs, as are the other indexes. A job may leave its worker without a word to Qless, so
-holders are looked at again whenever somebody asks how many there are, and `settle` asks for all
-throttles that somebody waits for.
+holders are looked at again when a throttle seems full, and by `settle` if somebody waits for it.
+Throttles are between workers who pop over Qless; those of other protocols do not know of them.
 """
 
-import math
+from collections import Counter
 from collections.abc import Callable
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from millrace.engine.job import QLESS, Job
+from millrace.engine.queues import Ready
 from millrace.engine.states import LEASED, READY
 
 from . import lua
@@ -34,6 +36,10 @@ OF_QUEUE: Final = "ql:q:"
 LAST: Final = -(1 << 62)
 
 
+#: Since when, jid, seq.
+Heap = list[tuple[int, str, int]]
+
+
 class Limit(msgspec.Struct, array_like=True, gc=False):
     #: 0: any number.
     maximum: float
@@ -47,9 +53,9 @@ class Throttles:
         self.limits: dict[str, Limit] = {}
         #: Who holds each throttle that has a limit; some may be gone.
         self._held: dict[str, set[int]] = {}
-        #: Who waits for each throttle, and since when. Those under "" wait for the next pop: they
-        #: were released from the throttle that they waited for.
-        self.pending: dict[str, dict[int, int]] = {}
+        #: Who waits for each throttle, the longest waiting first; some may wait no longer. Those
+        #: under "" wait for the next pop: they were released from what they waited for.
+        self.pending: dict[str, Heap] = {}
         self._rebuilt = False
 
     def __bool__(self) -> bool:
@@ -74,7 +80,7 @@ class Throttles:
         elif job.extra is not None and job.extra.own is not None:
             aside = part_of(job).throttled
             if aside is not None:
-                self.pending.setdefault(aside.throttle, {})[job.seq] = aside.since
+                heappush(self.pending.setdefault(aside.throttle, []), _entry(job, aside))
 
     # Limits
 
@@ -119,29 +125,32 @@ class Throttles:
 
     def waiting(self, tid: str) -> list[Job]:
         """Jobs that wait for a throttle, the longest waiting first."""
-        waiting = self.pending.get(tid, {})
-        known = [(since, self._aside(seq, tid)) for seq, since in waiting.items()]
-        found = [(since, job.jid, job) for since, job in known if job is not None]
-        return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
+        entries = sorted(self.pending.get(tid, ()))
+        return [job for entry in entries if (job := self._aside(tid, entry)) is not None]
 
     def throttled(self, queue: str) -> list[Job]:
         """The throttled jobs of a queue, the longest waiting first."""
         found = [
-            (since, job.jid, job)
-            for tid, waiting in self.pending.items()
-            for seq, since in waiting.items()
-            if (job := self._aside(seq, tid)) is not None
-            and job.queue == queue
-            and job.state == READY
+            (entry, job)
+            for tid, heap in self.pending.items()
+            for entry in heap
+            if (job := self._aside(tid, entry)) is not None
+            and (job.queue, job.state) == (queue, READY)
         ]
-        return [job for _, _, job in sorted(found, key=lambda each: each[:2])]
+        return [job for _, job in sorted(found, key=lambda each: each[0])]
 
-    def _aside(self, seq: int, tid: str) -> Job | None:
-        job = self.q.engine.jobs.get(seq)
-        if job is None:
+    def counted(self) -> Counter[str]:
+        """How many jobs of each queue are throttled."""
+        found = (self._aside(tid, entry) for tid, heap in self.pending.items() for entry in heap)
+        return Counter(job.queue for job in found if job is not None and job.state == READY)
+
+    def _aside(self, tid: str, entry: tuple[int, str, int]) -> Job | None:
+        """The job of an entry, if it still waits."""
+        job = self.q.engine.jobs.get(entry[2])
+        aside = None if job is None else part_of(job).throttled
+        if aside is None or (aside.throttle, aside.since) != (tid, entry[0]):
             return None
-        aside = part_of(job).throttled
-        return job if aside is not None and aside.throttle == tid else None
+        return job
 
     def settle(self, now: int) -> None:
         """Let go on whoever waits for a throttle that others have left."""
@@ -166,9 +175,8 @@ class Throttles:
             if tid in self.limits:
                 self._taken(tid, now)
         elif part.throttled is not None and part.throttled.throttle == tid:
-            self._forget(tid, job.seq)
             part.throttled.throttle = ""
-            self.pending.setdefault("", {})[job.seq] = part.throttled.since
+            heappush(self.pending.setdefault("", []), _entry(job, part.throttled))
             self.q.engine.touch(job)
             self._relieve(tid, now)
 
@@ -184,16 +192,17 @@ class Throttles:
 
     def _relieve(self, tid: str, now: int) -> None:
         """Let those who wait for a throttle be ready, as many as there is room for."""
-        if tid not in self.pending:
+        heap = self.pending.get(tid)
+        if heap is None:
             return
         maximum = self.maximum(tid, now)
-        waiting = self.waiting(tid)
-        room = len(waiting) if not maximum else maximum - len(self._held.get(tid, ()))
-        for job in waiting[: max(0, math.floor(room))]:
-            self._wake(job, now)
-        still = [job for job in waiting if part_of(job).throttled is not None]
-        self.pending[tid] = {job.seq: self.pending[tid][job.seq] for job in still}
-        if not self.pending[tid]:
+        room = maximum - len(self._held.get(tid, ())) if maximum else len(heap)
+        while heap and room >= 1:
+            job = self._aside(tid, heappop(heap))
+            if job is not None:
+                self._wake(job, now)
+                room -= 1
+        if not heap:
             del self.pending[tid]
 
     def _wake(self, job: Job, now: int) -> None:
@@ -203,12 +212,6 @@ class Throttles:
         rank, part.throttled = part.throttled.rank, None
         self.q.engine.rerank(job, rank, now - 1)
 
-    def _forget(self, tid: str, seq: int) -> None:
-        waiting = self.pending.get(tid, {})
-        waiting.pop(seq, None)
-        if not waiting:
-            self.pending.pop(tid, None)
-
     # Popping
 
     def room(self, queue: str, now: int) -> bool:
@@ -217,7 +220,9 @@ class Throttles:
 
     def _admits(self, tid: str, now: int) -> bool:
         maximum = self.maximum(tid, now)
-        return not maximum or self._taken(tid, now) < maximum
+        if not maximum or len(self._held.get(tid, ())) < maximum:
+            return True
+        return self._taken(tid, now) < maximum
 
     def full(self, job: Job, now: int) -> str | None:
         """The first of a job's throttles that admits nobody now."""
@@ -235,8 +240,7 @@ class Throttles:
         rounds = self.q.setting(f"{queue}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
         while rounds > 0 and len(popped) < most:
-            first = known.ready.first(math.ceil(most - len(popped)))
-            found = [job for job in first if part_of(job).throttled is None]
+            found = _first(known.ready, most - len(popped))
             if not found:
                 break
             for job in found:
@@ -256,7 +260,10 @@ class Throttles:
         if part.stalled:  # it was ahead of all for once
             part.stalled, job.rank = False, self.q.rank(part.priority)
         part.throttled = Throttled(tid, now, job.rank)
-        self.pending.setdefault(tid, {})[job.seq] = now
+        heap = self.pending.setdefault(tid, [])
+        heappush(heap, _entry(job, part.throttled))
+        if len(heap) > 64 + 2 * len(self.q.engine.jobs):
+            heap[:] = sorted(entry for entry in set(heap) if self._aside(tid, entry) is not None)
         if not part.history or part.history[-1][1] != "throttled":
             part.add("throttled", now, self.q.max_history, {"queue": job.queue})
         self.q.engine.rerank(job, LAST, job.place)
@@ -267,10 +274,14 @@ class Throttles:
                 self._held.setdefault(tid, set()).add(job.seq)
 
     def _look_again(self, queue: str, now: int) -> None:
-        for job in self.waiting("") if "" in self.pending else ():
+        found = self.waiting("") if "" in self.pending else []
+        for job in found:
             if job.queue == queue and job.state == READY and self.full(job, now) is None:
-                self._forget("", job.seq)
                 self._wake(job, now)
+        if found:
+            still = [e for e in self.pending.pop("") if self._aside("", e) is not None]
+            if still:
+                self.pending[""] = still
 
 
 def names_of(job: Job) -> list[str]:
@@ -280,8 +291,26 @@ def names_of(job: Job) -> list[str]:
 
 
 def _holds(job: Job, tid: str) -> bool:
-    held = job.state == LEASED and job.actor == QLESS
-    return held and tid in names_of(job) and tid not in part_of(job).freed
+    if job.state != LEASED or job.actor != QLESS:
+        return False
+    part = part_of(job)
+    return (tid in part.throttles or tid == OF_QUEUE + job.queue) and tid not in part.freed
+
+
+def _entry(job: Job, aside: Throttled) -> tuple[int, str, int]:
+    return (aside.since, job.jid, job.seq)
+
+
+def _first(ready: Ready, most: float) -> list[Job]:
+    """The first ready jobs that are not throttled. Those who are come last, and may be many."""
+    found: list[Job] = []
+    while len(found) < most and (job := ready.pop()) is not None:
+        found.append(job)
+        if part_of(job).throttled is not None:
+            break
+    for job in found:
+        ready.add(job)
+    return [job for job in found if part_of(job).throttled is None]
 
 
 # Commands

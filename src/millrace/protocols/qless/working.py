@@ -4,15 +4,16 @@
 """
 
 import math
+from collections.abc import Container
 from typing import Final
 
-from millrace.engine.job import QLESS, Job, Push
-from millrace.engine.states import DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.job import QLESS, Failure, Job, Push
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 
 from . import lua, recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
-from .part import Failed, Part, part_of, shown_worker, state_of, waits_since
+from .part import Failed, Part, data_of, part_of, shown_worker, state_of, waits_since
 from .state import Qless
 
 #: How long workers of other protocols may keep a job.
@@ -42,6 +43,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     queue = text(args, 1, "")
     due = now + lua.moment(delay) if delay > 0 else 0
     q.log({"jid": jid, "event": "put", "queue": queue})
+    q.see(queue, now)
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
         if jid in depends:  # it waits for itself, until somebody says otherwise
@@ -57,7 +59,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
     """As put, of a job that is there."""
-    jid = text(args, 2, 'Requeue(): Arg "jid" missing')
+    jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
     return put(q, now, args)
@@ -264,11 +266,13 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
 def timeout(q: Qless, now: int, args: Args) -> None:
     """jids"""
     for jid in texts(args):
-        job = q.find(jid)
-        if job is None:
+        known = q.find(jid)
+        if known is None:
             raise ScriptError(f"Timeout(): Job {jid} does not exist")
-        if job.state != LEASED:
+        if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
+    for jid in dict.fromkeys(texts(args)):
+        job = q.engine.by_jid[jid]
         part = part_of(job)
         part.add("timed-out", now, q.max_history)
         part.stalled, part.expired_at = True, None
@@ -298,7 +302,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     part = part_of(job)
     part.add("done", now, q.max_history)
     part.failure, part.expired_at = None, None
-    if data != job.payload:
+    if data != data_of(job):
         q.engine.amend(job, payload=data)
     q.tell_tracked("completed", jid)
     if "next" not in chosen:
@@ -361,6 +365,7 @@ def _advance(
 ) -> bytes:
     q.log({"jid": job.jid, "to": queue, "event": "advanced", "queue": job.queue})
     part.add("put", now, q.max_history, {"q": queue})
+    q.see(queue, now)
     q.engine.advance(job, now, QLESS)
     part.since = now
     job.holder, job.deadline = "", 0
@@ -372,28 +377,52 @@ def _advance(
 
 def fail(q: Qless, now: int, args: Args) -> bytes:
     """jid, worker, group, message, data"""
+    job, worker = _to_fail(q, args)
+    if job.state != LEASED:
+        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(f"Fail(): Job {job.jid} running with another worker: {job.holder}")
+    return _fail(q, now, job, args)
+
+
+def fail_any(q: Qless, now: int, args: Args, states: Container[int]) -> bytes:
+    """As fail, of a job in one of these states, whoever has it."""
+    job, _ = _to_fail(q, args)
+    if job.state not in states:
+        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+    return _fail(q, now, job, args)
+
+
+def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Fail(): Arg "worker" missing')
-    group = text(args, 2, 'Fail(): Arg "group" missing')
-    message = text(args, 3, 'Fail(): Arg "message" missing')
-    data = lua.check(args[4]) if len(args) > 4 else None
+    text(args, 2, 'Fail(): Arg "group" missing')
+    text(args, 3, 'Fail(): Arg "message" missing')
+    if len(args) > 4:
+        lua.check(args[4])
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")
-    if job.state != LEASED:
-        raise ScriptError(f"Fail(): Job {jid}not currently running: {state_of(job)}")
-    if job.holder != worker:
-        raise ScriptError(f"Fail(): Job {jid} running with another worker: {job.holder}")
+    return job, worker
+
+
+def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
+    worker, group, message = texts(args[1:4])
     q.log_failed(job, worker, group, message)
-    q.tell_tracked("failed", jid)
-    if data is not None:
-        q.engine.amend(job, payload=data)
+    q.tell_tracked("failed", job.jid)
+    if len(args) > 4:
+        q.engine.amend(job, payload=args[4])
     part = part_of(job)
     part.add("failed", now, q.max_history, {"worker": worker, "group": group})
-    part.failure, part.expired_at = Failed(group, message, now // 1_000_000, worker), None
-    q.engine.fail(job, now, QLESS, group, message, [], final=True)
-    job.failures -= 1  # it takes none of the tries
-    return jid.encode()
+    part.failure = Failed(group, message, now // 1_000_000, worker)
+    part.expired_at, part.stalled = None, False
+    if job.state == BLOCKED:
+        q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
+        job.failure = Failure(now, now, group, message, [])
+    else:
+        q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
+        job.failures -= 1  # it takes none of the tries
+    return job.jid.encode()
 
 
 def retry(q: Qless, now: int, args: Args) -> int:
