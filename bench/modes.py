@@ -407,8 +407,8 @@ class Qless(Mode):
 
 
 class QlessScript(Qless):
-    """The same calls of a whole script, for redis-server. It is the one that reqless brings: qless-py's
-    does not run on today's redis-server.
+    """The same calls of a whole script, for redis-server. The one that qless-py brings does not run
+    on today's redis-server, so it is that of the reqless package.
     """
 
     @staticmethod

@@ -35,6 +35,8 @@ class Shop:
 
     def do(self, command: str, *args: object, now: float = T) -> Any:
         words = [str(word).encode() for word in (now, *args)]
+        if command == "fail whatever it does":
+            return self.api.call("spec", "fail", [], [*words[1:], words[0]], T * SECOND)
         dialect = "D" if command.startswith(("throttle.", "queue.p")) else "C"
         return self.api.call(dialect, command, [], words, T * SECOND)
 
@@ -294,6 +296,7 @@ COMMANDS = st.one_of(
     words("complete", JIDS, WORKERS, QUEUES, "{}", "next", QUEUES, "delay", DELAY),
     words("complete", JIDS, WORKERS, QUEUES, "{}", "next", QUEUES, "depends", DEPENDS),
     words("fail", JIDS, WORKERS, "group", "message"),
+    words("fail whatever it does", JIDS, "w", "group", "message"),
     words("retry", JIDS, QUEUES, WORKERS, DELAY),
     words("heartbeat", JIDS, WORKERS),
     words("timeout", JIDS),

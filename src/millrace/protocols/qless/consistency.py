@@ -97,11 +97,12 @@ def _compare_tags(q: Qless, right: Qless, found: Report) -> None:
 def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
     """Who is set aside is known, or nobody would ever let it go on."""
     for tid, expected in right.throttles.pending.items():
-        has = q.throttles.pending.get(tid, {})
-        for seq, since in expected.items():
-            if has.get(seq) != since:
-                job = q.engine.jobs[seq]
-                found.add("throttle", f"it is not known that the job waits for {tid}", job=job)
+        for _, _, seq in sorted(set(expected) - set(q.throttles.pending.get(tid, ()))):
+            job = q.engine.jobs[seq]
+            found.add("throttle", f"it is not known that the job waits for {tid}", job=job)
+    for tid, heap in q.throttles.pending.items():
+        if not consistency.is_heap(heap):
+            found.add("throttle", f"who waits longest for {tid} is not the first")
 
 
 def _compare(what: str, has: dict[str, Any], right: dict[str, Any], found: Report) -> None:

@@ -68,11 +68,10 @@ def recognise(text: bytes) -> Script | None:
         return script
     if _REQLESS.search(text):
         return Script("D")
-    if _THROTTLES.search(text):
-        return Script("T")
     put = _UNIFIED_PUT.search(text)
     if put is not None:
-        return Script("B" if put[1] is None else "C")
+        throttled = "T" if _THROTTLES.search(text) else "C"
+        return Script("B" if put[1] is None else throttled)
     return _recognise_command(text)
 
 
