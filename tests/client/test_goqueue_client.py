@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -182,6 +183,20 @@ def test_a_limit_of_connections(tmp_path):
         assert not second.connected
 
 
+def test_tls(tmp_path, certificates):
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    with goqueue_server(tmp_path / "data", **certificates.environment) as server:
+        port = server.ports["goqueue"]
+        with GoJobQueue("localhost", port, tls=trusting) as client:
+            job = client.add("q", b"x" * 100_000)
+            assert client.reserve("q", 1)[::4] == (job, b"x" * 100_000)
+            assert client.reserve("q", 1) is None
+        with pytest.raises(ConnectionLost, match="certificate verify failed"):
+            GoJobQueue("localhost", port, tls=ssl.create_default_context()).connect()
+        with pytest.raises((ConnectionLost, TimedOut)):
+            GoJobQueue("localhost", port, timeout=5).connect()
+
+
 # What is not even sent
 
 
@@ -229,6 +244,16 @@ def test_nobody_listens():
         with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:"):
             client.connect()
     assert not client.connected
+
+
+def test_somebody_listens_and_says_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(TimedOut, match="did not answer in time"):
+            GoJobQueue(port=port, timeout=0.2).connect()
+        context = ssl.create_default_context()
+        with pytest.raises(TimedOut, match="no connection to 127"):
+            GoJobQueue(port=port, timeout=0.2, tls=context).connect()
 
 
 def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_calls_them():
