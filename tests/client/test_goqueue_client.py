@@ -172,9 +172,6 @@ def test_a_limit_of_connections(tmp_path):
         assert not second.connected
 
 
-@pytest.mark.xfail(
-    strict=True, reason="over TLS the server hears nobody to whom it has said nothing first"
-)
 def test_tls(tmp_path, certificates):
     trusting = ssl.create_default_context(cafile=str(certificates.ca))
     with running_server(tmp_path / "data", **certificates.environment) as server:
