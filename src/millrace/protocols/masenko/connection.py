@@ -35,7 +35,8 @@ class MasenkoConnection(Connection):
         super().__init__()
         self.hub = hub
         self.engine = hub.engine
-        self.name = hub.name()
+        #: Who holds the tasks that it fetches; empty before it wants any.
+        self.name = ""
         self._lines = Lines(hub.max_line)
         self._alarm = (self, HEARTBEAT)
         #: When the last line was taken up; 0 before anybody has told the time.
@@ -51,7 +52,6 @@ class MasenkoConnection(Connection):
             self.closing = True
         else:
             hub.connections.add(self)
-            self.engine.holders.add(self.name)
             self.engine.alarm(self._alarm, 0)
 
     # Framing
@@ -232,6 +232,9 @@ class MasenkoConnection(Connection):
         if not queues or self._ended:
             self._say(b"EMPTY", EMPTY)
             return
+        if not self.name:
+            self.name = self.hub.name(now)
+            self.engine.holders.add(self.name)
         if self.hub.stopping:
             queues = ()  # wait, but for nothing
         job = self.engine.lease(queues, self.name, MASENKO, now)
