@@ -64,12 +64,21 @@ class MasenkoConnection(Connection):
         self._lines.feed(data)
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
-        self._lines.feed(data)
+        lines = self._lines
+        if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
+            self._heard_at = now
+            self._take(data[:-1], now)  # one line by itself, as most come
+            return False
+        lines.feed(data)
         return self.run(now, most)
+
+    @property
+    def _busy(self) -> bool:
+        return self.waiter is not None or self.closing
 
     def run(self, now: int, most: int) -> bool:
         lines = self._lines
-        while self.waiter is None and not self.closing:
+        while not self._busy:
             if not lines.pending:
                 self._run_dry()
                 return False

@@ -127,6 +127,7 @@ def check_blockers(push: Push, before: int) -> None:
 
 
 def check_size(push: Push) -> None:
+    """The original's log has a byte for the length of a name, and two for that of a payload."""
     for name, what in (
         (push.queue, "queue"),
         (push.kind, "task"),
