@@ -62,7 +62,7 @@ class GoqueueWorld(World):
         self.clients = []
 
     def connect(self) -> Wire:
-        connection = self.hub.connect()
+        connection = GoqueueConnection(self.hub)
         assert isinstance(connection, GoqueueConnection)
         wire = Wire(self, connection, assert_one_reply)
         self.clients.append(wire)

@@ -18,6 +18,8 @@ from goqueue_conversation import (
     reserved,
 )
 
+from millrace.protocols.goqueue import GoqueueConnection
+
 LIMIT = 16 << 20
 TOO_LARGE = "Malformed ADD command: the data is larger than 16777216 bytes"
 TOO_LONG = "the queue name is longer than 255 bytes"
@@ -179,7 +181,7 @@ def test_also_behind_a_wait():
 
 def test_a_share_of_commands_at_a_time():
     world = GoqueueWorld({})
-    connection = world.hub.connect()
+    connection = GoqueueConnection(world.hub)
     assert connection.receive(b"CONNECT\0" * 10, world.now, 4)
     assert len(connection.replies) == 4
     assert connection.backlog == 6 * 8
@@ -191,7 +193,7 @@ def test_a_share_of_commands_at_a_time():
 
 def test_what_is_fed_is_done_later():
     world = GoqueueWorld({})
-    connection = world.hub.connect()
+    connection = GoqueueConnection(world.hub)
     connection.feed(b"CONNECT\0CON")
     connection.feed(b"NECT\0")
     assert connection.replies == []
@@ -201,7 +203,7 @@ def test_what_is_fed_is_done_later():
 
 def test_after_a_large_reply_the_next_command_waits_for_the_next_turn():
     world = GoqueueWorld({})
-    connection = world.hub.connect()
+    connection = GoqueueConnection(world.hub)
     big = b"x" * 70_000
     connection.receive(add(big) + add(big), world.now, 64)
     connection.replies.clear()
@@ -224,7 +226,7 @@ def test_what_was_done_is_not_kept():
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_megabyte_in_small_pieces_takes_no_longer_than_it_must(size):
     world = GoqueueWorld({})
-    connection = world.hub.connect()
+    connection = GoqueueConnection(world.hub)
     command = add(b"x" * (1 << 20))
     started = time.process_time()
     for at in range(0, len(command), size):
@@ -236,7 +238,7 @@ def test_a_megabyte_in_small_pieces_takes_no_longer_than_it_must(size):
 def test_a_thousand_commands_in_one_piece_are_not_copied_each_time():
     """Each command leaves the rest where it is: 1 MiB of them costs no 500 GiB of copying."""
     world = GoqueueWorld({})
-    connection = world.hub.connect()
+    connection = GoqueueConnection(world.hub)
     started = time.process_time()
     more = connection.receive(b"CONNECT\0" * (1 << 17), world.now, 64)
     while more:

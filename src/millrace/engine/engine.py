@@ -128,6 +128,8 @@ class Engine:
         self.changes = 0
         #: Up to here jobs became ready before they were read back from the store.
         self.restored_at = 0
+        #: Counts batches: which one is being filled.
+        self.turn = 0
         #: How often batches were undone.
         self.reverts = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
@@ -707,6 +709,7 @@ class Engine:
         """What has changed since it was last taken."""
         batch = self.batch
         self.batch = Batch()
+        self.turn += 1
         return batch
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
@@ -947,7 +950,8 @@ class Engine:
             if job.origin == QLESS:
                 latest = now
             else:
-                self.latest = latest = max(now, self.latest)
+                # Whoever moves is behind all that are there, be they of the same moment.
+                self.latest = latest = max(now, self.latest + (cause == "moved"))
             job.ready_at = latest
             if cause in _ARRIVES and 0 <= job.place < LATER:
                 job.place = latest

@@ -334,7 +334,7 @@ def reserved(job: Job) -> bytes:
     head = _RESERVED.pack(
         b"RESERVED\0",
         job.seq,
-        min(max(0, -job.rank), MOST_NUMBER),
+        min(max(0, int(-job.rank)), MOST_NUMBER),
         min(max(1, job.lease_for // SECOND), MOST_NUMBER),
         b"reserved\0",
         len(job.payload),

@@ -3,8 +3,6 @@
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Hub
 
-from .connection import GoqueueConnection
-
 
 class GoqueueHub(Hub):
     def __init__(
@@ -20,6 +18,3 @@ class GoqueueHub(Hub):
         self.max_data = max_data
         #: How often a job is handed out before it goes to the dead set. 0: no limit.
         self.max_deliveries = max_deliveries
-
-    def connect(self) -> GoqueueConnection:
-        return GoqueueConnection(self)

@@ -20,7 +20,7 @@ class Held:
         self._tasks: dict[int, None] = {}
         self._ended: list[int] = []
         self._before: list[int] = []
-        self._turn = 0
+        self._turn = engine.turn
         self._reverts = engine.reverts
 
     def add(self, seq: int) -> None:
@@ -49,7 +49,6 @@ class Held:
             ended = (*self._before, *self._ended)
             self._tasks |= {seq: None for seq in ended if seq in engine.jobs}
             self._before, self._ended = [], []
-        turn = id(engine.batch)  # each turn has a batch of its own
-        if turn != self._turn:
-            self._turn = turn
+        if engine.turn != self._turn:
+            self._turn = engine.turn
             self._before, self._ended = self._ended, []
