@@ -372,9 +372,6 @@ def test_all_who_wait_fail_with_a_task_that_has_failed_for_good(end):
         assert talk.job(8).state == BLOCKED
 
 
-@pytest.mark.xfail(
-    strict=True, reason="jobs that arrive in one moment are in the order of their ids"
-)
 def test_depth_first_whatever_their_ids():
     with Masenko() as talk:
         client = talk.connect()
