@@ -692,7 +692,7 @@ def test_tasks_that_are_not_the_clients(verb):
         ("5", "json: cannot unmarshal number into Go value of type proto.R"),
         ('"x"', "json: cannot unmarshal string into Go value of type proto.R"),
         ("false", "json: cannot unmarshal bool into Go value of type proto.R"),
-        ("[" + "1," * 70_000, "longer than 131072 bytes"),
+        ("[" + "1," * 70_000, "longer than 81920 bytes"),
     ],
 )
 def test_ids_that_cannot_be_read(verb, line, words):

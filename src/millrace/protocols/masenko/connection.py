@@ -26,8 +26,10 @@ HEARTBEAT: Final = "heartbeat"
 MOST_IDS: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
 MOST_ASKED: Final = 4096
+#: Of a longer one it is enough to look at so much.
+MOST_VERB: Final = 1 << 14
 #: A longer line counts as several commands in a client's share of a turn.
-LONG_LINE: Final = 1 << 14
+LONG_LINE: Final = 1 << 12
 
 
 class MasenkoConnection(Connection):
@@ -102,6 +104,8 @@ class MasenkoConnection(Connection):
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
+        if len(verb) > MOST_VERB:
+            verb = verb[:MOST_VERB]  # no verb is so long, and no error repeats so much
         if self._transaction is not None:
             self._collect(self._transaction, capitals(verb), payload, now)
             return
