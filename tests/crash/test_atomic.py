@@ -12,8 +12,9 @@ import pytest
 from ledger import ViolationError
 from power_cut import cut_back
 from rounds import KILL_DURING_START, Run, _evidence, _log_uniform
-from transactions import Book, Books, Change, Clients, Wire, ack, atomic, fetch, push
+from transactions import Book, Books, Change, Clients, ack, atomic, fetch, push
 
+from raw_masenko import RawMasenko
 from raw_workq import RawWorkq
 from server_process import ServerProcess, server_process
 
@@ -70,27 +71,23 @@ class AtomicRun(Run):
                 if job["state"] not in {"0", "3"} or job["fails"] != "0":
                     raise ViolationError(f"{number} should be waiting, and not have failed: {job}")
         self.books.settle(found)
-        with Wire(self._server.ports["masenko"]) as wire:
+        with RawMasenko(self._server.ports["masenko"]) as wire:
             self._compare_counts(wire)
 
-    def _compare_counts(self, wire: Wire) -> None:
-        wire.send(b"INFO\n")
-        info = json.loads(wire.line().removeprefix(b"OK "))
-        shown = {
-            queue["name"]: (queue["ready"], queue["delayed"], queue["to_ack"])
-            for queue in info["queues"]
+    def _compare_counts(self, wire: RawMasenko) -> None:
+        shown = {queue: counts for queue, counts in wire.queues().items() if any(counts)}
+        expected = {
+            queue: (len(ready), 0, 0)
+            for book in self.books.books
+            for queue in book.queues
+            if (ready := book.ready(queue))
         }
-        for book in self.books.books:
-            for queue in book.queues:
-                counts = (len(book.ready(queue)), 0, 0)
-                if shown.pop(queue, (0, 0, 0)) != counts:
-                    raise ViolationError(f"{queue} should have {counts}: {info['queues']}")
-        if any(any(counts) for counts in shown.values()):
-            raise ViolationError(f"these queues are nobody's: {shown}")
+        if shown != expected:
+            raise ViolationError(f"INFO should show {expected}, and shows {shown}")
 
     def _do_everything(self) -> None:
         """Fetch whatever is ready and finish it, until that has made everything else ready."""
-        with Wire(self._server.ports["masenko"]) as wire:
+        with RawMasenko(self._server.ports["masenko"]) as wire:
             for book in self.books.books:
                 while book.acknowledged:
                     for _ in [number for queue in book.queues for number in book.ready(queue)]:
@@ -193,7 +190,7 @@ def test_what_waits_for_others_does_so_through_any_number_of_kills(run: AtomicRu
     three = book.new_task(book.queues[1], {one.number})
     four = book.new_task(book.queues[0], {three.number, one.number})
     change = Change(pushed=[one, two, three, four])
-    with Wire(run._server.ports["masenko"]) as wire:
+    with RawMasenko(run._server.ports["masenko"]) as wire:
         book.sending(change)
         wire.send(atomic(push(one), push(two), push(three, [-2]), push(four, [-1, -3])))
         book.heard(change, wire.line())
@@ -201,7 +198,7 @@ def test_what_waits_for_others_does_so_through_any_number_of_kills(run: AtomicRu
     while book.acknowledged:
         restart(run)
         run._compare()
-        with Wire(run._server.ports["masenko"]) as wire:
+        with RawMasenko(run._server.ports["masenko"]) as wire:
             wire.send(fetch(*book.queues))
             order.append(book.handed_out(wire.line()))
             change = Change(done=[order[-1]])
@@ -216,8 +213,8 @@ def test_a_transaction_that_did_not_come_to_its_end_leaves_nothing(run: AtomicRu
     book, other = run.books.books[:2]
     tasks = [book.new_task(book.queues[0]) for _ in range(2)]
     with (
-        Wire(run._server.ports["masenko"]) as wire,
-        Wire(run._server.ports["masenko"]) as second,
+        RawMasenko(run._server.ports["masenko"]) as wire,
+        RawMasenko(run._server.ports["masenko"]) as second,
     ):
         wire.send(b"ATOMIC\n" + b"".join(map(push, tasks)))
         book.pushes_sent += len(tasks)  # they may have ids by now, but nobody may have pushed them
@@ -232,7 +229,7 @@ def test_a_transaction_that_did_not_come_to_its_end_leaves_nothing(run: AtomicRu
 def test_half_a_transaction_would_be_noticed(run: AtomicRun) -> None:
     book = run.books.books[0]
     change = Change(pushed=[book.new_task(book.queues[0]) for _ in range(2)])
-    with Wire(run._server.ports["masenko"]) as wire:
+    with RawMasenko(run._server.ports["masenko"]) as wire:
         book.sending(change)
         wire.send(push(change.pushed[0]))  # the first on its own
         assert wire.line().startswith(b"OK ")

@@ -1,19 +1,18 @@
 """What Masenko and Go Job Queue clients were told holds after a SIGKILL."""
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from transactions import Wire
 
 from millrace.client import AlreadyDeleted, GoJobQueue
+from raw_masenko import RawMasenko
 from server_process import ServerProcess, running_server
 
 #: Seconds: to process a job, without a server, by how much a busy machine may be late.
 TTP, DOWN, LATE = 3, 1.5, 1.4
+OK = b"OK {}"
 
 
 @pytest.fixture
@@ -25,79 +24,64 @@ def killed(tmp_path: Path) -> Iterator[ServerProcess]:
 # Masenko
 
 
-def ask(wire: Wire, verb: str, **fields: Any) -> dict[str, Any]:
-    wire.send(f"{verb} {json.dumps(fields)}\n".encode())
-    reply = wire.line()
-    assert reply.startswith(b"OK "), reply
-    told = json.loads(reply[3:])
-    assert isinstance(told, dict)
-    return told
-
-
-def queues(wire: Wire) -> dict[str, tuple[int, int, int]]:
-    return {
-        queue["name"]: (queue["ready"], queue["delayed"], queue["to_ack"])
-        for queue in ask(wire, "INFO")["queues"]
-        if queue["ready"] or queue["delayed"] or queue["to_ack"]
-    }
+def waiting(wire: RawMasenko) -> dict[str, tuple[int, int, int]]:
+    return {queue: counts for queue, counts in wire.queues().items() if any(counts)}
 
 
 def test_every_kind_of_push_is_there(killed: ServerProcess) -> None:
-    with Wire(killed.ports["masenko"]) as wire:
-        plain = ask(wire, "PUSH", name="plain", payload={"a": [1, 2.0, "ż<&>"]})["id"]
-        bare = ask(wire, "PUSH", name="bare")["id"]
-        blocked = ask(wire, "PUSH", name="blocked", queue="other", blocked_by=[plain])["id"]
-        past = ask(wire, "PUSH", name="past", execute_at="2001-02-03T04:05:06Z")["id"]
-        ask(wire, "PUSH", name="far", execute_at="2100-01-01T00:00:00Z", queue="other")
-        done = ask(wire, "PUSH", name="done")["id"]
-        ask(wire, "PUSH", name="dies", queue="other", deadqueue="grave", retry=0)
-        before = {n: ask(wire, "FETCH", queues=["default"]) for n in (past, plain, bare, done)}
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        plain = wire.push("plain", payload={"a": [1, 2.0, "ż<&>"]})
+        bare = wire.push("bare")
+        blocked = wire.push("blocked", queue="other", blocked_by=[plain])
+        past = wire.push("past", execute_at="2001-02-03T04:05:06Z")
+        wire.push("far", execute_at="2100-01-01T00:00:00Z", queue="other")
+        done = wire.push("done")
+        wire.push("dies", queue="other", deadqueue="grave", retry=0)
+        before = {number: wire.fetch() for number in (past, plain, bare, done)}
         assert list(before) == [task["id"] for task in before.values()]
-        ask(wire, "ACK", id=done)
+        assert wire.ack(done) == OK
         killed.restart()
-    with Wire(killed.ports["masenko"]) as wire:
-        assert queues(wire) == {"default": (2, 1, 0), "other": (1, 1, 0)}
-        for number in (past, plain, bare):
-            assert ask(wire, "FETCH", queues=["default"]) == before[number]
-        ask(wire, "ACK", id=plain)
-        dies, unblocked = (ask(wire, "FETCH", queues=["other"]) for _ in range(2))
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        assert waiting(wire) == {"default": (2, 1, 0), "other": (1, 1, 0)}
+        assert [wire.fetch() for _ in range(3)] == [before[n] for n in (past, plain, bare)]
+        assert wire.ack(plain) == OK
+        dies, unblocked = wire.fetch("other"), wire.fetch("other")
         assert (dies["name"], unblocked["id"]) == ("dies", blocked)
-        ask(wire, "NACK", id=dies["id"])
+        assert wire.nack(dies["id"]) == OK
         killed.restart()
-    with Wire(killed.ports["masenko"]) as wire:
-        assert ask(wire, "FETCH", queues=["grave"]) == {**dies, "queue": "grave"}
-        assert ask(wire, "PUSH", name="next")["id"] > dies["id"]
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        assert wire.fetch("grave") == {**dies, "queue": "grave"}
+        assert wire.push() > dies["id"]
 
 
 def test_a_task_in_somebodys_hands_is_ready_again_and_has_not_failed(killed: ServerProcess) -> None:
     """Not even one with no retries, whatever ended the server."""
-    with Wire(killed.ports["masenko"]) as wire:
-        ids = [ask(wire, "PUSH", name="task", retry=0)["id"] for _ in range(3)]
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        ids = [wire.push("task", retry=0) for _ in range(3)]
     for stop in (killed.kill, killed.stop, killed.kill):
-        with Wire(killed.ports["masenko"]) as wire:
-            assert [ask(wire, "FETCH")["id"] for _ in ids[:2]] == ids[:2]
-            ask(wire, "PUSH", name="later", queue="later")  # by now the leases are on the disk
+        with RawMasenko(killed.ports["masenko"]) as wire:
+            assert [wire.fetch()["id"] for _ in ids[:2]] == ids[:2]
+            wire.push(queue="later")  # by now the leases are on the disk
             assert stop() in {None, 0}
         killed.start()
-    with Wire(killed.ports["masenko"]) as wire:
-        assert queues(wire) == {"default": (3, 0, 0), "later": (3, 0, 0)}
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        assert waiting(wire) == {"default": (3, 0, 0), "later": (3, 0, 0)}
         for number in ids:
-            task = ask(wire, "FETCH")
-            assert task == {"id": number, "queue": "default", "name": "task"}
+            assert wire.fetch() == {"id": number, "queue": "default", "name": "task"}
 
 
 def test_a_failure_stays_counted_and_its_retry_due(killed: ServerProcess) -> None:
-    with Wire(killed.ports["masenko"]) as wire:
-        number = ask(wire, "PUSH", name="task")["id"]
-        assert ask(wire, "FETCH")["id"] == number
-        ask(wire, "NACK", id=number)
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        number = wire.push()
+        assert wire.fetch()["id"] == number
+        assert wire.nack(number) == OK
         killed.restart()
-    with Wire(killed.ports["masenko"]) as wire:
-        assert ask(wire, "FETCH", timeout="5s")["failures"] == 1
-        ask(wire, "NACK", id=number)
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        assert wire.fetch(timeout="5s")["failures"] == 1
+        assert wire.nack(number) == OK
         killed.restart()
-    with Wire(killed.ports["masenko"]) as wire:
-        assert queues(wire) == {"default": (0, 1, 0)}  # for 16 s
+    with RawMasenko(killed.ports["masenko"]) as wire:
+        assert waiting(wire) == {"default": (0, 1, 0)}  # for 16 s
 
 
 # Go Job Queue

@@ -9,15 +9,16 @@ sent. Half of a transaction is none of these states, and a lost or a repeated ta
 import itertools
 import json
 import random
-import socket
 import threading
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ledger import ViolationError
+
+from raw_masenko import RawMasenko
 
 BACKLOG = 120  # open tasks at which a client pushes no more
 NOT_HELD = 4_294_967_294  # an id that nobody has
@@ -186,31 +187,6 @@ class Books:
                     file.write(json.dumps(entry) + "\n")
 
 
-class Wire:
-    """A Masenko connection: lines out, lines in."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), 30.0)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._stream = self._socket.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def line(self) -> bytes:
-        line = self._stream.readline()
-        if not line.endswith(b"\n"):
-            raise ConnectionError("the server closed the connection")
-        return line[:-1]
-
-
 class Clients:
     """One thread and one connection for each book, until the server dies."""
 
@@ -241,7 +217,7 @@ class Clients:
 
     def _run(self, book: Book, rng: random.Random) -> None:
         try:
-            with Wire(self._port) as wire:
+            with RawMasenko(self._port) as wire:
                 while not self._over.is_set():
                     self._fetch(wire, book, rng.choice((0, 1, 2, 5, 12)))
                     self._change(wire, book, rng)
@@ -250,14 +226,14 @@ class Clients:
         except BaseException as error:
             self._error = self._error or error
 
-    def _fetch(self, wire: Wire, book: Book, most: int) -> None:
+    def _fetch(self, wire: RawMasenko, book: Book, most: int) -> None:
         wire.send(fetch(*book.queues) * most)
         for reply in [wire.line() for _ in range(most)]:
             self._on_reply(next(self._count))
             if reply != b"EMPTY {}":
                 book.handed_out(reply)
 
-    def _change(self, wire: Wire, book: Book, rng: random.Random) -> None:
+    def _change(self, wire: RawMasenko, book: Book, rng: random.Random) -> None:
         """Some changes at once; sometimes they come in two pieces, with a pause in between."""
         changes, written = [], b""
         for _ in range(rng.choice((1, 1, 1, 2, 5))):
