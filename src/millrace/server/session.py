@@ -68,6 +68,7 @@ class Session(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._timer = self._server.loop.call_later(HELLO_WITHIN, self._check_introduced)
         self.flush()
+        self._server.after(self._server.clock())  # it may have asked for a moment
 
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server
