@@ -13,7 +13,8 @@ in bytes, and no JSON.
 import abc
 import socket
 from hashlib import blake2s
-from typing import ClassVar
+from struct import pack
+from typing import ClassVar, NoReturn
 
 PAYLOAD_SIZE = 200
 TIMEOUT = 30.0  # for what is not measured: connecting, greeting, filling the queue
@@ -30,6 +31,8 @@ class Mode(abc.ABC):
     """The conversation of one connection; `worker` is a name that no other connection has."""
 
     commands: ClassVar[tuple[str, str, str]]
+    #: What a reply that is one line ends with.
+    line_end: ClassVar[bytes] = CRLF
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
@@ -48,10 +51,13 @@ class Mode(abc.ABC):
 
     def incomplete(self, received: bytes) -> bytes | None:
         """Not the reply hoped for: either the beginning of it (None), or a refusal."""
-        if received.endswith(CRLF) or len(received) > PAYLOAD_SIZE:
-            command = self.commands[self.step]
-            raise RefusedError(f"{command} was answered with {received[:200]!r}")
+        if received.endswith(self.line_end) or len(received) > PAYLOAD_SIZE:
+            self.refused(received)
         return None
+
+    def refused(self, received: bytes) -> NoReturn:
+        command = self.commands[self.step]
+        raise RefusedError(f"{command} was answered with {received[:200]!r}")
 
 
 class Faktory(Mode):
@@ -149,6 +155,79 @@ class Workq(Mode):
             return None
         self.step = 2
         return b"complete " + received[start : start + self.ID_SIZE] + b" 0\r\n\r\n"
+
+
+class Masenko(Mode):
+    commands = ("PUSH", "FETCH", "ACK")
+    line_end = b"\n"
+
+    # With its quotes the payload has PAYLOAD_SIZE bytes.
+    PUSH = b'PUSH {"name":"bench","payload":"' + b"x" * (PAYLOAD_SIZE - 2) + b'"}\n'
+    FETCH = b'FETCH {"queues":["default"]}\n'
+    ID = b'OK {"id":'
+    DONE = b"OK {}\n"
+
+    def first(self) -> bytes:
+        self.step = 0
+        return self.PUSH
+
+    def next(self, received: bytes) -> bytes | None:
+        if not received.endswith(b"\n"):
+            return None
+        if self.step == 2:
+            return self.first() if received == self.DONE else self.incomplete(received)
+        if not received.startswith(self.ID):
+            return self.incomplete(received)
+        self.step += 1
+        if self.step == 1:
+            return self.FETCH
+        start = len(self.ID)
+        return b'ACK {"id":' + received[start : received.index(b",", start)] + b"}\n"
+
+
+class Goqueue(Mode):
+    commands = ("ADD", "RESERVE", "DELETE")
+
+    # Priority 0, a ttp of 120 s, the length of the data.
+    ADD = b"ADD\0bench\0" + pack("<III", 0, 120, PAYLOAD_SIZE) + b"x" * PAYLOAD_SIZE
+    RESERVE = b"RESERVE\0bench\0" + pack("<I", 60)
+    REPLIES = (b"ADDED\0", b"RESERVED\0", b"OK\0")
+    #: Of these bytes the last four are the length of the data that follows them.
+    RESERVED_SIZE = 38
+    ERROR = b"ERROR\0"
+
+    def first(self) -> bytes:
+        self.step = 0
+        return self.ADD
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if not received.startswith(self.REPLIES[step]):
+            return self.incomplete(received)
+        if step == 0:
+            if len(received) < 14:
+                return None
+            self.step = 1
+            return self.RESERVE
+        if step == 1:
+            return self.reserved(received)
+        return self.first()
+
+    def reserved(self, received: bytes) -> bytes | None:
+        head = self.RESERVED_SIZE
+        size = int.from_bytes(received[head - 4 : head], "little")
+        if len(received) < head or len(received) < head + size:
+            return None
+        self.step = 2
+        return b"DELETE\0" + received[9:17]
+
+    def incomplete(self, received: bytes) -> bytes | None:
+        if self.ERROR.startswith(received[:6]):
+            if received.find(0, 6) < 0:
+                return None
+        elif self.REPLIES[self.step].startswith(received):
+            return None
+        self.refused(received)
 
 
 class Beanstalkd(Mode):
@@ -253,11 +332,16 @@ def connect(port: int) -> socket.socket:
 def read_line(sock: socket.socket) -> bytes:
     line = b""
     while not line.endswith(CRLF):
-        piece = sock.recv(4096)
-        if not piece:
-            raise RefusedError(f"the server closed the connection after {line!r}")
-        line += piece
+        line = receive(sock, line)
     return line
+
+
+def receive(sock: socket.socket, received: bytes) -> bytes:
+    """What was received and what comes next."""
+    piece = sock.recv(4096)
+    if not piece:
+        raise RefusedError(f"the server closed the connection after {received!r}")
+    return received + piece
 
 
 def say_hello(sock: socket.socket, wid: str) -> None:
@@ -278,6 +362,6 @@ def fill(mode: Mode, port: int, jobs: int) -> None:
         mode.greet(sock)
         for _ in range(jobs):
             sock.sendall(mode.first())
-            received = read_line(sock)
-            if mode.next(received) is None:
-                raise RefusedError(f"{mode.commands[0]} was answered with {received!r}")
+            received = receive(sock, b"")
+            while mode.next(received) is None:
+                received = receive(sock, received)

@@ -142,12 +142,13 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
     if any(batch.cleared for batch in batches):
         recovered = store.load()
     else:
-        parts = [part for b in batches for part in (b.new, b.changed, b.gone)]
+        parts = [part for b in batches for part in b.parts()]
         recovered = store.reread({seq for part in parts for seq in part})
     engine.revert(batches, recovered.jobs.values(), recovered.queues)
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
+    engine.notes = recovered.notes
     engine.halted = reason
 
 
@@ -160,6 +161,7 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
+    engine.notes = recovered.notes
     return engine
 
 

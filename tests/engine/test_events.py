@@ -33,6 +33,9 @@ def scene_with_everything() -> Scene:
     doomed = scene.push("doomed", origin=MASENKO, blockers=[scene.push("root").seq], dead_queue="x")
     engine.kill(engine.find("root"), scene.now)
     assert doomed.queue == "x"
+    stepping = scene.pushed_and_leased("stepping", "steps")
+    engine.advance(stepping, scene.now, FAKTORY)
+    engine.move(stepping, "next", scene.now, FAKTORY)
     scene.push("evicted", expires=scene.now + SECOND)
     scene.advance(1)
     return scene

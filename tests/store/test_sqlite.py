@@ -40,6 +40,10 @@ def scene() -> Scene:
     return Scene()
 
 
+#: The format after this one.
+NEXT = subject.SCHEMA + 1
+
+
 def count(store: SqliteStore, table: str) -> int:
     return store._db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
@@ -597,13 +601,27 @@ def test_an_older_file_is_migrated_once(store, open_store, monkeypatch):
         seen.append(db.execute("PRAGMA user_version").fetchone()[0])
         db.execute("CREATE TABLE more (seq INTEGER PRIMARY KEY)")
 
-    monkeypatch.setattr(subject, "SCHEMA", 2)
-    monkeypatch.setattr(subject, "MIGRATIONS", {1: migrate})
+    monkeypatch.setattr(subject, "SCHEMA", NEXT)
+    monkeypatch.setattr(subject, "MIGRATIONS", {NEXT - 1: migrate})
     for _ in range(2):
         store = open_store()
-        assert store._db.execute("PRAGMA user_version").fetchone() == (2,)
+        assert store._db.execute("PRAGMA user_version").fetchone() == (NEXT,)
         assert count(store, "more") == 0
-    assert seen == [1]
+    assert seen == [NEXT - 1]
+
+
+def test_a_file_of_the_first_format_gets_a_place_for_notes(scene, store, folder, open_store):
+    scene.push()
+    commit(scene.engine, store)
+    open_store.close()
+    damage(folder, "DROP TABLE notes")
+    damage(folder, "PRAGMA user_version = 1")
+    store = open_store()
+    engine = recover(store)
+    assert durable_state(engine) == durable_state(scene.engine)
+    engine.note("a/b", b"kept")
+    commit(engine, store)
+    assert recover(open_store()).notes == {"a/b": b"kept"}
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(scene, store, open_store, monkeypatch):
@@ -615,8 +633,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(scene, store, open_sto
         db.execute("no such statement")
 
     with monkeypatch.context() as patch:
-        patch.setattr(subject, "SCHEMA", 2)
-        patch.setattr(subject, "MIGRATIONS", {1: migrate})
+        patch.setattr(subject, "SCHEMA", NEXT)
+        patch.setattr(subject, "MIGRATIONS", {NEXT - 1: migrate})
         with pytest.raises(StoreDamaged):
             open_store()
     assert durable_state(recover(open_store())) == durable_state(scene.engine)

@@ -1,5 +1,7 @@
 """What the commands of one loop turn changed: what the store shall write as one transaction."""
 
+from collections.abc import Iterable
+
 from .events import Row
 from .job import Job
 
@@ -9,17 +11,25 @@ class Batch:
     its events.
     """
 
-    __slots__ = ("changed", "cleared", "events", "gone", "new", "queues")
+    __slots__ = ("changed", "cleared", "events", "gone", "new", "notes", "queues", "rewritten")
 
     def __init__(self) -> None:
         self.new: dict[int, Job] = {}
         self.changed: dict[int, Job] = {}
+        #: Jobs of which also that has changed which was pushed.
+        self.rewritten: dict[int, Job] = {}
         self.gone: dict[int, None] = {}
         #: name -> paused, or None for a queue that is no more
         self.queues: dict[str, bool | None] = {}
+        #: key -> value, or None for a note that is no more
+        self.notes: dict[str, bytes | None] = {}
         self.events: list[Row] = []
         #: everything that was there before this batch is to be forgotten
         self.cleared = False
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.queues or self.cleared)
+        return bool(self.events or self.queues or self.notes or self.cleared)
+
+    def parts(self) -> tuple[Iterable[int], ...]:
+        """The seqs of all jobs that the batch touched."""
+        return self.new, self.changed, self.rewritten, self.gone

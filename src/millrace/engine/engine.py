@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from .batch import Batch
 from .errors import NoSuchJob, NotLeased, WrongState
 from .events import Row, fingerprint
-from .job import FOREVER, LATER, NO_PROTOCOL, Extra, Failure, Job, Push, alias
-from .policy import BOUND, POLICIES
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias
+from .policy import BOUND, KEPT, POLICIES, UNTIMED, Verdict
 from .queues import Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -87,7 +87,7 @@ class Engine:
         self.leased: dict[int, Job] = {}
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
-        #: Dead jobs that go at a moment of their own: nobody counts or drops them meanwhile.
+        #: Dead jobs that go at a moment of their own, or never by themselves: nobody drops them.
         self.dying: dict[int, Job] = {}
         self._index: dict[int, dict[int, Job]] = {
             SCHEDULED: self.scheduled,
@@ -103,6 +103,10 @@ class Engine:
         self.clocked = Clocked()
 
         self.timers = Timers()
+        #: How far the clock of whoever is being served is ahead of ours.
+        self.skew = 0
+        #: What protocols keep beside jobs. Change it with `note`.
+        self.notes: dict[str, bytes] = {}
         #: Connections to which leases are bound. One that is not here has lost its leases.
         self.holders: set[str] = set()
         self._waits = 0
@@ -124,6 +128,8 @@ class Engine:
         self.changes = 0
         #: Up to here jobs became ready before they were read back from the store.
         self.restored_at = 0
+        #: Counts batches: which one is being filled.
+        self.turn = 0
         #: How often batches were undone.
         self.reverts = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
@@ -138,9 +144,10 @@ class Engine:
             queue = self.open_queue(push.queue)
         seq = self.next_seq
         self.next_seq = seq + 1
-        self.latest = now = max(now, self.latest)
+        if push.origin != QLESS:  # its callers bring their own clock
+            self.latest = now = max(now, self.latest)
         extra = None
-        if push.tags or push.blockers or push.fleeting or push.dead_queue:
+        if push.tags or push.blockers or push.fleeting or push.dead_queue or push.own is not None:
             extra = self._extra(push, seq)
         jid = push.jid or alias(seq)
         job = Job(
@@ -210,7 +217,14 @@ class Engine:
 
     # Leasing
 
-    def lease(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
+    def lease(
+        self,
+        queues: Iterable[str],
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+    ) -> Job | None:
         """The first ready job of these queues, in their order, for one attempt by `holder`."""
         if self.halted:
             return None
@@ -220,9 +234,17 @@ class Engine:
                 continue
             job = queue.ready.pop()
             if job is not None:
-                self._lease(job, queue, holder, actor, now)
+                self._lease(job, queue, holder, actor, now, until)
                 return job
         return None
+
+    def lease_this(self, job: Job, holder: str, actor: int, now: int, until: int) -> None:
+        """Lease a certain job that is ready."""
+        if job.state != READY:
+            raise WrongState
+        queue = self.queues[job.queue]
+        queue.ready.remove(job)
+        self._lease(job, queue, holder, actor, now, until)
 
     def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
         """The first ready job of one of these queues: each that has one is as likely."""
@@ -307,11 +329,18 @@ class Engine:
         if job.state != LEASED:
             raise NotLeased
         job.deadline = deadline
-        self.timers.set(job.seq, deadline)
+        if job.actor not in UNTIMED:
+            self.timers.set(job.seq, deadline)
         self.batch.events.append(self._event(job, "renewed", now, job.actor))
-        if job.seq not in self.batch.new:
-            self.batch.changed[job.seq] = job
-        self.changes += 1
+        self.touch(job)
+
+    def lapse(self, job: Job, deadline: int, now: int) -> None:
+        """A lease has run out, but its holder has some grace before anybody else gets the job."""
+        if job.state != LEASED:
+            raise NotLeased
+        job.deadline = deadline
+        self.batch.events.append(self._event(job, "expired", now, NO_PROTOCOL))
+        self.touch(job)
 
     # Ending an attempt
 
@@ -358,9 +387,12 @@ class Engine:
         cause: str = "failed",
         result: bytes | None = None,
         unleased: bool = False,
+        final: bool = False,
+        again_at: int | None = None,
     ) -> None:
-        """The attempt failed: the policy of the job's origin says what follows. `result` is for
-        those who ask for one; without it they get the message.
+        """The attempt failed: the policy of the job's origin says what follows. It is the last one
+        if it is `final`; if there is to be another, `again_at` may say when. `result` is for those
+        who ask for one; without it they get the message.
         """
         before = job.state
         if before != LEASED and not (unleased and before in {READY, SCHEDULED}):
@@ -374,10 +406,14 @@ class Engine:
             job.failures += 1
         first_at = now if job.failure is None else job.failure.first_at
         job.failure = Failure(first_at, now, group, message, backtrace)
-        if cause == "failed":
+        if final:
+            verdict = Verdict(DEAD)
+        elif cause == "failed":
             verdict = policy.after_failure(job, now, self.random)
         else:
             verdict = policy.after_expiry(job, now, self.random)
+        if again_at is not None and verdict.state != DEAD:
+            verdict = Verdict(SCHEDULED if again_at > now else READY, again_at)
         state = verdict.state
         if before == SCHEDULED and state == READY and job.due > now:
             state = SCHEDULED  # its moment is still to come
@@ -455,6 +491,111 @@ class Engine:
         for job in sorted(bound, key=lambda job: (job.place, job.seq)):
             self._change(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
             self.changes += 1
+
+    # What protocols do to jobs beside working them
+
+    def note(self, key: str, value: bytes | None) -> None:
+        """Keep something beside jobs, or forget it."""
+        if value is None:
+            self.notes.pop(key, None)
+        else:
+            self.notes[key] = value
+        self.batch.notes[key] = value
+        self.changes += 1
+
+    def touch(self, job: Job) -> None:
+        """Something of a job has changed that is not its state."""
+        if job.seq not in self.batch.new:
+            self.batch.changed[job.seq] = job
+        self.changes += 1
+
+    def amend(
+        self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
+    ) -> None:
+        """Change what was pushed."""
+        if kind is not None:
+            job.kind = intern(kind)
+        if payload is not None:
+            job.payload = payload
+        if retries >= 0:
+            job.retries = retries
+        if job.seq not in self.batch.new:
+            self.batch.rewritten[job.seq] = job
+        self.changes += 1
+
+    def rerank(self, job: Job, rank: float, place: int) -> None:
+        """Change a job's order among others."""
+        ready = self.queues[job.queue].ready if job.state == READY else None
+        if ready is not None:
+            ready.remove(job)
+        job.rank, job.place = rank, place
+        if ready is not None:
+            ready.add(job)
+        self.touch(job)
+
+    def move(
+        self,
+        job: Job,
+        name: str,
+        now: int,
+        actor: int,
+        *,
+        due: int = 0,
+        blockers: list[int] | None = None,
+    ) -> None:
+        """Put a job into a queue, whatever it is doing; there it begins anew. It waits for others
+        than before if `blockers` are given.
+        """
+        old, queue = self.queues[job.queue], self.open_queue(name)
+        self._leave(job, old)
+        job.queue, job.failures, job.place, job.due = queue.name, 0, 0, due
+        if blockers is not None:
+            self._stop_waiting(job)
+            self._wait_for(job, blockers)
+        self._enter(job, queue)
+        self._change(job, queue, "moved", self._start(job, now), now, actor)
+        self._drop_if_unused(old)
+        self.changes += 1
+
+    def advance(self, job: Job, now: int, actor: int) -> None:
+        """The attempt succeeded, and the job is about to be moved on."""
+        if job.state != LEASED:
+            raise NotLeased
+        self.totals.processed += 1
+        run = max(0, now - job.leased_at)
+        self._change(job, self.queues[job.queue], "advanced", DONE, now, actor, 0, run)
+        self.changes += 1
+
+    def block(self, job: Job, blockers: list[int]) -> None:
+        """Let a blocked job wait for these, too."""
+        if job.state != BLOCKED:
+            raise WrongState
+        self._wait_for(job, blockers)
+        self.touch(job)
+
+    def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
+        """Let a blocked job wait for these no longer."""
+        if job.state != BLOCKED or job.extra is None:
+            raise WrongState
+        for seq in blockers:
+            if seq in job.extra.blockers:
+                job.extra.blockers.remove(seq)
+                self._dependents[seq].remove(job.seq)
+        self.touch(job)
+        if not job.extra.blockers:
+            queue = self.queues[job.queue]
+            self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+
+    def fall_due(self, job: Job, now: int) -> None:
+        """A scheduled job's moment has come, by the clock of whoever asks."""
+        if job.state != SCHEDULED:
+            raise WrongState
+        self._fall_due(job, now)
+
+    def dependents(self, job: Job) -> list[Job]:
+        """Those who wait for this job."""
+        found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
+        return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
 
     # What people do to queues
 
@@ -568,6 +709,7 @@ class Engine:
         """What has changed since it was last taken."""
         batch = self.batch
         self.batch = Batch()
+        self.turn += 1
         return batch
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
@@ -595,7 +737,7 @@ class Engine:
         if any(batch.cleared for batch in batches):
             self._wipe()
         for batch in batches:
-            for seq in (*batch.new, *batch.changed):
+            for seq in (*batch.new, *batch.changed, *batch.rewritten):
                 job = self.jobs.get(seq)
                 if job is not None:
                     self._leave(job, self.queues[job.queue])
@@ -626,9 +768,28 @@ class Engine:
         blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b, push.origin)]
         for blocker in blockers:
             self._dependents.setdefault(blocker, []).append(seq)
-        if not (push.tags or blockers or push.fleeting or push.dead_queue):
+        if not (push.tags or blockers or push.fleeting or push.dead_queue or push.own is not None):
             return None
-        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue)
+        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue, push.own)
+
+    def _wait_for(self, job: Job, blockers: list[int]) -> None:
+        if job.extra is None:
+            job.extra = Extra()
+        for seq in blockers:
+            if seq not in job.extra.blockers and self._blocks(seq, job.origin):
+                job.extra.blockers.append(seq)
+                self._dependents.setdefault(seq, []).append(job.seq)
+
+    def _stop_waiting(self, job: Job) -> None:
+        """Let a job wait for nobody."""
+        if job.extra is None:
+            return
+        blockers, job.extra.blockers = job.extra.blockers, []
+        for blocker in blockers:
+            peers = self._dependents[blocker]
+            peers.remove(job.seq)
+            if not peers:
+                del self._dependents[blocker]
 
     def _blocks(self, seq: int, origin: int) -> bool:
         """Is there such a job, and is there something to wait for?"""
@@ -637,10 +798,20 @@ class Engine:
             return False
         return blocker.state != DEAD or not POLICIES[origin].dies_with_blocker
 
-    def _lease(self, job: Job, queue: Queue, holder: str, actor: int, now: int) -> None:
+    def _lease(
+        self,
+        job: Job,
+        queue: Queue,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+    ) -> None:
         job.attempt += 1
         job.leased_at = now
-        job.deadline = FOREVER if actor in BOUND else now + job.lease_for
+        if until is None:
+            until = FOREVER if actor in BOUND else now + job.lease_for
+        job.deadline = until
         job.holder = holder
         job.actor = actor
         self._change(job, queue, "leased", LEASED, now, actor, max(0, now - job.ready_at))
@@ -690,13 +861,7 @@ class Engine:
         return [each for each in found if each and POLICIES[each.origin].dies_with_blocker]
 
     def _doom(self, job: Job, now: int) -> None:
-        assert job.extra is not None
-        blockers, job.extra.blockers = job.extra.blockers, []
-        for blocker in blockers:
-            peers = self._dependents[blocker]
-            peers.remove(job.seq)
-            if not peers:
-                del self._dependents[blocker]
+        self._stop_waiting(job)
         message = "a job that it waited for has failed for good"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
         self._change(job, self.queues[job.queue], "doomed", DEAD, now, NO_PROTOCOL)
@@ -707,12 +872,7 @@ class Engine:
         if job.state != DEAD or job.extra is None or not job.extra.dead_queue:
             return
         name, job.extra.dead_queue = job.extra.dead_queue, ""
-        old, queue = self.queues[job.queue], self.open_queue(name)
-        self._leave(job, old)
-        job.queue, job.failures, job.place, job.due = queue.name, 0, 0, 0
-        self._enter(job, queue)
-        self._change(job, queue, "moved", READY, now, NO_PROTOCOL)
-        self._drop_if_unused(old)
+        self.move(job, name, now, NO_PROTOCOL)
 
     def _fall_due(self, job: Job, now: int) -> None:
         queue = self.queues[job.queue]
@@ -787,12 +947,16 @@ class Engine:
 
         job.state = to
         if to == READY:
-            self.latest = latest = max(now, self.latest)
+            if job.origin == QLESS:
+                latest = now
+            else:
+                # Whoever moves is behind all that are there, be they of the same moment.
+                self.latest = latest = max(now, self.latest + (cause == "moved"))
             job.ready_at = latest
             if cause in _ARRIVES and 0 <= job.place < LATER:
                 job.place = latest
         elif to == DEAD:
-            job.due = job.expires or now + POLICIES[job.origin].dead_for
+            job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
         batch.events.append(
             (
                 now,
@@ -822,6 +986,7 @@ class Engine:
             self._forget(job)
             if batch.new.pop(seq, None) is None:
                 batch.changed.pop(seq, None)
+                batch.rewritten.pop(seq, None)
                 batch.gone[seq] = None
             if self._dependents and cause not in _FAILURES:
                 self._unblock(job, now)
@@ -840,11 +1005,11 @@ class Engine:
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self.leased[seq] = job
-            if job.deadline != FOREVER:
+            if actor not in UNTIMED:
                 self.timers.set(seq, job.deadline)
         else:
             self._enter(job, queue)
-            if to == DONE and self._dependents:
+            if to == DONE and self._dependents and cause != "advanced":
                 self._unblock(job, now)
 
     def _event(
@@ -890,7 +1055,7 @@ class Engine:
         if state == READY:
             queue.ready.remove(job)
             return
-        del (self.dying if state == DEAD and job.expires else self._index[state])[job.seq]
+        del self._place_of(job)[job.seq]
         self.timers.cancel(job.seq)
         if state == SCHEDULED and job.failures:
             self.retrying -= 1
@@ -902,16 +1067,21 @@ class Engine:
         if state == READY:
             queue.ready.add(job)
             return
-        (self.dying if state == DEAD and job.expires else self._index[state])[job.seq] = job
+        self._place_of(job)[job.seq] = job
         if state == LEASED:
-            if job.deadline != FOREVER:
+            if job.actor not in UNTIMED:
                 self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
-            self.timers.set(job.seq, job.due)
+            self.timers.set(job.seq, job.due - self.skew)
             if job.failures:
                 self.retrying += 1
-        elif state != BLOCKED and not job.expires:
+        elif state != BLOCKED and not job.expires and job.due != FOREVER:
             self.timers.set(job.seq, job.due)
+
+    def _place_of(self, job: Job) -> dict[int, Job]:
+        if job.state == DEAD and (job.expires or job.origin in KEPT):
+            return self.dying
+        return self._index[job.state]
 
     def _forget(self, job: Job) -> None:
         """Drop a job from the indexes of ids, and its time to live."""

@@ -56,6 +56,8 @@ class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     fleeting: bool = False
     #: The queue it moves to, once, when it has failed for good.
     dead_queue: str = ""
+    #: What the origin's protocol keeps with the job and changes; the engine never looks.
+    own: Any = None
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -75,7 +77,7 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     # What changes.
     queue: str
     state: int
-    rank: int
+    rank: float
     place: int
     due: int
     attempt: int
@@ -106,7 +108,7 @@ class Push(msgspec.Struct, gc=False):
     retries: int
     lease_for: int
     spec: bytes = b""
-    rank: int = 0
+    rank: float = 0
     due: int = 0
     tags: list[str] = []
     blockers: list[int] = []
@@ -116,6 +118,7 @@ class Push(msgspec.Struct, gc=False):
     most_attempts: int = 0
     fleeting: bool = False
     dead_queue: str = ""
+    own: Any = None
 
 
 Changing = tuple[Any, ...]

@@ -6,7 +6,7 @@ A policy only decides; the engine carries it out. Randomness is the engine's, so
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from .job import EARLIER, FAKTORY, GOQUEUE, MASENKO, WORKQ, Job
+from .job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
 from .states import DEAD, GONE, READY, SCHEDULED
 
 SECOND: Final = 1_000_000
@@ -24,7 +24,8 @@ class Verdict(NamedTuple):
 
 
 class Policy(Protocol):
-    #: How long a dead job is kept, in microseconds.
+    #: How long a dead job is kept, in microseconds. FOREVER: until somebody takes it away, and it
+    #: is not one of those of which only so many are kept.
     dead_for: int
     #: Group and message of the failure that an expired lease is.
     expired: tuple[str, str]
@@ -137,13 +138,33 @@ class GoqueuePolicy:
         return Verdict(DEAD) if 0 < job.most_attempts <= job.attempt else Verdict(READY)
 
 
+class QlessPolicy:
+    """Ready again at once, `retries` times; then failed, and kept until somebody decides."""
+
+    dead_for = FOREVER
+    expired = ("LeaseExpired", "the time to run is over")
+    expiry_fails = True
+    dies_with_blocker = False
+
+    def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
+        return Verdict(DEAD if job.failures > job.retries else READY)
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        return self.after_failure(job, now, random)
+
+
 POLICIES: Final[dict[int, Policy]] = {
     WORKQ: WorkqPolicy(),
     MASENKO: MasenkoPolicy(),
     FAKTORY: FaktoryPolicy(),
+    QLESS: QlessPolicy(),
     GOQUEUE: GoqueuePolicy(),
 }
 
 #: Whose leases last as long as the holder's connection, not until a deadline: the rights of a
 #: holder are those of its own protocol.
 BOUND: Final = frozenset({MASENKO})
+#: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
+UNTIMED: Final = BOUND | {QLESS}
+#: Whose dead jobs stay until somebody takes them away.
+KEPT: Final = frozenset(code for code, policy in POLICIES.items() if policy.dead_for == FOREVER)

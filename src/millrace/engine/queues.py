@@ -9,7 +9,7 @@ from typing import Any
 from .job import Job
 
 #: Minus rank, place, seq; then a number that makes entries unique, so that jobs are not compared.
-Key = tuple[int, int, int, int, Job]
+Key = tuple[float, int, int, int, Job]
 
 
 class Waiter:

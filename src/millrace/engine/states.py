@@ -18,7 +18,9 @@ job whose time to live ended before the job did. Everything else is somebody's c
 changes no state; it is listed because the journal has it. A job may be completed or failed while
 nobody holds it, where the protocol of whoever says so allows that: a lease may have run out while
 its worker still worked. `doomed` is a job that waited for one that has failed for good, and `moved`
-one that went to another queue: there it begins anew.
+one that went to another queue: there it begins anew. `advanced` is a step that succeeded of a job
+that goes on to the next queue; between the two it is done for a moment. An `expired` lease may stay
+with its holder for a time of grace.
 """
 
 from typing import Final
@@ -48,9 +50,17 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
         READY: (SCHEDULED, READY, DEAD, GONE),
         LEASED: (SCHEDULED, READY, DEAD, GONE),
     },
-    "expired": {LEASED: (SCHEDULED, READY, DEAD, GONE)},
+    "expired": {LEASED: (LEASED, SCHEDULED, READY, DEAD, GONE)},
     "doomed": {BLOCKED: (DEAD,)},
-    "moved": {DEAD: (READY,)},
+    "advanced": {LEASED: (DONE,)},
+    "moved": {
+        SCHEDULED: (SCHEDULED, BLOCKED, READY),
+        BLOCKED: (SCHEDULED, BLOCKED, READY),
+        READY: (SCHEDULED, BLOCKED, READY),
+        LEASED: (SCHEDULED, BLOCKED, READY),
+        DONE: (SCHEDULED, BLOCKED, READY),
+        DEAD: (SCHEDULED, BLOCKED, READY),
+    },
     "requeued": {SCHEDULED: (READY,), DEAD: (READY,)},
     "killed": {SCHEDULED: (DEAD,), BLOCKED: (DEAD,), READY: (DEAD,), DEAD: (DEAD,)},
     "cancelled": {

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
-from .states import DEAD
+from .states import DEAD, LEASED
 
 DAY: Final = 86_400_000_000
 #: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
 
 
-_COUNTED: Final = frozenset({"leased", "completed", "failed", "expired", "doomed", "flushed"})
+_ENDED: Final = frozenset({"completed", "advanced"})
+_COUNTED: Final = _ENDED | {"leased", "failed", "expired", "doomed", "flushed"}
 
 
 def slot(microseconds: int) -> int | None:
@@ -94,10 +95,10 @@ class Statistics:
                 name, number = day.queue, day.day
             if kind == "leased":
                 day.wait.add(event[14])
-            elif kind == "completed":
+            elif kind in _ENDED:
                 day.run.add(event[15])
             else:
-                day.failures += kind != "doomed"
+                day.failures += kind != "doomed" and event[10] != LEASED
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD
 

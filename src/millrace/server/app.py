@@ -18,6 +18,8 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine, in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
+from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
 from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
@@ -103,6 +105,7 @@ def _recover(config: Config, store: Store | None) -> Engine:
     engine.totals.processed = recovered.processed
     engine.totals.failures = recovered.failures
     engine.statistics = recovered.statistics
+    engine.notes = recovered.notes
     engine.begin_anew(clock())
     if recovered.jobs:
         took = time.monotonic() - started
@@ -177,9 +180,24 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         max_connections=config.server.max_connections,
         max_line=config.server.max_line,
     )
+    masenko = MasenkoHub(
+        engine,
+        heartbeat=round(config.masenko.heartbeat * 1_000_000),
+        dialect=config.masenko.dialect,
+        max_connections=config.server.max_connections,
+        max_line=config.masenko.max_line,
+    )
+    goqueue = GoqueueHub(
+        engine,
+        max_connections=config.server.max_connections,
+        max_data=config.goqueue.max_data,
+        max_deliveries=config.goqueue.max_deliveries,
+    )
     listeners = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
+        Listener("masenko", config.masenko.port, masenko, lambda: MasenkoConnection(masenko)),
+        Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
     ]
     return [listener for listener in listeners if listener.port is not None]
 

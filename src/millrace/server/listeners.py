@@ -139,7 +139,7 @@ class Server:
         if not self._telling and self._news():
             self._tell(now)
         batch = engine.batch
-        if len(batch.events) >= self.turns.worth or batch.queues or batch.cleared:
+        if len(batch.events) >= self.turns.worth or batch.queues or batch.notes or batch.cleared:
             self.turns.schedule()
         heap = engine.timers.heap
         if heap and heap[0][0] < self._armed_for:

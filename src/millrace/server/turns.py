@@ -186,6 +186,7 @@ class Turns:
         engine.totals.processed = recovered.processed
         engine.totals.failures = recovered.failures
         engine.statistics = recovered.statistics
+        engine.notes = recovered.notes
         if not engine.halted:
             log.error("changes are refused: %s", reason)
             self._loop.call_later(PROBE_EVERY, self._probe)
@@ -202,7 +203,7 @@ class Turns:
         assert self._store is not None
         if any(batch.cleared for batch in batches):
             return self._store.load()
-        seqs = {seq for b in batches for part in (b.new, b.changed, b.gone) for seq in part}
+        seqs = {seq for b in batches for part in b.parts() for seq in part}
         return self._store.reread(seqs)
 
     def _probe(self) -> None:
@@ -218,5 +219,5 @@ class Turns:
 def _refused(
     session: "Session", replies: list[bytes], marks: list[int], reason: str
 ) -> list[bytes]:
-    refusal = session.connection.refusal(reason)
-    return [refusal if n in marks else reply for n, reply in enumerate(replies)]
+    refused = session.connection.refused
+    return [refused(reply, reason) if n in marks else reply for n, reply in enumerate(replies)]

@@ -23,7 +23,7 @@ _decode_changes = msgspec.msgpack.Decoder(Changes).decode
 
 
 def encode_batch(batch: Batch) -> bytes:
-    new = list(batch.new.values())
+    new = [*batch.new.values(), *batch.rewritten.values()]
     changed = [changing(job) for job in batch.changed.values()]
     return encode((new, changed, list(batch.gone)))
 

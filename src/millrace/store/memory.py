@@ -15,6 +15,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self._batches: list[bytes] = []
         self._queues: dict[str, bool] = {}
+        self._notes: dict[str, bytes] = {}
         self._numbers = (1, 0, 0)
         self._events: list[bytes] = []
         self._begun: tuple[Batch, bytes, tuple[int, int, int], bytes] | None = None
@@ -25,6 +26,7 @@ class MemoryStore:
         for blob in self._batches:
             changes.replay(blob, recovered.jobs, touched)
         recovered.queues = dict(self._queues)
+        recovered.notes = dict(self._notes)
         recovered.next_seq, recovered.processed, recovered.failures = self._numbers
         for blob in self._events:
             recovered.statistics.fold(changes.decode_any(blob))
@@ -54,6 +56,11 @@ class MemoryStore:
                 self._queues.pop(name, None)
             else:
                 self._queues[name] = paused
+        for key, value in batch.notes.items():
+            if value is None:
+                self._notes.pop(key, None)
+            else:
+                self._notes[key] = value
 
     def probe(self) -> bool:
         return True

@@ -19,6 +19,7 @@ class Recovered(msgspec.Struct):
 
     jobs: dict[int, Job] = {}
     queues: dict[str, bool] = {}
+    notes: dict[str, bytes] = {}
     next_seq: int = 1
     processed: int = 0
     failures: int = 0

@@ -8,7 +8,7 @@ What is true is always: `jobs`, overlaid by `states`, then `turns` replayed in t
 
 - `jobs` has each job as it was when folded, payload and all, and is written once;
 - `states` has the changing half of those that changed since, without the payload;
-- `queues`, `stats`, `meta` are small and written as they are;
+- `queues`, `notes`, `stats`, `meta` are small and written as they are;
 - `outbox` has events, a row per commit, until they are shipped or `outbox_max` is reached.
 
 Changing the schema: raise SCHEMA, add a function to MIGRATIONS that leads from the version before.
@@ -34,9 +34,17 @@ from . import changes
 from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
 from .recovered import Progress, Recovered
 
-SCHEMA: Final = 1
-MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {}
+SCHEMA: Final = 2
 
+
+def _add_notes(db: sqlite3.Connection) -> None:
+    """From 1 to 2: notes, what protocols keep beside jobs."""
+    db.execute(_NOTES)
+
+
+MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _add_notes}
+
+_NOTES: Final = "CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 _TABLES: Final = """
 CREATE TABLE turns (
     id INTEGER PRIMARY KEY, next_seq INTEGER NOT NULL, next_event INTEGER NOT NULL,
@@ -173,9 +181,12 @@ class SqliteStore:
                 )
             for name, paused in batch.queues.items():
                 self._write_queue(name, paused)
+            for key, value in batch.notes.items():
+                self._write_note(key, value)
             self._age(batch, len(blob))
             if self._turn > self._no_fold_until:
                 changed = len(batch.new) + len(batch.changed) + len(batch.gone)
+                changed += len(batch.rewritten)
                 self._fold(engine, 64 + 2 * changed, FOLD_BYTES + 2 * len(blob))
 
     def commit(self) -> None:
@@ -212,6 +223,9 @@ class SqliteStore:
         for seq in batch.changed:
             if seq not in young and old.get(seq) != _NEW:
                 young[seq] = _CHANGED
+        for seq in batch.rewritten:
+            if young.get(seq) != _NEW and old.get(seq) != _NEW:
+                young[seq] = _UNSURE
         for seq in batch.gone:
             # A job that never reached a table leaves none.
             if young.get(seq) == _NEW:
@@ -344,6 +358,12 @@ class SqliteStore:
         else:
             self._db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (name, paused))
 
+    def _write_note(self, key: str, value: bytes | None) -> None:
+        if value is None:
+            self._db.execute("DELETE FROM notes WHERE key = ?", (key,))
+        else:
+            self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (key, value))
+
     def _clear(self) -> None:
         for table in ("turns", "jobs", "states", "queues", "stats"):
             self._db.execute(f"DELETE FROM {table}")  # noqa: S608
@@ -385,6 +405,7 @@ class SqliteStore:
             recovered.processed, recovered.failures = row[3:]
         rows = self._db.execute("SELECT name, paused FROM queues ORDER BY name")
         recovered.queues = {name: bool(paused) for name, paused in rows}
+        recovered.notes = dict(self._db.execute("SELECT key, value FROM notes"))
         return recovered
 
     def _replay(self, jobs: dict[int, Job]) -> dict[int, None]:
@@ -442,9 +463,9 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
     try:
         db.execute("BEGIN IMMEDIATE")
         if version == 0:
-            for statement in _TABLES.split(";"):
+            for statement in (*_TABLES.split(";"), _NOTES):
                 db.execute(statement)
-        for step in range(max(version, 1), SCHEMA):
+        for step in range(version or SCHEMA, SCHEMA):
             MIGRATIONS[step](db)
         db.execute(f"PRAGMA user_version = {SCHEMA}")
         db.execute("COMMIT")

@@ -15,6 +15,7 @@ from millrace.server.config.values import (
     KIB,
     MIB,
     About,
+    Dialect,
     Durability,
     Duration,
     Folder,
@@ -25,9 +26,9 @@ from millrace.server.config.values import (
     Password,
     Port,
     Switch,
-    WorkqDialect,
     choice,
     count_from,
+    duration_from,
     size_from,
 )
 
@@ -139,14 +140,69 @@ class WorkqConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True
         About('The port for Workq clients; 0 takes any free one, "off" serves none.', flag=True),
     ] = 9922
     dialect: Annotated[
-        WorkqDialect,
-        choice(WorkqDialect),
+        Dialect,
+        choice(Dialect),
         About(
             'How a lease is answered: "spec" with `<id> <name> <size>`, "original" with '
             "`<id> <name> <ttr> <size>`, as the original server 0.2.0 does and go-workq's newest "
             "version expects."
         ),
     ] = "spec"
+    allow_unauthenticated: Annotated[
+        Switch,
+        About("Whether the port may listen beyond loopback: the protocol has no password."),
+    ] = False
+
+
+class MasenkoConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[masenko]: the Masenko protocol."""
+
+    port: Annotated[
+        Port,
+        About('The port for Masenko clients; 0 takes any free one, "off" serves none.', flag=True),
+    ] = 12345
+    heartbeat: Annotated[
+        float,
+        duration_from(0.1),
+        About(
+            "How long a client may be silent before it is cut and its tasks fail. A FETCH waits "
+            "half as long unless it says otherwise."
+        ),
+    ] = 45.0
+    dialect: Annotated[
+        Dialect,
+        choice(Dialect),
+        About('"original" leaves `metrics` out of INFO, as the original server does.'),
+    ] = "spec"
+    max_line: Annotated[
+        int, size_from(4 * KIB), About("The bytes that one line may take; a longer one is cut off.")
+    ] = 8 * MIB
+    allow_unauthenticated: Annotated[
+        Switch,
+        About("Whether the port may listen beyond loopback: the protocol has no password."),
+    ] = False
+
+
+class GoqueueConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[goqueue]: the Go Job Queue protocol."""
+
+    port: Annotated[
+        Port,
+        About(
+            'The port for Go Job Queue clients; 0 takes any free one, "off" serves none.', flag=True
+        ),
+    ] = 11223
+    max_data: Annotated[int, size_from(4 * KIB), About("The bytes that a job's data may have.")] = (
+        16 * MIB
+    )
+    max_deliveries: Annotated[
+        int,
+        count_from(0),
+        About(
+            "How often a job is handed out before it goes to the dead set; 0 is without end. The "
+            "protocol itself has no limit."
+        ),
+    ] = 0
     allow_unauthenticated: Annotated[
         Switch,
         About("Whether the port may listen beyond loopback: the protocol has no password."),
@@ -181,6 +237,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     server: ServerConfig = ServerConfig()
     faktory: FaktoryConfig = FaktoryConfig()
     workq: WorkqConfig = WorkqConfig()
+    masenko: MasenkoConfig = MasenkoConfig()
+    goqueue: GoqueueConfig = GoqueueConfig()
     tls: TlsConfig = TlsConfig()
     journal: JournalConfig = JournalConfig()
 

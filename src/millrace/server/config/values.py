@@ -164,6 +164,16 @@ def size_from(least: int) -> Kind:
     return Kind(read, write_size)
 
 
+def duration_from(least: float) -> Kind:
+    def read(value: object) -> float:
+        seconds = parse_duration(value)
+        if seconds < least:
+            raise unexpected(f"a duration of at least {write_duration(least)}", value)
+        return seconds
+
+    return Kind(read, write_duration)
+
+
 def choice(literal: Any) -> Kind:
     words = get_args(literal)
 
@@ -187,4 +197,4 @@ Duration = Annotated[float, Kind(parse_duration, write_duration)]
 Password = Annotated[str, Kind(_read_secret, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
-WorkqDialect = Literal["spec", "original"]
+Dialect = Literal["spec", "original"]
