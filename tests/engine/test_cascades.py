@@ -118,7 +118,6 @@ def test_each_moves_before_the_next_one_falls(scene):
     assert fates == expected
 
 
-@pytest.mark.xfail(strict=True, reason="jobs that move at one moment are ordered by their seqs")
 def test_in_a_shared_dead_queue_the_blocker_is_first_and_then_depth_first(scene):
     family(scene, dead_queue="dead")
     fail_root(scene)

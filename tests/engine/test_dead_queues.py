@@ -110,7 +110,6 @@ def test_it_goes_behind_what_is_there_already(scene):
     assert job.ready_at >= START + 1_000_000
 
 
-@pytest.mark.xfail(strict=True, reason="jobs that move at one moment are ordered by their seqs")
 def test_it_goes_behind_what_came_at_the_same_moment(scene):
     """Commands that come in one packet are all done at one moment."""
     scene.pushed_and_leased("job-1", dead_queue="dead")

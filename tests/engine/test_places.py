@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from invariants import consistent
 from test_queues import job as ready_job
 
-from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, LATER, MASENKO, WORKQ, Job
+from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, LATER, MASENKO, QLESS, WORKQ, Job
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Ready
 from millrace.engine.states import READY, SCHEDULED
@@ -155,6 +155,25 @@ def test_the_newest_may_be_put_ahead_after_it_was_taken_out():
     ready.add(first)
     assert [each.seq for each in ready.first(9)] == [1, 2]
     assert [ready.pop(), ready.pop(), ready.pop()] == [first, second, None]
+
+
+@pytest.mark.parametrize(
+    "put_away",
+    [
+        lambda engine, job, now: engine.rerank(job, -1, 0),
+        lambda engine, job, now: engine.move(job, "elsewhere", now, QLESS, due=now + SECOND),
+    ],
+    ids=["reranked", "moved"],
+)
+@pytest.mark.xfail(strict=True, reason="Ready keeps the newest job, not the place that it had")
+def test_a_job_that_gets_a_lower_place_leaves_the_others_in_their_order(scene, put_away):
+    back = scene.pushed_and_leased("back", origin=GOQUEUE)
+    scene.advance(1)
+    scene.push("other")
+    scene.advance(1)
+    put_away(scene.engine, scene.push("job"), scene.now)
+    scene.engine.release(back, scene.now)
+    assert leased_jids(scene, 2) == ["back", "other"]
 
 
 # How many are ahead
