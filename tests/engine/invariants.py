@@ -46,9 +46,8 @@ def dependents_are_those_who_wait(engine: Engine) -> None:
     for seq, job in sorted(engine.jobs.items()):
         for blocker in job.extra.blockers if job.extra else ():
             expected.setdefault(blocker, []).append(seq)
-    # Not yet: the engine keeps some who wait no more, and some twice.
-    for blocker, seqs in expected.items():
-        assert set(engine._dependents[blocker]) >= set(seqs)
+    found = {blocker: sorted(seqs) for blocker, seqs in engine._dependents.items()}
+    assert found == expected
 
 
 def nobody_waits_for_one_that_takes_it_along(engine: Engine) -> None:

@@ -198,19 +198,7 @@ def forsake_in_vain(scene: Scene, job: Job) -> None:
     scene.advance(10)
 
 
-@pytest.mark.parametrize(
-    "halted",
-    [
-        "",
-        pytest.param(
-            "disk full",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="forsake and reclaim take a record that is no longer the engine's",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("halted", ["", "disk full"])
 def test_only_a_lease_can_be_forsaken(scene, halted):
     job = scene.push()
     scene.engine.halted = halted
@@ -258,9 +246,6 @@ def test_a_job_that_goes_while_it_is_to_be_forsaken_leaves_no_timer(scene):
     assert len(scene.engine.timers) == 0
 
 
-@pytest.mark.xfail(
-    strict=True, reason="forsake and reclaim take a record that is no longer the engine's"
-)
 def test_a_lease_that_a_failed_commit_undid_cannot_be_forsaken(scene, store):
     """Whoever still has the record of it does no harm."""
     scene.push()
@@ -272,9 +257,6 @@ def test_a_lease_that_a_failed_commit_undid_cannot_be_forsaken(scene, store):
     consistent(scene.engine)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="forsake and reclaim take a record that is no longer the engine's"
-)
 def test_a_job_that_a_failed_commit_undid_cannot_be_forsaken(scene, store):
     scene.push("stays")
     commit(scene.engine, store)
@@ -413,7 +395,6 @@ def test_nobody_can_say_after_a_restart_that_it_held_them(scene, store):
     assert again.engine.regain("job-1", "worker-1", FAKTORY, again.now) is None
 
 
-@pytest.mark.xfail(strict=True, reason="what begin_anew did is not done again after it was undone")
 def test_a_beginning_that_could_not_be_written_is_still_nobody_s_failure(scene, store):
     scene.pushed_and_leased(retries=0)
     again = restarted(scene, store)
@@ -427,7 +408,6 @@ def test_a_beginning_that_could_not_be_written_is_still_nobody_s_failure(scene, 
     consistent(again.engine)
 
 
-@pytest.mark.xfail(strict=True, reason="what begin_anew did is not done again after it was undone")
 def test_a_beginning_that_could_not_be_written_still_drops_what_went_with_its_client(store):
     scene = Scene()
     scene.push(origin=WORKQ, fleeting=True)
@@ -519,9 +499,6 @@ def test_nor_what_is_not_ready(scene, store, state):
     assert job.state == state
 
 
-@pytest.mark.xfail(
-    strict=True, reason="forsake and reclaim take a record that is no longer the engine's"
-)
 def test_the_record_of_a_lease_that_was_undone_is_no_lease(scene, store):
     scene.push()
     commit(scene.engine, store)
@@ -530,7 +507,6 @@ def test_the_record_of_a_lease_that_was_undone_is_no_lease(scene, store):
     assert not scene.engine.reclaim(old, "connection-1", MASENKO, scene.now)
 
 
-@pytest.mark.xfail(strict=True, reason="reclaim leases while nothing can be written")
 def test_nothing_is_leased_again_while_nothing_can_be_written(scene, store):
     scene.push()
     commit(scene.engine, store)
@@ -541,7 +517,6 @@ def test_nothing_is_leased_again_while_nothing_can_be_written(scene, store):
     assert not scene.engine.batch
 
 
-@pytest.mark.xfail(strict=True, reason="Ready keeps the newest job, not the place that it had")
 def test_a_lease_given_again_can_fail_and_the_order_of_the_others_holds(scene, store):
     for jid, origin in (("first", GOQUEUE), ("second", GOQUEUE), ("mine", MASENKO)):
         scene.push(jid, origin=origin, retries=9)

@@ -219,9 +219,6 @@ def test_a_job_that_is_leased_in_its_dead_queue_while_others_fall_is_left_alone(
     consistent(scene.engine)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="those who wait for the end of a job are not told that it was doomed"
-)
 def test_who_waits_for_the_end_of_a_job_is_told_that_it_fell(scene):
     blocker = scene.pushed_and_leased("blocker")
     job = scene.push("job", blockers=[blocker.seq])
@@ -501,10 +498,6 @@ def test_a_restart_before_and_after_changes_nothing(dead_queue):
     assert falls == DEPTH_FIRST
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Engine._dependents keeps those who wait no more, and has no order of its own",
-)
 def test_after_a_restart_they_fall_in_the_same_order_whatever_their_places(scene):
     root = scene.push("root", "roots")
     for jid, place in (("a", 0), ("b", EARLIER + 5), ("c", 0), ("d", EARLIER + 3)):
@@ -515,10 +508,6 @@ def test_after_a_restart_they_fall_in_the_same_order_whatever_their_places(scene
     assert happened(again, "doomed") == happened(scene, "doomed") == ["a", "b", "c", "d"]
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Engine._dependents keeps those who wait no more, and has no order of its own",
-)
 def test_after_a_failed_commit_they_fall_in_the_same_order(scene):
     store = FailingMemoryStore()
     root, other = scene.push("root", "roots"), scene.push("other")
@@ -577,10 +566,6 @@ def waiting_for(scene: Scene, blocker: int) -> int:
     return len(scene.engine._dependents.get(blocker, ()))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Engine._dependents keeps those who wait no more, and has no order of its own",
-)
 @pytest.mark.parametrize("origin", [MASENKO, FAKTORY])
 def test_who_was_cancelled_is_forgotten_by_the_one_it_waited_for(scene, origin):
     blocker = scene.push("blocker")
@@ -590,10 +575,6 @@ def test_who_was_cancelled_is_forgotten_by_the_one_it_waited_for(scene, origin):
     consistent(scene.engine)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Engine._dependents keeps those who wait no more, and has no order of its own",
-)
 def test_jobs_whose_push_was_undone_leave_no_trace(scene):
     store = FailingMemoryStore()
     blocker = scene.push("blocker")
@@ -605,10 +586,6 @@ def test_jobs_whose_push_was_undone_leave_no_trace(scene):
     assert scene.engine._dependents == {}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="Engine._dependents keeps those who wait no more, and has no order of its own",
-)
 def test_a_change_undone_again_and_again_is_noted_once(scene):
     store = FailingMemoryStore()
     blocker = scene.push("blocker")

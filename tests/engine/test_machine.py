@@ -138,12 +138,6 @@ class Machine(RuleBasedStateMachine):
         seqs = self.model.of_state(*states)
         return self.engine.jobs[seqs[number % len(seqs)]] if seqs else None
 
-    def misplaced(self, job: Job) -> bool:
-        """Not yet: the engine gives a Go job that failed another place, and forgets where the
-        newest of a queue was if that was taken out and goes ahead later.
-        """
-        return job.origin == GOQUEUE or (job.origin == MASENKO and job.state == READY)
-
     def running(self) -> bool:
         return not self.engine.halted
 
@@ -367,8 +361,6 @@ class Machine(RuleBasedStateMachine):
 
     def fail(self, which):
         job = self.pick(which, LEASED)
-        if self.misplaced(job):
-            return
         self.engine.fail(job, self.now, FAKTORY, "Oops", f"number {job.seq}", ["line 1"])
         assert self.absorb()[0] == "failed"
 
@@ -376,8 +368,6 @@ class Machine(RuleBasedStateMachine):
     @rule(which=anyone, well=st.booleans())
     def end_without_a_lease(self, which, well):
         job = self.pick(which, READY, SCHEDULED)
-        if not well and self.misplaced(job):
-            return
         self.model.unleased = True
         if well:
             self.engine.complete(job, self.now, FAKTORY, unleased=True)
@@ -394,8 +384,6 @@ class Machine(RuleBasedStateMachine):
             for seq in sorted(self.restored & set(self.model.jobs))
             if self.model.jobs[seq].jid == jid and self.model.jobs[seq].state == READY
         ]
-        if untouched and self.misplaced(self.engine.jobs[untouched[0]]):
-            return
         self.model.regaining = True
         job = self.engine.regain(jid, holder, FAKTORY, self.now)
         assert self.absorb() == (["leased"] if untouched else [])
@@ -410,8 +398,6 @@ class Machine(RuleBasedStateMachine):
         known = self.model.jobs[job.seq]
         held = known.state == LEASED and known.bound and known.holder == self.caller
         untouched = job.seq in self.restored
-        if untouched and self.misplaced(job):
-            return
         self.model.regaining = True
         mine = self.engine.reclaim(job, self.caller, MASENKO, self.now)
         assert self.absorb() == (["leased"] if untouched else [])

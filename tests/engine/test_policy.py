@@ -273,9 +273,6 @@ def test_a_failure_said_by_others_comes_back_when_the_time_to_process_is_over(go
     assert job.state == READY
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a Go job that others failed arrives anew when its time is over"
-)
 def test_and_then_it_is_at_its_old_place_as_after_an_expiry(go):
     go.fail(go.engine.find("a"))
     again = restarted(go, MemoryStore())
