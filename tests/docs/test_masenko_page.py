@@ -5,13 +5,13 @@ from pathlib import Path
 
 import conversations
 import pytest
-from pages import ROOT, Block, blocks
+from pages import PAGES, ROOT, Block, blocks
 
 from millrace.protocols.masenko import MasenkoConnection
 from server_process import running_server
 
 PAGE = ROOT / "docs" / "reference" / "masenko.md"
-BLOCKS = [block for block in blocks(PAGE) if block.language == "masenko"]
+BLOCKS = [block for page in PAGES for block in blocks(page) if block.language == "masenko"]
 SOURCES = list((ROOT / "src" / "millrace" / "protocols" / "masenko").glob("*.py"))
 
 

@@ -30,17 +30,20 @@ def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
 
 def _output_limit(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """Whatever a client may send must also fit into a reply."""
+    limits = {"server.max_line", "masenko.max_line", "goqueue.max_data"} - broken
+    largest = max(limits, key=lambda name: (value_of(config, name), name), default="")
     output = config.server.max_output
-    for largest in ("server.max_line", "masenko.max_line", "goqueue.max_data"):
-        size = value_of(config, largest)
-        if size <= output or not broken.isdisjoint({largest, "server.max_output"}):
-            continue
-        # The one that was changed is the one to look at.
-        usual = output == keys()["server.max_output"].default
-        blamed = largest if usual else "server.max_output"
-        name = largest.removeprefix("server.")
-        limits = f"max_output ({write_size(output)}) to be at least {name} ({write_size(size)})"
-        yield blamed, f"expected {limits}, as a reply may hold the largest job"
+    if not largest or "server.max_output" in broken or value_of(config, largest) <= output:
+        return
+    size = write_size(value_of(config, largest))
+    # The one that was changed is the one to look at.
+    usual = output == keys()["server.max_output"].default
+    limit = f"max_output ({write_size(output)}) to be at least"
+    yield (
+        largest if usual else "server.max_output",
+        f"expected {limit} {largest.removeprefix('server.')} ({size}), as a reply may hold the "
+        "largest job",
+    )
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
