@@ -1,6 +1,5 @@
 """The benchmark counts honestly: what it reports is what the servers say they did."""
 
-import contextlib
 import importlib.util
 import json
 import socket
@@ -8,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from struct import pack
 
@@ -32,7 +30,7 @@ from modes import (  # noqa: E402
     fill,
     read_line,
 )
-from servers import NotInstalledError, Running, StartError, choose, running, scratch  # noqa: E402
+from servers import NotInstalledError, Running, choose, running, scratch  # noqa: E402
 from talk import Talk  # noqa: E402
 
 SECONDS = 0.5
@@ -57,19 +55,6 @@ def start(name: str, folder: Path):
     except NotInstalledError as missing:
         pytest.skip(str(missing))
     return running(server, folder)
-
-
-@contextlib.contextmanager
-def start_protocol(name: str, folder: Path) -> Iterator[Running]:
-    """As `start`, of a protocol that this version of the server may not serve yet."""
-    with contextlib.ExitStack() as stack:
-        try:
-            server = stack.enter_context(start(name, folder))
-        except StartError as error:
-            if "it has no port for" not in str(error):
-                raise
-            pytest.skip(f"waits for the server: {error}")
-        yield server
 
 
 def load_for_a_moment(mode: type[Mode], server: Running) -> Outcome:
@@ -162,7 +147,7 @@ def test_workq_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
 @needs_millrace
 @pytest.mark.parametrize("name", ["masenko-memory", "masenko-fsync"])
 def test_masenko_acknowledged_as_many_tasks_as_cycles_were_counted(name, tmp_path):
-    with start_protocol(name, tmp_path) as server:
+    with start(name, tmp_path) as server:
         outcome = load_for_a_moment(Masenko, server)
         with connect(server.port) as sock:
             sock.sendall(b"INFO {}\n")
@@ -179,7 +164,7 @@ def test_masenko_acknowledged_as_many_tasks_as_cycles_were_counted(name, tmp_pat
 @pytest.mark.parametrize("name", ["goqueue-memory", "goqueue-fsync"])
 def test_goqueue_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     """All but those of the filling are gone, and ids tell how many there have been."""
-    with start_protocol(name, tmp_path) as server:
+    with start(name, tmp_path) as server:
         outcome = load_for_a_moment(Goqueue, server)
         with connect(server.port) as sock, sock.makefile("rb") as replies:
             for _ in range(PRELOAD):

@@ -3,10 +3,10 @@
 import contextlib
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,25 +22,15 @@ from millrace.client import (
     ReservedJob,
     TimedOut,
 )
-from server_process import ServerProcess, running_server
+from server_process import running_server
 
-UNWIRED = "`millrace serve` does not open a port for Go Job Queue yet"
 MOST = 2**32 - 1
-
-
-@contextlib.contextmanager
-def goqueue_server(data: Path, **env: str) -> Iterator[ServerProcess]:
-    settings = {"MILLRACE_GOQUEUE_PORT": "0", **env}
-    with running_server(data, **settings) as server:
-        if "goqueue" not in server.ports:
-            pytest.skip(UNWIRED)
-        yield server
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a server that these tests share; each uses queues of its own."""
-    with goqueue_server(tmp_path_factory.mktemp("goqueue") / "data") as server:
+    with running_server(tmp_path_factory.mktemp("goqueue") / "data") as server:
         yield server.ports["goqueue"]
 
 
@@ -147,7 +137,7 @@ def test_connecting_anew_leaves_jobs_as_they_are(client):
 
 
 def test_acknowledged_jobs_survive_kill_9(tmp_path):
-    with goqueue_server(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         client = GoJobQueue(port=server.ports["goqueue"]).connect()
         done, kept = client.add("q", b"done"), client.add("q", b"kept")
         client.delete(client.reserve("q"))
@@ -165,7 +155,7 @@ def test_acknowledged_jobs_survive_kill_9(tmp_path):
 
 
 def test_a_limit_of_deliveries(tmp_path):
-    limited = goqueue_server(tmp_path / "data", MILLRACE_GOQUEUE_MAX_DELIVERIES="1")
+    limited = running_server(tmp_path / "data", MILLRACE_GOQUEUE_MAX_DELIVERIES="1")
     with limited as server, GoJobQueue(port=server.ports["goqueue"]) as client:
         job = client.add("poison", b"x", ttp=1)
         assert client.reserve("poison").id == job
@@ -174,12 +164,26 @@ def test_a_limit_of_deliveries(tmp_path):
 
 
 def test_a_limit_of_connections(tmp_path):
-    limited = goqueue_server(tmp_path / "data", MILLRACE_SERVER_MAX_CONNECTIONS="1")
+    limited = running_server(tmp_path / "data", MILLRACE_SERVER_MAX_CONNECTIONS="1")
     with limited as server, GoJobQueue(port=server.ports["goqueue"]):
         second = GoJobQueue(port=server.ports["goqueue"])
         with pytest.raises(Refused, match="Too many connections"):
             second.connect()
         assert not second.connected
+
+
+def test_tls(tmp_path, certificates):
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    with running_server(tmp_path / "data", **certificates.environment) as server:
+        port = server.ports["goqueue"]
+        with GoJobQueue("localhost", port, tls=trusting, timeout=5) as client:
+            job = client.add("q", b"x" * 100_000)
+            assert client.reserve("q", 1)[::4] == (job, b"x" * 100_000)
+            assert client.reserve("q", 1) is None
+        with pytest.raises(ConnectionLost, match="certificate verify failed"):
+            GoJobQueue("localhost", port, tls=ssl.create_default_context()).connect()
+        with pytest.raises((ConnectionLost, TimedOut)):
+            GoJobQueue("localhost", port, timeout=5).connect()
 
 
 # What is not even sent
@@ -229,6 +233,16 @@ def test_nobody_listens():
         with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:"):
             client.connect()
     assert not client.connected
+
+
+def test_somebody_listens_and_says_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(TimedOut, match="did not answer in time"):
+            GoJobQueue(port=port, timeout=0.2).connect()
+        context = ssl.create_default_context()
+        with pytest.raises(TimedOut, match="no connection to 127"):
+            GoJobQueue(port=port, timeout=0.2, tls=context).connect()
 
 
 def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_calls_them():

@@ -26,6 +26,7 @@ from server_process import _die_with_parent
 
 VENV = Path(sys.executable).parents[1]
 PATIENCE = 40.0
+CONVERSATIONS = {"faktory", "workq", "masenko"}
 PORTS = [key for key in keys().values() if key.name == "port"]
 READY = (
     "ready  "
@@ -145,7 +146,7 @@ class Story:
         }
 
     def tell(self, blocks: list[Block]) -> None:
-        blocks = [block for block in blocks if block.language not in {"faktory", "workq"}]
+        blocks = [block for block in blocks if block.language not in CONVERSATIONS]
         if not any(block.directive == "server" for block in blocks):
             self._start(make_run(), [READY])
         for block, following in zip(blocks, [*blocks[1:], None], strict=True):

@@ -93,13 +93,15 @@ good_commands = st.one_of(
 
 
 class Model:
-    """Queues as lists, looked through each time."""
+    """Jobs in one dictionary, all looked through each time."""
 
     def __init__(self) -> None:
         self.now = 0
         self.seq = 0
+        self.reserves = 0
         self.jobs: dict[int, tuple[str, int, int, bytes]] = {}
-        self.until: dict[int, int] = {}
+        #: When a reservation ends, and how many there were before it.
+        self.until: dict[int, tuple[int, int]] = {}
 
     def add(self, name: str, priority: int, ttp: int, data: bytes) -> tuple[bytes, bytes]:
         self.seq += 1
@@ -107,21 +109,23 @@ class Model:
         return add(data, name, priority, ttp), added(self.seq)
 
     def reserve(self, name: str) -> tuple[bytes, bytes]:
-        """With a time-out of 1 s: of those that are ready, or will be by then, the first."""
-        for now in range(self.now, self.now + 1 + 1):
-            ready = [
-                (job[1], seq)
-                for seq, job in self.jobs.items()
-                if job[0] == name and self.until.get(seq, 0) <= now
-            ]
-            if ready:
-                self.now = now
-                priority, seq = min(ready)
-                _, _, ttp, data = self.jobs[seq]
-                self.until[seq] = now + ttp
-                return reserve(name, 1), reserved(seq, data, priority, ttp)
-        self.now += 1
-        return reserve(name, 1), b"TIMEOUT\0"
+        """With a time-out of 1 s: of those that are ready the most urgent, else of those that will
+        be by then the first that comes back.
+        """
+        mine = [seq for seq, job in self.jobs.items() if job[0] == name]
+        ready = [seq for seq in mine if self.until.get(seq, (0, 0))[0] <= self.now]
+        soon = [seq for seq in mine if self.until.get(seq, (0, 0))[0] == self.now + 1]
+        if ready:
+            seq = min(ready, key=lambda seq: (self.jobs[seq][1], seq))
+        else:
+            self.now += 1
+            if not soon:
+                return reserve(name, 1), b"TIMEOUT\0"
+            seq = min(soon, key=lambda seq: self.until[seq])
+        _, priority, ttp, data = self.jobs[seq]
+        self.reserves += 1
+        self.until[seq] = (self.now + ttp, self.reserves)
+        return reserve(name, 1), reserved(seq, data, priority, ttp)
 
     def delete(self, seq: int) -> tuple[bytes, bytes]:
         if self.jobs.pop(seq, None) is None:

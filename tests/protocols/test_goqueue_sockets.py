@@ -14,20 +14,10 @@ from goqueue_conversation import OK, TIMEOUT, add, added, delete, error, reserve
 
 from server_process import ServerProcess, running_server
 
-UNWIRED = "`millrace serve` does not open a port for Go Job Queue yet"
-
-
-@contextlib.contextmanager
-def goqueue_server(data: Path) -> Iterator[ServerProcess]:
-    with running_server(data, MILLRACE_GOQUEUE_PORT="0") as server:
-        if "goqueue" not in server.ports:
-            pytest.skip(UNWIRED)
-        yield server
-
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with goqueue_server(tmp_path_factory.mktemp("goqueue") / "data") as running:
+    with running_server(tmp_path_factory.mktemp("goqueue") / "data") as running:
         yield running
 
 
@@ -140,7 +130,7 @@ def test_waiters_are_served_in_their_order(server):
 
 
 def test_jobs_ids_and_reservations_survive_kill_9(tmp_path):
-    with goqueue_server(tmp_path / "data") as server:
+    with running_server(tmp_path / "data") as server:
         with Raw(server) as client:
             client.asks(add(b"held", ttp=4), add(b"free", "q2"), add(b"done", "q3"))
             client.hears(added(1), added(2), added(3))

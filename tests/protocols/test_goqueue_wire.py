@@ -246,7 +246,9 @@ def test_ttp_0_is_one_second():
         client = talk.connect().says(add(b"x", ttp=0)).hears(added(1))
         client.reserves().hears_job(1, b"x", ttp=1)
         client.reserves(timeout=2).hears_nothing()
-        talk.advance(1)
+        talk.advance(0.999)
+        client.hears_nothing()
+        talk.advance(0.001)
         client.hears_job(1, b"x", ttp=1)
 
 

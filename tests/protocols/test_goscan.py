@@ -4,7 +4,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from millrace.protocols import goscan
@@ -128,6 +128,41 @@ def test_a_character_that_may_not_stand_there(text, words):
     assert complaint(text) == f"invalid character {words}"
 
 
+DEEP = [
+    (b"[[1,]]", "']' looking for beginning of value"),
+    (b"[[,]]", "',' looking for beginning of value"),
+    (b"[[1,,2]]", "',' looking for beginning of value"),
+    (b"[[1,2,01,3]]", "'1' after array element"),
+    (b"[[1,2,1.5.5,3]]", "'.' after array element"),
+    (b'[[1,"a":1,2]]', "':' after array element"),
+    (b"[[[],{},[ ],{ },x]]", "'x' looking for beginning of value"),
+    (b"[[[],{},]]", "']' looking for beginning of value"),
+    (b'[["a\\x",1]]', "'x' in string escape code"),
+    (b'[["a",-,1]]', "',' in numeric literal"),
+    (b'[{"a":1,}]', "'}' looking for beginning of object key string"),
+    (b'[{"a":1,"b":2,3}]', "'3' looking for beginning of object key string"),
+    (b'[{"a":"b":1,"c":2}]', "':' after object key:value pair"),
+    (b'[{"a":{"b":"c":1,"d":2},"e":1}]', "':' after object key:value pair"),
+    (b'[{"a":"b":1,2}]', "':' after object key:value pair"),
+    (b'[{"a":1,"b",2}]', "',' after object key"),
+    (b'[{"a":1,"b":2 "c":3}]', "'\"' after object key:value pair"),
+    (b'[{"a":1,"b":2]', "']' after object key:value pair"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), DEEP)
+@pytest.mark.parametrize("around", [b"%b", b'{"x":%b}', b"[1,2,%b]"])
+def test_deep_inside_too(text, words, around):
+    assert complaint(around % text) == f"invalid character {words}"
+
+
+@pytest.mark.parametrize(
+    "text", [b"[[1,", b"[[1,2", b'[{"a":1,', b'[{"a":1,"b"', b'[{"a":1,"b":', b"[[[],"]
+)
+def test_an_end_deep_inside(text):
+    assert complaint(text) == "unexpected end of JSON input"
+
+
 # Members
 
 
@@ -231,6 +266,7 @@ def test_what_python_writes_is_read(value, ascii_only, indent):
 
 @given(st.text(alphabet='{}[]",:\\ue0123.-+ \ttrueflsn\x01é', max_size=12))
 @example('{"a":1}')
+@settings(max_examples=500)
 def test_it_reads_what_python_reads_and_nothing_else(text):
     try:
         json.loads(text)
@@ -238,6 +274,20 @@ def test_it_reads_what_python_reads_and_nothing_else(text):
         assert complaint(text.encode())
     else:
         goscan.pieces(text.encode())
+
+
+TOKENS = st.sampled_from(
+    ["{", "}", "[", "]", ",", ":", '"a"', "1", "null", "{}", "[]", " ", '"a":1', "[1,", '{"a":']
+)
+
+
+@given(
+    st.lists(TOKENS, max_size=10).map("".join),
+    st.sampled_from(["%s", "[%s]", '[{"a":[%s]}]', "[[1,%s,{}]]"]),
+)
+@settings(max_examples=1000)
+def test_also_of_tokens_and_deep_inside(text, around):
+    test_it_reads_what_python_reads_and_nothing_else.hypothesis.inner_test(around % text)
 
 
 @given(st.binary(max_size=30))

@@ -1,10 +1,11 @@
 """The sheet's facts about framing, commands and error strings (sections 1 to 3), on the wire."""
 
 import json
+import time
 
 import pytest
 from conversation import START, compact
-from masenko_conversation import EMPTY, OK, PONG, Masenko, MasenkoClient, error, heard
+from masenko_conversation import EMPTY, OK, PONG, Masenko, MasenkoClient, MasenkoWorld, error, heard
 
 UNREADABLE = error("cannot unmarshal payload")
 
@@ -126,6 +127,59 @@ def test_a_line_of_megabytes():
 
 def test_three_megabytes_are_answered():
     assert heard(b"PING " + b"x" * 3_000_000 + b"\n") == PONG
+
+
+MEGABYTES = 8 << 20
+LONG = {
+    "a verb": "ż".encode() * (MEGABYTES // 2 - 5),
+    "a bad name": b'PUSH {"name":"%b"}' % (b"!" * (MEGABYTES - 100)),
+    "a moment": b'PUSH {"name":"a","execute_at":"2020-01-01T00:00:00.%bZ"}'
+    % (b"1" * (MEGABYTES - 100)),
+    "a span": b'FETCH {"timeout":"%b"}' % (b"1ns" * (MEGABYTES // 3 - 100)),
+    "blockers": b'PUSH {"name":"a","blocked_by":[%b1]}' % (b"1," * (MEGABYTES // 2 - 100)),
+    "names": b'FETCH {"queues":[%b"b"]}' % b"".join(b'"%d",' % n for n in range(900_000)),
+    "unusual keys": b'PUSH {"NAME":"a","x":%b1]}' % (b"[1," * 20_000),
+    "an unusual id": b"ACK [" + b"1," * 40_000,
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_long_line_takes_no_long_time(what):
+    world = MasenkoWorld({})
+    wire = world.connect()
+    started = time.process_time()
+    wire.receive(b"ATOMIC\n" + LONG[what] + b"\nDONE\n" + LONG[what] + b"\n")
+    assert time.process_time() - started < 5
+    assert [reply[:3] for reply in wire.replies] == [b"ERR", b"ERR"]
+    assert len(wire.heard) < 20_000
+
+
+def test_a_share_of_commands_at_a_time():
+    world = MasenkoWorld({})
+    connection = world.connect().connection
+    assert connection.receive(b"PING\n" * 10, world.now, 4)
+    assert len(connection.replies) == 4
+    assert connection.backlog > 0
+    assert connection.run(world.now, 4)
+    assert not connection.run(world.now, 4)
+    assert (len(connection.replies), connection.backlog) == (10, 0)
+
+
+def test_a_long_line_is_a_larger_share():
+    world = MasenkoWorld({})
+    connection = world.connect().connection
+    assert connection.receive((b"PING " + b"x" * 50_000 + b"\n") * 10, world.now, 64)
+    assert len(connection.replies) == 5
+
+
+def test_what_is_fed_is_done_later():
+    world = MasenkoWorld({})
+    connection = world.connect().connection
+    connection.feed(b"PING\nPI")
+    connection.feed(b"NG\n")
+    assert connection.replies == []
+    assert not connection.run(world.now, 64)
+    assert connection.replies == [PONG, PONG]
 
 
 def test_too_many_connections():
@@ -692,7 +746,7 @@ def test_tasks_that_are_not_the_clients(verb):
         ("5", "json: cannot unmarshal number into Go value of type proto.R"),
         ('"x"', "json: cannot unmarshal string into Go value of type proto.R"),
         ("false", "json: cannot unmarshal bool into Go value of type proto.R"),
-        ("[" + "1," * 70_000, "longer than 131072 bytes"),
+        ("[" + "1," * 70_000, "longer than 81920 bytes"),
     ],
 )
 def test_ids_that_cannot_be_read(verb, line, words):

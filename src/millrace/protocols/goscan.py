@@ -28,6 +28,16 @@ _STRING: Final = re.compile(
 )  # up to its closing quote
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{0,4}")
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
+# What takes a step each, many at a time: values without anything in them, each with its comma.
+_VALUE: Final = rb'(?:%b"|%b|true|false|null|\[%b\]|\{%b\})%b,%b' % (
+    _STRING.pattern,
+    _NUMBER.pattern,
+    *(_SPACE.pattern,) * 4,
+)
+_ELEMENTS: Final = re.compile(b"(?:%b)*+" % _VALUE)
+_MEMBERS: Final = re.compile(
+    b'(?:%b"%b:%b%b)*+' % (_STRING.pattern, _SPACE.pattern, _SPACE.pattern, _VALUE)
+)
 _WORDS: Final = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 _KINDS: Final = {0x22: "string", 0x7B: "object", 0x5B: "array", 0x6E: "null"}
 _BOOL: Final = frozenset(b"tf")
@@ -58,6 +68,10 @@ def pieces(text: bytes) -> list[bytes]:
     at = start = 0
     while True:
         at = _end(_SPACE, text, at)
+        if len(brackets) > 1 and expected == (VALUE if brackets[-1] == 0x5B else KEY):
+            end = _end(_ELEMENTS if expected == VALUE else _MEMBERS, text, at)
+            opened = opened and end == at
+            at = end
         if at == len(text):
             if expected == NOTHING:
                 return found

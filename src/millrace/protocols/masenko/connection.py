@@ -26,8 +26,10 @@ HEARTBEAT: Final = "heartbeat"
 MOST_IDS: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
 MOST_ASKED: Final = 4096
+#: Of a longer one it is enough to look at so much.
+MOST_VERB: Final = 1 << 14
 #: A longer line counts as several commands in a client's share of a turn.
-LONG_LINE: Final = 1 << 14
+LONG_LINE: Final = 1 << 12
 
 
 class MasenkoConnection(Connection):
@@ -35,7 +37,8 @@ class MasenkoConnection(Connection):
         super().__init__()
         self.hub = hub
         self.engine = hub.engine
-        self.name = hub.name()
+        #: Who holds the tasks that it fetches; empty before it wants any.
+        self.name = ""
         self._lines = Lines(hub.max_line)
         self._alarm = (self, HEARTBEAT)
         #: When the last line was taken up; 0 before anybody has told the time.
@@ -51,7 +54,6 @@ class MasenkoConnection(Connection):
             self.closing = True
         else:
             hub.connections.add(self)
-            self.engine.holders.add(self.name)
             self.engine.alarm(self._alarm, 0)
 
     # Framing
@@ -64,12 +66,21 @@ class MasenkoConnection(Connection):
         self._lines.feed(data)
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
-        self._lines.feed(data)
+        lines = self._lines
+        if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
+            self._heard_at = now
+            self._take(data[:-1], now)  # one line by itself, as most come
+            return False
+        lines.feed(data)
         return self.run(now, most)
+
+    @property
+    def _busy(self) -> bool:
+        return self.waiter is not None or self.closing
 
     def run(self, now: int, most: int) -> bool:
         lines = self._lines
-        while self.waiter is None and not self.closing:
+        while not self._busy:
             if not lines.pending:
                 self._run_dry()
                 return False
@@ -93,6 +104,8 @@ class MasenkoConnection(Connection):
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
+        if len(verb) > MOST_VERB:
+            verb = verb[:MOST_VERB]  # no verb is so long, and no error repeats so much
         if self._transaction is not None:
             self._collect(self._transaction, capitals(verb), payload, now)
             return
@@ -232,6 +245,9 @@ class MasenkoConnection(Connection):
         if not queues or self._ended:
             self._say(b"EMPTY", EMPTY)
             return
+        if not self.name:
+            self.name = self.hub.name(now)
+            self.engine.holders.add(self.name)
         if self.hub.stopping:
             queues = ()  # wait, but for nothing
         job = self.engine.lease(queues, self.name, MASENKO, now)

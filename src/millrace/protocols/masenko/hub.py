@@ -6,7 +6,6 @@ from millrace.engine.engine import Engine
 from millrace.engine.policy import SECOND
 from millrace.protocols.connection import Hub
 
-#: The longest line.
 MOST_LINE: Final = 8 << 20
 HEARTBEAT: Final = 45 * SECOND
 
@@ -32,8 +31,12 @@ class MasenkoHub(Hub):
         )
         self.responses = dict.fromkeys((b"OK", b"EMPTY", b"ERR", b"PONG"), 0)
         self._named = 0
+        self._named_since = 0
 
-    def name(self) -> str:
-        """A name for a connection, which holds leases by it."""
+    def name(self, now: int) -> str:
+        """A name that no connection ever had, of this server or of one before it: leases are held
+        by it, and the store has them.
+        """
+        self._named_since = self._named_since or now
         self._named += 1
-        return f"masenko-{self._named}"
+        return f"masenko-{self._named_since:x}-{self._named}"

@@ -18,7 +18,7 @@ from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.times import parse_rfc3339
 
 from . import durations
-from .replies import encoded, safe
+from .replies import MOST_ECHO, encoded, safe
 
 UNREADABLE: Final = "cannot unmarshal payload"
 DEFAULT_QUEUE: Final = "default"
@@ -27,10 +27,11 @@ MOST_RETRY: Final = 255
 MOST_BLOCKERS: Final = 255
 MOST_NAME: Final = 255
 MOST_PAYLOAD: Final = 65_535
+MOST_MOMENT: Final = 64
 #: So many queues one FETCH may name.
 MOST_QUEUES: Final = 1000
 #: What is read as Go would is no longer than this: there is nothing in it that is not refused.
-MOST_UNUSUAL: Final = 1 << 17
+MOST_UNUSUAL: Final = 80 << 10
 #: How long workers of protocols with deadlines have; Masenko has none.
 LEASE_FOR: Final = 1800 * SECOND
 _UINT32: Final = (1 << 32) - 1
@@ -89,7 +90,10 @@ def read_push(line: bytes) -> Push:
     ):
         payload = bytes(task.payload)
         return Push("", task.name, payload, MASENKO, task.queue, task.retry, LEASE_FOR)
-    if any(not -_INT64 - 1 <= blocker <= _INT64 for blocker in task.blocked_by):
+    if (
+        task.blocked_by
+        and not -_INT64 - 1 <= min(task.blocked_by) <= max(task.blocked_by) <= _INT64
+    ):
         raise ClientError(UNREADABLE)
     due = place = 0
     if task.execute_at is not None:
@@ -97,9 +101,9 @@ def read_push(line: bytes) -> Push:
         place = EARLIER + due
     queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
     if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
-        raise ClientError(f"invalid queue name {goscan.quoted(queue)}")
+        raise ClientError(f"invalid queue name {goscan.quoted(queue[:MOST_ECHO])}")
     if not _is_name(task.name):
-        raise ClientError(f"invalid task name {goscan.quoted(task.name)}")
+        raise ClientError(f"invalid task name {goscan.quoted(task.name[:MOST_ECHO])}")
     if len(task.blocked_by) > MOST_BLOCKERS:
         raise ClientError("at most 255 blocked by task IDs can be provided")
     return Push(
@@ -127,6 +131,7 @@ def check_blockers(push: Push, before: int) -> None:
 
 
 def check_size(push: Push) -> None:
+    """The original's log has a byte for the length of a name, and two for that of a payload."""
     for name, what in (
         (push.queue, "queue"),
         (push.kind, "task"),
@@ -150,7 +155,7 @@ def _unusual_push(line: bytes) -> _Push:
             if name == "payload":
                 task.payload = msgspec.Raw(raw)
             elif name == "blocked_by":
-                task.blocked_by = [] if raw == b"null" else [*map(_integer, _elements(raw))]
+                task.blocked_by = [] if raw == b"null" else _integers(raw)
             elif raw == b"null":
                 task.execute_at = None if name == "execute_at" else task.execute_at
             elif name in {"name", "queue", "deadqueue", "execute_at"}:
@@ -164,14 +169,22 @@ def _unusual_push(line: bytes) -> _Push:
     return task
 
 
+def _integers(raw: bytes) -> list[int]:
+    """It is JSON: what else is in it is no integer, however it is cut."""
+    if goscan.kind(raw) != "array":
+        raise BadJson(UNREADABLE)
+    inner = raw[1:-1].strip()
+    return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
+
+
 def _moment(text: str) -> int:
     """The second that `execute_at` names, in microseconds."""
+    if len(text) > MOST_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
+        raise ClientError(UNREADABLE)
     try:
         moment = parse_rfc3339(text)
     except ValueError:
         raise ClientError(UNREADABLE) from None
-    if "," in text:  # a fraction as ISO 8601 also has it
-        raise ClientError(UNREADABLE)
     return moment // SECOND * SECOND
 
 
