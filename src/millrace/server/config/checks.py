@@ -38,12 +38,10 @@ def _output_limit(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]
     size = write_size(value_of(config, largest))
     # The one that was changed is the one to look at.
     usual = output == keys()["server.max_output"].default
-    limit = f"max_output ({write_size(output)}) to be at least"
-    yield (
-        largest if usual else "server.max_output",
-        f"expected {limit} {largest.removeprefix('server.')} ({size}), as a reply may hold the "
-        "largest job",
-    )
+    blamed = largest if usual else "server.max_output"
+    name = largest.removeprefix("server.")
+    limit = f"max_output ({write_size(output)}) to be at least {name} ({size})"
+    yield blamed, f"expected {limit}, as a reply may hold the largest job"
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
