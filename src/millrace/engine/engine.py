@@ -9,7 +9,7 @@ and hand `take_batch()` to the store. What a caller must not do is change a job'
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from random import Random
 from sys import intern
 from typing import Final, NamedTuple
@@ -92,7 +92,7 @@ class Engine:
         #: Dead jobs that go at a moment of their own, or never by themselves: nobody drops them.
         self.dying: dict[int, Job] = {}
         #: Done jobs that stay until somebody takes them away, the oldest first.
-        self.kept: dict[int, Job] = {}
+        self.kept: OrderedDict[int, Job] = OrderedDict()
         self._index: dict[int, dict[int, Job]] = {
             SCHEDULED: self.scheduled,
             BLOCKED: self.blocked,
@@ -231,8 +231,12 @@ class Engine:
         actor: int,
         now: int,
         until: int | None = None,
+        since: Callable[[Job], int] | None = None,
     ) -> Job | None:
-        """The first ready job of these queues, in their order, for one attempt by `holder`."""
+        """The first ready job of these queues, in their order, for one attempt by `holder`.
+
+        `since` may say when its wait began, if not when it became ready.
+        """
         if self.halted:
             return None
         for name in queues:
@@ -241,17 +245,25 @@ class Engine:
                 continue
             job = queue.ready.pop()
             if job is not None:
-                self._lease(job, queue, holder, actor, now, until)
+                self._lease(job, queue, holder, actor, now, until, since)
                 return job
         return None
 
-    def lease_this(self, job: Job, holder: str, actor: int, now: int, until: int) -> None:
-        """Lease a certain job that is ready."""
+    def lease_this(
+        self,
+        job: Job,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int,
+        since: Callable[[Job], int] | None = None,
+    ) -> None:
+        """Lease a certain job that is ready; `since` as above."""
         if job.state != READY:
             raise WrongState
         queue = self.queues[job.queue]
         queue.ready.remove(job)
-        self._lease(job, queue, holder, actor, now, until)
+        self._lease(job, queue, holder, actor, now, until, since)
 
     def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
         """The first ready job of one of these queues: each that has one is as likely."""
@@ -822,7 +834,8 @@ class Engine:
         if job.extra is None:
             job.extra = Extra()
         for seq in blockers:
-            if seq not in job.extra.blockers and self._blocks(seq, job.origin):
+            blocks = seq == job.seq or self._blocks(seq, job.origin)  # it may wait for itself
+            if blocks and seq not in job.extra.blockers:
                 job.extra.blockers.append(seq)
                 self._note_dependent(seq, job.seq)
 
@@ -867,7 +880,9 @@ class Engine:
         actor: int,
         now: int,
         until: int | None = None,
+        since: Callable[[Job], int] | None = None,
     ) -> None:
+        wait = now - (job.ready_at if since is None else since(job))
         job.attempt += 1
         job.leased_at = now
         if until is None:
@@ -875,7 +890,7 @@ class Engine:
         job.deadline = until
         job.holder = holder
         job.actor = actor
-        self._change(job, queue, "leased", LEASED, now, actor, max(0, now - job.ready_at))
+        self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:
         """Bring waiting jobs and waiting workers together, the longest waiter first."""

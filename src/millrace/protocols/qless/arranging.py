@@ -103,11 +103,11 @@ def log(q: Qless, now: int, args: Args) -> None:
     jid = text(args, 0, "Log(): Argument 'jid' missing")
     message = text(args, 1, "Log(): Argument 'message' missing")
     data = raw(args, 2)
-    more = {} if data is None else lua.decode(data)
+    more = None if data is None else lua.decode(data)
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Log(): Job {jid} does not exist")
-    part_of(job).add(message, now, q.max_history, **(more if isinstance(more, dict) else {}))
+    part_of(job).add(message, now, q.max_history, more if isinstance(more, dict) else None)
     q.engine.touch(job)
 
 
@@ -118,7 +118,7 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     found = looking.failure_groups(q).get(group, [])[: max(0, count)]
     for job in found:
-        part_of(job).add("put", now, q.max_history, q=queue)
+        part_of(job).add("put", now, q.max_history, {"q": queue})
         job.holder, job.deadline = "", 0
         q.engine.move(job, queue, now, QLESS)
     return len(found)
@@ -138,9 +138,7 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
-    if not args:
-        raise ScriptError("Wrong number of args calling Redis command From Lua script")
-    for name in texts(args):
+    for name in _some(args):
         q.engine.open_queue(name)
         q.engine.pause(name, paused=paused, now=now)
         q.engine.depend()
@@ -148,14 +146,22 @@ def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
     """queues: their names only, their jobs stay"""
-    for name in texts(args):
+    for name in _some(args):
         q.engine.forget_queue(name)
+        q.unsee(name)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
-    for name in texts(args):
+    for name in _some(args):
         q.workers.pop(name, None)
+
+
+def _some(args: Args) -> list[str]:
+    """Names, of which there must be one at least."""
+    if not args:
+        raise ScriptError("Wrong number of args calling Redis command from script")
+    return texts(args)
 
 
 # Options

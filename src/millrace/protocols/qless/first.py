@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from millrace.engine.job import Job
-from millrace.engine.states import DEAD, DONE, LEASED
+from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
 
-from . import consistency, looking, lua
+from . import consistency, looking, lua, working
 from .arguments import Args
 from .contract import ScriptError
-from .part import data_of, part_of, state_of
+from .part import data_of, part_of, shown_expiry, shown_worker, state_of
 from .resp import Reply
 from .state import Qless
 
@@ -59,6 +59,8 @@ def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> 
         caller = lua.moment(lua.tonumber(args[1]) or 0) if len(args) > 1 else now
     elif command == "jobs":
         return _jobs(args, now, spec=spec)
+    elif command == "fail" and spec:
+        return Call(form.command, caller, args, _fail_any)
     return Call(form.command, caller, args, form.answer)
 
 
@@ -89,8 +91,12 @@ _NIL: Final = ("does not exist", "currently running", "another worker", "the dep
 
 
 def _or_nil(api: Any, call: Call) -> Reply:
+    return _nil_if_missing(api, lambda: _as_it_is(api, call))
+
+
+def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
     try:
-        return _as_it_is(api, call)
+        return answer()
     except ScriptError as error:
         if any(words in str(error) for words in _NIL):
             api.engine.depend()
@@ -111,12 +117,17 @@ def _job(api: Any, call: Call) -> Reply:
 
 
 def _fail(api: Any, call: Call) -> Reply:
-    """A job in any state can be marked as failed, says the spec; whoever has it loses it."""
-    job = api.qless.find(call.args[0].decode("utf-8", "replace")) if call.args else None
-    if job is not None and job.state == LEASED and len(call.args) > 1:
-        holder = job.holder.encode()
-        return _or_nil(api, call._replace(args=[call.args[0], holder, *call.args[2:]]))
-    return _or_nil(api, call)
+    """Whoever has the job loses it."""
+    return _fail_in(api, call, {LEASED})
+
+
+def _fail_any(api: Any, call: Call) -> Reply:
+    """A job in any state can be marked as failed, says the spec; these are not over yet."""
+    return _fail_in(api, call, {LEASED, READY, SCHEDULED, BLOCKED})
+
+
+def _fail_in(api: Any, call: Call, states: set[int]) -> Reply:
+    return _nil_if_missing(api, lambda: working.fail_any(api.qless, call.now, call.args, states))
 
 
 def _failed(api: Any, call: Call) -> Reply:
@@ -165,7 +176,6 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     say what it depends on.
     """
     part = part_of(job)
-    over = job.state in {DONE, DEAD}
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
         b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
@@ -175,10 +185,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         lua.string(job.kind),
         state_of(job).encode(),
         b'""' if job.state == DONE else lua.string(job.queue),
-        b'""' if over else lua.string(job.holder),
+        lua.string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
         lua.number(part.priority),
-        b"0" if over else lua.seconds(job.deadline),
+        shown_expiry(job),
         job.retries,
         job.retries - job.failures,
         data_of(job),

@@ -11,7 +11,7 @@ from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 from . import lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .part import Stage, data_of, part_of, state_of
+from .part import Stage, data_of, part_of, shown_expiry, shown_worker, state_of
 from .state import DEFAULTS, Qless
 
 # Jobs
@@ -20,7 +20,6 @@ from .state import DEFAULTS, Qless
 def job_json(q: Qless, job: Job) -> bytes:
     """A job as every command shows it."""
     part = part_of(job)
-    over = job.state in {DONE, DEAD}
     return (
         b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
@@ -30,7 +29,7 @@ def job_json(q: Qless, job: Job) -> bytes:
         job.retries,
         lua.string(data_of(job).decode("utf-8", "replace")),
         failure_json(job),
-        b"0" if over else lua.seconds(job.deadline),
+        shown_expiry(job),
         job.retries - job.failures,
         lua.string(part.spawned_from) if part.spawned_from else b"false",
         lua.strings(dependencies(q, job)),
@@ -42,7 +41,7 @@ def job_json(q: Qless, job: Job) -> bytes:
         history_json(part.history, "q"),
         lua.strings([each.jid for each in q.engine.dependents(job)]),
         lua.number(part.priority),
-        b'""' if over else lua.string(job.holder),
+        lua.string(shown_worker(job)),
     )
 
 
@@ -73,11 +72,11 @@ def history_json(history: list[Any], queue_key: str) -> bytes:
 
 def _stage_json(stage: Stage, queue_key: str) -> bytes:
     when, what, more = stage
-    shown: dict[str, Any] = {"when": when}
-    for key, value in (more or {}).items():
-        shown[queue_key if key == "q" else key] = value
-    shown["what"] = what
-    return lua.encode(shown)
+    if more is None:
+        return lua.encode({"when": when, "what": what})
+    if what == "put" and queue_key != "q":
+        more = {queue_key: more["q"]} if "q" in more else more
+    return lua.encode({**more, "when": when, "what": what})
 
 
 def dependencies(q: Qless, job: Job) -> list[str]:
@@ -167,7 +166,8 @@ def queues(q: Qless, now: int, args: Args) -> bytes:
     """All of them, or one"""
     if args:
         return counts_json(q, now, text(args, 0, ""))
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    known = [queue.name for queue in q.engine.queues.values() if queue.known]
+    names = sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
     return lua.listed([counts_json(q, now, name) for name in names])
 
 
@@ -220,8 +220,8 @@ def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's jobs, and those whose lock has run out; a lock of this very moment is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     leased = [job for job in q.engine.leased.values() if job.actor == QLESS]
-    for job in sorted(leased, key=lambda job: -job.deadline):
-        if part_of(job).grace:
+    for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
+        if part_of(job).expired_at is not None:
             continue  # its worker has been told that it is gone
         running, stalled = found.setdefault(job.holder, ([], []))
         if job.deadline >= now:

@@ -101,20 +101,83 @@ def decode_list(data: bytes) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else []
 
 
+# What cjson says of text that is no JSON: which token it wanted, and which one it found where
+
+#: Of longer text only the place is told: a fault is not worth holding up others.
+MOST_EXPLAINED: Final = 10_000
 _AT: Final = re.compile(r"\(byte (\d+)\)")
+_SPACE: Final = re.compile(rb"[ \t\r\n]*")
+_SIGNS: Final = {
+    b"{": "T_OBJ_BEGIN",
+    b"}": "T_OBJ_END",
+    b"[": "T_ARR_BEGIN",
+    b"]": "T_ARR_END",
+    b",": "T_COMMA",
+    b":": "T_COLON",
+    b"": "T_END",
+}
+_WORDS: Final = (
+    ("T_STRING", re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)),
+    ("T_NUMBER", re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")),
+    ("T_BOOLEAN", re.compile(rb"true|false")),
+    ("T_NULL", re.compile(rb"null")),
+)
+#: What a value begins with.
+_VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "T_ARR_BEGIN"}
 
 
 def _complaint(data: bytes, error: Exception) -> str:
-    found = _AT.search(str(error))
-    at = int(found[1]) if found else len(data)
-    if at >= len(data):
-        return f"Expected value but found T_END at character {len(data) + 1}"
-    token = {
-        b"}": "T_OBJ_END",
-        b"{": "T_OBJ_BEGIN",
-        b"]": "T_ARR_END",
-        b"[": "T_ARR_BEGIN",
-        b",": "T_COMMA",
-        b":": "T_COLON",
-    }.get(data[at : at + 1], "invalid token")
-    return f"Expected value but found {token} at character {at + 1}"
+    inside: list[str] = []
+    wanted, allowed, at = "value", _VALUE, 0
+    while len(data) <= MOST_EXPLAINED:
+        found, at, end = _token(data, at)
+        if found not in allowed:
+            return f"Expected {wanted} but found {found} at character {at + 1}"
+        if found == "T_END":
+            break  # cjson would have taken it
+        if found in {"T_OBJ_BEGIN", "T_ARR_BEGIN"}:
+            inside.append(found)
+        elif found in {"T_OBJ_END", "T_ARR_END"}:
+            inside.pop()
+        wanted, allowed = _next(found, inside, wanted)
+        at = end
+    place = _AT.search(str(error))
+    where = int(place[1]) if place else len(data)
+    return f"Expected value but found invalid token at character {where + 1}"
+
+
+def _next(found: str, inside: list[str], wanted: str) -> tuple[str, set[str]]:
+    """What must come after a token that was right."""
+    if found == "T_OBJ_BEGIN":
+        return "object key string", {"T_STRING", "T_OBJ_END"}
+    if found == "T_ARR_BEGIN":
+        return "value", _VALUE | {"T_ARR_END"}
+    if wanted == "object key string" and found == "T_STRING":
+        return "colon", {"T_COLON"}
+    if found == "T_COLON":
+        return "value", _VALUE
+    if found == "T_COMMA" and inside[-1] == "T_OBJ_BEGIN":
+        return "object key string", {"T_STRING"}
+    if found == "T_COMMA":
+        return "value", _VALUE
+    if not inside:
+        return "the end", {"T_END"}
+    if inside[-1] == "T_OBJ_BEGIN":
+        return "comma or object end", {"T_COMMA", "T_OBJ_END"}
+    return "comma or array end", {"T_COMMA", "T_ARR_END"}
+
+
+def _token(data: bytes, at: int) -> tuple[str, int, int]:
+    """The next token, where it begins and where it ends."""
+    space = _SPACE.match(data, at)
+    start = space.end() if space else at
+    sign = data[start : start + 1]
+    if sign in _SIGNS:
+        return _SIGNS[sign], start, start + 1
+    for name, pattern in _WORDS:
+        word = pattern.match(data, start)
+        if word is not None:
+            return name, start, word.end()
+    if sign == b'"':
+        return "unexpected end of string", len(data), len(data)
+    return "invalid token", start, start + 1

@@ -40,18 +40,20 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     history: list[Any] = []
     #: Each with the moment at which it was added, in microseconds.
     tags: list[Any] = []
-    #: Its lock has run out, and its worker has been told so.
-    grace: bool = False
+    #: When its lock ran out, once its worker has been told so: it has some time of grace.
+    expired_at: int | None = None
     #: Its lock was taken away by `timeout`.
     stalled: bool = False
     failure: Failed | None = None
     spawned_from: str = ""
     done_at: int = 0
     throttles: list[str] = []
+    #: Since when it has been where it is now: put, popped, or moved on to the next queue.
+    since: int = 0
 
-    def add(self, what: str, now: int, most: int, **more: Any) -> None:
+    def add(self, what: str, now: int, most: int, more: dict[str, Any] | None = None) -> None:
         """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""
-        self.history.append((now // 1_000_000, what, more or None))
+        self.history.append((now // 1_000_000, what, more))
         if 0 < most < len(self.history):
             self.history[1:] = self.history[len(self.history) - most + 1 :] if most > 1 else []
 
@@ -74,6 +76,24 @@ def part_of(job: Job) -> Part:
         made = msgspec.convert(part, Part)  # as the store gave it back
     extra.own = made
     return made
+
+
+def shown_worker(job: Job) -> str:
+    """Who has a job, or had it last; nobody, once it is over or put anew."""
+    return "" if job.state in {DONE, DEAD} else job.holder
+
+
+def shown_expiry(job: Job) -> bytes:
+    """When its lock runs out or ran out, in seconds."""
+    if job.state in {DONE, DEAD}:
+        return b"0"
+    expired_at = part_of(job).expired_at
+    return lua.seconds(job.deadline if expired_at is None else expired_at)
+
+
+def waits_since(job: Job) -> int:
+    """When the wait began that ends now: with a put, even if the job was not due yet."""
+    return part_of(job).since or job.ready_at
 
 
 def state_of(job: Job) -> str:

@@ -44,6 +44,7 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         [str(item) for item in lua.decode_list(chosen.get("throttles", b"[]"))],
     )
     q.engine.open_queue(queue)
+    q.see(queue, now)
     q.keep(recurring)
     return jid.encode()
 
@@ -96,12 +97,15 @@ def update(q: Qless, now: int, args: Args) -> int:
         name = text(args, at, "")
         if at + 1 >= len(args):
             raise ScriptError(f"No value provided for {name}")
-        _set(q, changed, name, args[at + 1])
+        _set(changed, name, args[at + 1])
+    if changed.queue != known.queue:
+        q.engine.open_queue(changed.queue)
+        q.see(changed.queue, now)
     q.keep(changed)
     return 1
 
 
-def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
+def _set(recurring: Recurring, name: str, value: bytes) -> None:
     if name in {"priority", "interval", "retries"}:
         found = option_number(value, f'Recur(): Arg "{name}" must be a number: ')
         if name == "interval":
@@ -117,7 +121,6 @@ def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
         recurring.klass = value.decode("utf-8", "replace")
     elif name == "queue":
         recurring.queue = value.decode("utf-8", "replace")
-        q.engine.open_queue(recurring.queue)
     elif name == "throttles":
         recurring.throttles = [str(item) for item in lua.decode_list(value)]
     else:
@@ -174,11 +177,14 @@ def spawn(q: Qless, queue: str, now: int, most: float) -> None:
 def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
     """Put one of them, as of the moment at which it should have been."""
     recurring.count += 1
+    while q.find(f"{recurring.jid}-{recurring.count}") is not None:
+        recurring.count += 1  # left by one of the same name that was taken away
     part = Part(
         recurring.priority,
         [(moment // 1_000_000, "put", {"q": recurring.queue})],
         spawned_from=recurring.jid,
         throttles=list(recurring.throttles),
+        since=moment,
     )
     push = Push(
         f"{recurring.jid}-{recurring.count}",

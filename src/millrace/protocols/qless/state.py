@@ -27,6 +27,7 @@ SECOND: Final = 1_000_000
 _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
+_QUEUE: Final = "qless/queue/"
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -72,7 +73,7 @@ class Qless:
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
         self.workers: dict[str, int] = {}
-        #: Whoever is being served knows the channels without their prefix.
+        #: Whoever is being served knows the channels without their prefix; so do those who listen.
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
@@ -80,6 +81,8 @@ class Qless:
         self.config: dict[str, str] = {}
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
+        #: When queues were first put into, by the callers' clocks.
+        self.first_seen: dict[str, int] = {}
         #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
         self.locks: dict[str, Heap] = {}
         self.schedule: dict[str, Heap] = {}
@@ -99,6 +102,7 @@ class Qless:
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()
+        self.first_seen.clear()
         for key, value in engine.notes.items():
             if key.startswith(_CONFIG):
                 self.config[key[len(_CONFIG) :]] = value.decode()
@@ -107,6 +111,8 @@ class Qless:
             elif key.startswith(_RECURRING):
                 recurring = msgspec.msgpack.decode(value, type=Recurring)
                 self.recurring[recurring.jid] = recurring
+            elif key.startswith(_QUEUE):
+                self.first_seen[key[len(_QUEUE) :]] = int(value)
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
         for job in engine.jobs.values():
@@ -130,7 +136,7 @@ class Qless:
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING)):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE)):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
@@ -148,10 +154,16 @@ class Qless:
     # Locks and due times
 
     def lock(self, job: Job) -> None:
-        heappush(self.locks.setdefault(job.queue, []), (job.deadline, job.seq))
+        heap = self.locks.setdefault(job.queue, [])
+        heappush(heap, (job.deadline, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[LEASED]:
+            heap[:] = [(held.deadline, held.seq) for held in self.locked(job.queue)]
 
     def plan(self, job: Job) -> None:
-        heappush(self.schedule.setdefault(job.queue, []), (job.due, job.seq))
+        heap = self.schedule.setdefault(job.queue, [])
+        heappush(heap, (job.due, job.seq))
+        if len(heap) > 64 + 2 * self.engine.queues[job.queue].counts[SCHEDULED]:
+            heap[:] = sorted(e for e in set(heap) if self._is_planned(job.queue, *e))
 
     def expired(self, queue: str, now: int, most: float) -> list[Job]:
         """Jobs whose lock has run out, the oldest first; their locks stay where they are."""
@@ -176,6 +188,12 @@ class Qless:
         jobs = ((entry, self.engine.jobs.get(entry[1])) for entry in sorted(set(heap)))
         return [job for entry, job in jobs if job and self._is_lock(job, queue, entry[0])]
 
+    def running(self, queue: str, now: int) -> int:
+        """How many jobs of a queue are with a worker whose time is not over."""
+        known = self.engine.queues.get(queue)
+        held = 0 if known is None else known.counts[LEASED]
+        return held - len(self.expired(queue, now - 1, held))
+
     def _is_lock(self, job: Job, queue: str, deadline: int) -> bool:
         held = job.state == LEASED and job.actor == QLESS
         return held and job.queue == queue and job.deadline == deadline
@@ -185,10 +203,13 @@ class Qless:
         heap = self.schedule.get(queue)
         while heap and heap[0][0] <= now and most > 0 and not self.engine.halted:
             due, seq = heappop(heap)
-            job = self.engine.jobs.get(seq)
-            if job is not None and job.state == SCHEDULED and (job.queue, job.due) == (queue, due):
-                self.engine.fall_due(job, now)
+            if self._is_planned(queue, due, seq):
+                self.engine.fall_due(self.engine.jobs[seq], now)
                 most -= 1
+
+    def _is_planned(self, queue: str, due: int, seq: int) -> bool:
+        job = self.engine.jobs.get(seq)
+        return job is not None and (job.state, job.queue, job.due) == (SCHEDULED, queue, due)
 
     # Notes
 
@@ -213,6 +234,16 @@ class Qless:
     def unkeep(self, jid: str) -> None:
         if self.recurring.pop(jid, None) is not None:
             self.engine.note(_RECURRING + jid, None)
+
+    def see(self, queue: str, now: int) -> None:
+        """Somebody puts something into a queue: its place in the list is that of the first time."""
+        if queue not in self.first_seen:
+            self.first_seen[queue] = now
+            self.engine.note(_QUEUE + queue, b"%d" % now)
+
+    def unsee(self, queue: str) -> None:
+        if self.first_seen.pop(queue, None) is not None:
+            self.engine.note(_QUEUE + queue, None)
 
     # Configuration
 
@@ -267,9 +298,10 @@ class Qless:
     def publish(self, channel: str, message: bytes) -> None:
         if not self.heard:
             return
-        self.hub.pubsub.publish(b"ql:" + channel.encode(), message, changes=True)
-        if self.bare and channel in _BARE:
-            self.hub.pubsub.publish(channel.encode(), message, changes=True)
+        pubsub, name = self.hub.pubsub, channel.encode()
+        pubsub.publish(b"ql:" + name, message, changes=True)
+        if channel in _BARE and (self.bare or name in pubsub.channels):
+            pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
         """Tell the log, and before it the worker whom it concerns."""

@@ -4,15 +4,16 @@
 """
 
 import math
+from collections.abc import Container
 from typing import Final
 
-from millrace.engine.job import QLESS, Job, Push
-from millrace.engine.states import DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.job import QLESS, Failure, Job, Push
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 
 from . import lua, recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
-from .part import Failed, Part, part_of, state_of
+from .part import Failed, Part, data_of, part_of, shown_worker, state_of, waits_since
 from .state import Qless
 
 #: How long workers of other protocols may keep a job.
@@ -42,8 +43,11 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     queue = text(args, 1, "")
     due = now + lua.moment(delay) if delay > 0 else 0
     q.log({"jid": jid, "event": "put", "queue": queue})
+    q.see(queue, now)
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
+        if jid in depends:  # it waits for itself, until somebody says otherwise
+            q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
     else:
         _move(q, now, args, queue, job, klass, data, due, retries, priority, depends)
     q.set_tags(job, part, tagged)
@@ -55,7 +59,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
     """As put, of a job that is there."""
-    jid = text(args, 2, 'Requeue(): Arg "jid" missing')
+    jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
     return put(q, now, args)
@@ -86,8 +90,8 @@ def _create(
     depends: list[str],
     part: Part,
 ) -> Job:
-    part.priority = priority
-    part.add("put", now, q.max_history, q=queue)
+    part.priority, part.since = priority, now
+    part.add("put", now, q.max_history, {"q": queue})
     push = Push(
         jid,
         klass,
@@ -120,10 +124,11 @@ def _move(
 ) -> None:
     """Put a job that is there: whoever has it loses it."""
     part = part_of(job)
-    part.add("put", now, q.max_history, q=queue)
-    if job.state == LEASED and job.holder and job.holder != text(args, 0, ""):
+    part.add("put", now, q.max_history, {"q": queue})
+    if shown_worker(job) not in {"", text(args, 0, "")}:
         q.log_lost(job)
-    part.priority, part.grace, part.stalled = priority, False, False
+    part.priority, part.since = priority, now
+    part.expired_at, part.stalled = None, False
     job.rank, job.holder, job.deadline = q.rank(priority), "", 0
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
@@ -151,19 +156,18 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     q.workers[worker] = now
     most = q.setting(f"{queue}-max-concurrency", 0) if q.config else 0
     if most > 0:
-        running = sum(job.deadline >= now for job in q.locked(queue))
-        count = min(count, max(0, most - running))
+        count = min(count, max(0, most - q.running(queue, now)))
     if count <= 0:
         return []
     until = now + q.heartbeat(queue)
     popped: list[Job] = []
     for job in _invalidate(q, queue, now, count):
-        engine.lease_this(job, worker, QLESS, now, until)
+        engine.lease_this(job, worker, QLESS, now, until, waits_since)
         popped.append(job)
     recurring.spawn(q, queue, now, count - len(popped))
     q.make_due(queue, now, count - len(popped))
     while len(popped) < count:
-        found = engine.lease((queue,), worker, QLESS, now, until)
+        found = engine.lease((queue,), worker, QLESS, now, until, waits_since)
         if found is None:
             break
         popped.append(found)
@@ -171,8 +175,8 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
         part = part_of(job)
         if part.stalled:
             part.stalled, job.rank = False, q.rank(part.priority)
-        part.grace = False
-        part.add("popped", now, q.max_history, worker=worker)
+        part.expired_at, part.since = None, now
+        part.add("popped", now, q.max_history, {"worker": worker})
         q.lock(job)
         q.tell_tracked("popped", job.jid)
     return popped
@@ -184,11 +188,11 @@ def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
     for job in q.expired(queue, now, count):
         part = part_of(job)
         grace = lua.moment(q.setting("grace-period", 10))
-        if not part.grace or grace <= 0:
+        if part.expired_at is None or grace <= 0:
             _lose_lock(q, job, part, now, grace)
             if grace > 0:
                 continue
-        part.grace = False
+        part.expired_at = None
         if _use_up_a_try(q, job, part, now):
             lost.append(job)
     return lost
@@ -197,7 +201,7 @@ def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
 def _lose_lock(q: Qless, job: Job, part: Part, now: int, grace: int) -> None:
     q.tell_tracked("stalled", job.jid)
     part.add("timed-out", now, q.max_history)
-    part.grace = True
+    part.expired_at = job.deadline
     q.log_lost(job)
     q.engine.lapse(job, now + max(0, grace), now)
     q.lock(job)
@@ -210,7 +214,7 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
     q.engine.fail(job, now, QLESS, group, message, [])
     if job.state == DEAD:
         part.failure = Failed(group, message, now / 1_000_000, "")
-        part.add("failed", now, q.max_history, group=group)
+        part.add("failed", now, q.max_history, {"group": group})
         q.tell_tracked("failed", job.jid)
         q.log_failed(job, worker, group, message)
     return job.state == READY
@@ -246,7 +250,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     if job.holder != worker:
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
     q.workers[worker] = now
-    part_of(job).grace = False
+    part_of(job).expired_at = None
     if data is not None:
         q.engine.amend(job, payload=data)
     q.engine.renew(job, now + q.heartbeat(job.queue), now)
@@ -257,14 +261,16 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
 def timeout(q: Qless, now: int, args: Args) -> None:
     """jids"""
     for jid in texts(args):
-        job = q.find(jid)
-        if job is None:
+        known = q.find(jid)
+        if known is None:
             raise ScriptError(f"Timeout(): Job {jid} does not exist")
-        if job.state != LEASED:
+        if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
+    for jid in dict.fromkeys(texts(args)):
+        job = q.engine.by_jid[jid]
         part = part_of(job)
         part.add("timed-out", now, q.max_history)
-        part.stalled, part.grace = True, False
+        part.stalled, part.expired_at = True, None
         q.log_lost(job)
         job.rank, job.deadline = FIRST, 0
         q.engine.release(job, now)
@@ -290,8 +296,8 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     job = _held(q, jid, worker, queue)
     part = part_of(job)
     part.add("done", now, q.max_history)
-    part.failure, part.grace = None, False
-    if data != job.payload:
+    part.failure, part.expired_at = None, None
+    if data != data_of(job):
         q.engine.amend(job, payload=data)
     q.tell_tracked("completed", jid)
     if "next" not in chosen:
@@ -353,8 +359,10 @@ def _advance(
     q: Qless, now: int, job: Job, part: Part, queue: str, due: int, depends: list[str]
 ) -> bytes:
     q.log({"jid": job.jid, "to": queue, "event": "advanced", "queue": job.queue})
-    part.add("put", now, q.max_history, q=queue)
+    part.add("put", now, q.max_history, {"q": queue})
+    q.see(queue, now)
     q.engine.advance(job, now, QLESS)
+    part.since = now
     job.holder, job.deadline = "", 0
     q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
     if job.state == SCHEDULED:
@@ -364,28 +372,52 @@ def _advance(
 
 def fail(q: Qless, now: int, args: Args) -> bytes:
     """jid, worker, group, message, data"""
+    job, worker = _to_fail(q, args)
+    if job.state != LEASED:
+        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+    if job.holder != worker:
+        raise ScriptError(f"Fail(): Job {job.jid} running with another worker: {job.holder}")
+    return _fail(q, now, job, args)
+
+
+def fail_any(q: Qless, now: int, args: Args, states: Container[int]) -> bytes:
+    """As fail, of a job in one of these states, whoever has it."""
+    job, _ = _to_fail(q, args)
+    if job.state not in states:
+        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+    return _fail(q, now, job, args)
+
+
+def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Fail(): Arg "worker" missing')
-    group = text(args, 2, 'Fail(): Arg "group" missing')
-    message = text(args, 3, 'Fail(): Arg "message" missing')
-    data = lua.check(args[4]) if len(args) > 4 else None
+    text(args, 2, 'Fail(): Arg "group" missing')
+    text(args, 3, 'Fail(): Arg "message" missing')
+    if len(args) > 4:
+        lua.check(args[4])
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")
-    if job.state != LEASED:
-        raise ScriptError(f"Fail(): Job {jid}not currently running: {state_of(job)}")
-    if job.holder != worker:
-        raise ScriptError(f"Fail(): Job {jid} running with another worker: {job.holder}")
+    return job, worker
+
+
+def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
+    worker, group, message = texts(args[1:4])
     q.log_failed(job, worker, group, message)
-    q.tell_tracked("failed", jid)
-    if data is not None:
-        q.engine.amend(job, payload=data)
+    q.tell_tracked("failed", job.jid)
+    if len(args) > 4:
+        q.engine.amend(job, payload=args[4])
     part = part_of(job)
-    part.add("failed", now, q.max_history, worker=worker, group=group)
-    part.failure, part.grace = Failed(group, message, now // 1_000_000, worker), False
-    q.engine.fail(job, now, QLESS, group, message, [], final=True)
-    job.failures -= 1  # it takes none of the tries
-    return jid.encode()
+    part.add("failed", now, q.max_history, {"worker": worker, "group": group})
+    part.failure = Failed(group, message, now // 1_000_000, worker)
+    part.expired_at, part.stalled = None, False
+    if job.state == BLOCKED:
+        q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
+        job.failure = Failure(now, now, group, message, [])
+    else:
+        q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
+        job.failures -= 1  # it takes none of the tries
+    return job.jid.encode()
 
 
 def retry(q: Qless, now: int, args: Args) -> int:
@@ -402,16 +434,18 @@ def retry(q: Qless, now: int, args: Args) -> int:
     if job.holder != worker:
         raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
     part = part_of(job)
-    part.grace = False
+    if part.expired_at is not None:
+        job.deadline, part.expired_at = part.expired_at, None
     told = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = text(args, 5, "") if told else f'Job exhausted retries in queue "{job.queue}"'
     again_at = now + lua.moment(delay) if delay > 0 else now
+    job.place = now  # behind those who wait already
     q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
     if told:
         part.failure = Failed(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
-        part.add("failed", now, q.max_history, group=group)
+        part.add("failed", now, q.max_history, {"group": group})
         if not told:
             part.failure = Failed(group, message, now / 1_000_000, "")
         q.tell_tracked("failed", jid)
@@ -441,13 +475,14 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
         known = q.find(jid)
         if known is None:
             q.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
+            q.tell_tracked("canceled", jid)
         elif known.state != DONE:
             _cancel(q, known, now)
     return wanted
 
 
 def _cancel(q: Qless, job: Job, now: int) -> None:
-    worker = "" if job.state == DEAD else job.holder
+    worker = shown_worker(job)
     if q.heard:
         fields = {"jid": job.jid, "queue": job.queue, "event": "canceled", "worker": worker}
         q.log(fields)
