@@ -47,6 +47,7 @@ class QlessApi:
         self.qless = Qless(hub)
         hub.api = self
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
+        self._learned_for = self.engine.reverts
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
@@ -64,6 +65,8 @@ class QlessApi:
             call = _unified(dialect, command, args)
         if self.engine.halted and not _only_reads(call.command, call.args):
             raise Refused
+        if self._learned_for != self.engine.reverts and not self.engine.halted:
+            self._learn_again()
         self.engine.skew = call.now - now
         try:
             qless.throttles.settle(call.now)
@@ -87,6 +90,12 @@ class QlessApi:
         value = f"{script.dialect} {script.command}".encode()
         if self.engine.notes.get(key) != value:
             self.engine.note(key, value)
+
+    def _learn_again(self) -> None:
+        """What was undone had perhaps a script among it that is served all the same."""
+        self._learned_for = self.engine.reverts
+        for sha, script in self.hub.scripts.items():
+            self.learn(sha.decode(), script)
 
     def forget(self) -> None:
         for key in [key for key in self.engine.notes if key.startswith(_SCRIPT)]:

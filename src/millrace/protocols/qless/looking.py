@@ -224,7 +224,7 @@ def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's jobs, and those whose lock has run out; a lock of this very moment is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     leased = [job for job in q.engine.leased.values() if job.actor == QLESS]
-    for job in sorted(leased, key=lambda job: -job.deadline):
+    for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
         if part_of(job).expired_at is not None:
             continue  # its worker has been told that it is gone
         running, stalled = found.setdefault(job.holder, ([], []))
