@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 
-from . import arranging, first, looking, lua, recurring, reqless, working
+from . import arranging, first, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
 from .contract import Refused, ScriptError
 from .dialects import Script
@@ -25,7 +25,9 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **recurring.COMMANDS,
 }
 #: These change nothing that must be kept, and are answered also while nothing can be.
-READING: Final = frozenset(looking.COMMANDS) | {"peek", "recur.get", "worker.deregister"}
+READING: Final = (
+    frozenset(looking.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
+)
 #: And these, without arguments or with these as the first one.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
@@ -67,7 +69,10 @@ class QlessApi:
             self._learn_again()
         self.engine.skew = call.now - now
         try:
-            return call.answer(self, call)
+            qless.throttles.settle(call.now)
+            reply = call.answer(self, call)
+            qless.throttles.settle(call.now)
+            return reply
         finally:
             self.engine.skew = 0
 
@@ -113,14 +118,10 @@ def _only_reads(command: str, args: Args) -> bool:
 
 
 def _unified(dialect: str, command: str, args: Args) -> first.Call:
-    """Dialects B, C and D: now, and what follows it."""
+    """Dialects B to D: now, and what follows it."""
     if not command:
         raise ScriptError("Must provide a command")
-    if dialect == "D":
-        known: Any = command in reqless.COMMANDS
-    else:
-        known = command in COMMANDS
-    if not known:
+    if not (reqless.knows(command) if dialect in reqless.DIALECTS else command in COMMANDS):
         raise ScriptError(f"Unknown command {command}")
     if not args:
         raise ScriptError("bad argument #1 to 'tonumber' (value expected)")
@@ -128,9 +129,8 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
     if now is None:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
-    if dialect == "D":
-        call: first.Call = reqless.translate(command, lua.moment(now), rest)
-        return call
+    if dialect in reqless.DIALECTS:
+        return reqless.translate(dialect, command, lua.moment(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
     return first.Call(command, lua.moment(now), rest, _answer)
