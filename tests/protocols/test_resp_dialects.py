@@ -59,11 +59,11 @@ def test_the_script_inside_qless_py():
 
 
 def test_the_script_inside_reqless():
-    """The releases up to 0.13.3 still have the old names, and a worker in `put`."""
+    """The releases up to 0.13.3 still have the old names, with throttles."""
     package = pytest.importorskip("reqless")
     text = files(package).joinpath("lua/qless.lua").read_bytes()
     assert known(sha_of(text)) is None
-    assert recognise(text) == Script("C")
+    assert recognise(text) == Script("T")
 
 
 @pytest.mark.parametrize("package", ["qless", "reqless"])

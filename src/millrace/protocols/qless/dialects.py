@@ -68,9 +68,9 @@ def recognise(text: bytes) -> Script | None:
         return script
     if _REQLESS.search(text):
         return Script("D")
-    if _THROTTLES.search(text):
-        return Script("T")
     put = _UNIFIED_PUT.search(text)
+    if put is not None and _THROTTLES.search(text):
+        return Script("T")
     if put is not None:
         return Script("B" if put[1] is None else "C")
     return _recognise_command(text)
