@@ -12,7 +12,11 @@ in bytes, and no JSON.
 
 import abc
 import socket
-from hashlib import blake2s
+import time
+from functools import cache
+from hashlib import blake2s, sha1
+from importlib.util import find_spec
+from pathlib import Path
 from struct import pack
 from typing import ClassVar, NoReturn
 
@@ -320,6 +324,100 @@ class Redis(Mode):
 
 def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(text), text)
+
+
+class Qless(Mode):
+    """Dialect C, as most clients of Qless speak it: one script, loaded once, and a time with each
+    call. Millrace runs no script, so one line of it is enough to say which dialect it is.
+    """
+
+    commands = ("put", "pop", "complete")
+
+    QUEUE = bulk(b"bench")
+    DATA = b'["' + b"x" * (PAYLOAD_SIZE - 4) + b'"]'
+    PUT_TAIL = bulk(b"bench.Job") + bulk(DATA) + bulk(b"0")
+    JID = b'"jid":"'
+    COMPLETED = b"$8\r\ncomplete\r\n"
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.serial = 0
+        sha = sha1(self.script(), usedforsecurity=False).hexdigest()
+        call = bulk(b"EVALSHA") + bulk(sha.encode()) + bulk(b"0")
+        me = bulk(worker.encode())
+        self.put_head = b"*11\r\n" + call + bulk(b"put")
+        self.put_for = me + self.QUEUE
+        self.pop_head = b"*8\r\n" + call + bulk(b"pop")
+        self.pop_tail = self.QUEUE + me + bulk(b"1")
+        self.complete_head = b"*9\r\n" + call + bulk(b"complete")
+        self.complete_tail = me + self.QUEUE + bulk(self.DATA)
+
+    @staticmethod
+    def script() -> bytes:
+        return b"QlessAPI.put = function(now, me, queue, jid, klass, raw_data, delay, ...)"
+
+    def greet(self, sock: socket.socket) -> None:
+        sock.sendall(b"*3\r\n" + bulk(b"SCRIPT") + bulk(b"LOAD") + bulk(self.script()))
+        answer = read_line(sock)
+        while not self.is_whole(answer):
+            answer += read_line(sock)
+
+    def first(self) -> bytes:
+        self.step = 0
+        self.serial += 1
+        jid = bulk(self.worker.encode() + b"-%08d" % self.serial)
+        return self.put_head + self.now() + self.put_for + jid + self.PUT_TAIL
+
+    @staticmethod
+    def now() -> bytes:
+        return bulk(b"%.6f" % time.time())
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 1:
+            return self.popped(received)
+        if not self.is_whole(received):
+            return None
+        if step == 0:
+            self.step = 1
+            return self.pop_head + self.now() + self.pop_tail
+        if received != self.COMPLETED:
+            self.refused(received)
+        return self.first()
+
+    def is_whole(self, received: bytes) -> bool:
+        """Is this all of a text? Anything else is a refusal."""
+        head = received.find(CRLF)
+        if head < 0:
+            return False
+        if received[:1] != b"$" or received[:3] == b"$-1":
+            self.refused(received)
+        return len(received) >= head + int(received[1:head]) + 4
+
+    def popped(self, received: bytes) -> bytes | None:
+        if not self.is_whole(received):
+            return None
+        start = received.find(self.JID)
+        if start < 0:  # there are always more jobs than takers here
+            raise RefusedError(f"no jid in what was popped: {received[:200]!r}")
+        start += len(self.JID)
+        self.step = 2
+        jid = bulk(received[start : received.index(b'"', start)])
+        return self.complete_head + self.now() + jid + self.complete_tail
+
+
+class QlessScript(Qless):
+    """The same calls of a whole script, for redis-server. The one that qless-py brings does not run
+    on today's redis-server, so it is that of the reqless package.
+    """
+
+    @staticmethod
+    @cache
+    def script() -> bytes:
+        package = find_spec("reqless")
+        if package is None or package.origin is None:
+            raise RefusedError("the package reqless, whose script this is, is not installed")
+        return Path(package.origin).with_name("lua").joinpath("qless.lua").read_bytes()
 
 
 def connect(port: int) -> socket.socket:

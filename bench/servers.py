@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Redis, Workq
+from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, QlessScript, Redis, Workq
 
 START_SECONDS = 20.0
 RECOVERY_SECONDS = 300.0  # Millrace reads a full store before it listens
@@ -112,6 +112,7 @@ MILLRACE_MODES: dict[str, type[Mode]] = {
     "workq": Workq,
     "masenko": Masenko,
     "goqueue": Goqueue,
+    "qless": Qless,
 }
 DEBIAN_BEANSTALKD = "install the Debian package beanstalkd"
 DEBIAN_REDIS = "install the Debian package redis-server"
@@ -158,6 +159,24 @@ SERVERS = (
     millrace("memory", "nothing", "masenko"),
     millrace("fsync", "power loss", "goqueue"),
     millrace("memory", "nothing", "goqueue"),
+    Server(
+        name="qless-redis",
+        keeps="nothing",
+        mode=QlessScript,
+        program="redis-server",
+        install=DEBIAN_REDIS,
+        command=redis_command("--appendonly", "no"),
+    ),
+    Server(
+        name="qless-redis-always",
+        keeps="power loss",
+        mode=QlessScript,
+        program="redis-server",
+        install=DEBIAN_REDIS,
+        command=redis_command("--appendonly", "yes", "--appendfsync", "always"),
+    ),
+    millrace("fsync", "power loss", "qless"),
+    millrace("memory", "nothing", "qless"),
 )
 
 

@@ -23,6 +23,8 @@ from modes import (  # noqa: E402
     Goqueue,
     Masenko,
     Mode,
+    Qless,
+    QlessScript,
     Redis,
     RefusedError,
     Workq,
@@ -177,9 +179,37 @@ def test_goqueue_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     assert_plausible(outcome, ("ADD", "RESERVE", "DELETE"))
 
 
+@pytest.mark.parametrize("name", ["qless-redis", "qless-redis-always"])
+def test_a_script_in_redis_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        assert_completed_by_qless(server, QlessScript)
+
+
+@needs_millrace
+@pytest.mark.parametrize("name", ["qless-memory", "qless-fsync"])
+def test_qless_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start_protocol(name, tmp_path) as server:
+        assert_completed_by_qless(server, Qless)
+
+
+def assert_completed_by_qless(server: Running, mode: type[Qless]) -> None:
+    """Both keep so many completed jobs, and show the same keys."""
+    outcome = load_for_a_moment(mode, server)
+    with connect(server.port) as sock:
+        for key, count in (
+            (b"ql:completed", outcome.total),
+            (b"ql:q:bench-work", PRELOAD),
+            (b"ql:q:bench-locks", 0),
+        ):
+            sock.sendall(b"ZCARD " + key + b"\r\n")
+            assert read_line(sock) == b":%d\r\n" % count
+    assert_plausible(outcome, ("put", "pop", "complete"))
+
+
 LEASED = b"+OK 1\r\n6ba7b810-9dad-11d1-80b4-00c04fd430c4 bench 5\r\na\r\nbc\r\n"
 JOB = b'{"jid":"process0-00001-00000007","queue":"default","args":[1]}'
 TASK = b'OK {"id":71,"queue":"default","name":"bench","payload":"a,b"}\n'
+POPPED = b'$38\r\n[{"spawned_from_jid":"k","jid":"j-7"}]\r\n'
 ADDED = b"ADDED\0" + pack("<Q", 12)
 RESERVED = (
     b"RESERVED\0" + pack("<QII", 2**40 + 7, 0, 120) + b"reserved\0" + pack("<I", 5) + b"a\r\n\0c"
@@ -207,6 +237,14 @@ CONVERSATIONS = [
             (b'OK {"id":12}\n', b'FETCH {"queues":["default"]}\n'),
             (TASK, b'ACK {"id":71}\n'),
             (b"OK {}\n", b"PUSH "),
+        ],
+    ),
+    (
+        Qless,
+        [
+            (b"$7\r\nj-00001\r\n", b"*8\r\n$7\r\nEVALSHA\r\n"),
+            (POPPED, b"*9\r\n$7\r\nEVALSHA\r\n"),
+            (b"$8\r\ncomplete\r\n", b"*11\r\n$7\r\nEVALSHA\r\n"),
         ],
     ),
     (
@@ -256,7 +294,7 @@ def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
     assert mode.step == 0
 
 
-@pytest.mark.parametrize("kind", [Faktory, Redis, Workq])
+@pytest.mark.parametrize("kind", [Faktory, Redis, Workq, Qless])
 def test_no_two_jobs_are_the_same(kind):
     modes = [kind("process0-00001"), kind("process1-00002")]
     requests = [mode.first() for _ in range(3) for mode in modes]
@@ -275,6 +313,8 @@ def test_the_payload_is_200_bytes():
     assert len(json.dumps(json.loads(push)["payload"])) == PAYLOAD_SIZE
     head, _, body = Goqueue("w-1").first().partition(pack("<I", PAYLOAD_SIZE))
     assert (head[:10], len(body)) == (b"ADD\0bench\0", PAYLOAD_SIZE)
+    *_, data, _, delay, _ = Qless("w-1").first().split(b"\r\n")
+    assert (len(json.dumps(json.loads(data))), delay) == (PAYLOAD_SIZE, b"0")
 
 
 @pytest.mark.parametrize(
@@ -290,6 +330,10 @@ def test_the_payload_is_200_bytes():
         (Masenko, [], b'ERR {"msg":"disk full"}\n'),
         (Masenko, [b'OK {"id":1}\n'], b"EMPTY {}\n"),
         (Masenko, [b'OK {"id":1}\n', TASK], b'ERR {"msg":"task not acquired"}\n'),
+        (Qless, [], b"-MISCONF disk full\r\n"),
+        (Qless, [b"$1\r\nj\r\n"], b"$2\r\n{}\r\n"),
+        (Qless, [b"$1\r\nj\r\n", POPPED], b"-ERR user_script:1: Complete(): Job j\r\n"),
+        (Qless, [b"$1\r\nj\r\n", POPPED], b"$7\r\nwaiting\r\n"),
         (Goqueue, [], b"ERROR\0disk full\0"),
         (Goqueue, [], b"OK\0"),
         (Goqueue, [ADDED], b"TIMEOUT\0"),

@@ -59,7 +59,7 @@ def test_the_script_inside_qless_py():
 
 
 def test_the_script_inside_reqless():
-    """The releases up to 0.13.3 still have the old names, with throttles."""
+    """The releases up to 0.13.3 still have the old names, and a worker in `put`, but throttles."""
     package = pytest.importorskip("reqless")
     text = files(package).joinpath("lua/qless.lua").read_bytes()
     assert known(sha_of(text)) is None

@@ -88,6 +88,9 @@ def test_without_any_source_the_defaults_hold():
     goqueue = found.config.goqueue
     assert (goqueue.port, goqueue.max_data, goqueue.max_deliveries) == (11223, 16 * MIB, 0)
     assert goqueue.allow_unauthenticated is False
+    qless = found.config.qless
+    assert (qless.port, qless.password, qless.dialect) == (6380, "", "spec")
+    assert qless.allow_unauthenticated is False
     assert (found.config.tls.cert, found.config.tls.key) == ("", "")
     assert found.config.journal.outbox_max == 256 * MIB
 
@@ -491,19 +494,20 @@ def test_loopback_needs_no_password(host: str):
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "::", "192.168.1.1", "example.com", "::ffff:127.0.0.1"]
 )
-def test_beyond_loopback_a_protocol_needs_a_password(host: str):
+@pytest.mark.parametrize("protocol", ["faktory", "qless"])
+def test_beyond_loopback_a_protocol_needs_a_password(host: str, protocol: str):
     assert not is_loopback(host)
-    alone = only("faktory")
+    alone, section = only(protocol), f"MILLRACE_{protocol.upper()}"
     (problem,) = problems(alone, server__host=host)
     assert problem == (
-        f'--host: server.host: "{host}" can be reached from other machines and faktory has no '
-        "password: set faktory.password (or MILLRACE_FAKTORY_PASSWORD), or set "
-        "faktory.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
+        f'--host: server.host: "{host}" can be reached from other machines and {protocol} has no '
+        f"password: set {protocol}.password (or {section}_PASSWORD), or set "
+        f"{protocol}.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
     )
     for enough in (
-        {"MILLRACE_FAKTORY_PASSWORD": "x"},
-        {"MILLRACE_FAKTORY_ALLOW_UNAUTHENTICATED": "true"},
-        {"MILLRACE_FAKTORY_PORT": "off"},
+        {f"{section}_PASSWORD": "x"},
+        {f"{section}_ALLOW_UNAUTHENTICATED": "true"},
+        {f"{section}_PORT": "off"},
     ):
         assert config({**alone, **enough}, server__host=host).server.host == host
 
@@ -528,7 +532,7 @@ def test_beyond_loopback_every_protocol_that_is_served_is_named():
     assert named == PROTOCOLS
 
 
-@pytest.mark.parametrize("protocol", ["workq", "masenko"])
+@pytest.mark.parametrize("protocol", ["workq", "masenko", "qless"])
 @pytest.mark.parametrize("dialect", ["spec", "original"])
 def test_dialects(protocol: str, dialect: str):
     dotted, variable = f"{protocol}.dialect", f"MILLRACE_{protocol}_DIALECT".upper()
@@ -652,7 +656,7 @@ def test_the_reference_documents_every_key_as_it_is_declared(section: str):
 
 def test_the_references_example_is_a_valid_file(tmp_path: Path):
     example = REFERENCE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
-    for name in ("cert.pem", "key.pem", "password"):
+    for name in ("cert.pem", "key.pem", "password", "qless-password"):
         (tmp_path / name).write_text("x", "utf-8")
         example = example.replace(f"/etc/millrace/{name}", str(tmp_path / name))
     write(example)

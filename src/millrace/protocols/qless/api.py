@@ -17,6 +17,7 @@ from .hub import QlessHub
 from .looking import job_json
 from .resp import Reply
 from .state import Qless
+from .virtual import Virtual
 
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **working.COMMANDS,
@@ -33,6 +34,7 @@ _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
     "tag": {b"get", b"top"},
     "config": {b"get"},
+    "consistencycheck": {None, b"0"},
 }
 
 _SCRIPT: Final = "qless/script/"
@@ -46,6 +48,7 @@ class QlessApi:
         self.engine = hub.engine
         self.qless = Qless(hub)
         hub.api = self
+        hub.virtual = Virtual(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
         self._learned_for = self.engine.reverts
 

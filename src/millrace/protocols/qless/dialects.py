@@ -72,7 +72,8 @@ def recognise(text: bytes) -> Script | None:
     if put is not None and _THROTTLES.search(text):
         return Script("T")
     if put is not None:
-        return Script("B" if put[1] is None else "C")
+        throttled = "T" if _THROTTLES.search(text) else "C"
+        return Script("B" if put[1] is None else throttled)
     return _recognise_command(text)
 
 
