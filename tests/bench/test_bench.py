@@ -188,7 +188,7 @@ def test_a_script_in_redis_completed_as_many_jobs_as_cycles_were_counted(name, t
 @needs_millrace
 @pytest.mark.parametrize("name", ["qless-memory", "qless-fsync"])
 def test_qless_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
-    with start_protocol(name, tmp_path) as server:
+    with start(name, tmp_path) as server:
         assert_completed_by_qless(server, Qless)
 
 

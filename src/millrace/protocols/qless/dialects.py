@@ -69,8 +69,6 @@ def recognise(text: bytes) -> Script | None:
     if _REQLESS.search(text):
         return Script("D")
     put = _UNIFIED_PUT.search(text)
-    if put is not None and _THROTTLES.search(text):
-        return Script("T")
     if put is not None:
         throttled = "T" if _THROTTLES.search(text) else "C"
         return Script("B" if put[1] is None else throttled)
