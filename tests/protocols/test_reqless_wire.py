@@ -1,10 +1,13 @@
 """Dialect D on the wire: each command, its reply to the byte, in the order of the sheet's list."""
 
 from collections.abc import Iterator
+from importlib.resources import files
 
 import pytest
 from reqless_conversation import SCRIPT_T, Reqless, ReqlessClient
-from resp_conversation import NIL
+from resp_conversation import NIL, SCRIPT_C, SCRIPT_D
+
+from millrace.protocols.qless.dialects import Script, recognise
 
 NO_JOBS = "[]"
 
@@ -510,6 +513,15 @@ def test_a_limit_that_ends_lets_all_through(client: ReqlessClient) -> None:
     assert pop(client, 101, 9) == ["j1", "j2", "j3"]
 
 
+def test_limits_that_have_ended_are_forgotten(talk: Reqless) -> None:
+    client = talk.speaker()
+    for number in range(200):
+        client.calls("throttle.set", number, f"t{number}", 1, 10).hears(NIL)
+    assert len(talk.hub.api.qless.throttles.limits) < 100
+    assert sum(key.startswith("qless/throttle/") for key in talk.engine.notes) < 100
+    client.calls("throttle.get", 200, "t199").hears_text('{"id":"t199","maximum":1,"ttl":9}')
+
+
 def test_a_worker_of_another_protocol_makes_room_too(talk: Reqless) -> None:
     client = talk.speaker()
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
@@ -597,6 +609,14 @@ def test_the_early_names(talk: Reqless) -> None:
     assert client.hears_json()["throttled"] == 1
     client.calls("queue.counts", 5, "q")
     assert client.hears_json()["throttled"] == 1
+
+
+def test_scripts_are_told_apart() -> None:
+    package = files("reqless").joinpath("lua/qless.lua").read_bytes()
+    assert recognise(package) == Script("T")
+    assert recognise(SCRIPT_T) == Script("T")
+    assert recognise(SCRIPT_D) == Script("D")
+    assert recognise(SCRIPT_C) == Script("C")
 
 
 # While nothing can be made durable

@@ -5,7 +5,6 @@ Dialect T is reqless before it got those names, as its releases on PyPI have it:
 Builds from the time between know both sets of names, so each of the two takes the other's as well.
 """
 
-import re
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -59,7 +58,8 @@ def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Reply:
 def _words(words: str, call: Call, *, new: bool) -> str:
     jid = call.args[0].decode("utf-8", "replace") if call.args else ""
     for who in _WITHOUT_JID:
-        words = re.sub(rf"^{who}\(\): Job {re.escape(jid)} ?", f"{who}(): Job ", words)
+        if words.startswith(f"{who}(): Job {jid}"):
+            words = f"{who}(): Job " + words[len(f"{who}(): Job {jid}") :].lstrip()
         words = words.replace(f'{who}(): Arg "queue" ', f'{who}(): Arg "queue_name" ')
     if new:
         words = words.replace("RecurringJob On()", "Recur()")

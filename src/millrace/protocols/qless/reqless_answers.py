@@ -112,14 +112,14 @@ def put(api: Any, call: Call) -> Reply:
         return as_it_is(api, call)
     job = q.find(text(call.args, 2, ""))
     queues = [text(call.args, 1, "")] + ([job.queue] if job is not None else [])
-    reply = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
+    reply: Reply = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
     if q.throttles:
         job = q.find(text(call.args, 2, ""))
         assert job is not None
         tid = q.throttles.full(job, call.now) if job.state == READY else None
         if tid is not None:
             q.throttles.set_aside(job, tid, call.now)
-    return reply  # type: ignore[no-any-return]
+    return reply
 
 
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
@@ -145,8 +145,8 @@ def retry(api: Any, call: Call) -> Reply:
     job = api.qless.find(text(call.args, 0, ""))
     if job is not None and job.state == DEAD:
         history = part_of(job).history
-        when, _, more = history[-1]
-        history[-1] = (when, "failed-retries", more)
+        when, what, more = history[-1]
+        history[-1] = (when, "failed-retries" if what == "failed" else what, more)
     return reply
 
 

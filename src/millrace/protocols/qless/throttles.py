@@ -57,6 +57,8 @@ class Throttles:
         #: under "" wait for the next pop: they were released from what they waited for.
         self.pending: dict[str, Heap] = {}
         self._rebuilt = False
+        #: With so many limits it is worth to look for those that have ended.
+        self._enough = 64
 
     def __bool__(self) -> bool:
         """Is anything throttled, or may it be?"""
@@ -103,6 +105,8 @@ class Throttles:
 
     def set(self, tid: str, maximum: float, expires: int, now: int) -> None:
         """Without a time to live it keeps the one it has."""
+        if len(self.limits) >= self._enough:
+            self._sweep(now)
         known = self.limit(tid, now)
         if not expires and known is not None:
             expires = known.expires
@@ -113,8 +117,15 @@ class Throttles:
 
     def delete(self, tid: str, now: int) -> None:
         if self.limits.pop(tid, None) is not None:
+            self._held.pop(tid, None)
             self.q.engine.note(NOTE + tid, None)
             self._relieve(tid, now)
+
+    def _sweep(self, now: int) -> None:
+        """Forget limits that have ended."""
+        for tid in [tid for tid in self.limits if self.limit(tid, now) is None]:
+            self.delete(tid, now)
+        self._enough = 2 * len(self.limits) + 64
 
     # Who holds a throttle, and who waits for it
 
