@@ -129,11 +129,11 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
     if dialect == "D":
-        call: first.Call = reqless.translate(command, lua.moment(now), rest)
+        call: first.Call = reqless.translate(command, lua.clock(now), rest)
         return call
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return first.Call(command, lua.moment(now), rest, _answer)
+    return first.Call(command, lua.clock(now), rest, _answer)
 
 
 def _answer(api: Any, call: first.Call) -> Reply:

@@ -47,7 +47,7 @@ def priority(q: Qless, now: int, args: Args) -> int:
     part = part_of(job)
     part.priority = value
     q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
-    return int(value)
+    return lua.whole(value)
 
 
 def tag(q: Qless, now: int, args: Args) -> bytes:
