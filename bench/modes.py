@@ -12,8 +12,13 @@ in bytes, and no JSON.
 
 import abc
 import socket
-from hashlib import blake2s
-from typing import ClassVar
+import time
+from functools import cache
+from hashlib import blake2s, sha1
+from importlib.util import find_spec
+from pathlib import Path
+from struct import pack
+from typing import ClassVar, NoReturn
 
 PAYLOAD_SIZE = 200
 TIMEOUT = 30.0  # for what is not measured: connecting, greeting, filling the queue
@@ -30,6 +35,8 @@ class Mode(abc.ABC):
     """The conversation of one connection; `worker` is a name that no other connection has."""
 
     commands: ClassVar[tuple[str, str, str]]
+    #: What a reply that is one line ends with.
+    line_end: ClassVar[bytes] = CRLF
 
     def __init__(self, worker: str) -> None:
         self.worker = worker
@@ -48,10 +55,13 @@ class Mode(abc.ABC):
 
     def incomplete(self, received: bytes) -> bytes | None:
         """Not the reply hoped for: either the beginning of it (None), or a refusal."""
-        if received.endswith(CRLF) or len(received) > PAYLOAD_SIZE:
-            command = self.commands[self.step]
-            raise RefusedError(f"{command} was answered with {received[:200]!r}")
+        if received.endswith(self.line_end) or len(received) > PAYLOAD_SIZE:
+            self.refused(received)
         return None
+
+    def refused(self, received: bytes) -> NoReturn:
+        command = self.commands[self.step]
+        raise RefusedError(f"{command} was answered with {received[:200]!r}")
 
 
 class Faktory(Mode):
@@ -151,6 +161,79 @@ class Workq(Mode):
         return b"complete " + received[start : start + self.ID_SIZE] + b" 0\r\n\r\n"
 
 
+class Masenko(Mode):
+    commands = ("PUSH", "FETCH", "ACK")
+    line_end = b"\n"
+
+    # With its quotes the payload has PAYLOAD_SIZE bytes.
+    PUSH = b'PUSH {"name":"bench","payload":"' + b"x" * (PAYLOAD_SIZE - 2) + b'"}\n'
+    FETCH = b'FETCH {"queues":["default"]}\n'
+    ID = b'OK {"id":'
+    DONE = b"OK {}\n"
+
+    def first(self) -> bytes:
+        self.step = 0
+        return self.PUSH
+
+    def next(self, received: bytes) -> bytes | None:
+        if not received.endswith(b"\n"):
+            return None
+        if self.step == 2:
+            return self.first() if received == self.DONE else self.incomplete(received)
+        if not received.startswith(self.ID):
+            return self.incomplete(received)
+        self.step += 1
+        if self.step == 1:
+            return self.FETCH
+        start = len(self.ID)
+        return b'ACK {"id":' + received[start : received.index(b",", start)] + b"}\n"
+
+
+class Goqueue(Mode):
+    commands = ("ADD", "RESERVE", "DELETE")
+
+    # Priority 0, a ttp of 120 s, the length of the data.
+    ADD = b"ADD\0bench\0" + pack("<III", 0, 120, PAYLOAD_SIZE) + b"x" * PAYLOAD_SIZE
+    RESERVE = b"RESERVE\0bench\0" + pack("<I", 60)
+    REPLIES = (b"ADDED\0", b"RESERVED\0", b"OK\0")
+    #: Of these bytes the last four are the length of the data that follows them.
+    RESERVED_SIZE = 38
+    ERROR = b"ERROR\0"
+
+    def first(self) -> bytes:
+        self.step = 0
+        return self.ADD
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if not received.startswith(self.REPLIES[step]):
+            return self.incomplete(received)
+        if step == 0:
+            if len(received) < 14:
+                return None
+            self.step = 1
+            return self.RESERVE
+        if step == 1:
+            return self.reserved(received)
+        return self.first()
+
+    def reserved(self, received: bytes) -> bytes | None:
+        head = self.RESERVED_SIZE
+        size = int.from_bytes(received[head - 4 : head], "little")
+        if len(received) < head or len(received) < head + size:
+            return None
+        self.step = 2
+        return b"DELETE\0" + received[9:17]
+
+    def incomplete(self, received: bytes) -> bytes | None:
+        if self.ERROR.startswith(received[:6]):
+            if received.find(0, 6) < 0:
+                return None
+        elif self.REPLIES[self.step].startswith(received):
+            return None
+        self.refused(received)
+
+
 class Beanstalkd(Mode):
     commands = ("put", "reserve", "delete")
 
@@ -243,6 +326,100 @@ def bulk(text: bytes) -> bytes:
     return b"$%d\r\n%s\r\n" % (len(text), text)
 
 
+class Qless(Mode):
+    """Dialect C, as most clients of Qless speak it: one script, loaded once, and a time with each
+    call. Millrace runs no script, so one line of it is enough to say which dialect it is.
+    """
+
+    commands = ("put", "pop", "complete")
+
+    QUEUE = bulk(b"bench")
+    DATA = b'["' + b"x" * (PAYLOAD_SIZE - 4) + b'"]'
+    PUT_TAIL = bulk(b"bench.Job") + bulk(DATA) + bulk(b"0")
+    JID = b'"jid":"'
+    COMPLETED = b"$8\r\ncomplete\r\n"
+
+    def __init__(self, worker: str) -> None:
+        super().__init__(worker)
+        self.serial = 0
+        sha = sha1(self.script(), usedforsecurity=False).hexdigest()
+        call = bulk(b"EVALSHA") + bulk(sha.encode()) + bulk(b"0")
+        me = bulk(worker.encode())
+        self.put_head = b"*11\r\n" + call + bulk(b"put")
+        self.put_for = me + self.QUEUE
+        self.pop_head = b"*8\r\n" + call + bulk(b"pop")
+        self.pop_tail = self.QUEUE + me + bulk(b"1")
+        self.complete_head = b"*9\r\n" + call + bulk(b"complete")
+        self.complete_tail = me + self.QUEUE + bulk(self.DATA)
+
+    @staticmethod
+    def script() -> bytes:
+        return b"QlessAPI.put = function(now, me, queue, jid, klass, raw_data, delay, ...)"
+
+    def greet(self, sock: socket.socket) -> None:
+        sock.sendall(b"*3\r\n" + bulk(b"SCRIPT") + bulk(b"LOAD") + bulk(self.script()))
+        answer = read_line(sock)
+        while not self.is_whole(answer):
+            answer += read_line(sock)
+
+    def first(self) -> bytes:
+        self.step = 0
+        self.serial += 1
+        jid = bulk(self.worker.encode() + b"-%08d" % self.serial)
+        return self.put_head + self.now() + self.put_for + jid + self.PUT_TAIL
+
+    @staticmethod
+    def now() -> bytes:
+        return bulk(b"%.6f" % time.time())
+
+    def next(self, received: bytes) -> bytes | None:
+        step = self.step
+        if step == 1:
+            return self.popped(received)
+        if not self.is_whole(received):
+            return None
+        if step == 0:
+            self.step = 1
+            return self.pop_head + self.now() + self.pop_tail
+        if received != self.COMPLETED:
+            self.refused(received)
+        return self.first()
+
+    def is_whole(self, received: bytes) -> bool:
+        """Is this all of a text? Anything else is a refusal."""
+        head = received.find(CRLF)
+        if head < 0:
+            return False
+        if received[:1] != b"$" or received[:3] == b"$-1":
+            self.refused(received)
+        return len(received) >= head + int(received[1:head]) + 4
+
+    def popped(self, received: bytes) -> bytes | None:
+        if not self.is_whole(received):
+            return None
+        start = received.find(self.JID)
+        if start < 0:  # there are always more jobs than takers here
+            raise RefusedError(f"no jid in what was popped: {received[:200]!r}")
+        start += len(self.JID)
+        self.step = 2
+        jid = bulk(received[start : received.index(b'"', start)])
+        return self.complete_head + self.now() + jid + self.complete_tail
+
+
+class QlessScript(Qless):
+    """The same calls of a whole script, for redis-server. The one that qless-py brings does not run
+    on today's redis-server, so it is that of the reqless package.
+    """
+
+    @staticmethod
+    @cache
+    def script() -> bytes:
+        package = find_spec("reqless")
+        if package is None or package.origin is None:
+            raise RefusedError("the package reqless, whose script this is, is not installed")
+        return Path(package.origin).with_name("lua").joinpath("qless.lua").read_bytes()
+
+
 def connect(port: int) -> socket.socket:
     """A blocking connection to this machine that sends small requests at once."""
     sock = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
@@ -253,11 +430,16 @@ def connect(port: int) -> socket.socket:
 def read_line(sock: socket.socket) -> bytes:
     line = b""
     while not line.endswith(CRLF):
-        piece = sock.recv(4096)
-        if not piece:
-            raise RefusedError(f"the server closed the connection after {line!r}")
-        line += piece
+        line = receive(sock, line)
     return line
+
+
+def receive(sock: socket.socket, received: bytes) -> bytes:
+    """What was received and what comes next."""
+    piece = sock.recv(4096)
+    if not piece:
+        raise RefusedError(f"the server closed the connection after {received!r}")
+    return received + piece
 
 
 def say_hello(sock: socket.socket, wid: str) -> None:
@@ -278,6 +460,6 @@ def fill(mode: Mode, port: int, jobs: int) -> None:
         mode.greet(sock)
         for _ in range(jobs):
             sock.sendall(mode.first())
-            received = read_line(sock)
-            if mode.next(received) is None:
-                raise RefusedError(f"{mode.commands[0]} was answered with {received!r}")
+            received = receive(sock, b"")
+            while mode.next(received) is None:
+                received = receive(sock, received)

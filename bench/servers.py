@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from modes import Beanstalkd, Faktory, Mode, Redis, Workq
+from modes import Beanstalkd, Faktory, Goqueue, Masenko, Mode, Qless, QlessScript, Redis, Workq
 
 START_SECONDS = 20.0
 RECOVERY_SECONDS = 300.0  # Millrace reads a full store before it listens
@@ -107,7 +107,13 @@ def millrace(durability: str, keeps: str, protocol: str = "faktory") -> Server:
 
 
 #: Millrace's protocols; each is measured with the others switched off.
-MILLRACE_MODES: dict[str, type[Mode]] = {"faktory": Faktory, "workq": Workq}
+MILLRACE_MODES: dict[str, type[Mode]] = {
+    "faktory": Faktory,
+    "workq": Workq,
+    "masenko": Masenko,
+    "goqueue": Goqueue,
+    "qless": Qless,
+}
 DEBIAN_BEANSTALKD = "install the Debian package beanstalkd"
 DEBIAN_REDIS = "install the Debian package redis-server"
 
@@ -149,6 +155,28 @@ SERVERS = (
     millrace("memory", "nothing"),
     millrace("fsync", "power loss", "workq"),
     millrace("memory", "nothing", "workq"),
+    millrace("fsync", "power loss", "masenko"),
+    millrace("memory", "nothing", "masenko"),
+    millrace("fsync", "power loss", "goqueue"),
+    millrace("memory", "nothing", "goqueue"),
+    Server(
+        name="qless-redis",
+        keeps="nothing",
+        mode=QlessScript,
+        program="redis-server",
+        install=DEBIAN_REDIS,
+        command=redis_command("--appendonly", "no"),
+    ),
+    Server(
+        name="qless-redis-always",
+        keeps="power loss",
+        mode=QlessScript,
+        program="redis-server",
+        install=DEBIAN_REDIS,
+        command=redis_command("--appendonly", "yes", "--appendfsync", "always"),
+    ),
+    millrace("fsync", "power loss", "qless"),
+    millrace("memory", "nothing", "qless"),
 )
 
 
@@ -251,8 +279,10 @@ def wait_ready(process: subprocess.Popen[bytes], protocol: str, out: Path, err: 
     while time.monotonic() < deadline:
         for line in out.read_bytes().splitlines(keepends=True):
             if b'"ready"' in line and line.endswith(b"\n"):
-                ready = json.loads(line)
-                return int(ready["ports"][protocol])
+                ports = json.loads(line)["ports"]
+                if protocol not in ports:
+                    raise StartError(f"it has no port for {protocol}")
+                return int(ports[protocol])
         check_alive(process, err, out)
         time.sleep(0.002)
     raise StartError("not ready in time" + tail(err, out))

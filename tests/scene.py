@@ -5,7 +5,7 @@ from typing import Any
 
 from millrace.engine.engine import Engine, in_order
 from millrace.engine.events import Event
-from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.stats import Statistics
@@ -87,6 +87,27 @@ class Scene:
         return waiters
 
 
+class MasenkoScene(Scene):
+    """Jobs are Masenko's unless they say otherwise, and have one try; workers are connections, to
+    which their leases are bound.
+    """
+
+    def push(self, jid: str = "job-1", queue: str = "default", **fields: Any) -> Job:
+        fields.setdefault("origin", MASENKO)
+        fields.setdefault("retries", 0)
+        return super().push(jid, queue, **fields)
+
+    def lease(self, *queues: str, holder: str = "connection-1") -> Job | None:
+        self.engine.holders.add(holder)
+        return self.engine.lease(queues or ("default",), holder, MASENKO, self.now)
+
+    def disconnect(self, holder: str = "connection-1") -> None:
+        """What a hub does when a client is gone."""
+        self.engine.holders.discard(holder)
+        for job in [job for job in self.engine.leased.values() if job.holder == holder]:
+            self.engine.forsake(job, self.now, "the client is gone")
+
+
 def ready_jids(engine: Engine, queue: str = "default") -> list[str]:
     """The jids of a queue's ready jobs, in the order in which they will be handed out."""
     ready = engine.queues[queue].ready
@@ -142,6 +163,22 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
     return engine
 
 
+def restarted(scene: Scene, store: Store) -> Scene:
+    """The same at the same moment, after everything was written down and read back."""
+    commit(scene.engine, store)
+    again = type(scene)(recover(store, dead_max=scene.engine.dead_max))
+    again.now = scene.now
+    return again
+
+
+def refused(scene: Scene, store: Any) -> None:
+    """End a turn that cannot be written, as commit_or_revert, and go on as if it then could."""
+    store.fail = "commit"
+    assert not commit_or_revert(scene.engine, store)
+    store.fail = ""
+    scene.engine.resume(scene.now)
+
+
 def durable_state(engine: Engine) -> dict[str, Any]:
     """All that must be the same after a restart, in a form that compares and prints."""
     return {
@@ -152,6 +189,15 @@ def durable_state(engine: Engine) -> dict[str, Any]:
         "failures": engine.totals.failures,
         "statistics": days_of(engine.statistics),
     }
+
+
+def durable_but_for_seqs(engine: Engine) -> dict[str, Any]:
+    """The same, without the next seq: after a revert it may go on, as a seq that was refused need
+    not be used.
+    """
+    state = durable_state(engine)
+    state.pop("next_seq")
+    return state
 
 
 def days_of(statistics: Statistics) -> dict[tuple[str, int], Any]:

@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from millrace.server.config import keys
+
 MILLRACE = Path(sys.executable).with_name("millrace")
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 15.0
 PR_SET_PDEATHSIG = 1
+ANY_FREE_PORTS = {key.variable: "0" for key in keys().values() if key.name == "port"}
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -37,7 +40,7 @@ class ServerProcess:
     def __init__(self, data: Path, **env: str | None) -> None:
         self.data = Path(data)
         self.env = env
-        self.ports: dict[str, int] = {}
+        self.ports: dict[str, int] = {}  # by protocol, as its section is named: ports["masenko"]
         self.start_seconds = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._started_at = 0.0
@@ -47,6 +50,7 @@ class ServerProcess:
 
     @property
     def port(self) -> int:
+        """Faktory's."""
         return self.ports["faktory"]
 
     @property
@@ -204,8 +208,7 @@ def _environment(changes: dict[str, str | None]) -> dict[str, str]:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
     wanted: dict[str, str | None] = {
         **inherited,
-        "MILLRACE_FAKTORY_PORT": "0",
-        "MILLRACE_WORKQ_PORT": "0",
+        **ANY_FREE_PORTS,
         "MILLRACE_SERVER_STOP_GRACE": "1s",
         **changes,
     }

@@ -1,7 +1,8 @@
 """The rooms of the house and the doors between them: who may import whom.
 
 engine ◄ protocols ◄ server ► store. The engine and the protocols do no I/O and know no clock: so
-they cannot be told apart in a test from how they are in the server.
+they cannot be told apart in a test from how they are in the server. The client stands alone: it
+meets the rest only at the wire.
 """
 
 import ast
@@ -28,6 +29,7 @@ ALLOWED = {
         "millrace.server",
         "millrace",
     ),
+    "client": ("millrace.client",),
     "cli": ("millrace.server.config", "millrace.server.app", "millrace.cli", "millrace"),
 }
 #: What would bring I/O, time, threads or chance into the rooms that have none.
@@ -145,6 +147,9 @@ def test_every_room_has_a_rule():
         ("server", "from millrace.cli import serve"),
         ("server", "import millrace.pipeline"),
         ("server", "from millrace.web import pages"),
+        ("client", "from millrace.engine.job import Job"),
+        ("client", "from millrace.protocols import goqueue"),
+        ("client", "from millrace import __version__"),
         ("cli", "from millrace.server import listeners"),
         ("cli", "from millrace.engine import Engine"),
         ("cli", "from millrace.store import SqliteStore"),
@@ -169,6 +174,8 @@ def test_a_violation_is_found(room, source):
         ("store", "from millrace.engine.batch import Batch"),
         ("server", "import asyncio"),
         ("server", "from millrace.store import SqliteStore"),
+        ("client", "import socket"),
+        ("client", "from .errors import Refused"),
         ("cli", "from millrace.server.config import load"),
         ("cli", "from millrace.server.app import run"),
         ("cli", "from millrace.server import config"),

@@ -2,9 +2,13 @@
 
 import importlib.util
 import json
+import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from struct import pack
 
 import pytest
 
@@ -16,11 +20,16 @@ from modes import (  # noqa: E402
     PAYLOAD_SIZE,
     Beanstalkd,
     Faktory,
+    Goqueue,
+    Masenko,
     Mode,
+    Qless,
+    QlessScript,
     Redis,
     RefusedError,
     Workq,
     connect,
+    fill,
     read_line,
 )
 from servers import NotInstalledError, Running, choose, running, scratch  # noqa: E402
@@ -137,8 +146,74 @@ def test_workq_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
     assert_plausible(outcome, ("add", "lease", "complete"))
 
 
+@needs_millrace
+@pytest.mark.parametrize("name", ["masenko-memory", "masenko-fsync"])
+def test_masenko_acknowledged_as_many_tasks_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Masenko, server)
+        with connect(server.port) as sock:
+            sock.sendall(b"INFO {}\n")
+            info = sock.makefile("rb").readline()
+            sock.sendall(b'PUSH {"name":"last"}\n')
+            pushed = sock.makefile("rb").readline()
+    assert_plausible(outcome, ("PUSH", "FETCH", "ACK"))
+    (queue,) = json.loads(info.partition(b" ")[2])["queues"]
+    assert (queue["ready"], queue["to_ack"]) == (PRELOAD, 0)
+    assert pushed == b'OK {"id":%d}\n' % (PRELOAD + outcome.total + 1)
+
+
+@needs_millrace
+@pytest.mark.parametrize("name", ["goqueue-memory", "goqueue-fsync"])
+def test_goqueue_deleted_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    """All but those of the filling are gone, and ids tell how many there have been."""
+    with start(name, tmp_path) as server:
+        outcome = load_for_a_moment(Goqueue, server)
+        with connect(server.port) as sock, sock.makefile("rb") as replies:
+            for _ in range(PRELOAD):
+                sock.sendall(Goqueue.RESERVE)
+                assert replies.read(38 + PAYLOAD_SIZE).startswith(b"RESERVED\0")
+            sock.sendall(b"RESERVE\0bench\0" + pack("<I", 1))
+            assert replies.read(8) == b"TIMEOUT\0"
+            sock.sendall(Goqueue.ADD)
+            assert replies.read(14) == b"ADDED\0" + pack("<Q", PRELOAD + outcome.total + 1)
+    assert_plausible(outcome, ("ADD", "RESERVE", "DELETE"))
+
+
+@pytest.mark.parametrize("name", ["qless-redis", "qless-redis-always"])
+def test_a_script_in_redis_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        assert_completed_by_qless(server, QlessScript)
+
+
+@needs_millrace
+@pytest.mark.parametrize("name", ["qless-memory", "qless-fsync"])
+def test_qless_completed_as_many_jobs_as_cycles_were_counted(name, tmp_path):
+    with start(name, tmp_path) as server:
+        assert_completed_by_qless(server, Qless)
+
+
+def assert_completed_by_qless(server: Running, mode: type[Qless]) -> None:
+    """Both keep so many completed jobs, and show the same keys."""
+    outcome = load_for_a_moment(mode, server)
+    with connect(server.port) as sock:
+        for key, count in (
+            (b"ql:completed", outcome.total),
+            (b"ql:q:bench-work", PRELOAD),
+            (b"ql:q:bench-locks", 0),
+        ):
+            sock.sendall(b"ZCARD " + key + b"\r\n")
+            assert read_line(sock) == b":%d\r\n" % count
+    assert_plausible(outcome, ("put", "pop", "complete"))
+
+
 LEASED = b"+OK 1\r\n6ba7b810-9dad-11d1-80b4-00c04fd430c4 bench 5\r\na\r\nbc\r\n"
 JOB = b'{"jid":"process0-00001-00000007","queue":"default","args":[1]}'
+TASK = b'OK {"id":71,"queue":"default","name":"bench","payload":"a,b"}\n'
+POPPED = b'$38\r\n[{"spawned_from_jid":"k","jid":"j-7"}]\r\n'
+ADDED = b"ADDED\0" + pack("<Q", 12)
+RESERVED = (
+    b"RESERVED\0" + pack("<QII", 2**40 + 7, 0, 120) + b"reserved\0" + pack("<I", 5) + b"a\r\n\0c"
+)
 CONVERSATIONS = [
     (
         Faktory,
@@ -154,6 +229,30 @@ CONVERSATIONS = [
             (b"+OK\r\n", b"lease bench 60000\r\n"),
             (LEASED, b"complete 6ba7b810-9dad-11d1-80b4-00c04fd430c4 0\r\n\r\n"),
             (b"+OK\r\n", b"add "),
+        ],
+    ),
+    (
+        Masenko,
+        [
+            (b'OK {"id":12}\n', b'FETCH {"queues":["default"]}\n'),
+            (TASK, b'ACK {"id":71}\n'),
+            (b"OK {}\n", b"PUSH "),
+        ],
+    ),
+    (
+        Qless,
+        [
+            (b"$7\r\nj-00001\r\n", b"*8\r\n$7\r\nEVALSHA\r\n"),
+            (POPPED, b"*9\r\n$7\r\nEVALSHA\r\n"),
+            (b"$8\r\ncomplete\r\n", b"*11\r\n$7\r\nEVALSHA\r\n"),
+        ],
+    ),
+    (
+        Goqueue,
+        [
+            (ADDED, b"RESERVE\0bench\0" + pack("<I", 60)),
+            (RESERVED, b"DELETE\0" + pack("<Q", 2**40 + 7)),
+            (b"OK\0", b"ADD\0"),
         ],
     ),
     (
@@ -195,7 +294,7 @@ def test_a_mode_goes_on_after_a_complete_reply_only(kind, replies, pieces):
     assert mode.step == 0
 
 
-@pytest.mark.parametrize("kind", [Faktory, Redis, Workq])
+@pytest.mark.parametrize("kind", [Faktory, Redis, Workq, Qless])
 def test_no_two_jobs_are_the_same(kind):
     modes = [kind("process0-00001"), kind("process1-00002")]
     requests = [mode.first() for _ in range(3) for mode in modes]
@@ -210,6 +309,12 @@ def test_the_payload_is_200_bytes():
     assert len(Redis("w-1").first().split(b"\r\n")[-2]) == PAYLOAD_SIZE
     head, body, end = Workq("w-1").first().split(b"\r\n")
     assert (int(head.split()[-1]), len(body), end) == (PAYLOAD_SIZE, PAYLOAD_SIZE, b"")
+    push = Masenko("w-1").first().partition(b" ")[2]
+    assert len(json.dumps(json.loads(push)["payload"])) == PAYLOAD_SIZE
+    head, _, body = Goqueue("w-1").first().partition(pack("<I", PAYLOAD_SIZE))
+    assert (head[:10], len(body)) == (b"ADD\0bench\0", PAYLOAD_SIZE)
+    *_, data, _, delay, _ = Qless("w-1").first().split(b"\r\n")
+    assert (len(json.dumps(json.loads(data))), delay) == (PAYLOAD_SIZE, b"0")
 
 
 @pytest.mark.parametrize(
@@ -222,6 +327,17 @@ def test_the_payload_is_200_bytes():
         (Workq, [], b"-SERVER-ERROR disk full\r\n"),
         (Workq, [b"+OK\r\n"], b"-TIMEOUT\r\n"),
         (Workq, [b"+OK\r\n", LEASED], b"-NOT-FOUND\r\n"),
+        (Masenko, [], b'ERR {"msg":"disk full"}\n'),
+        (Masenko, [b'OK {"id":1}\n'], b"EMPTY {}\n"),
+        (Masenko, [b'OK {"id":1}\n', TASK], b'ERR {"msg":"task not acquired"}\n'),
+        (Qless, [], b"-MISCONF disk full\r\n"),
+        (Qless, [b"$1\r\nj\r\n"], b"$2\r\n{}\r\n"),
+        (Qless, [b"$1\r\nj\r\n", POPPED], b"-ERR user_script:1: Complete(): Job j\r\n"),
+        (Qless, [b"$1\r\nj\r\n", POPPED], b"$7\r\nwaiting\r\n"),
+        (Goqueue, [], b"ERROR\0disk full\0"),
+        (Goqueue, [], b"OK\0"),
+        (Goqueue, [ADDED], b"TIMEOUT\0"),
+        (Goqueue, [ADDED, RESERVED], b"ERROR\0Job 7 already deleted\0"),
         (Beanstalkd, [], b"OUT_OF_MEMORY\r\n"),
         (Beanstalkd, [b"INSERTED 1\r\n"], b"DEADLINE_SOON\r\n"),
         (Beanstalkd, [b"INSERTED 1\r\n", b"RESERVED 1 1\r\na\r\n"], b"NOT_FOUND\r\n"),
@@ -239,6 +355,36 @@ def test_a_refusal_ends_the_run(kind, answered, reply):
         RefusedError, match=mode.commands[len(answered)] if reply[:2] != b"$2" else "jid"
     ):
         mode.next(reply)
+
+
+def test_an_error_is_told_whole():
+    mode = Goqueue("w-1")
+    mode.first()
+    refusal = b"ERROR\0disk full\0"
+    for end in range(1, len(refusal)):
+        assert mode.next(refusal[:end]) is None
+    with pytest.raises(RefusedError, match="disk full"):
+        mode.next(refusal)
+
+
+def test_the_queue_is_filled_also_when_replies_come_in_pieces():
+    requests = []
+
+    def serve() -> None:
+        wire, _ = listening.accept()
+        with wire:
+            for _ in range(3):
+                requests.append(wire.recv(1000))
+                wire.sendall(ADDED[:9])
+                time.sleep(0.01)
+                wire.sendall(ADDED[9:])
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        fill(Goqueue("fill-0"), listening.getsockname()[1], 3)
+        thread.join()
+    assert requests == [Goqueue.ADD] * 3
 
 
 def test_a_missing_server_is_named_with_its_package(monkeypatch):

@@ -42,9 +42,10 @@ class Turn(NamedTuple):
 
 
 class Wire:
-    """One connection of a conversation."""
+    """One connection of a conversation. Masenko's lines end in LF alone."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, newline: bytes) -> None:
+        self._newline = newline
         self._socket = socket.create_connection((HOST, port), PATIENCE)
         self._stream = self._socket.makefile("rb")
         self._bulk: int | None = None
@@ -53,8 +54,8 @@ class Wire:
         line = self._stream.readline()
         if not line:
             return CLOSED
-        assert line.endswith(b"\r\n"), f"a line must end in CRLF: {line!r}"
-        line = line[:-2]
+        assert line.endswith(self._newline), f"a line must end in {self._newline!r}: {line!r}"
+        line = line.removesuffix(self._newline)
         if self._bulk is not None:
             assert len(line) == self._bulk, f"${self._bulk} is not the length of {line!r}"
             self._bulk = None
@@ -63,7 +64,7 @@ class Wire:
         return line.decode()
 
     def write(self, text: str) -> None:
-        self._socket.sendall(text.encode() + b"\r\n")
+        self._socket.sendall(text.encode() + self._newline)
 
     def rest(self) -> bytes:
         """What has come that nobody read."""
@@ -86,7 +87,14 @@ def parse(lines: Iterable[str]) -> list[Turn]:
     return turns
 
 
-def hold(lines: Iterable[str], port: int, password: str = "", *, greeted: bool = True) -> None:
+def hold(
+    lines: Iterable[str],
+    port: int,
+    password: str = "",
+    *,
+    greeted: bool = True,
+    newline: bytes = b"\r\n",
+) -> None:
     """Say what the client says, and expect what the server says. Not every protocol has a
     greeting.
     """
@@ -98,7 +106,7 @@ def hold(lines: Iterable[str], port: int, password: str = "", *, greeted: bool =
         for turn in turns:
             wire = wires.get(turn.connection)
             if wire is None:
-                wire = wires[turn.connection] = Wire(port)
+                wire = wires[turn.connection] = Wire(port, newline)
                 stack.callback(wire.close)
                 if greeted:
                     _begin(wire, turn)

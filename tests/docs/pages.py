@@ -12,7 +12,8 @@ A directive is an HTML comment directly above a block. It says what the tests do
     <!-- output -->              what the python block above prints
     <!-- not run: WHY -->        leave it alone
 
-A block of the language `faktory` is a conversation. It needs no directive.
+Blocks of the languages `faktory`, `workq` and so on are conversations, those of `redis` transcripts of redis-cli. They
+need no directive.
 """
 
 import re

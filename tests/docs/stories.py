@@ -1,7 +1,7 @@
 """A page's commands and programs, run in their order as a reader would, in a folder of their own.
 
-The folder looks like a clone: it has `.venv` and `docs`. Where the page says 7419 or 9922 a free port is
-used. A page that starts no server finds one running, started as `make run` does.
+The folder looks like a clone: it has `.venv` and `docs`. Where the page names a protocol's usual port,
+as 7419, a free one is used. A page that starts no server finds one running, started as `make run` does.
 """
 
 import contextlib
@@ -21,13 +21,17 @@ from typing import NamedTuple
 import conversations
 from pages import ROOT, Block
 
+from millrace.server.config import keys
 from server_process import _die_with_parent
 
 VENV = Path(sys.executable).parents[1]
 PATIENCE = 40.0
+CONVERSATIONS = {"faktory", "workq", "masenko"}
+PORTS = [key for key in keys().values() if key.name == "port"]
 READY = (
-    "ready  faktory 127.0.0.1:7419  workq 127.0.0.1:9922  data data (durability: fsync)  "
-    "(Ctrl-C stops)"
+    "ready  "
+    + "".join(f"{key.section} 127.0.0.1:{key.default}  " for key in PORTS)
+    + "data data (durability: fsync)  (Ctrl-C stops)"
 )
 
 _VARYING = (
@@ -127,23 +131,22 @@ class Story:
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         self._folder = folder
         self._stack = stack
-        self._port, self._workq_port = str(_free_port()), str(_free_port())
+        self._ports = {str(key.default): str(_free_port()) for key in PORTS}
         self._background: list[tuple[Block, Terminal, list[str]]] = []
         (folder / ".venv").symlink_to(VENV)
         (folder / "docs").symlink_to(ROOT / "docs")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("MILLRACE_", "FAKTORY_"))}
         self._env = kept | {
             "PATH": f"{VENV / 'bin'}:{_with_nc(folder)}:{os.environ['PATH']}",
-            "FAKTORY_URL": f"tcp://localhost:{self._port}",
-            "MILLRACE_FAKTORY_PORT": self._port,
-            "MILLRACE_WORKQ_PORT": self._workq_port,
+            **{key.variable: self._ports[str(key.default)] for key in PORTS},
+            "FAKTORY_URL": f"tcp://localhost:{self._ports['7419']}",
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
             "COLUMNS": "80",
         }
 
     def tell(self, blocks: list[Block]) -> None:
-        blocks = [block for block in blocks if block.language not in {"faktory", "workq"}]
+        blocks = [block for block in blocks if block.language not in CONVERSATIONS]
         if not any(block.directive == "server" for block in blocks):
             self._start(make_run(), [READY])
         for block, following in zip(blocks, [*blocks[1:], None], strict=True):
@@ -212,7 +215,7 @@ class Story:
         assert said == expected, f"{block.where}: {command}\nprints\n{ran.stdout}"
 
     def _here(self, text: str) -> str:
-        return text.replace("7419", self._port).replace("9922", self._workq_port)
+        return re.sub(rf"\b({'|'.join(self._ports)})\b", lambda port: self._ports[port[0]], text)
 
 
 @contextlib.contextmanager

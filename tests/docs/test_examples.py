@@ -2,17 +2,21 @@
 
 import ast
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import conversations
 import pytest
+import redis_cli
 import stories
 from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, links
 
 from millrace.cli.serve import flags
 from millrace.protocols.faktory import FaktoryConnection
+from millrace.protocols.qless import QlessConnection
+from millrace.protocols.qless.dialects import SPEC_COMMANDS
 from millrace.protocols.workq import WorkqConnection
 from server_process import ServerProcess, running_server
 
@@ -28,6 +32,7 @@ def where(item: Block | Path) -> str:
 
 
 CONVERSATIONS = [b for page in PAGES for b in blocks(page) if b.language == "faktory"]
+REDIS_TRANSCRIPTS = [b for page in PAGES for b in blocks(page) if b.language == "redis"]
 WORKQ_CONVERSATIONS = [b for page in PAGES for b in blocks(page) if b.language == "workq"]
 TALES = [
     page
@@ -52,6 +57,52 @@ def test_a_workq_conversation(block: Block, tmp_path: Path) -> None:
     settings = dict([block.value.split("=", 1)]) if block.directive == "server" else {}
     with running_server(tmp_path / "data", **settings) as server:
         conversations.hold(block.lines, server.ports["workq"], greeted=False)
+
+
+@pytest.mark.parametrize("block", REDIS_TRANSCRIPTS, ids=where)
+def test_a_transcript_of_redis_cli(block: Block, tmp_path: Path) -> None:
+    if shutil.which(redis_cli.PROGRAM) is None:
+        pytest.skip("no redis-cli here; install the Debian package redis-tools")
+    settings = dict([block.value.split("=", 1)]) if block.directive == "server" else {}
+    strange = "MILLRACE_QLESS_PASSWORD" in settings
+    with running_server(tmp_path / "data", **settings) as server:
+        redis_cli.hold(block.lines, server.ports["qless"], strange=strange)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["> PING", "PANG"],
+        ["> PING", "PONG", "PONG"],
+        ["> PING"],
+        ["> PING", "(nil)"],
+        ["> QLESS.GET 0 nobody", "{}"],
+        ["> QLESS.GETCONFIG 0 heartbeat", "6"],
+        ["> QLESS.GETCONFIG 0", '{"application":"other...'],
+        ["PONG"],
+    ],
+)
+def test_a_wrong_transcript_is_found_out(server: ServerProcess, lines: list[str]) -> None:
+    if shutil.which(redis_cli.PROGRAM) is None:
+        pytest.skip("no redis-cli here; install the Debian package redis-tools")
+    with pytest.raises(AssertionError):
+        redis_cli.hold(lines, server.ports["qless"])
+
+
+def test_the_qless_page_has_a_transcript_for_every_command() -> None:
+    said = {
+        command.partition(" ")[0].removeprefix("QLESS.").lower()
+        for block in REDIS_TRANSCRIPTS
+        for command, _ in redis_cli.commands(block.lines)
+    }
+    assert said >= SPEC_COMMANDS
+
+
+def test_the_qless_page_names_every_command_of_redis_that_is_served() -> None:
+    page = (DOCS / "reference" / "qless.md").read_text("utf-8")
+    part = page.partition("## Commands of Redis\n")[2].partition("\n## ")[0]
+    served = {name for name in QlessConnection.commands if not name.startswith(b"QLESS.")}
+    assert {name.encode() for name in re.findall(r"`([A-Z]+)[` ]", part)} >= served
 
 
 def test_the_workq_page_has_a_conversation_for_every_command() -> None:

@@ -8,11 +8,21 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 
 from millrace.engine.events import Event
-from millrace.engine.job import LATER, WORKQ, Push
+from millrace.engine.job import (
+    ALIAS,
+    EARLIER,
+    FOREVER,
+    GOQUEUE,
+    LATER,
+    MASENKO,
+    NO_PROTOCOL,
+    WORKQ,
+    Push,
+)
 from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
 
-#: How long Faktory's dead are kept.
+#: How long the dead are kept that have no time of their own.
 DEAD_FOR = 180 * 86_400 * SECOND
 
 
@@ -20,14 +30,20 @@ DEAD_FOR = 180 * 86_400 * SECOND
 class ModelJob:
     seq: int
     push: Push
+    jid: str
+    queue: str
+    dead_queue: str
     blockers: set[int]
     state: int = NEW
     place: int = 0
     due: int = 0
     attempt: int = 0
     failures: int = 0
+    leased_at: int = 0
     deadline: int = 0
     holder: str = ""
+    #: Its lease lasts as long as the holder's connection.
+    bound: bool = False
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -51,13 +67,18 @@ class Model:
     regaining: bool = False
     #: The next success or failure is told by somebody who holds no lease.
     unleased: bool = False
+    #: The connections that are there: leases bound to others are about to end.
+    holders: set[str] = field(default_factory=set)
+    #: Jobs that must move to their dead queues next, or fail with one that they waited for.
+    moving: set[int] = field(default_factory=set)
+    doomed: set[int] = field(default_factory=set)
 
     def copy(self) -> "Model":
         return deepcopy(self)
 
     def ready(self, queue: str) -> list[ModelJob]:
         """The ready jobs of a queue, in the order in which they must be handed out."""
-        found = [j for j in self.jobs.values() if j.push.queue == queue and j.state == READY]
+        found = [j for j in self.jobs.values() if j.queue == queue and j.state == READY]
         return sorted(found, key=lambda job: job.order)
 
     def next_of(self, queues: tuple[str, ...]) -> ModelJob | None:
@@ -77,7 +98,9 @@ class Model:
             self._pushed(event)
             return
         job = self.jobs[event.seq]
-        assert (event.jid, event.queue) == (job.push.jid, job.push.queue)
+        assert event.jid == job.jid
+        assert event.queue == (job.dead_queue if event.type == "moved" else job.queue)
+        assert event.type == "moved" or not self.moving, "a job was to move first"
         getattr(self, f"_{event.type}")(job, event)
         assert event.state == job.state, event
         assert event.attempt == job.attempt, event
@@ -87,8 +110,10 @@ class Model:
         assert event.seq not in self.jobs
         assert all(event.seq > seq for seq in self.jobs), "a seq was used before"
         self.latest = max(self.latest, event.time)
-        place = push.place or self.latest
-        job = ModelJob(event.seq, push, blockers, place=place, due=push.due)
+        jid = push.jid or f"{ALIAS}{event.seq:012x}"
+        assert (event.jid, event.queue) == (jid, push.queue)
+        job = ModelJob(event.seq, push, jid, push.queue, push.dead_queue, blockers)
+        job.place, job.due = push.place or self.latest, push.due
         self.jobs[event.seq] = job
         self._start(job, event)
         assert event.state == job.state, event
@@ -103,11 +128,12 @@ class Model:
 
     def _make_ready(self, job: ModelJob, event: Event, *, arrives: bool = True) -> None:
         """Behind the others if it arrives, unless its place is fixed; else at its old place."""
-        self.latest = max(self.latest, event.time)
+        assert event.ready_at >= max(self.latest, event.time), "ready before others were"
+        self.latest = event.ready_at
         job.state = READY
-        if arrives and job.place < LATER:
+        if arrives and 0 <= job.place < LATER:
             job.place = self.latest
-        self.queues.setdefault(job.push.queue, False)
+        self.queues.setdefault(job.queue, False)
 
     def _over(self, job: ModelJob, state: int) -> None:
         """The job blocks nobody any more."""
@@ -120,20 +146,24 @@ class Model:
     def _due(self, job: ModelJob, event: Event) -> None:
         assert job.state == SCHEDULED
         assert job.due <= event.time
-        self._make_ready(job, event)
+        failed = job.push.origin == GOQUEUE and job.failures
+        self._make_ready(job, event, arrives=not failed)  # that failure is as an expiry
 
     def _unblocked(self, job: ModelJob, event: Event) -> None:
         assert job.state == BLOCKED
         assert not job.blockers
+        assert job.seq not in self.doomed
         self._start(job, event)
 
     def _leased(self, job: ModelJob, event: Event) -> None:
         if not self.regaining:
-            assert not self.queues[job.push.queue], "leased from a paused queue"
-            assert self.ready(job.push.queue)[0] is job, "leased out of order"
+            assert not self.queues[job.queue], "leased from a paused queue"
+            assert self.ready(job.queue)[0] is job, "leased out of order"
         job.state = LEASED
         job.attempt += 1
-        job.deadline = event.time + job.push.lease_for
+        job.leased_at = event.time
+        job.bound = event.actor == MASENKO
+        job.deadline = FOREVER if job.bound else event.time + job.push.lease_for
         job.holder = event.worker
 
     def _renewed(self, job: ModelJob, event: Event) -> None:
@@ -141,8 +171,12 @@ class Model:
         job.deadline, self.renewing = self.renewing, 0
 
     def _released(self, job: ModelJob, event: Event) -> None:
+        """Given back unused; or bound to a connection that a restart ended."""
         assert job.state == LEASED
-        job.attempt -= 1
+        if event.actor == NO_PROTOCOL:
+            assert self.is_forsaken(job)
+        else:
+            job.attempt -= 1
         self._make_ready(job, event, arrives=False)
 
     def _completed(self, job: ModelJob, event: Event) -> None:
@@ -164,14 +198,20 @@ class Model:
         self._check_held(job)
         self.processed += 1
         self.failed += 1
-        if job.push.origin == WORKQ:
+        origin = job.push.origin
+        if origin == WORKQ:
             self._failed_by_workq(job, event)
+        elif origin == MASENKO:
+            self._failed_by_masenko(job, event)
+        elif origin == GOQUEUE:
+            self._failed_by_goqueue(job, event)
         else:
             self._failed_by_faktory(job, event)
 
     def _failed_by_faktory(self, job: ModelJob, event: Event) -> None:
         count, job.failures = job.failures, job.failures + 1
         if job.push.retries == 0:
+            self._fell(job)
             self._over(job, GONE)
         elif count >= job.push.retries:
             self._bury(job, event)
@@ -189,11 +229,56 @@ class Model:
         elif job.state != SCHEDULED or job.due <= event.time:
             self._make_ready(job, event, arrives=False)
 
+    def _failed_by_masenko(self, job: ModelJob, event: Event) -> None:
+        job.failures += 1
+        if job.failures > job.push.retries:
+            self._bury(job, event)
+        else:
+            job.state = SCHEDULED
+            job.due = (event.time // SECOND + job.failures**4) * SECOND
+            job.place = EARLIER + job.due
+
+    def _failed_by_goqueue(self, job: ModelJob, event: Event) -> None:
+        """A failure comes back when an expiry would have."""
+        job.failures += 1
+        over = job.leased_at + job.push.lease_for
+        if 0 < job.push.most_attempts <= job.attempt:
+            self._bury(job, event)
+        elif event.type == "failed" and over > event.time:
+            job.state, job.due = SCHEDULED, over
+        elif job.state != SCHEDULED or job.due <= event.time:
+            self._make_ready(job, event, arrives=False)
+
     def _bury(self, job: ModelJob, event: Event) -> None:
         job.state, job.due = DEAD, job.push.expires or event.time + DEAD_FOR
+        if job.dead_queue and event.type != "killed":
+            self.moving.add(job.seq)
+        self._fell(job)
+
+    def _fell(self, job: ModelJob) -> None:
+        """Masenko's jobs do not outlive those that they wait for."""
+        for other in self.jobs.values():
+            if other.push.origin == MASENKO and other.state == BLOCKED:
+                self.doomed |= {other.seq} if job.seq in other.blockers else set()
+
+    def _doomed(self, job: ModelJob, event: Event) -> None:
+        assert job.state == BLOCKED
+        self.doomed.remove(job.seq)
+        job.blockers.clear()
+        self._bury(job, event)
+
+    def _moved(self, job: ModelJob, event: Event) -> None:
+        assert job.state == DEAD
+        self.moving.remove(job.seq)
+        job.queue, job.dead_queue = job.dead_queue, ""
+        job.failures, job.place, job.due = 0, 0, 0
+        self._make_ready(job, event)
+
+    def is_forsaken(self, job: ModelJob) -> bool:
+        return job.bound and job.holder not in self.holders
 
     def _expired(self, job: ModelJob, event: Event) -> None:
-        assert job.deadline <= event.time
+        assert job.deadline <= event.time or self.is_forsaken(job)
         self._failed(job, event)
 
     def _evicted(self, job: ModelJob, event: Event) -> None:

@@ -566,6 +566,33 @@ def test_an_alarm_comes_at_its_moment(scene):
     assert scene.engine.next_timer() is None
 
 
+def test_an_alarm_that_is_called_off_does_not_come(scene):
+    scene.engine.alarm(("owner", "one"), START + SECOND)
+    scene.engine.alarm(("owner", "two"), START + SECOND)
+    scene.engine.unalarm(("owner", "one"))
+    scene.engine.unalarm(("owner", "unheard of"))
+    scene.advance(1)
+    assert scene.engine.alarms == [("owner", "two")]
+    scene.engine.unalarm(("owner", "two"))
+    assert len(scene.engine.timers) == 0
+
+
+def test_an_alarm_can_be_put_off_and_comes_once(scene):
+    for seconds in (1, 3, 2):
+        scene.engine.alarm("beat", START + seconds * SECOND)
+    scene.advance(1)
+    assert scene.engine.alarms == []
+    scene.advance(9)
+    assert scene.engine.alarms == ["beat"]
+
+
+def test_alarms_come_while_nothing_can_be_written(scene):
+    scene.engine.halted = "disk full"
+    scene.engine.alarm("beat", START + SECOND)
+    scene.advance(1)
+    assert scene.engine.alarms == ["beat"]
+
+
 def test_the_next_timer_is_the_earliest_of_all(scene):
     scene.push("scheduled", due=START + 90 * SECOND)
     assert scene.engine.next_timer() == START + 90 * SECOND

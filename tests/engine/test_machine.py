@@ -33,10 +33,10 @@ from millrace.engine.batch import Batch
 from millrace.engine.engine import HALTED_RETRY, Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
-from millrace.engine.job import FAKTORY, LATER, WORKQ, Job, Push
+from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, LATER, MASENKO, WORKQ, Job, Push
 from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.server.app import _recover
+from millrace.server import app
 from millrace.store import Store, StoreFailing
 from millrace.store.changes import decode_any, encode
 from scene import SECOND, START, durable_state, undo, unit
@@ -57,6 +57,10 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = START
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(app, "clock", lambda: self.now)
+        #: A connection, to which leases are bound; when it is gone there is another.
+        self.calls = 0
         self.store: Any = self.open_store()
         self.engine = self.recovered()
         self.model = Model(DEAD_MAX)
@@ -82,9 +86,15 @@ class Machine(RuleBasedStateMachine):
 
     def recovered(self) -> Engine:
         config = SimpleNamespace(faktory=SimpleNamespace(dead_max=DEAD_MAX))
-        engine = _recover(config, self.store)
+        engine = app._recover(config, self.store)
         engine.random = Random(1)
+        self.calls += 1
+        engine.holders.add(self.caller)
         return engine
+
+    @property
+    def caller(self) -> str:
+        return f"caller-{self.calls}"
 
     # Reading what happened
 
@@ -93,9 +103,12 @@ class Machine(RuleBasedStateMachine):
         rows = self.engine.batch.events[self.read :]
         self.read = len(self.engine.batch.events)
         self.restored -= {row[2] for row in rows}
+        self.model.holders = self.engine.holders
         for row in rows:
             assert row[0] <= max(self.now, self.engine.latest)
             self.model.absorb(Event(*row))
+        assert not self.model.moving, "a job was not moved to its dead queue"
+        assert not self.model.doomed, "a job outlived the one that it waited for"
         timeouts, self.engine.timeouts = self.engine.timeouts, []
         for waiter in timeouts:
             assert self.forget(waiter) <= self.now, "told too early"
@@ -129,13 +142,15 @@ class Machine(RuleBasedStateMachine):
         return not self.engine.halted
 
     @initialize(
-        counts=st.tuples(*[st.integers(0, 6)] * 3), chain=st.booleans(), durable=st.booleans()
+        counts=st.tuples(*[st.integers(0, 6)] * 3),
+        chain=st.sampled_from([None, FAKTORY, MASENKO]),
+        durable=st.booleans(),
     )
     def there_are_some_jobs(self, counts, chain, durable):
-        for queue, count in zip(QUEUES, counts, strict=False):
-            self.push_some(queue, count, 2)
+        for queue, count, origin in zip("abc", counts, (FAKTORY, MASENKO, FAKTORY), strict=True):
+            self.push_some(queue, count, 2, origin, "d")
         if chain:
-            self.push_chain("a")
+            self.push_chain("a", chain, "d")
         if durable and self.engine.batch:
             self.begin_and_commit()
 
@@ -151,49 +166,87 @@ class Machine(RuleBasedStateMachine):
         size=st.sampled_from([0, 10, 300]),
         tags=st.sampled_from([[], [], ["red"]]),
         blockers=st.sampled_from([(), (), (), (), (), (0,), (1, 2), (5, 5, 6)]),
-        life=st.sampled_from([0, 0, 3, 100, 90_000]),
+        origin=st.sampled_from([FAKTORY, FAKTORY, WORKQ, WORKQ, MASENKO, MASENKO, GOQUEUE]),
+        life=st.sampled_from([3, 100, 90_000]),
         most_attempts=st.sampled_from([0, 0, 1, 2]),
-        place=st.sampled_from([0, 0, LATER, LATER + 1]),
+        fixed=st.booleans(),
+        dead_queue=st.sampled_from(["", *QUEUES]),
     )
     def push(
-        self, jid, queue, retries, rank, wait, size, tags, blockers, life, most_attempts, place
+        self,
+        jid,
+        queue,
+        retries,
+        rank,
+        wait,
+        size,
+        tags,
+        blockers,
+        origin,
+        life,
+        most_attempts,
+        fixed,
+        dead_queue,
     ):
-        """As Faktory does; with a time to live, as Workq does."""
+        """Each protocol gives its jobs what the others do not know."""
         seqs = list(self.model.jobs)
         chosen = [seqs[number % len(seqs)] for number in blockers if seqs]
+        due = self.now + wait * SECOND if wait else 0
+        own = {
+            FAKTORY: {},
+            WORKQ: {
+                "expires": self.now + life * SECOND,
+                "most_attempts": most_attempts,
+                "place": LATER + due if fixed else 0,
+            },
+            MASENKO: {
+                "dead_queue": dead_queue,
+                "place": EARLIER + due if wait or fixed else 0,
+            },
+            GOQUEUE: {"most_attempts": most_attempts},
+        }[origin]
         push = unit(
-            jid,
+            "" if origin in {MASENKO, GOQUEUE} and fixed else jid,
             queue,
-            retries=retries,
+            retries=min(max(0, retries), 1) if origin == MASENKO else retries,
             rank=rank,
-            due=self.now + wait * SECOND if wait else 0,
+            due=due,
             lease_for=(60 + wait) * SECOND,
             payload=b"x" * size,
             tags=list(tags),
             blockers=chosen,
-            origin=WORKQ if life else FAKTORY,
-            expires=self.now + life * SECOND if life else 0,
-            most_attempts=most_attempts if life else 0,
-            place=place if life else 0,
+            origin=origin,
+            **own,
         )
-        self.expect_push(push, {b for b in chosen if self.model.jobs[b].state != DONE})
+        over = {DONE, DEAD} if origin == MASENKO else {DONE}
+        self.expect_push(push, {b for b in chosen if self.model.jobs[b].state not in over})
         job = self.engine.push(push, self.now)
         assert self.absorb()[0] == "pushed"
-        assert (job.jid, job.payload, job.retries) == (jid, b"x" * size, retries)
+        assert (job.payload, job.retries) == (b"x" * size, push.retries)
 
     def expect_push(self, push: Push, blockers: set[int]) -> None:
         self.model.queues.setdefault(push.queue, False)
         self.model.pushing.append((push, blockers))
 
     @precondition(running)
-    @rule(queue=queue_names, count=st.integers(3, 8), retries=st.sampled_from([25, 1, 0, -1]))
-    def push_some(self, queue, count, retries):
+    @rule(
+        queue=queue_names,
+        count=st.integers(3, 8),
+        retries=st.sampled_from([25, 1, 0, -1]),
+        origin=st.sampled_from([FAKTORY, FAKTORY, MASENKO, MASENKO, GOQUEUE]),
+        dead_queue=st.sampled_from(["", "d"]),
+    )
+    def push_some(self, queue, count, retries, origin, dead_queue):
         for number in range(count):
-            self.push(f"job-{number % 6}", queue, retries, 0, 0, 50, [], (), 0, 0, 0)
+            jid = f"job-{number % 6}"
+            self.push(jid, queue, retries, 0, 0, 50, [], (), origin, 0, 0, False, dead_queue)
 
-    def push_chain(self, queue):
+    def push_chain(self, queue, origin=FAKTORY, dead_queue=""):
         """Three at once, each waiting for the one before."""
-        pushes = [unit(f"job-{n}", queue, blockers=[-1] if n else []) for n in range(3)]
+        own = {}
+        if origin == MASENKO:
+            own = {"origin": MASENKO, "retries": 1, "dead_queue": dead_queue}
+        pushes = [unit(f"job-{n}", queue, blockers=[-1] if n else [], **own) for n in range(3)]
         first = self.engine.next_seq
         for n, push in enumerate(pushes):
             self.expect_push(push, {first + n - 1} if n else set())
@@ -201,22 +254,34 @@ class Machine(RuleBasedStateMachine):
         assert [job.seq for job in jobs] == [first, first + 1, first + 2]
         assert Counter(self.absorb())["pushed"] == 3
 
+    def push_chain_that_falls(self, queue):
+        """What makes one of these fail makes all of them fail."""
+        self.push_chain(queue, MASENKO, "" if queue == "a" else "d")
+
     # Leasing
 
-    @rule(queues=queue_lists, wait=st.sampled_from([2, 0, 30]), count=st.integers(1, 4))
-    def fetch_some(self, queues, wait, count):
+    @rule(
+        queues=queue_lists,
+        wait=st.sampled_from([2, 0, 30, None]),
+        count=st.integers(1, 4),
+        bound=st.booleans(),
+    )
+    def fetch_some(self, queues, wait, count, bound):
         for holder in "uvwx"[:count]:
-            self.fetch(queues, wait, holder)
+            if bound:
+                self.fetch(queues, wait, self.caller, MASENKO)
+            else:
+                self.fetch(queues, wait, holder)
 
-    def fetch(self, queues, wait, holder):
-        """Take the next job, or wait for it."""
+    def fetch(self, queues, wait, holder, actor=FAKTORY):
+        """Take the next job, or wait for it, if need be for ever."""
         expected = None if self.engine.halted else self.model.next_of(queues)
-        job = self.engine.lease(queues, holder, FAKTORY, self.now)
+        job = self.engine.lease(queues, holder, actor, self.now)
         assert (job and job.seq) == (expected and expected.seq)
         self.absorb()
-        if job is None and wait:
-            waiter = Waiter(queues, holder, FAKTORY, None)
-            until = self.now + wait * SECOND
+        if job is None and wait != 0:
+            waiter = Waiter(queues, holder, actor, None)
+            until = FOREVER if wait is None else self.now + wait * SECOND
             self.engine.wait(waiter, until)
             self.waiting.append((waiter, until))
 
@@ -250,6 +315,23 @@ class Machine(RuleBasedStateMachine):
             self.engine.unwait(waiter)
             self.forget(waiter)
 
+    @precondition(lambda self: any(self.model.jobs[s].bound for s in self.engine.leased))
+    @rule()
+    def hang_up(self):
+        """A connection is gone, and its leases end; if nothing can be written, later."""
+        gone = self.caller
+        self.engine.holders.discard(gone)
+        self.calls += 1
+        self.engine.holders.add(self.caller)
+        for waiter in [w for w, _ in self.waiting if w.holder == gone]:
+            self.engine.unwait(waiter)
+            self.forget(waiter)
+        held = [job for job in self.engine.leased.values() if job.holder == gone]
+        for job in held:
+            self.engine.forsake(job, self.now, "gone")
+        causes = Counter(self.absorb())
+        assert causes["expired"] == (0 if self.engine.halted else len(held))
+
     @precondition(lambda self: self.running() and self.engine.leased)
     @rule(
         which=anyone,
@@ -266,7 +348,7 @@ class Machine(RuleBasedStateMachine):
         elif what == "release":
             self.engine.release(self.pick(which, LEASED), self.now)
             assert self.absorb()[0] == "released"
-        else:
+        elif self.pick(which, LEASED).deadline != FOREVER:
             self.model.renewing = self.now + span * SECOND
             self.engine.renew(self.pick(which, LEASED), self.now + span * SECOND, self.now)
             assert self.absorb() == ["renewed"]
@@ -285,8 +367,8 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running() and self.model.of_state(READY, SCHEDULED))
     @rule(which=anyone, well=st.booleans())
     def end_without_a_lease(self, which, well):
-        self.model.unleased = True
         job = self.pick(which, READY, SCHEDULED)
+        self.model.unleased = True
         if well:
             self.engine.complete(job, self.now, FAKTORY, unleased=True)
         else:
@@ -300,13 +382,27 @@ class Machine(RuleBasedStateMachine):
         untouched = [
             seq
             for seq in sorted(self.restored & set(self.model.jobs))
-            if self.model.jobs[seq].push.jid == jid and self.model.jobs[seq].state == READY
+            if self.model.jobs[seq].jid == jid and self.model.jobs[seq].state == READY
         ]
         self.model.regaining = True
         job = self.engine.regain(jid, holder, FAKTORY, self.now)
         assert self.absorb() == (["leased"] if untouched else [])
         self.model.regaining = False
         assert (job and job.seq) == (untouched[0] if untouched else None)
+
+    @precondition(lambda self: self.running() and self.engine.reverts and self.engine.jobs)
+    @rule(which=anyone)
+    def reclaim(self, which):
+        """The same, by somebody whose leases are bound."""
+        job = self.pick(which, READY, LEASED) or self.pick(which, *range(6))
+        known = self.model.jobs[job.seq]
+        held = known.state == LEASED and known.bound and known.holder == self.caller
+        untouched = job.seq in self.restored
+        self.model.regaining = True
+        mine = self.engine.reclaim(job, self.caller, MASENKO, self.now)
+        assert self.absorb() == (["leased"] if untouched else [])
+        self.model.regaining = False
+        assert mine == (held or untouched)
 
     # What people do
 
@@ -387,6 +483,7 @@ class Machine(RuleBasedStateMachine):
                 assert self.model.jobs[seq].due > self.now, "overdue"
             for seq in self.model.of_state(LEASED):
                 assert self.model.jobs[seq].deadline > self.now, "overdue"
+                assert not self.model.is_forsaken(self.model.jobs[seq]), "its holder is gone"
             for job in self.model.jobs.values():
                 assert not 0 < job.push.expires <= self.now, "outlived its time"
 
@@ -471,9 +568,8 @@ class Machine(RuleBasedStateMachine):
         self.store.close()
         self.store = self.open_store()
         self.engine = self.recovered()
-        assert durable_state(self.engine) == self.committed[1]
+        self.check_recovered()
         assert self.shipped() == self.journal
-        assert not self.engine.batch
         self.begun, self.read = None, 0
         self.waiting.clear()
         self.deaf.clear()
@@ -482,6 +578,20 @@ class Machine(RuleBasedStateMachine):
         self.restored = set(self.model.of_state(READY))
         self.tick()
 
+    def check_recovered(self) -> None:
+        """Nothing has changed, but that leases that were bound to a connection are no more."""
+        model, expected = self.committed
+        ended = {s for s, job in model.jobs.items() if job.state == LEASED and job.bound}
+        events = [(row[1], row[2]) for row in self.engine.batch.events]
+        assert sorted(events) == [("released", seq) for seq in sorted(ended)]
+        opened = {model.jobs[seq].queue: False for seq in ended}
+        found = durable_state(self.engine)
+        expected = expected | {"queues": opened | expected["queues"]}
+        for seq in ended:
+            del found["jobs"][seq]
+        jobs = {seq: job for seq, job in expected["jobs"].items() if seq not in ended}
+        assert found == expected | {"jobs": jobs}
+
     def crash_after_a_commit(self, queue):
         if self.begun is not None:
             self.commit()
@@ -489,7 +599,9 @@ class Machine(RuleBasedStateMachine):
             self.begin_and_commit()
         self.crash(queue)
 
-    rare = st.sampled_from([crash_after_a_commit, push_chain, crash, remove_queue, flush])
+    rare = st.sampled_from(
+        [crash_after_a_commit, push_chain, push_chain_that_falls, crash, remove_queue, flush]
+    )
 
     @precondition(lambda self: self.running() and self.engine.jobs)
     @rule(what=rare, queue=queue_names)
@@ -504,6 +616,7 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.store.close()
+        self.patch.undo()
 
 
 class OverMemory(Machine):
@@ -519,10 +632,9 @@ class OverSqlite(Machine):
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="millrace-test-"))
-        self.patch = pytest.MonkeyPatch()
+        super().__init__()
         self.patch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 400)
         self.patch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
-        super().__init__()
 
     def open_store(self) -> Store:
         store = FailingSqliteStore(self.folder, sync=False)
@@ -546,7 +658,6 @@ class OverSqlite(Machine):
 
     def teardown(self) -> None:
         super().teardown()
-        self.patch.undo()
         shutil.rmtree(self.folder)
 
 

@@ -4,10 +4,20 @@ from random import Random
 
 import pytest
 
-from millrace.engine.job import FAKTORY, Job
-from millrace.engine.policy import DAY, POLICIES, SECOND, FaktoryPolicy, Verdict
-from millrace.engine.states import DEAD, GONE, LEASED, SCHEDULED
-from scene import START, Scene
+from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, MASENKO, WORKQ, Job
+from millrace.engine.policy import (
+    BOUND,
+    DAY,
+    POLICIES,
+    SECOND,
+    FaktoryPolicy,
+    GoqueuePolicy,
+    MasenkoPolicy,
+    Verdict,
+)
+from millrace.engine.states import DEAD, GONE, LEASED, READY, SCHEDULED
+from millrace.store import MemoryStore
+from scene import START, MasenkoScene, Scene, ready_jids, restarted
 
 
 def failed_job(failures: int, retries: int = 25) -> Job:
@@ -20,6 +30,9 @@ def failed_job(failures: int, retries: int = 25) -> Job:
 def verdict(failures: int, retries: int = 25, random: Random | None = None) -> Verdict:
     """What the policy says of a job that has just failed for so many times."""
     return FaktoryPolicy().after_failure(failed_job(failures, retries), START, random or Random(1))
+
+
+# Faktory
 
 
 class Dice(Random):
@@ -43,6 +56,13 @@ def delays(count: int) -> set[int]:
 
 def test_faktory_s_rules_are_those_of_jobs_pushed_by_faktory():
     assert isinstance(POLICIES[FAKTORY], FaktoryPolicy)
+    assert isinstance(POLICIES[MASENKO], MasenkoPolicy)
+    assert isinstance(POLICIES[GOQUEUE], GoqueuePolicy)
+
+
+def test_the_leases_of_masenko_only_are_bound_and_its_jobs_only_die_with_their_blockers():
+    assert frozenset({MASENKO}) == BOUND
+    assert [origin for origin in POLICIES if POLICIES[origin].dies_with_blocker] == [MASENKO]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 24])
@@ -122,3 +142,177 @@ def test_an_expired_reservation_is_a_failure_with_the_original_s_words():
     assert job.failure is not None
     assert job.failure.group == "ReservationExpired"
     assert job.failure.message == "Faktory job reservation expired"
+
+
+# Masenko
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 4, 5, 6, 20])
+@pytest.mark.parametrize("fraction", [0, 1, 400_000, 999_999])
+def test_masenko_s_delay_is_failures_to_the_fourth_cut_to_a_whole_second(failures, fraction):
+    job = failed_job(failures, retries=20)
+    now = START + fraction
+    answer = MasenkoPolicy().after_failure(job, now, Random(1))
+    assert answer.state == SCHEDULED
+    assert answer.due == START + failures**4 * SECOND
+    assert answer.due > now
+    assert answer.place == EARLIER + answer.due
+    assert MasenkoPolicy().after_expiry(job, now, Random(2)) == answer
+
+
+@pytest.mark.parametrize("retries", [0, 1, 2, 20])
+def test_masenko_s_retry_n_tries_n_times_more(retries):
+    scene = MasenkoScene()
+    job = scene.push(retries=retries)
+    failures = []
+    while scene.lease() is job:
+        failures.append(job.failures)
+        scene.fail(job)
+        if job.state == SCHEDULED:
+            scene.advance_to(job.due)
+    assert failures == list(range(retries + 1))
+    assert (job.state, job.failures) == (DEAD, retries + 1)
+    assert job.due == scene.now + 180 * DAY
+
+
+def test_the_last_of_255_delays_can_be_waited_for():
+    job = failed_job(255, retries=255)
+    answer = MasenkoPolicy().after_failure(job, START, Random(1))
+    assert answer.due == START + 255**4 * SECOND
+    assert EARLIER < answer.place < 0
+
+
+# Go Job Queue
+
+
+class GoScene(Scene):
+    def push(self, jid: str = "job-1", queue: str = "default", **fields) -> Job:
+        fields.setdefault("lease_for", 10 * SECOND)
+        return super().push(jid, queue, origin=GOQUEUE, retries=0, **fields)
+
+    def lease(self, *queues: str, holder: str = "") -> Job | None:
+        return self.engine.lease(queues or ("default",), holder, GOQUEUE, self.now)
+
+
+@pytest.fixture
+def go() -> GoScene:
+    """Three jobs, a second apart, of which the first is leased."""
+    scene = GoScene()
+    for jid in ("a", "b", "c"):
+        scene.push(jid)
+        scene.advance(1)
+    scene.lease()
+    return scene
+
+
+def test_when_the_time_to_process_is_over_the_job_is_ready_at_its_old_place(go):
+    job = go.engine.find("a")
+    go.advance(9.999999)
+    assert job.state == LEASED
+    go.advance(0.000001)
+    assert (job.state, job.attempt, job.failures) == (READY, 1, 1)
+    assert ready_jids(go.engine) == ["a", "b", "c"]
+    assert go.events()[-1].group == "LeaseExpired"
+    assert go.events()[-1].message == "the time to process is over"
+
+
+def test_it_comes_back_for_ever(go):
+    for attempt in range(1, 300):
+        assert go.engine.find("a").attempt == attempt
+        go.advance(10)
+        assert go.lease().jid == "a"
+
+
+def test_the_order_of_ranks_holds_after_an_expiry():
+    scene = GoScene()
+    for number, priority in enumerate((2, 1, 4, 1, 2, 3), start=1):
+        scene.push(str(number), rank=-priority)
+    first = scene.lease()
+    scene.advance(10)
+    assert first.jid == "2"
+    assert ready_jids(scene.engine) == ["2", "4", "1", "5", "6", "3"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_after_so_many_leases_an_expiry_is_the_end(most):
+    scene = GoScene()
+    job = scene.push(most_attempts=most)
+    for _ in range(most):
+        assert scene.lease() is job
+        scene.advance(10)
+    assert (job.state, job.attempt) == (DEAD, most)
+    assert scene.lease() is None
+    assert job.due == scene.now + 180 * DAY
+
+
+def test_after_so_many_leases_a_failure_is_the_end_as_well():
+    scene = GoScene()
+    job = scene.pushed_and_leased(most_attempts=1)
+    scene.fail(job)
+    assert job.state == DEAD
+
+
+def test_a_lease_given_back_is_none_of_them():
+    scene = GoScene()
+    job = scene.pushed_and_leased(most_attempts=1)
+    scene.engine.release(job, scene.now)
+    scene.lease()
+    assert job.attempt == 1
+    scene.complete(job)
+
+
+def test_a_failure_said_by_others_comes_back_when_the_time_to_process_is_over(go):
+    job = go.engine.find("a")
+    over = job.deadline
+    go.advance(4)
+    go.fail(job)
+    assert (job.state, job.due, job.failures) == (SCHEDULED, over, 1)
+    go.advance_to(over - 1)
+    assert job.state == SCHEDULED
+    go.advance_to(over)
+    assert job.state == READY
+
+
+def test_and_then_it_is_at_its_old_place_as_after_an_expiry(go):
+    go.fail(go.engine.find("a"))
+    again = restarted(go, MemoryStore())
+    for scene in (go, again):
+        scene.advance(10)
+        assert ready_jids(scene.engine) == ["a", "b", "c"]
+
+
+def test_its_first_moment_is_an_arrival_nevertheless():
+    scene = GoScene()
+    scene.push("scheduled", due=scene.now + 5 * SECOND)
+    scene.advance(1)
+    scene.push("other")
+    scene.advance(4)
+    assert ready_jids(scene.engine) == ["other", "scheduled"]
+
+
+def test_a_failure_said_when_the_time_is_over_anyhow_changes_nothing(go):
+    job = go.engine.find("a")
+    go.now += 10 * SECOND  # and the timer has not come yet
+    go.fail(job)
+    assert (job.state, job.failures) == (READY, 1)
+    assert ready_jids(go.engine) == ["a", "b", "c"]
+
+
+def test_a_failure_said_of_a_job_that_nobody_ever_held_changes_nothing():
+    scene = GoScene()
+    for jid in ("a", "b"):
+        scene.push(jid)
+        scene.advance(1)
+    job = scene.engine.find("a")
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    assert job.state == READY
+    assert ready_jids(scene.engine) == ["a", "b"]
+
+
+def test_a_failure_said_of_a_job_that_waits_for_its_moment_leaves_it_waiting():
+    scene = GoScene()
+    job = scene.push(due=scene.now + 60 * SECOND)
+    scene.engine.fail(job, scene.now, WORKQ, "Oops", "", [], unleased=True)
+    assert (job.state, job.due, scene.engine.retrying) == (SCHEDULED, scene.now + 60 * SECOND, 1)
+    scene.advance(60)
+    assert (job.state, scene.engine.retrying) == (READY, 0)

@@ -2,6 +2,8 @@
 
 import pytest
 
+from millrace.engine.job import FAKTORY, FOREVER, WORKQ
+from millrace.engine.queues import Waiter
 from millrace.engine.states import LEASED, READY
 from scene import SECOND, START, Scene
 
@@ -128,3 +130,65 @@ def test_a_waiter_for_nothing_times_out(scene):
     scene.engine.wait(waiter, scene.now + SECOND)
     scene.advance(1)
     assert scene.timed_out() == [waiter]
+
+
+# For ever
+
+
+def wait_for_ever(scene: Scene, *queues: str) -> Waiter:
+    waiter = Waiter(queues or ("default",), "worker-1", FAKTORY, None)
+    scene.engine.wait(waiter, FOREVER)
+    return waiter
+
+
+def test_who_waits_for_ever_needs_no_timer_and_is_never_told_that_nothing_came(scene):
+    waiter = wait_for_ever(scene)
+    assert scene.engine.next_timer() is None
+    scene.advance(10**9)
+    assert scene.timed_out() == []
+    job = scene.push()
+    assert scene.delivered() == [(waiter, job)]
+
+
+def test_who_waits_for_ever_has_its_turn_like_others(scene):
+    first, ever, last = scene.wait(), wait_for_ever(scene), scene.wait()
+    jobs = [scene.push(f"job-{number}") for number in range(3)]
+    assert scene.delivered() == list(zip((first, ever, last), jobs, strict=True))
+
+
+def test_who_waits_for_ever_and_goes_leaves_no_trace(scene):
+    for _ in range(100):
+        scene.engine.unwait(wait_for_ever(scene, "a", "b"))
+    assert scene.engine.queues == {}
+    assert scene.engine._waiters == {}
+    assert len(scene.engine.timers) == 0
+
+
+def test_who_waits_for_ever_waits_over_a_flush_and_a_halt(scene):
+    waiter = wait_for_ever(scene)
+    scene.engine.flush(scene.now)
+    scene.engine.halted = "disk full"
+    job = scene.push()
+    assert scene.delivered() == []
+    scene.engine.resume(scene.now)
+    assert scene.delivered() == [(waiter, job)]
+
+
+def test_who_waits_for_ever_and_is_deaf_gets_nothing_and_hears_nothing(scene):
+    waiter = wait_for_ever(scene)
+    scene.engine.deafen_all()
+    job = scene.push()
+    scene.advance(10**6)
+    assert (scene.delivered(), scene.timed_out(), job.state) == ([], [], READY)
+    scene.engine.unwait(waiter)
+    assert scene.engine._waiters == {}
+
+
+def test_the_end_of_a_job_can_be_waited_for_for_ever(scene):
+    job = scene.pushed_and_leased()
+    waiter = Waiter((), "", WORKQ, None)
+    scene.engine.wait_for_end(job, waiter, FOREVER)
+    assert scene.engine.next_timer() == job.deadline
+    scene.complete(job, result=b"42")
+    assert [(told, outcome.result) for told, outcome in scene.engine.outcomes] == [(waiter, b"42")]
+    assert scene.engine._awaited == {}

@@ -63,14 +63,14 @@ class FewCommands:
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
     ) -> Reply:
         if command == "echo":
-            words = ",".join(word.decode() for word in args)
-            return f"{dialect} {','.join(key.decode() for key in keys)} {words}"
+            return b" ".join([dialect.encode(), b",".join(keys), b",".join(args)])
+        words = [word.decode("utf-8", "replace") for word in keys + args] or [""]
         if command == "put":
-            return self._put((keys + args)[0].decode(), now)
+            return self._put(words[0], now)
         if command == "drop":
-            return self._drop(args[0].decode(), now)
+            return self._drop(words[0], now)
         if command == "value":
-            return VALUES[args[0]]
+            return VALUES.get(words[0])
         raise ScriptError(f"Unknown command {command}")
 
     def _put(self, jid: str, now: int) -> Reply:
@@ -95,6 +95,10 @@ class FewCommands:
         self.hub.engine.flush(now)
 
     def learn(self, sha: str, script: Script) -> None:
+        if sha in self.kept:
+            return
+        if self.hub.engine.halted:
+            raise Refused
         self.kept[sha] = script
         self.hub.engine.depend()
 
@@ -104,14 +108,14 @@ class FewCommands:
 
 
 #: What the command `value` returns.
-VALUES: dict[bytes, Reply] = {
-    b"nil": None,
-    b"true": True,
-    b"false": False,
-    b"number": 3.7,
-    b"list": [b"a", 1, None],
-    b"empty": [],
-    b"large": b"x" * 100_000,
+VALUES: dict[str, Reply] = {
+    "nil": None,
+    "true": True,
+    "false": False,
+    "number": 3.7,
+    "list": [b"a", 1, None],
+    "empty": [],
+    "large": b"x" * 100_000,
 }
 
 

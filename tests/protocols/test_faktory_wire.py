@@ -9,6 +9,7 @@ import re
 import pytest
 from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
 
+from millrace.engine.job import GOQUEUE, Push
 from millrace.engine.states import DEAD
 
 NOW = "2026-11-15T19:43:51Z"
@@ -1420,3 +1421,15 @@ def test_worker_that_comes_back_with_all_new_connections_runs_again(talk):
     again = talk.client(wid="w1")
     again.says(beat("w1")).hears_ok()
     again.pushes(unit()).fetches()
+
+
+def test_a_queue_s_name_is_written_as_json_whatever_other_protocols_call_their_queues():
+    with Conversation() as talk:
+        talk.acts(
+            lambda world: world.engine.push(
+                Push("", "", b"[1]", GOQUEUE, 'a"b', 0, 1_000_000), world.now
+            )
+        )
+        client = talk.client()
+        client.says(b'FETCH a"b\r\n')
+        assert json.loads(client.hears_bulk())["queue"] == 'a"b'

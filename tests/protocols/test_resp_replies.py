@@ -11,6 +11,7 @@ from millrace.protocols.qless.resp import (
     Error,
     Map,
     Push,
+    Set,
     Simple,
     Verbatim,
     encode,
@@ -30,6 +31,7 @@ from millrace.protocols.qless.resp import (
         (b"a\r\nb", b"$4\r\na\r\nb\r\n", b"$4\r\na\r\nb\r\n"),
         ("grün", b"$5\r\ngr\xc3\xbcn\r\n", b"$5\r\ngr\xc3\xbcn\r\n"),
         ("\udcff", b"$1\r\n\xff\r\n", b"$1\r\n\xff\r\n"),
+        ("\ud800", b"$1\r\n?\r\n", b"$1\r\n?\r\n"),
         (OK, b"+OK\r\n", b"+OK\r\n"),
         (Simple("none"), b"+none\r\n", b"+none\r\n"),
         (Error("ERR no"), b"-ERR no\r\n", b"-ERR no\r\n"),
@@ -51,6 +53,7 @@ from millrace.protocols.qless.resp import (
             b"*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n*1\r\n$3\r\n2.5\r\n",
             b"%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n*1\r\n,2.5\r\n",
         ),
+        (Set([b"m"]), b"*1\r\n$1\r\nm\r\n", b"~1\r\n$1\r\nm\r\n"),
         (Push([b"m", 1]), b"*2\r\n$1\r\nm\r\n:1\r\n", b">2\r\n$1\r\nm\r\n:1\r\n"),
     ],
 )

@@ -3,6 +3,8 @@
 import pytest
 from workq_conversation import OK, START, TIMEOUT, Workq, uid
 
+from millrace.engine.job import GOQUEUE, Push
+
 ID = uid(1)
 BIG = 1_048_576
 FUTURE = "2026-11-15T19:43:55Z"  # four seconds after the start
@@ -324,6 +326,43 @@ def test_half_close_answers_everything_sent():
         client.says(b"add %b q 1000 1000 1\r\nx\r\nlease q 0\r\nfoo\r\nlease q" % ID)
         client.hears(OK, b"+OK 1\r\n%b q 1\r\nx\r\n" % ID, UNKNOWN)
         client.says_no_more().hears_the_end()
+
+
+def test_after_a_half_close_no_lease_waits():
+    with Workq() as talk:
+        client = talk.connect()
+        client.says(b"lease a 60000\r\nlease b 60000\r\n").says_no_more()
+        client.hears(TIMEOUT, TIMEOUT).hears_the_end()
+
+
+def test_the_backlog_is_all_that_waits_but_not_what_is_incomplete():
+    with Workq() as talk:
+        client = talk.connect()
+        client.says(b"lease a 1000\r\n").says(b"foo\r\n" * 1000)
+        assert client.connection.backlog == 5000
+        talk.pass_ms(1000)
+        client.hears(TIMEOUT, UNKNOWN * 1000)
+        assert client.connection.backlog == 0
+        client.says(b"add %b q 1000 1000 100000\r\n" % ID).says(b"x" * 99_000)
+        assert client.connection.backlog == 1
+        client.says(b"x" * 1000 + b"\r\n").hears_ok()
+
+
+def test_a_queue_whose_name_this_protocol_does_not_have_is_shown_all_the_same():
+    with Workq() as talk:
+        talk.acts(
+            lambda world: world.engine.push(
+                Push("", "", b"", GOQUEUE, "a b\r\n%", 0, 1_000_000), world.now
+            )
+        )
+        shown = b"a%20b%0D%0A%25"
+        client = talk.connect()
+        client.says(b"inspect queues 0 10\r\n").hears(
+            b"+OK 1\r\n%b 2\r\nready-len 1\r\nscheduled-len 0\r\n" % shown
+        )
+        client.says(b"inspect job 00000000-0000-4000-8000-000000000001\r\n")
+        client.hears(b"+OK 1\r\n00000000-0000-4000-8000-000000000001 12\r\nname %b\r\n" % shown)
+        client.hears(bytes(client.wire.heard[client._taken :]))  # the rest is as of any job
 
 
 def test_half_close_while_waiting_for_a_result():

@@ -30,6 +30,7 @@ from millrace.server.config import (
 
 MIB = 1024 * 1024
 REFERENCE = Path(__file__).parents[2] / "docs/reference/configuration.md"
+PROTOCOLS = [key.section for key in keys().values() if key.name == "port"]
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +61,11 @@ def problems(
     return caught.value.problems
 
 
+def only(*served: str) -> dict[str, str]:
+    """The variables that leave all other protocols out."""
+    return {f"MILLRACE_{name}_PORT".upper(): "off" for name in PROTOCOLS if name not in served}
+
+
 # Where values come from
 
 
@@ -74,6 +80,17 @@ def test_without_any_source_the_defaults_hold():
     faktory = found.config.faktory
     assert (faktory.port, faktory.password, faktory.dead_max) == (7419, "", 100_000)
     assert (faktory.recover_lost_workers, faktory.allow_unauthenticated) == (False, False)
+    workq = found.config.workq
+    assert (workq.port, workq.dialect, workq.allow_unauthenticated) == (9922, "spec", False)
+    masenko = found.config.masenko
+    assert (masenko.port, masenko.heartbeat, masenko.dialect) == (12345, 45.0, "spec")
+    assert (masenko.max_line, masenko.allow_unauthenticated) == (8 * MIB, False)
+    goqueue = found.config.goqueue
+    assert (goqueue.port, goqueue.max_data, goqueue.max_deliveries) == (11223, 16 * MIB, 0)
+    assert goqueue.allow_unauthenticated is False
+    qless = found.config.qless
+    assert (qless.port, qless.password, qless.dialect) == (6380, "", "spec")
+    assert qless.allow_unauthenticated is False
     assert (found.config.tls.cert, found.config.tls.key) == ("", "")
     assert found.config.journal.outbox_max == 256 * MIB
 
@@ -120,11 +137,17 @@ def test_every_key_can_be_set_in_the_file_and_by_its_variable():
         assert found.config == Config()
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("text", "port"), [("0", 0), ("65535", 65535), ("off", None), ("OFF", None)]
 )
-def test_a_port_is_a_number_or_off(text: str, port: int | None):
-    assert config({"MILLRACE_FAKTORY_PORT": text}).faktory.port == port
+def test_a_port_is_a_number_or_off(protocol: str, text: str, port: int | None):
+    found = config({f"MILLRACE_{protocol}_PORT".upper(): text})
+    assert value_of(found, f"{protocol}.port") == port
+
+
+def test_no_two_protocols_have_the_same_port():
+    assert len({keys()[f"{name}.port"].default for name in PROTOCOLS}) == len(PROTOCOLS)
 
 
 @pytest.mark.parametrize("text", ["true", "1", "yes", "On"])
@@ -142,6 +165,20 @@ def test_a_switch_that_the_environment_turns_off(text: str):
 
 def test_choices_are_read_in_any_case():
     assert config({"MILLRACE_SERVER_LOG_LEVEL": "DEBUG"}).server.log_level == "debug"
+
+
+def test_limits_may_be_as_low_as_is_said():
+    write("""
+        [masenko]
+        heartbeat = "100ms"
+        max_line = "4KiB"
+        [goqueue]
+        max_data = 4096
+        max_deliveries = 1
+        """)
+    found = config()
+    assert (found.masenko.heartbeat, found.masenko.max_line) == (0.1, 4096)
+    assert (found.goqueue.max_data, found.goqueue.max_deliveries) == (4096, 1)
 
 
 # Sizes and durations
@@ -320,6 +357,13 @@ def test_all_problems_are_told_at_once_each_with_its_source():
         ("server.data = 1979-05-27", "a path, got 1979-05-27"),
         ("server.log_level = 'loud'", 'one of "debug", "info", "warning", "error", got "loud"'),
         ("tls.cert = 1", "a path, got 1"),
+        ("masenko.heartbeat = '99ms'", 'a duration of at least "100ms", got "99ms"'),
+        ("masenko.heartbeat = 0", 'a duration of at least "100ms", got 0'),
+        ("masenko.heartbeat = 'often'", 'a duration such as 1.5 (seconds), "500ms", "30s", "2m"'),
+        ("masenko.max_line = '4KB'", 'a size of at least "4KiB", got "4KB"'),
+        ("goqueue.max_data = 4095", 'a size of at least "4KiB", got 4095'),
+        ("goqueue.max_deliveries = -1", "a whole number of at least 0, got -1"),
+        ("goqueue.max_deliveries = 'three'", 'a whole number of at least 0, got "three"'),
         (f"server.log_level = '{'x' * 99}'", f'"error", got "{"x" * 76}...'),
     ],
 )
@@ -367,6 +411,7 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
         [zebra]
         [[journal]]
         """)
+    sections = [f"[{section}]" for section in Config.__struct_fields__]
     assert problems() == [
         "millrace.toml:1: host: unknown key, did you mean server.host?",
         "millrace.toml:2: nonsense: unknown key, keys stand in sections such as [server]",
@@ -374,7 +419,7 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
         "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
         "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
         "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
-        "millrace.toml:10: [zebra]: unknown section, known are [server], [faktory], [workq], [masenko], [goqueue], [tls], [journal]",
+        f"millrace.toml:10: [zebra]: unknown section, known are {', '.join(sections)}",
         "millrace.toml:11: journal: expected a section [journal], got a list",
     ]
 
@@ -449,54 +494,63 @@ def test_loopback_needs_no_password(host: str):
 @pytest.mark.parametrize(
     "host", ["0.0.0.0", "::", "192.168.1.1", "example.com", "::ffff:127.0.0.1"]
 )
-def test_beyond_loopback_a_protocol_needs_a_password(host: str):
+@pytest.mark.parametrize("protocol", ["faktory", "qless"])
+def test_beyond_loopback_a_protocol_needs_a_password(host: str, protocol: str):
     assert not is_loopback(host)
-    (problem,) = problems({"MILLRACE_WORKQ_PORT": "off"}, server__host=host)
+    alone, section = only(protocol), f"MILLRACE_{protocol.upper()}"
+    (problem,) = problems(alone, server__host=host)
     assert problem == (
-        f'--host: server.host: "{host}" can be reached from other machines and faktory has no '
-        "password: set faktory.password (or MILLRACE_FAKTORY_PASSWORD), or set "
-        "faktory.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
+        f'--host: server.host: "{host}" can be reached from other machines and {protocol} has no '
+        f"password: set {protocol}.password (or {section}_PASSWORD), or set "
+        f"{protocol}.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
     )
     for enough in (
-        {"MILLRACE_FAKTORY_PASSWORD": "x"},
-        {"MILLRACE_FAKTORY_ALLOW_UNAUTHENTICATED": "true"},
-        {"MILLRACE_FAKTORY_PORT": "off"},
+        {f"{section}_PASSWORD": "x"},
+        {f"{section}_ALLOW_UNAUTHENTICATED": "true"},
+        {f"{section}_PORT": "off"},
     ):
-        with_it = {"MILLRACE_WORKQ_PORT": "off", **enough}
-        assert config(with_it, server__host=host).server.host == host
+        assert config({**alone, **enough}, server__host=host).server.host == host
 
 
-def test_beyond_loopback_a_protocol_without_passwords_must_be_allowed():
-    faktory = {"MILLRACE_FAKTORY_PASSWORD": "x"}
-    (problem,) = problems(faktory, server__host="0.0.0.0")
+@pytest.mark.parametrize("protocol", ["workq", "masenko", "goqueue"])
+def test_beyond_loopback_a_protocol_without_passwords_must_be_allowed(protocol: str):
+    alone = only(protocol)
+    (problem,) = problems(alone, server__host="0.0.0.0")
     assert problem == (
-        '--host: server.host: "0.0.0.0" can be reached from other machines and workq has no '
-        "password: set workq.allow_unauthenticated = true if anybody may use it, or listen on "
-        "127.0.0.1"
+        f'--host: server.host: "0.0.0.0" can be reached from other machines and {protocol} has no '
+        f"password: set {protocol}.allow_unauthenticated = true if anybody may use it, or listen "
+        "on 127.0.0.1"
     )
-    for enough in (
-        {"MILLRACE_WORKQ_ALLOW_UNAUTHENTICATED": "true"},
-        {"MILLRACE_WORKQ_PORT": "off"},
-    ):
-        assert config({**faktory, **enough}, server__host="0.0.0.0").server.host == "0.0.0.0"
+    allowed = {f"MILLRACE_{protocol}_ALLOW_UNAUTHENTICATED".upper(): "true"}
+    for enough in ({**alone, **allowed}, only()):
+        assert config(enough, server__host="0.0.0.0").server.host == "0.0.0.0"
 
 
+def test_beyond_loopback_every_protocol_that_is_served_is_named():
+    told = problems(server__host="0.0.0.0")
+    named = [problem.partition(" has no password")[0].split()[-1] for problem in told]
+    assert named == PROTOCOLS
+
+
+@pytest.mark.parametrize("protocol", ["workq", "masenko", "qless"])
 @pytest.mark.parametrize("dialect", ["spec", "original"])
-def test_the_dialects_of_workq(dialect: str):
-    assert config({"MILLRACE_WORKQ_DIALECT": dialect}).workq.dialect == dialect
-    assert problems({"MILLRACE_WORKQ_DIALECT": "both"}) == [
-        'MILLRACE_WORKQ_DIALECT: workq.dialect: expected one of "spec", "original", got "both"'
+def test_dialects(protocol: str, dialect: str):
+    dotted, variable = f"{protocol}.dialect", f"MILLRACE_{protocol}_DIALECT".upper()
+    assert value_of(config({variable: dialect}), dotted) == dialect
+    assert problems({variable: "both"}) == [
+        f'{variable}: {dotted}: expected one of "spec", "original", got "both"'
     ]
 
 
 def test_a_client_of_the_server_is_not_held_to_what_a_listener_must_fulfil():
     environ = {"MILLRACE_SERVER_HOST": "queue.example.com", "MILLRACE_TLS_CERT": "missing.pem"}
-    assert len(problems(environ)) == 4
+    told = [problem.split(":")[0] for problem in problems(environ)]
+    assert set(told) == environ.keys()
     assert load({}, environ, listening=False).config.server.host == "queue.example.com"
 
 
 def test_problems_between_keys_are_told_with_the_others_unless_they_follow_from_them():
-    host = {"MILLRACE_SERVER_HOST": "0.0.0.0", "MILLRACE_WORKQ_PORT": "off"}
+    host = {"MILLRACE_SERVER_HOST": "0.0.0.0", **only("faktory")}
     environ = {**host, "MILLRACE_TLS_KEY": "missing.pem"}
     told = problems({**environ, "MILLRACE_FAKTORY_DEAD_MAX": "x"})
     sources = [problem.split(":")[0] for problem in told]
@@ -602,7 +656,7 @@ def test_the_reference_documents_every_key_as_it_is_declared(section: str):
 
 def test_the_references_example_is_a_valid_file(tmp_path: Path):
     example = REFERENCE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
-    for name in ("cert.pem", "key.pem", "password"):
+    for name in ("cert.pem", "key.pem", "password", "qless-password"):
         (tmp_path / name).write_text("x", "utf-8")
         example = example.replace(f"/etc/millrace/{name}", str(tmp_path / name))
     write(example)

@@ -608,6 +608,26 @@ def test_every_reply_comes_in_one_piece_over_tls(tmp_path, certificates):
             assert len(body) == int(size[1:]) + 2
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said", "heard"),
+    [
+        ("workq", b"inspect server\r\n", b"+OK 1\r\n"),
+        ("masenko", b"PING\n", b"PONG {}\n"),
+        ("goqueue", b"CONNECT\0", b"OK\0"),
+    ],
+)
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_over_tls_a_client_may_speak_first(tmp_path, certificates, version, protocol, said, heard):
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    context.maximum_version = version
+    with (
+        running_server(tmp_path / "data", **MEMORY, **certificates.environment) as server,
+        context.wrap_socket(plain(server.ports[protocol]), server_hostname=HOST) as connection,
+    ):
+        connection.sendall(said)
+        assert connection.recv(4096).startswith(heard)
+
+
 # Starting and stopping
 
 

@@ -29,12 +29,12 @@ def workq(server):
 
 
 def test_the_ready_line_names_the_port(server):
-    assert set(server.ports) == {"faktory", "workq"}
+    assert {"faktory", "workq"} <= set(server.ports)
 
 
 def test_off_leaves_the_protocol_out(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_WORKQ_PORT="off") as server:
-        assert set(server.ports) == {"faktory"}
+        assert "workq" not in server.ports
 
 
 def test_the_original_s_dialect(tmp_path):

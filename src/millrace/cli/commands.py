@@ -73,7 +73,7 @@ def _serve(given: dict[str, str]) -> int:
 
     - `millrace serve --data /var/lib/millrace`
     - `millrace serve --faktory-port 0 --durability memory`: any free port, nothing kept
-    - `MILLRACE_FAKTORY_PASSWORD=/run/secrets/faktory millrace serve --host 0.0.0.0`
+    - `millrace serve --workq-port off --masenko-port off --goqueue-port off`: Faktory alone
     """
     return serve(given)
 

@@ -7,7 +7,7 @@ What a caller must do after its commands: tell the owners of `deliveries`, `outc
 and hand `take_batch()` to the store. What a caller must not do is change a job's fields.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from random import Random
@@ -18,7 +18,7 @@ from .batch import Batch
 from .errors import NoSuchJob, NotLeased, WrongState
 from .events import Row, fingerprint
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias
-from .policy import BOUND, KEPT, POLICIES, UNTIMED, Verdict
+from .policy import BOUND, KEPT, POLICIES, RETURNING, UNTIMED, Verdict
 from .queues import Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -31,6 +31,8 @@ LIFE: Final = 1 << 64
 #: What puts a job behind those that are ready already; whatever else makes it ready lets it come
 #: back to its old place.
 _ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
+#: And of those, what puts it also behind all that became ready in the same moment.
+_BEHIND: Final = frozenset({"moved", "unblocked", "requeued"})
 #: What ends a job without anybody having done its work.
 _FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
@@ -128,8 +130,12 @@ class Engine:
         #: Counts changes that must be durable before they are acknowledged. A lease is not among
         #: them: after a crash the job is merely handed out again.
         self.changes = 0
+        #: Connections to which a lease of that time or before was bound are gone.
+        self.began = -1
         #: Up to here jobs became ready before they were read back from the store.
         self.restored_at = 0
+        #: Counts batches: which one is being filled.
+        self.turn = 0
         #: How often batches were undone.
         self.reverts = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
@@ -211,6 +217,7 @@ class Engine:
         if queue is None:
             queue = self.queues[name] = Queue(name)
         if not queue.known:
+            self.queues[name] = self.queues.pop(name)  # in the order of their first pushes
             queue.known = True
             self.batch.queues[name] = queue.paused
         return queue
@@ -285,9 +292,11 @@ class Engine:
 
     def reclaim(self, job: Job, holder: str, actor: int, now: int) -> bool:
         """Is this job leased to that holder? If it may have been, as above, it is again."""
+        if self.jobs.get(job.seq) is not job:
+            return False
         if job.state == LEASED:
             return job.holder == holder and job.actor == actor
-        if job.state != READY or job.ready_at > self.restored_at:
+        if job.state != READY or job.ready_at > self.restored_at or self.halted:
             return False
         queue = self.queues[job.queue]
         queue.ready.remove(job)
@@ -450,6 +459,8 @@ class Engine:
         """The connection that a lease is bound to is gone. If nothing can be changed now, the lease
         ends later.
         """
+        if job.state != LEASED or self.jobs.get(job.seq) is not job:
+            raise NotLeased
         if self.halted:
             self.timers.set(job.seq, now + HALTED_RETRY)
         else:
@@ -498,13 +509,18 @@ class Engine:
         """After a restart all connections are gone: jobs that go with them go, and leases that are
         bound to them end, which is nobody's failure.
         """
+        self.began = max(now, self.latest)
         fleeting = [j for j in self.jobs.values() if j.extra is not None and j.extra.fleeting]
         for job in fleeting:
             self.cancel(job, now)
         bound = [job for job in self.leased.values() if job.actor in BOUND]
-        for job in sorted(bound, key=lambda job: (job.place, job.seq)):
-            self._change(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
-            self.changes += 1
+        for job in in_order(bound):
+            self._unbind(job, now)
+
+    def _unbind(self, job: Job, now: int) -> None:
+        """A lease ends without a failure, because all connections ended."""
+        self._change(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
+        self.changes += 1
 
     # What protocols do to jobs beside working them
 
@@ -594,7 +610,7 @@ class Engine:
         for seq in blockers:
             if seq in job.extra.blockers:
                 job.extra.blockers.remove(seq)
-                self._dependents[seq].remove(job.seq)
+                self._unnote_dependent(seq, job.seq)
         self.touch(job)
         if not job.extra.blockers:
             queue = self.queues[job.queue]
@@ -746,6 +762,7 @@ class Engine:
         self.count()
         batch = self.batch
         self.batch = Batch()
+        self.turn += 1
         return batch
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
@@ -785,9 +802,14 @@ class Engine:
                     queue.paused = queue.known = False
                     self._drop_if_unused(queue)
         self.restore(in_order(jobs), queues)
+        # Connections that are gone have ended their leases, and what went with them: once more.
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
-                self.timers.set(job.seq, self.latest)  # its holder's end was undone: once more
+                self.timers.set(job.seq, self.latest)
+        for job in self.jobs.values():
+            fleeting = job.extra is not None and job.extra.fleeting
+            if fleeting and job.seq not in self._awaited:
+                self.timers.set(job.seq + LIFE, self.latest)
         self.reverts += 1
         self.batch = Batch()
 
@@ -803,7 +825,7 @@ class Engine:
         """What few jobs have, and nothing for all others."""
         blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b, push.origin)]
         for blocker in blockers:
-            self._dependents.setdefault(blocker, []).append(seq)
+            self._note_dependent(blocker, seq)
         if not (push.tags or blockers or push.fleeting or push.dead_queue or push.own is not None):
             return None
         return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue, push.own)
@@ -815,7 +837,17 @@ class Engine:
             blocks = seq == job.seq or self._blocks(seq, job.origin)  # it may wait for itself
             if blocks and seq not in job.extra.blockers:
                 job.extra.blockers.append(seq)
-                self._dependents.setdefault(seq, []).append(job.seq)
+                self._note_dependent(seq, job.seq)
+
+    def _note_dependent(self, blocker: int, seq: int) -> None:
+        """The older ones first, also after a restart."""
+        peers = self._dependents.setdefault(blocker, [])
+        if not peers or peers[-1] < seq:
+            peers.append(seq)
+            return
+        at = bisect_left(peers, seq)
+        if peers[at] != seq:
+            peers.insert(at, seq)
 
     def _stop_waiting(self, job: Job) -> None:
         """Let a job wait for nobody."""
@@ -823,10 +855,15 @@ class Engine:
             return
         blockers, job.extra.blockers = job.extra.blockers, []
         for blocker in blockers:
-            peers = self._dependents[blocker]
-            peers.remove(job.seq)
-            if not peers:
-                del self._dependents[blocker]
+            self._unnote_dependent(blocker, job.seq)
+
+    def _unnote_dependent(self, blocker: int, seq: int) -> None:
+        peers = self._dependents.get(blocker, [])
+        at = bisect_left(peers, seq)
+        if at < len(peers) and peers[at] == seq:
+            del peers[at]
+        if not peers:
+            self._dependents.pop(blocker, None)
 
     def _blocks(self, seq: int, origin: int) -> bool:
         """Is there such a job, and is there something to wait for?"""
@@ -903,6 +940,8 @@ class Engine:
         self._stop_waiting(job)
         message = "a job that it waited for has failed for good"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
+        if job.seq in self._awaited:
+            self._tell(Outcome(job, "doomed", False, message.encode()))
         self._change(job, self.queues[job.queue], "doomed", DEAD, now, NO_PROTOCOL)
         self._bury(job, now)
 
@@ -922,6 +961,9 @@ class Engine:
                 self.clocked.started += 1
             self._change(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
+            if job.actor in BOUND and job.leased_at <= self.began:
+                self._unbind(job, now)
+                return
             self.clocked.expired += 1
             group, message = POLICIES[job.origin].expired
             self.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
@@ -989,9 +1031,10 @@ class Engine:
             if job.origin == QLESS:
                 latest = now
             else:
-                self.latest = latest = max(now, self.latest)
+                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
             job.ready_at = latest
-            if cause in _ARRIVES and 0 <= job.place < LATER:
+            returns = job.failures and job.origin in RETURNING
+            if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
                 job.place = latest
         elif to == DEAD:
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
@@ -1128,6 +1171,8 @@ class Engine:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
+        if job.extra is not None and job.extra.blockers:
+            self._stop_waiting(job)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
@@ -1155,7 +1200,7 @@ class Engine:
             self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:
             for blocker in job.extra.blockers:
-                self._dependents.setdefault(blocker, []).append(job.seq)
+                self._note_dependent(blocker, job.seq)
         self._enter(job, queue)
 
     def _restore_twin(self, job: Job) -> None:

@@ -34,6 +34,8 @@ class Policy(Protocol):
     expiry_fails: bool
     #: Whether a job fails with one that it waits for; else it goes on waiting for a dead one.
     dies_with_blocker: bool
+    #: Whether a job that failed comes back to its old place; else it is behind the others.
+    keeps_place: bool
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         """Decide for a job whose `failures` already counts this one."""
@@ -53,6 +55,7 @@ class FaktoryPolicy:
     dead_for = 180 * DAY
     expired = ("ReservationExpired", "Faktory job reservation expired")
     expiry_fails = True
+    keeps_place = False
     dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -78,6 +81,7 @@ class WorkqPolicy:
     dead_for = 0
     expired = ("LeaseExpired", "the time to run is over")
     expiry_fails = False
+    keeps_place = False
     dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -106,6 +110,7 @@ class MasenkoPolicy:
     dead_for = 180 * DAY
     expired = ("LeaseExpired", "the time to run is over")
     expiry_fails = True
+    keeps_place = False
     dies_with_blocker = True
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -126,6 +131,7 @@ class GoqueuePolicy:
     dead_for = 180 * DAY
     expired = ("LeaseExpired", "the time to process is over")
     expiry_fails = True
+    keeps_place = True
     dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -144,6 +150,7 @@ class QlessPolicy:
     dead_for = FOREVER
     expired = ("LeaseExpired", "the time to run is over")
     expiry_fails = True
+    keeps_place = False
     dies_with_blocker = False
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -166,5 +173,7 @@ POLICIES: Final[dict[int, Policy]] = {
 BOUND: Final = frozenset({MASENKO})
 #: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
 UNTIMED: Final = BOUND | {QLESS}
+#: Whose jobs keep their place when they come back.
+RETURNING: Final = frozenset(code for code, policy in POLICIES.items() if policy.keeps_place)
 #: Whose jobs stay, done or dead, until somebody takes them away.
 KEPT: Final = frozenset(code for code, policy in POLICIES.items() if policy.dead_for == FOREVER)

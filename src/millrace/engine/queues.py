@@ -36,7 +36,16 @@ class Ready:
     a ghost in the deque, or a stale entry in the heap, until it comes up or there are too many.
     """
 
-    __slots__ = ("_entries", "_fifo", "_ghosts", "_heap", "_last", "_tickets", "early")
+    __slots__ = (
+        "_entries",
+        "_fifo",
+        "_ghosts",
+        "_heap",
+        "_last_place",
+        "_last_seq",
+        "_tickets",
+        "early",
+    )
 
     def __init__(self) -> None:
         self._fifo: deque[Job] = deque()
@@ -44,20 +53,20 @@ class Ready:
         self._heap: list[Key] = []
         self._tickets: dict[int, Key] = {}
         self._entries = 0
-        self._last: Job | None = None  # the newest in the deque
+        # Of the newest in the deque. Not the job itself: its place may change once it is out.
+        self._last_place = self._last_seq = -1
         #: How many are ahead of all that arrived: those of a place below 0.
         self.early = 0
 
     def add(self, job: Job) -> None:
-        last = self._last
-        place = job.place
+        place, last = job.place, self._last_place
         if (
             job.rank == 0
+            and (place > last or (place == last and job.seq > self._last_seq))
             and place >= 0
-            and (last is None or place > last.place or (place == last.place and job.seq > last.seq))
             and job.seq not in self._ghosts
         ):
-            self._last = job
+            self._last_place, self._last_seq = place, job.seq
             self._fifo.append(job)
             return
         self._entries += 1
@@ -82,7 +91,7 @@ class Ready:
             return None
         job = fifo.popleft()
         if not fifo:
-            self._last = None
+            self._last_place = self._last_seq = -1
         return job
 
     def peek(self) -> Job | None:

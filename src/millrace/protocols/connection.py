@@ -108,6 +108,10 @@ class Connection:
         """The reply to a change that could not be made durable."""
         raise NotImplementedError
 
+    def refused(self, reply: bytes, reason: str) -> bytes:
+        """What is said instead of a reply whose change could not be made durable."""
+        return self.refusal(reason)
+
     def lost(self, now: int) -> None:
         """The client is gone."""
         raise NotImplementedError

@@ -18,6 +18,8 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine, in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
+from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
 from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
@@ -179,6 +181,19 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         max_connections=config.server.max_connections,
         max_line=config.server.max_line,
     )
+    masenko = MasenkoHub(
+        engine,
+        heartbeat=round(config.masenko.heartbeat * 1_000_000),
+        dialect=config.masenko.dialect,
+        max_connections=config.server.max_connections,
+        max_line=config.masenko.max_line,
+    )
+    goqueue = GoqueueHub(
+        engine,
+        max_connections=config.server.max_connections,
+        max_data=config.goqueue.max_data,
+        max_deliveries=config.goqueue.max_deliveries,
+    )
     qless = QlessHub(
         engine,
         started_at=started_at,
@@ -191,6 +206,8 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
     listeners = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
+        Listener("masenko", config.masenko.port, masenko, lambda: MasenkoConnection(masenko)),
+        Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
         Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
     return [listener for listener in listeners if listener.port is not None]

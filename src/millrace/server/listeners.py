@@ -200,6 +200,8 @@ class Server:
 
     def _tick(self) -> None:
         now = self.clock()
-        self.engine.tick(now)
-        self.after(now)
-        self._arm()
+        try:
+            self.engine.tick(now)
+            self.after(now)
+        finally:
+            self._arm()  # whatever happened, time goes on

@@ -60,13 +60,15 @@ class Session(asyncio.Protocol):
             self.transport.abort()
             return
         # Any unsent byte counts as "does not read": then nothing more is done for the client.
-        # (Not 0: under TLS uvloop takes an empty buffer for a full one then.)
-        self.transport.set_write_buffer_limits(high=1, low=0)
+        # Under TLS some of the handshake is unsent yet, and must not count.
+        tls = transport.get_extra_info("ssl_object") is not None
+        self.transport.set_write_buffer_limits(high=4096 if tls else 1, low=0)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._timer = self._server.loop.call_later(HELLO_WITHIN, self._check_introduced)
         self.flush()
+        self._server.after(self._server.clock())  # it may have asked for a moment
 
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server

@@ -218,5 +218,5 @@ class Turns:
 def _refused(
     session: "Session", replies: list[bytes], marks: list[int], reason: str
 ) -> list[bytes]:
-    refusal = session.connection.refusal(reason)
-    return [refusal if n in marks else reply for n, reply in enumerate(replies)]
+    refused = session.connection.refused
+    return [refused(reply, reason) if n in marks else reply for n, reply in enumerate(replies)]

@@ -239,11 +239,11 @@ def write(job: Job) -> bytes:
     args, spec = (job.payload, job.spec) if job.origin == FAKTORY else _foreign(job)
     if spec == _PLAIN and job.failure is None:  # as below, for most jobs
         return (
-            b'{"retry":%d,"jid":%b,"queue":"%b","jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
+            b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
             % (
                 job.retries,
                 _encode_text(job.jid),
-                job.queue.encode(),
+                _encode_text(job.queue),
                 _encode_text(job.kind),
                 rfc3339(job.created).encode(),
                 rfc3339(job.ready_at).encode(),
@@ -253,21 +253,18 @@ def write(job: Job) -> bytes:
     custom, created, at, tail = spec.split(b"\n")
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()
-    return (
-        b'{"retry":%d%b%b,"jid":%b,"queue":"%b","jobtype":%b,"created_at":%b%b%b,"args":%b%b}'
-        % (
-            job.retries,
-            b"" if job.failure is None else _failure(job),
-            b',"custom":' + custom if custom else b"",
-            _encode_text(job.jid),
-            job.queue.encode(),
-            _encode_text(job.kind),
-            created,
-            b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
-            b',"at":' + at if at else b"",
-            args,
-            tail,
-        )
+    return b'{"retry":%d%b%b,"jid":%b,"queue":%b,"jobtype":%b,"created_at":%b%b%b,"args":%b%b}' % (
+        job.retries,
+        b"" if job.failure is None else _failure(job),
+        b',"custom":' + custom if custom else b"",
+        _encode_text(job.jid),
+        _encode_text(job.queue),
+        _encode_text(job.kind),
+        created,
+        b',"enqueued_at":"%b"' % rfc3339(job.ready_at).encode() if job.ready_at else b"",
+        b',"at":' + at if at else b"",
+        args,
+        tail,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 
-from . import arranging, first, looking, lua, recurring, reqless, working
+from . import arranging, first, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
 from .contract import Refused, ScriptError
 from .dialects import Script
@@ -17,6 +17,7 @@ from .hub import QlessHub
 from .looking import job_json
 from .resp import Reply
 from .state import Qless
+from .virtual import Virtual
 
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **working.COMMANDS,
@@ -25,12 +26,15 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **recurring.COMMANDS,
 }
 #: These change nothing that must be kept, and are answered also while nothing can be.
-READING: Final = frozenset(looking.COMMANDS) | {"peek", "recur.get", "worker.deregister"}
+READING: Final = (
+    frozenset(looking.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
+)
 #: And these, without arguments or with these as the first one.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
     "tag": {b"get", b"top"},
     "config": {b"get"},
+    "consistencycheck": {None, b"0"},
 }
 
 _SCRIPT: Final = "qless/script/"
@@ -44,6 +48,7 @@ class QlessApi:
         self.engine = hub.engine
         self.qless = Qless(hub)
         hub.api = self
+        hub.virtual = Virtual(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
         self._learned_for = self.engine.reverts
 
@@ -67,7 +72,10 @@ class QlessApi:
             self._learn_again()
         self.engine.skew = call.now - now
         try:
-            return call.answer(self, call)
+            qless.throttles.settle(call.now)
+            reply = call.answer(self, call)
+            qless.throttles.settle(call.now)
+            return reply
         finally:
             self.engine.skew = 0
 
@@ -113,14 +121,10 @@ def _only_reads(command: str, args: Args) -> bool:
 
 
 def _unified(dialect: str, command: str, args: Args) -> first.Call:
-    """Dialects B, C and D: now, and what follows it."""
+    """Dialects B to D: now, and what follows it."""
     if not command:
         raise ScriptError("Must provide a command")
-    if dialect == "D":
-        known: Any = command in reqless.COMMANDS
-    else:
-        known = command in COMMANDS
-    if not known:
+    if not (reqless.knows(command) if dialect in reqless.DIALECTS else command in COMMANDS):
         raise ScriptError(f"Unknown command {command}")
     if not args:
         raise ScriptError("bad argument #1 to 'tonumber' (value expected)")
@@ -128,9 +132,8 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
     if now is None:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
-    if dialect == "D":
-        call: first.Call = reqless.translate(command, lua.clock(now), rest)
-        return call
+    if dialect in reqless.DIALECTS:
+        return reqless.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
     return first.Call(command, lua.clock(now), rest, _answer)

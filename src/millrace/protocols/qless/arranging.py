@@ -46,6 +46,10 @@ def priority(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
     part = part_of(job)
     part.priority = value
+    if part.throttled is not None:
+        part.throttled.rank = q.rank(value)
+        q.engine.touch(job)
+        return int(value)
     q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
     return lua.whole(value)
 

@@ -6,7 +6,6 @@ when, the handshake, and transactions. What the commands do is in scripts, keys,
 
 from collections.abc import Mapping
 from hmac import compare_digest
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from millrace.engine.job import QLESS
@@ -243,8 +242,9 @@ class QlessConnection(Connection):
         """After a wait: the server goes on with what this client said meanwhile."""
 
     def timed_out(self, now: int) -> None:
-        self._stop_waiting()
-        self.say(NO_LIST)
+        if self.waiter is not None:  # or somebody who was told before has given it an item
+            self._stop_waiting()
+            self.say(NO_LIST)
 
     def _stop_waiting(self) -> None:
         assert self.waiter is not None
@@ -461,27 +461,25 @@ class QlessConnection(Connection):
         return hash(tuple(virtual.members(key))) if kind else 0
 
     #: All commands, in upper case.
-    commands: Final[Mapping[bytes, Command]] = MappingProxyType(
-        {
-            b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE),
-            b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE),
-            b"PING": Command(_ping, 0, 1, SUBSCRIBER),
-            b"ECHO": Command(_echo, 1, 1),
-            b"SELECT": Command(_select, 1, 1),
-            b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED),
-            b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED),
-            b"CLIENT": Command(_client, 1, ANY),
-            b"MULTI": Command(_multi, 0, 0, UNQUEUED),
-            b"EXEC": Command(_exec, 0, 0, UNQUEUED),
-            b"DISCARD": Command(_discard, 0, 0, UNQUEUED),
-            b"WATCH": Command(_watch, 1, ANY, UNQUEUED),
-            b"UNWATCH": Command(_unwatch_all),
-            **scripts.COMMANDS,
-            **keys.COMMANDS,
-            **pubsub.COMMANDS,
-            **info.COMMANDS,
-        }
-    )
+    commands: Final[Mapping[bytes, Command]] = {
+        b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE),
+        b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE),
+        b"PING": Command(_ping, 0, 1, SUBSCRIBER),
+        b"ECHO": Command(_echo, 1, 1),
+        b"SELECT": Command(_select, 1, 1),
+        b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED),
+        b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED),
+        b"CLIENT": Command(_client, 1, ANY),
+        b"MULTI": Command(_multi, 0, 0, UNQUEUED),
+        b"EXEC": Command(_exec, 0, 0, UNQUEUED),
+        b"DISCARD": Command(_discard, 0, 0, UNQUEUED),
+        b"WATCH": Command(_watch, 1, ANY, UNQUEUED),
+        b"UNWATCH": Command(_unwatch_all),
+        **scripts.COMMANDS,
+        **keys.COMMANDS,
+        **pubsub.COMMANDS,
+        **info.COMMANDS,
+    }
 
 
 def _checked_name(name: bytes) -> bytes:

@@ -36,7 +36,11 @@ class Api(Protocol):
         ...
 
     def learn(self, sha: str, script: Script) -> None:
-        """Keep for good which script has this SHA1; at the next start hub.scripts has it."""
+        """Keep for good which script has this SHA1; at the next start hub.scripts has it.
+
+        Nothing changes if it is kept already; but what was to be kept may have been undone since.
+        Raises Refused like `call`.
+        """
         ...
 
     def forget(self) -> None:

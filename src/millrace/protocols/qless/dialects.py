@@ -1,6 +1,7 @@
 """Which script is this? Clients bring their own copy of Qless, and what they mean by a call depends
 on which one: dialect A has a script per command; B and C have one script that takes the command as
-its first argument, without and with a worker in `put`; D is reqless, with other names.
+its first argument, without and with a worker in `put`; D is reqless, with other names, and T is
+reqless before it had them.
 
 Nothing of a script is ever run. It is known by its SHA1, or by how it is written: forks and
 rebuilds change the SHA1, but not that.
@@ -34,7 +35,10 @@ _KNOWN: Final = {
 }
 
 _REQLESS: Final = re.compile(rb"\bReqlessAPI\b")
-_UNIFIED_PUT: Final = re.compile(rb"\bQlessAPI\.put\s*=\s*function\s*\(\s*now\s*,\s*(\w+)")
+_THROTTLES: Final = re.compile(rb"\bQlessThrottle\b")
+_UNIFIED_PUT: Final = re.compile(
+    rb"\bQlessAPI\.put\s*=\s*function\s*\(\s*now\s*,\s*(\w+\s*,\s*)?queue\s*,"
+)
 #: What is in no script of dialect A: the library that plugins build upon.
 _LIBRARY: Final = re.compile(rb"\b(?:Req|Q)less(?:API|Job|Queue|Worker)?\b\s*[.=]")
 _TITLE: Final = re.compile(rb"\s*--\s*(\w+)\(\d")
@@ -66,7 +70,8 @@ def recognise(text: bytes) -> Script | None:
         return Script("D")
     put = _UNIFIED_PUT.search(text)
     if put is not None:
-        return Script("B" if put[1] == b"queue" else "C")
+        throttled = "T" if _THROTTLES.search(text) else "C"
+        return Script("B" if put[1] is None else throttled)
     return _recognise_command(text)
 
 

@@ -68,11 +68,7 @@ class QlessHub(Hub):
     def learn(self, sha: str, script: Script) -> None:
         """Take calls of this script from now on."""
         key = sha.encode()
-        if key in self.scripts:
-            return
-        if self.engine.halted:
-            raise Refused
-        if len(self.scripts) >= MOST_SCRIPTS:
+        if key not in self.scripts and len(self.scripts) >= MOST_SCRIPTS:
             raise ClientError(f"ERR {MOST_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
         self.api.learn(sha, script)
         self.scripts[key] = script

@@ -163,7 +163,7 @@ def _slowlog(_connection: "QlessConnection", args: list[bytes], _now: int) -> An
     if what == b"GET":
         expect(args, 1, 2, "slowlog|get")
         if len(args) == 2:
-            integer(args[1])
+            integer(args[1], "ERR count should be greater than or equal to -1")
         return []
     if what == b"LEN":
         expect(args, 1, 1, "slowlog|len")

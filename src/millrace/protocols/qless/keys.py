@@ -19,7 +19,7 @@ from .commands import (
     wrong_count,
 )
 from .globs import matcher, pattern_of
-from .resp import NO_LIST, OK, Map, Simple
+from .resp import NO_LIST, OK, Map, Set, Simple
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -201,8 +201,8 @@ def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
 
 def _smembers(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     if not _is(connection, args[0], "set", now):
-        return []
-    return list(connection.hub.virtual.members(args[0]))
+        return Set()
+    return Set(connection.hub.virtual.members(args[0]))
 
 
 def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:

@@ -17,8 +17,8 @@ from .state import DEFAULTS, Qless
 # Jobs
 
 
-def job_json(q: Qless, job: Job) -> bytes:
-    """A job as every command shows it."""
+def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
+    """A job as every command shows it. Dialect D has another word for a queue in its history."""
     part = part_of(job)
     return (
         b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
@@ -38,7 +38,7 @@ def job_json(q: Qless, job: Job) -> bytes:
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
         b'""' if job.state == DONE else lua.string(job.queue),
         state_of(job).encode(),
-        history_json(part.history, "q"),
+        history_json(part.history, queue_key),
         lua.strings([each.jid for each in q.engine.dependents(job)]),
         lua.number(part.priority),
         lua.string(shown_worker(job)),
@@ -166,9 +166,13 @@ def queues(q: Qless, now: int, args: Args) -> bytes:
     """All of them, or one"""
     if args:
         return counts_json(q, now, text(args, 0, ""))
+    return lua.listed([counts_json(q, now, name) for name in queue_names(q)])
+
+
+def queue_names(q: Qless) -> list[str]:
+    """All of them, by the time they were first seen."""
     known = [queue.name for queue in q.engine.queues.values() if queue.known]
-    names = sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
-    return lua.listed([counts_json(q, now, name) for name in names])
+    return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
 
 
 def counts_json(q: Qless, now: int, name: str) -> bytes:

@@ -33,6 +33,14 @@ class Failed(msgspec.Struct, array_like=True, gc=False):
     worker: str
 
 
+class Throttled(msgspec.Struct, array_like=True, gc=False):
+    """Set aside because a throttle is full: which one, since when, and the rank it had."""
+
+    throttle: str
+    since: int
+    rank: float
+
+
 class Part(msgspec.Struct, array_like=True, gc=False):
     """Kept in Extra.own."""
 
@@ -50,6 +58,9 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     throttles: list[str] = []
     #: Since when it has been where it is now: put, popped, or moved on to the next queue.
     since: int = 0
+    throttled: Throttled | None = None
+    #: Throttles that somebody released it from while it was with its worker.
+    freed: list[str] = []
 
     def add(self, what: str, now: int, most: int, more: dict[str, Any] | None = None) -> None:
         """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""
@@ -97,8 +108,12 @@ def waits_since(job: Job) -> int:
 
 
 def state_of(job: Job) -> str:
-    if job.state == READY and part_of(job).stalled:
-        return "stalled"
+    if job.state == READY:
+        part = part_of(job)
+        if part.throttled is not None:
+            return "throttled"
+        if part.stalled:
+            return "stalled"
     return STATES[job.state]
 
 

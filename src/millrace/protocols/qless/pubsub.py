@@ -11,7 +11,7 @@ from millrace.protocols.errors import ClientError
 
 from .commands import ALONE, ANY, NOTHING, SUBSCRIBER, Answer, Command, expect, unknown_subcommand
 from .globs import matcher, pattern_of
-from .resp import Map, Push, Reply, encode
+from .resp import Push, Reply, encode
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -151,7 +151,8 @@ def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
         matches = matcher(pattern_of(args[1] if len(args) == 2 else b"*"))
         return [name for name in pubsub.channels if matches(name)]
     if what == b"NUMSUB":
-        return Map((name, len(pubsub.channels.get(name, ()))) for name in args[1:])
+        counts = ((name, len(pubsub.channels.get(name, ()))) for name in args[1:])
+        return [part for pair in counts for part in pair]
     if what == b"NUMPAT":
         expect(args, 1, 1, "pubsub|numpat")
         return len(pubsub.patterns)

@@ -125,6 +125,8 @@ class Requests:
 
     def _read(self, limits: Limits) -> list[bytes] | None:
         """The next request, step by step."""
+        if not self._buffer:
+            return None
         if not self._wanted:
             line = self._line("inline request")
             if line is None:
@@ -333,6 +335,12 @@ class Map(list[tuple["Reply", "Reply"]]):
     __slots__ = ()
 
 
+class Set(list["Reply"]):
+    """Members in no order; a list in RESP2."""
+
+    __slots__ = ()
+
+
 class Push(list["Reply"]):
     """A message that nobody asked for just now; a list in RESP2."""
 
@@ -349,6 +357,7 @@ Reply = None | bool | int | float | bytes | str | NoList | Map | list["Reply"]
 
 OK: Final = Simple("OK")
 NO_LIST: Final = NoList()
+_SIGNS: Final[dict[type, bytes]] = {Set: b"~", Push: b">"}
 _ONE_LINE: Final = {0x0A: " ", 0x0D: " "}
 
 
@@ -377,8 +386,8 @@ def encode(value: Reply, protocol: int) -> bytes:
 def _encode_text(value: str, protocol: int) -> bytes:
     if isinstance(value, Error):
         value = Error(value[:MOST_ERROR].translate(_ONE_LINE))
-        return b"-%b\r\n" % value.encode("utf-8", "surrogateescape")
-    text = value.encode("utf-8", "surrogateescape")
+        return b"-%b\r\n" % _bytes_of(value)
+    text = _bytes_of(value)
     if isinstance(value, Simple):
         return b"+%b\r\n" % text
     if isinstance(value, Verbatim) and protocol == 3:
@@ -386,11 +395,19 @@ def _encode_text(value: str, protocol: int) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
+def _bytes_of(text: str) -> bytes:
+    """What was no UTF-8 comes out as it came in; what can be no UTF-8 becomes a question mark."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace")
+
+
 def _encode_list(value: list[Any], protocol: int) -> bytes:
     if isinstance(value, Map):
         sign = b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)
         return sign + b"".join([encode(part, protocol) for pair in value for part in pair])
-    sign = b">" if isinstance(value, Push) and protocol == 3 else b"*"
+    sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
     parts = [encode(part, protocol) for part in value]
     return b"%b%d\r\n%b" % (sign, len(value), b"".join(parts))
 

@@ -18,6 +18,8 @@ from millrace.engine.states import LEASED, SCHEDULED
 
 from . import lua
 from .part import Part, part_of
+from .throttles import NOTE as _THROTTLE
+from .throttles import Throttles
 
 if TYPE_CHECKING:
     from .hub import QlessHub
@@ -28,6 +30,7 @@ _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
 _QUEUE: Final = "qless/queue/"
+PATTERNS: Final = "qless/patterns/"
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -88,6 +91,7 @@ class Qless:
         self.schedule: dict[str, Heap] = {}
         #: tag -> seq -> when
         self.tags: dict[str, dict[int, int]] = {}
+        self.throttles = Throttles(self)
 
     # Building
 
@@ -115,6 +119,7 @@ class Qless:
                 self.first_seen[key[len(_QUEUE) :]] = int(value)
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
+        self.throttles.build(engine.notes)
         for job in engine.jobs.values():
             self.index(job)
         for heap in (*self.locks.values(), *self.schedule.values()):
@@ -132,11 +137,12 @@ class Qless:
         if job.extra is not None and job.extra.own is not None:
             for tag, when in part_of(job).tags:
                 self.tags.setdefault(str(tag), {})[job.seq] = when
+        self.throttles.index(job)
 
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE)):
+            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE, _THROTTLE, PATTERNS)):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()

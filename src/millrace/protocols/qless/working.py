@@ -129,7 +129,7 @@ def _move(
     if shown_worker(job) not in {"", text(args, 0, "")}:
         q.log_lost(job)
     part.priority, part.since = priority, now
-    part.expired_at, part.stalled = None, False
+    part.expired_at, part.stalled, part.throttled = None, False, None
     job.rank, job.holder, job.deadline = q.rank(priority), "", 0
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
@@ -165,8 +165,13 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     for job in _invalidate(q, queue, now, count):
         engine.lease_this(job, worker, QLESS, now, until, waits_since)
         popped.append(job)
+    if q.throttles and not q.throttles.room(queue, now):
+        count = len(popped)
     recurring.spawn(q, queue, now, count - len(popped))
     q.make_due(queue, now, count - len(popped))
+    if q.throttles:
+        popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
+        count = len(popped)
     while len(popped) < count:
         found = engine.lease((queue,), worker, QLESS, now, until, waits_since)
         if found is None:

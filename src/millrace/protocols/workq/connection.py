@@ -57,6 +57,8 @@ class WorkqConnection(Connection):
         #: A command that has its line and not yet its block; the block's size, CRLF included.
         self._begun: tuple[Command, list[bytes], Flags] | None = None
         self._size = 0
+        #: What is held is not all of a command.
+        self._incomplete = False
         #: How much of a refused block is still to come, and its last two bytes so far.
         self._draining = 0
         self._tail = b""
@@ -77,14 +79,19 @@ class WorkqConnection(Connection):
 
     @property
     def backlog(self) -> int:
+        """A command that is not all there counts as one byte: the rest of it must be let in."""
         held = len(self._inbox)
-        return 1 + (held >> 12) if held or self._pieces is not None else 0
+        if self._incomplete:
+            return min(held, 1)
+        return held or (self._pieces is not None)
 
     def feed(self, data: bytes) -> None:
         self._inbox.feed(data)
+        self._incomplete = False
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
         self._inbox.feed(data)
+        self._incomplete = False
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
@@ -93,6 +100,7 @@ class WorkqConnection(Connection):
                 return self._pieces is not None or bool(self._inbox)
             most -= 1
             if not self._step(now):
+                self._incomplete = True
                 if self._ended:
                     self._end()
                 return False
@@ -335,7 +343,7 @@ class WorkqConnection(Connection):
         job = lease(names, "", WORKQ, now)
         if job is not None:
             self._hand(job)
-        elif timeout:
+        elif timeout and not self._ended:
             self.waiter = Waiter(names, "", WORKQ, self)
             engine.wait(self.waiter, now + timeout * 1000)
         else:

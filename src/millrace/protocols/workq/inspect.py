@@ -105,7 +105,7 @@ def _queue_of(engine: Engine, name: str) -> Queue:
 
 def _lengths(queue: Queue) -> bytes:
     return b"%b 2\r\nready-len %d\r\nscheduled-len %d\r\n" % (
-        queue.name.encode(),
+        words.shown_name(queue.name),
         queue.counts[READY],
         queue.counts[SCHEDULED],
     )

@@ -140,7 +140,7 @@ def described(job: Job) -> bytes:
     ttl, _, time = (job.spec if job.origin == WORKQ else b"0").partition(b" ")
     lines = (
         b"%b %d" % (id_of(job).encode(), 13 if time else 12),
-        b"name " + job.queue.encode(),
+        b"name " + words.shown_name(job.queue),
         b"ttr %d" % (job.lease_for // 1000),
         b"ttl " + ttl,
         b"payload-size %d" % len(job.payload),

@@ -4,6 +4,7 @@ import re
 from datetime import UTC, datetime
 from sys import intern
 from typing import Final
+from urllib.parse import quote
 
 from millrace.protocols.errors import ClientError
 from millrace.protocols.times import parse_rfc3339
@@ -101,6 +102,12 @@ def name(word: bytes) -> str:
     if len(_good_names) < 10_000:
         _good_names[word] = known
     return known
+
+
+def shown_name(name: str) -> bytes:
+    """A queue's name in a line; what other protocols allow and this one does not, as `%0D`."""
+    word = name.encode()
+    return word if _NAME.fullmatch(word) else quote(name, safe="").encode()
 
 
 def ttr(word: bytes) -> int:

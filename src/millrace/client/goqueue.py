@@ -1,0 +1,251 @@
+"""Go Job Queue's protocol from Python: add jobs, reserve them, delete them when they are done."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from struct import Struct
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from .errors import AlreadyDeleted, BadReply, ConnectionLost, NotConnected, Refused, TimedOut
+
+#: Priority, ttp, length of the data.
+_ADD: Final = Struct("<III")
+_ID: Final = Struct("<Q")
+_NUMBER: Final = Struct("<I")
+#: Id, priority, ttp.
+_RESERVED: Final = Struct("<QII")
+
+MOST_NUMBER: Final = (1 << 32) - 1
+MOST_ID: Final = (1 << 64) - 1
+MOST_NAME: Final = 255
+#: No server has a word, a status or an error that is longer.
+MOST_STRING: Final = 65_536
+
+
+class ReservedJob(NamedTuple):
+    """A job that is this worker's for `ttp` seconds since it was reserved."""
+
+    id: int
+    priority: int
+    ttp: int
+    status: str
+    data: bytes
+
+
+class GoJobQueue:
+    """One connection, for one thread at a time.
+
+    `timeout` is for how many seconds the server may be silent; what `reserve` shall wait comes on
+    top of that. With `tls` the connection is encrypted.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 11223,
+        *,
+        timeout: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.timeout = timeout
+        self.tls = tls
+        self._wire: _Wire | None = None
+
+    # The connection
+
+    def connect(self) -> Self:
+        """Connect, or connect anew, and see that the server answers."""
+        self.close()
+        try:
+            self._wire = _Wire(self._open(), self.timeout)
+        except TimeoutError:
+            raise TimedOut(f"no connection to {self.host}:{self.port}: timed out") from None
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {self.host}:{self.port}: {error}") from error
+        try:
+            with self._asking(b"CONNECT\0", self.timeout) as wire:
+                wire.expect(b"OK")
+        except Refused:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """End the connection, if there is one. Jobs stay reserved until their ttp is over."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    @property
+    def connected(self) -> bool:
+        """Can commands be tried? A server may be gone without having said so."""
+        return self._wire is not None
+
+    def __enter__(self) -> Self:
+        return self if self.connected else self.connect()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Commands
+
+    def add(self, queue: str, data: bytes, *, priority: int = 0, ttp: int = 60) -> int:
+        """Add a job; its id, once it is on the server's disk.
+
+        Lower priorities are reserved first. Whoever reserves the job has `ttp` seconds for it, then
+        it is ready again; 0 is taken for 1.
+        """
+        fields = _ADD.pack(
+            _within(priority, "priority"), _within(ttp, "ttp"), _within(len(data), "len(data)")
+        )
+        request = b"ADD\0" + _string(queue, "queue") + fields + data
+        with self._asking(request, self.timeout) as wire:
+            wire.expect(b"ADDED")
+            (job,) = wire.fields(_ID)
+        return int(job)
+
+    def reserve(self, queue: str, wait: int | None = None) -> ReservedJob | None:
+        """Reserve a job, or None if there is none within `wait` whole seconds. Without `wait` there
+        is no limit.
+        """
+        if wait == 0:
+            raise ValueError("wait must be at least 1: the protocol's 0 is to wait for ever")
+        request = b"RESERVE\0" + _string(queue, "queue") + _NUMBER.pack(_within(wait or 0, "wait"))
+        with self._asking(request, None if wait is None else wait + self.timeout) as wire:
+            if wire.expect(b"RESERVED", b"TIMEOUT") == b"TIMEOUT":
+                return None
+            job, priority, ttp = wire.fields(_RESERVED)
+            status = wire.string().decode("utf-8", "replace")
+            (size,) = wire.fields(_NUMBER)
+            return ReservedJob(job, priority, ttp, status, wire.take(size))
+
+    def delete(self, job: ReservedJob | int) -> None:
+        """Delete a job, whoever has it: so a worker says that it has done it.
+
+        AlreadyDeleted means that there is no such job. A worker that hears so of a job it has just
+        done has taken longer than the ttp, and another one was faster.
+        """
+        number = _within(job.id if isinstance(job, ReservedJob) else job, "id", MOST_ID)
+        try:
+            with self._asking(b"DELETE\0" + _ID.pack(number), self.timeout) as wire:
+                wire.expect(b"OK")
+        except Refused as refused:
+            if str(refused) == f"Job {number} already deleted":
+                raise AlreadyDeleted(str(refused)) from None
+            raise
+
+    # Within
+
+    def _open(self) -> socket.socket:
+        plain = socket.create_connection((self.host, self.port), self.timeout)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A wait without a limit ends at least when the server's machine has vanished.
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self.tls is None:
+            return plain
+        try:
+            return self.tls.wrap_socket(plain, server_hostname=self.host)
+        except BaseException:
+            plain.close()
+            raise
+
+    @contextmanager
+    def _asking(self, request: bytes, patience: float | None) -> Iterator["_Wire"]:
+        """Ask, and let the reply be read. When anything but a refusal comes of it, nobody can say
+        where the next reply would begin, so the connection is closed.
+        """
+        wire = self._wire
+        if wire is None:
+            raise NotConnected("there is no connection: call connect() first, or again")
+        try:
+            wire.ask(request, patience)
+            yield wire
+        except Refused:
+            raise
+        except TimeoutError:
+            self.close()
+            raise TimedOut(f"{self.host}:{self.port} did not answer in time") from None
+        except OSError as error:
+            self.close()
+            if isinstance(error, ConnectionLost):
+                raise
+            raise ConnectionLost(f"the connection to {self.host} is lost: {error}") from error
+        except BaseException:
+            self.close()
+            raise
+
+
+class _Wire:
+    """A socket, and what has come from it and is not read yet."""
+
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
+        self._socket = sock
+        self._timeout = timeout
+        self._received = bytearray()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: bytes, patience: float | None) -> None:
+        """Send a request; its reply may take `patience` seconds to begin."""
+        self._socket.settimeout(self._timeout)
+        try:
+            self._socket.sendall(request)
+        except ConnectionError:
+            # A server that refuses a large request may hang up before it has read all of it.
+            with suppress(OSError):
+                self.expect()
+            raise
+        self._socket.settimeout(patience)
+
+    def expect(self, *words: bytes) -> bytes:
+        """The word that a reply begins with: one of these, or a refusal."""
+        word = self.string()
+        if word == b"ERROR":
+            raise Refused(self.string().decode("utf-8", "replace"))
+        if word not in words:
+            raise BadReply(f"a reply of the server begins with {word[:40]!r}")
+        return word
+
+    def string(self) -> bytes:
+        while (end := self._received.find(0)) < 0:
+            if len(self._received) > MOST_STRING:
+                raise BadReply(f"a string of the server has more than {MOST_STRING} bytes")
+            self._fill()
+        return self.take(end + 1)[:-1]
+
+    def fields(self, form: Struct) -> tuple[Any, ...]:
+        return form.unpack(self.take(form.size))
+
+    def take(self, size: int) -> bytes:
+        while len(self._received) < size:
+            self._fill()
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
+
+    def _fill(self) -> None:
+        piece = self._socket.recv(262_144)
+        if not piece:
+            raise ConnectionLost("the server closed the connection")
+        self._received += piece
+        self._socket.settimeout(self._timeout)
+
+
+def _string(text: str, name: str) -> bytes:
+    string = text.encode()
+    if not string or len(string) > MOST_NAME or 0 in string:
+        raise ValueError(f"{name} must be 1 to {MOST_NAME} bytes of UTF-8 without NUL")
+    return string + b"\0"
+
+
+def _within(number: int, name: str, most: int = MOST_NUMBER) -> int:
+    if not 0 <= number <= most:
+        raise ValueError(f"{name} must be from 0 to {most}, not {number}")
+    return number

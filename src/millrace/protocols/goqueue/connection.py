@@ -1,0 +1,342 @@
+"""One Go Job Queue client's connection: framing, the commands in the spec's order, the errors.
+
+A command is a word and its fields, one after another: strings that end with NUL, little-endian
+integers, data behind its length. Where it ends shows only in its fields, so it is read from its
+beginning until all of it is there, and done then. How many bytes that takes at least is known
+meanwhile, so that no byte is looked at for nothing.
+"""
+
+import re
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from millrace.engine.job import FOREVER, GOQUEUE, Job, Push
+from millrace.engine.policy import SECOND
+from millrace.engine.queues import Waiter
+from millrace.engine.states import DONE, LEASED
+from millrace.protocols.connection import Connection
+from millrace.protocols.errors import ClientError
+
+if TYPE_CHECKING:
+    from .hub import GoqueueHub
+
+OK: Final = b"OK\0"
+TIMEOUT: Final = b"TIMEOUT\0"
+
+#: Priority, ttp, length of the data.
+_ADD: Final = Struct("<III")
+#: Word, id.
+_ADDED: Final = Struct("<6sQ")
+_DELETE: Final = Struct("<Q")
+_RESERVE: Final = Struct("<I")
+#: Word, id, priority, ttp, status, length of the data.
+_RESERVED: Final = Struct("<9sQII9sI")
+MOST_NUMBER: Final = (1 << 32) - 1
+
+_WORD: Final = re.compile(rb"[A-Z]+")
+MOST_WORD: Final = 255
+MOST_NAME: Final = 255
+#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+LARGE_REPLY: Final = 65_536
+
+
+class Malformed(ClientError):
+    """Nobody can say where the next command begins."""
+
+
+class GoqueueConnection(Connection):
+    def __init__(self, hub: "GoqueueHub") -> None:
+        super().__init__()
+        self.hub = hub
+        self.engine = hub.engine
+        #: What came and is not done yet: `_data` from `_at` on, then `_later`.
+        self._data = b""
+        self._at = 0
+        self._later = bytearray()
+        #: With less than this the next command is not all there.
+        self._needed = 1
+        self._ended = False
+        if len(hub.connections) >= hub.max_connections:
+            self.replies.append(error("Too many connections"))
+            self.closing = True
+        else:
+            hub.connections.add(self)
+
+    # Framing
+
+    @property
+    def backlog(self) -> int:
+        """A command that is not all there counts as one byte: the rest of it must be let in."""
+        held = self._held()
+        return held if held >= self._needed else min(held, 1)
+
+    def _held(self) -> int:
+        return len(self._data) - self._at + len(self._later)
+
+    def feed(self, data: bytes) -> None:
+        if self.closing:
+            return  # nobody will look at it
+        if self._data or self._later:
+            self._later += data
+        else:
+            self._data = data
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        self.feed(data)
+        return self.run(now, most)
+
+    def run(self, now: int, most: int) -> bool:
+        while self.waiter is None and not self.closing and (self._data or self._later):
+            if most <= 0:
+                return self._held() >= self._needed
+            most -= 1
+            if not self._step(now):
+                break
+            if self.replies and len(self.replies[-1]) > LARGE_REPLY:
+                most = 0
+        if self._ended and self.waiter is None and not self.closing:
+            self._end()
+        return False
+
+    def _step(self, now: int) -> bool:
+        """Do the next command; False if it is not all there."""
+        if self._needed > 1 and self._held() < self._needed:
+            return False
+        if self._do(now):
+            return True
+        if not self._at and not self._later:
+            return False
+        self._join()
+        return self._do(now)
+
+    def _join(self) -> None:
+        """All in one piece, without what has been done."""
+        self._data = self._data[self._at :] + self._later
+        self._at = 0
+        self._later.clear()
+
+    def _do(self, now: int) -> bool:
+        """As `_step`, with what is in `_data`."""
+        data, at = self._data, self._at
+        end = data.find(0, at, at + MOST_WORD + 1)
+        if end < 0:
+            word = data[at : at + MOST_WORD + 1]
+            self.closing = len(word) > MOST_WORD or bool(word and not _WORD.fullmatch(word))
+            return self._lacks(len(data) + 1)
+        command = self._commands.get(data[at:end])
+        if command is None:
+            self._unknown(data[at:end], end + 1)
+            return True
+        engine, replies = self.engine, self.replies
+        before, said = engine.changes, len(replies)
+        try:
+            done = command(self, end + 1, now)
+        except Malformed as problem:
+            replies.append(error(f"Malformed {data[at:end].decode()} command: {problem}"))
+            self.closing = done = True
+        except ClientError as problem:
+            replies.append(error(str(problem)))
+            done = True
+        if engine.changes != before and len(replies) > said:
+            self.marks.append(len(replies) - 1)
+        return done
+
+    def _unknown(self, word: bytes, after: int) -> None:
+        if _WORD.fullmatch(word) is None:
+            self.closing = True
+        else:
+            self._pass(after)
+            self.replies.append(error(f"Unknown Command {word.decode()}"))
+
+    def _lacks(self, after: int) -> bool:
+        """The command goes on at least up to there, and not all of that has come."""
+        self._needed = after - self._at
+        return False
+
+    def _pass(self, after: int) -> None:
+        """The command is all there, and ends there."""
+        if after == len(self._data):
+            self._data, self._at = b"", 0
+        else:
+            self._at = after
+        self._needed = 1
+
+    def _end_of_name(self, at: int) -> int:
+        """Where the queue name that begins here has its NUL; -1 if that has not come yet."""
+        end = self._data.find(0, at, at + MOST_NAME + 1)
+        if end < 0 and len(self._data) - at > MOST_NAME:
+            raise Malformed(f"the queue name is longer than {MOST_NAME} bytes")
+        return end
+
+    # The end of a connection
+
+    def ended(self, now: int) -> bool:
+        """The client will say no more, and may be gone: all that it asked for is answered, but no
+        more is waited for.
+        """
+        self._ended = True
+        if self.waiter is not None:
+            self._give_up()
+            self.replies.append(TIMEOUT)
+        return True
+
+    def lost(self, now: int) -> None:
+        self.closing = True
+        self.hub.connections.discard(self)
+        if self.waiter is not None:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        assert self.waiter is not None
+        self.engine.unwait(self.waiter)
+        self.waiter = None
+
+    def _end(self) -> None:
+        """Everything that came has been answered, and nothing more will come."""
+        end = self._data.find(0, self._at, self._at + MOST_WORD + 1)
+        if end >= 0:
+            word = self._data[self._at : end].decode()
+            self.replies.append(error(f"Malformed {word} command: it is not complete"))
+        self.closing = True
+
+    # Commands
+
+    def _add(self, at: int, now: int) -> bool:
+        data = self._data
+        end = self._end_of_name(at)
+        if end < 0:
+            return self._lacks(len(data) + 1)
+        begin = end + 1 + _ADD.size
+        if len(data) < begin:
+            return self._lacks(begin)
+        priority, ttp, size = _ADD.unpack_from(data, end + 1)
+        if size > self.hub.max_data:
+            raise Malformed(f"the data is larger than {self.hub.max_data} bytes")
+        after = begin + size
+        if len(data) < after:
+            return self._lacks(after)
+        self._pass(after)
+        if self._refused():
+            return True
+        name = queue_name(data[at:end])
+        if not name:
+            raise ClientError("Error adding new job to queue ")
+        push = Push(
+            "",
+            "",
+            data[begin:after],
+            GOQUEUE,
+            name,
+            0,
+            max(1, ttp) * SECOND,
+            rank=-priority,
+            most_attempts=self.hub.max_deliveries,
+        )
+        job = self.engine.push(push, now)
+        self.replies.append(_ADDED.pack(b"ADDED\0", job.seq))
+        return True
+
+    def _connect(self, at: int, now: int) -> bool:
+        self._pass(at)
+        self.replies.append(OK)
+        return True
+
+    def _delete(self, at: int, now: int) -> bool:
+        after = at + _DELETE.size
+        if len(self._data) < after:
+            return self._lacks(after)
+        (seq,) = _DELETE.unpack_from(self._data, at)
+        self._pass(after)
+        if self._refused():
+            return True
+        engine = self.engine
+        job = engine.jobs.get(seq)
+        if job is None or job.state == DONE:  # whoever keeps it then, keeps only its result
+            engine.depend()
+            raise ClientError(f"Job {seq} already deleted")
+        if job.state == LEASED:
+            engine.complete(job, now, GOQUEUE)
+        else:
+            engine.cancel(job, now, GOQUEUE)
+        self.replies.append(OK)
+        return True
+
+    def _reserve(self, at: int, now: int) -> bool:
+        data = self._data
+        end = self._end_of_name(at)
+        if end < 0:
+            return self._lacks(len(data) + 1)
+        after = end + 1 + _RESERVE.size
+        if len(data) < after:
+            return self._lacks(after)
+        (timeout,) = _RESERVE.unpack_from(data, end + 1)
+        self._pass(after)
+        if self._refused():
+            return True
+        names: tuple[str, ...] = (queue_name(data[at:end]),)
+        if self.hub.stopping:
+            names = ()  # wait, but for nothing
+        job = self.engine.lease(names, "", GOQUEUE, now)
+        if job is not None:
+            self._hand(job)
+        elif self._ended:
+            self.replies.append(TIMEOUT)
+        else:
+            self.waiter = Waiter(names, "", GOQUEUE, self)
+            self.engine.wait(self.waiter, now + timeout * SECOND if timeout else FOREVER)
+        return True
+
+    def deliver(self, job: Job, now: int) -> None:
+        self.waiter = None
+        self._hand(job)
+
+    def timed_out(self, now: int) -> None:
+        self.waiter = None
+        self.replies.append(TIMEOUT)
+
+    def _hand(self, job: Job) -> None:
+        self.hand(job, reserved(job), self.engine.synced_seq)
+
+    _commands: ClassVar[dict[bytes, Callable[["GoqueueConnection", int, int], bool]]] = {
+        b"ADD": _add,
+        b"CONNECT": _connect,
+        b"DELETE": _delete,
+        b"RESERVE": _reserve,
+    }
+
+    # Errors
+
+    def _refused(self) -> bool:
+        """Nothing is changed while nothing can be made durable."""
+        if self.engine.halted:
+            self.replies.append(self.refusal(self.engine.halted))
+            return True
+        return False
+
+    def refusal(self, reason: str) -> bytes:
+        return error(f"{reason}: nothing was changed, try again later")
+
+
+def error(text: str) -> bytes:
+    return b"ERROR\0%b\0" % text.encode()
+
+
+def queue_name(name: bytes) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise ClientError("The queue name is not UTF-8") from None
+
+
+def reserved(job: Job) -> bytes:
+    """A job for whoever reserved it. Jobs of other protocols have numbers that this one has not."""
+    head = _RESERVED.pack(
+        b"RESERVED\0",
+        job.seq,
+        min(max(0, int(-job.rank)), MOST_NUMBER),
+        min(max(1, job.lease_for // SECOND), MOST_NUMBER),
+        b"reserved\0",
+        len(job.payload),
+    )
+    return head + job.payload

@@ -1,0 +1,20 @@
+"""What all Go Job Queue connections share: the engine, the limits, who is there."""
+
+from millrace.engine.engine import Engine
+from millrace.protocols.connection import Hub
+
+
+class GoqueueHub(Hub):
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        max_connections: int = 10_000,
+        max_data: int = 16 << 20,
+        max_deliveries: int = 0,
+    ) -> None:
+        super().__init__(engine, max_connections)
+        #: The largest data of a job.
+        self.max_data = max_data
+        #: How often a job is handed out before it goes to the dead set. 0: no limit.
+        self.max_deliveries = max_deliveries

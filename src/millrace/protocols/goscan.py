@@ -1,0 +1,246 @@
+"""JSON taken apart as Go's encoding/json does, and Go's words for what is none.
+
+For what a fast decoder refuses, or reads otherwise: keys in any case, keys that come twice, lone
+surrogates, bytes that are no UTF-8, ten thousand brackets. It is slow, so callers bound what they
+give it.
+"""
+
+import re
+from typing import Final
+
+from .errors import BadJson
+
+END: Final = "unexpected end of JSON input"
+TOO_DEEP: Final = "exceeded max depth"
+MOST_DEPTH: Final = 10_000
+
+# What may come next, by what Go says when something else does.
+VALUE: Final = "looking for beginning of value"
+KEY: Final = "looking for beginning of object key string"
+COLON: Final = "after object key"
+MEMBER: Final = "after object key:value pair"
+ELEMENT: Final = "after array element"
+NOTHING: Final = "after top-level value"
+
+_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
+_STRING: Final = re.compile(
+    rb'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+', re.DOTALL
+)  # up to its closing quote
+_HEX: Final = re.compile(rb"[0-9a-fA-F]{0,4}")
+_NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
+# What takes a step each, many at a time: values without anything in them, each with its comma.
+_VALUE: Final = rb'(?:%b"|%b|true|false|null|\[%b\]|\{%b\})%b,%b' % (
+    _STRING.pattern,
+    _NUMBER.pattern,
+    *(_SPACE.pattern,) * 4,
+)
+_ELEMENTS: Final = re.compile(b"(?:%b)*+" % _VALUE)
+_MEMBERS: Final = re.compile(
+    b'(?:%b"%b:%b%b)*+' % (_STRING.pattern, _SPACE.pattern, _SPACE.pattern, _VALUE)
+)
+_WORDS: Final = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
+_KINDS: Final = {0x22: "string", 0x7B: "object", 0x5B: "array", 0x6E: "null"}
+_BOOL: Final = frozenset(b"tf")
+_NUMERIC: Final = frozenset(b"-0123456789")
+_CLOSING: Final = {0x7B: 0x7D, 0x5B: 0x5D}
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))", re.DOTALL
+)  # the pair of surrogates first
+_SHORT: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def kind(raw: bytes) -> str:
+    """What Go calls a value of this kind."""
+    first = raw[0]
+    return _KINDS.get(first) or ("bool" if first in _BOOL else "number")
+
+
+def pieces(text: bytes) -> list[bytes]:
+    """The first level of a value, each piece as it was written: the keys and values of an object in
+    turn, the elements of an array, or the value itself. BadJson has Go's complaint.
+    """
+    found: list[bytes] = []
+    brackets = bytearray()
+    expected = VALUE
+    opened = False  # the innermost bracket just now: it may be closed at once
+    at = start = 0
+    while True:
+        at = _end(_SPACE, text, at)
+        if len(brackets) > 1 and expected == (VALUE if brackets[-1] == 0x5B else KEY):
+            end = _end(_ELEMENTS if expected == VALUE else _MEMBERS, text, at)
+            opened = opened and end == at
+            at = end
+        if at == len(text):
+            if expected == NOTHING:
+                return found
+            raise BadJson(END)
+        char = text[at]
+        depth = len(brackets)
+        if (
+            brackets
+            and char == _CLOSING[brackets[-1]]
+            and (opened or expected in {MEMBER, ELEMENT})
+        ):
+            brackets.pop()
+            at += 1
+            if depth == 2:
+                found.append(text[start:at])
+            expected = _after(brackets)
+        elif char in _CLOSING and expected == VALUE:
+            if depth == MOST_DEPTH:
+                raise BadJson(TOO_DEEP)
+            if depth == 1:
+                start = at
+            brackets.append(char)
+            expected = KEY if char == 0x7B else VALUE
+            opened = True
+            at += 1
+            continue
+        elif expected == VALUE or (expected == KEY and char == 0x22):
+            end = _scalar(text, at)
+            if depth <= 1:
+                found.append(text[at:end])
+            at = end
+            expected = COLON if expected == KEY else _after(brackets)
+        elif expected == COLON and char == 0x3A:
+            expected = VALUE
+            at += 1
+        elif expected in {MEMBER, ELEMENT} and char == 0x2C:
+            expected = KEY if expected == MEMBER else VALUE
+            at += 1
+        else:
+            raise _invalid(text, at, expected)
+        opened = False
+
+
+def members(text: bytes) -> list[tuple[str, bytes]]:
+    """The members of an object, in their order, a key as often as it came, in lower case; BadJson
+    if it is something else. To Go null is an object without members.
+    """
+    found = pieces(text)
+    what = kind(text.lstrip(b" \t\r\n"))
+    if what == "null":
+        return []
+    if what != "object":
+        raise BadJson(f"not an object but {what}")
+    keys, values = found[::2], found[1::2]
+    return [(folded(string(key)), raw) for key, raw in zip(keys, values, strict=True)]
+
+
+def folded(key: str) -> str:
+    """Go compares names of members without regard to case; to it a long s is an s."""
+    return key.lower().replace("\u017f", "s")
+
+
+def string(raw: bytes) -> str:
+    """The text of a string; what is no text in it is U+FFFD, byte by byte."""
+    text = raw[1:-1].decode("utf-8", "surrogateescape")
+    if "\\" in text:
+        text = _ESCAPE.sub(_unescaped, text)
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def quoted(text: str) -> str:
+    """As Go's %q prints it."""
+    return '"' + "".join(map(_visible, text)) + '"'
+
+
+def _after(brackets: bytearray) -> str:
+    if not brackets:
+        return NOTHING
+    return MEMBER if brackets[-1] == 0x7B else ELEMENT
+
+
+def _scalar(text: bytes, at: int) -> int:
+    """Where the string, number or word that begins here ends."""
+    char = text[at]
+    if char == 0x22:
+        return _string(text, at)
+    if char in _NUMERIC:
+        return _number(text, at)
+    word = _WORDS.get(char)
+    if word is None:
+        raise _invalid(text, at, VALUE)
+    for number, letter in enumerate(word):
+        if text[at + number : at + number + 1] != bytes([letter]):
+            where = f"in literal {word.decode()} (expecting '{chr(letter)}')"
+            raise _invalid(text, at + number, where)
+    return at + len(word)
+
+
+def _string(text: bytes, at: int) -> int:
+    at = _end(_STRING, text, at)
+    if at == len(text):
+        raise BadJson(END)
+    char = text[at]
+    if char == 0x22:
+        return at + 1
+    if char != 0x5C:
+        raise _invalid(text, at, "in string literal")
+    if text[at + 1 : at + 2] != b"u":
+        raise _invalid(text, at + 1, "in string escape code")
+    raise _invalid(text, _end(_HEX, text, at + 2), "in \\u hexadecimal character escape")
+
+
+def _number(text: bytes, at: int) -> int:
+    match = _NUMBER.match(text, at)
+    if match is None:
+        raise _invalid(text, at + 1, "in numeric literal")
+    fraction, exponent = match.groups()
+    end = match.end()
+    following = text[end : end + 1]
+    if following == b"." and fraction is None and exponent is None:
+        raise _invalid(text, end + 1, "after decimal point in numeric literal")
+    if following in {b"e", b"E"} and exponent is None:
+        sign = text[end + 1 : end + 2] in {b"+", b"-"}
+        raise _invalid(text, end + 1 + sign, "in exponent of numeric literal")
+    return end
+
+
+def _invalid(text: bytes, at: int, where: str) -> BadJson:
+    """At its end Go asks whether a space could follow."""
+    char = chr(text[at]) if at < len(text) else " "
+    shown = {"'": r"\'", '"': '"'}.get(char) or _visible(char)
+    return BadJson(f"invalid character '{shown}' {where}")
+
+
+def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
+    match = pattern.match(text, at)
+    assert match is not None, "it matches nothing as well"
+    return match.end()
+
+
+_VISIBLE: Final = {
+    '"': r"\"",
+    "\\": r"\\",
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+}
+
+
+def _visible(char: str) -> str:
+    known = _VISIBLE.get(char)
+    if known is not None:
+        return known
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    high, low, single, short = match.groups()
+    if high is not None:
+        return chr(0x10000 + ((int(high, 16) - 0xD800) << 10) + int(low, 16) - 0xDC00)
+    if single is not None:
+        return chr(int(single, 16))
+    return _SHORT.get(short, short)

@@ -1,0 +1,108 @@
+"""A transaction: the commands between ATOMIC and DONE.
+
+Each is looked at when it comes, and the first one that fails decides; but nothing is said before
+DONE, and nothing is done. Once it is known that nothing will be done, nothing more is kept, so a
+transaction takes no more memory than its size may be.
+"""
+
+from typing import Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Push
+from millrace.protocols.errors import ClientError
+
+from . import tasks
+from .held import Held
+
+#: What the original's log takes at once, and how large it makes each record.
+MOST_SIZE: Final = 1_000_000
+PUSH_SIZE: Final = 19
+BLOCKER_SIZE: Final = 4
+ACK_SIZE: Final = 7
+_COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
+
+
+class Transaction:
+    __slots__ = ("_acked", "_engine", "_failure", "_held", "_lines", "_size", "_unwritable",
+                 "operations", "pushes")  # fmt: skip
+
+    def __init__(self, engine: Engine, held: Held) -> None:
+        self._engine = engine
+        self._held = held
+        #: What is to be done: tasks to be pushed, ids of tasks to be acknowledged.
+        self.operations: list[Push | int] = []
+        self.pushes = 0
+        self._lines = 0
+        self._size = 2
+        self._acked: set[int] = set()
+        #: Why it fails: a command, or else what would come of all of them.
+        self._failure = ""
+        self._unwritable = ""
+
+    def take(self, verb: bytes, payload: bytes) -> None:
+        """Look at a command, and keep it while all are good."""
+        if self._failure:
+            return
+        number = self._lines
+        self._lines += 1
+        try:
+            if verb == b"PUSH":
+                self._push(payload)
+            elif verb == b"ACK":
+                self._ack(payload)
+            else:
+                self._fail(f"{_text(verb)} is not allowed in transaction.")
+        except ClientError as problem:
+            self._fail(f"message {number}: {verb.decode()}: {problem}")
+
+    def check(self) -> None:
+        """All commands have come. If it fails, the ids that its tasks would have had are burned."""
+        problem = self._failure or self._unwritable
+        if problem:
+            self._engine.burn(self.pushes)
+            raise ClientError(problem)
+
+    def _push(self, payload: bytes) -> None:
+        push = tasks.read_push(payload)
+        tasks.check_blockers(push, self.pushes)
+        self.pushes += 1
+        if self._unwritable:
+            return
+        try:
+            tasks.check_size(push)
+        except ClientError as problem:
+            self._give_up(str(problem))
+            return
+        names = len(push.queue.encode()) + len(push.kind.encode()) + len(push.dead_queue.encode())
+        size = PUSH_SIZE + names + len(push.payload) + BLOCKER_SIZE * len(push.blockers)
+        self._keep(push, size)
+
+    def _ack(self, payload: bytes) -> None:
+        seq = tasks.read_id(payload, self._engine.next_seq, "ackRequest")
+        if seq not in self._held or seq in self._acked:
+            self._fail(f"task {seq} not acquired")
+            return
+        self._acked.add(seq)
+        if not self._unwritable:
+            self._keep(seq, ACK_SIZE)
+
+    def _keep(self, operation: Push | int, size: int) -> None:
+        self._size += size
+        if self._size > MOST_SIZE:
+            self._give_up("buffer too small: size")
+        else:
+            self.operations.append(operation)
+
+    def _give_up(self, problem: str) -> None:
+        self._unwritable = _COMMIT + problem
+        self.operations.clear()
+
+    def _fail(self, text: str) -> None:
+        self._failure = text
+        self.operations.clear()
+
+
+def _text(verb: bytes) -> str:
+    """In capitals the original has U+FFFD for each byte that is no text."""
+    shown = verb.decode("utf-8", "surrogateescape")
+    return "".join("\ufffd" if "\udc80" <= char <= "\udcff" else char for char in shown)

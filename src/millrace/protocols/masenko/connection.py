@@ -1,0 +1,378 @@
+"""One Masenko client's connection: framing, the heartbeat, then the commands in the spec's order.
+
+A command is a line: a verb, and after a space its JSON. A task that was fetched is the connection's
+until it says what became of it; when the connection ends, all that it still has have failed.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from millrace.engine.job import MASENKO, Job
+from millrace.engine.queues import Waiter
+from millrace.engine.states import DEAD, LEASED
+from millrace.protocols.connection import Connection, Lines
+from millrace.protocols.errors import ClientError
+
+from . import info, tasks
+from .atomic import Transaction
+from .held import Held
+from .hub import MasenkoHub
+from .replies import EMPTY, OK, PONG, error
+
+#: The heartbeat's name among the engine's alarms.
+HEARTBEAT: Final = "heartbeat"
+#: The reply to a transaction has the ids of its tasks, if it is no longer than this: the Python
+#: client reads it with one recv.
+MOST_IDS: Final = 4096
+#: FETCH lines up to this size are remembered, because workers repeat them.
+MOST_ASKED: Final = 4096
+#: Of a longer one it is enough to look at so much.
+MOST_VERB: Final = 1 << 14
+#: A longer line counts as several commands in a client's share of a turn.
+LONG_LINE: Final = 1 << 12
+
+
+class MasenkoConnection(Connection):
+    def __init__(self, hub: MasenkoHub) -> None:
+        super().__init__()
+        self.hub = hub
+        self.engine = hub.engine
+        #: Who holds the tasks that it fetches; empty before it wants any.
+        self.name = ""
+        self._lines = Lines(hub.max_line)
+        self._alarm = (self, HEARTBEAT)
+        #: When the last line was taken up; 0 before anybody has told the time.
+        self._heard_at = 0
+        self._held = Held(hub.engine)
+        self._transaction: Transaction | None = None
+        self._asked: bytes | None = None
+        self._queues: tuple[str, ...] = ()
+        self._timeout = 0
+        self._ended = False
+        if len(hub.connections) >= hub.max_connections:
+            self._say(b"ERR", error("too many connections"))
+            self.closing = True
+        else:
+            hub.connections.add(self)
+            self.engine.alarm(self._alarm, 0)
+
+    # Framing
+
+    @property
+    def backlog(self) -> int:
+        return self._lines.size
+
+    def feed(self, data: bytes) -> None:
+        self._lines.feed(data)
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        lines = self._lines
+        if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
+            self._heard_at = now
+            self._take(data[:-1], now)  # one line by itself, as most come
+            return False
+        lines.feed(data)
+        return self.run(now, most)
+
+    @property
+    def _busy(self) -> bool:
+        return self.waiter is not None or self.closing
+
+    def run(self, now: int, most: int) -> bool:
+        lines = self._lines
+        while not self._busy:
+            if not lines.pending:
+                self._run_dry()
+                return False
+            if most <= 0:
+                return True
+            line = lines.take()
+            most -= 1 + len(line) // LONG_LINE
+            self._heard_at = now
+            self._take(line, now)
+        return False
+
+    def _run_dry(self) -> None:
+        """Everything is done that has come."""
+        if self._lines.too_long:
+            self._say(b"ERR", error(f"line longer than {self.hub.max_line} bytes"))
+            self.closing = True
+        elif self._ended:
+            self.closing = True
+
+    def _take(self, line: bytes, now: int) -> None:
+        verb, space, payload = line.partition(b" ")
+        if not space and verb[-1:] == b"\r":
+            verb = verb[:-1]
+        if len(verb) > MOST_VERB:
+            verb = verb[:MOST_VERB]  # no verb is so long, and no error repeats so much
+        if self._transaction is not None:
+            self._collect(self._transaction, capitals(verb), payload, now)
+            return
+        do = self._commands.get(verb)
+        if do is None:
+            known = capitals(verb)
+            do = self._commands.get(known)
+            if do is None:
+                text = verb.decode("utf-8", "surrogateescape")
+                self._say(b"ERR", error(f"unknown verb {text}"))
+                return
+            verb = known
+        self.hub.requests[verb] += 1
+        self._execute(do, payload, now)
+
+    def _execute(
+        self, do: Callable[["MasenkoConnection", bytes, int], None], payload: bytes, now: int
+    ) -> None:
+        engine, replies = self.engine, self.replies
+        before, said = engine.changes, len(replies)
+        try:
+            do(self, payload, now)
+        except ClientError as problem:
+            self._say(b"ERR", error(str(problem)))
+        if engine.changes != before and len(replies) > said:
+            self.marks.append(len(replies) - 1)
+
+    def _say(self, verb: bytes, reply: bytes) -> None:
+        self.hub.responses[verb] += 1
+        self.replies.append(reply)
+
+    def _need_store(self) -> None:
+        if self.engine.halted:
+            raise ClientError(refused(self.engine.halted))
+
+    def refusal(self, reason: str) -> bytes:
+        return error(refused(reason))
+
+    # Heartbeat
+
+    def alarm(self, what: str, now: int) -> None:
+        """Cut a client that has said nothing for too long; else look again when it will have."""
+        heartbeat = self.hub.heartbeat
+        if not self._heard_at:
+            self._heard_at = now  # it has just come
+        until = self._heard_at + heartbeat
+        if self.waiter is not None or self._lines.pending:
+            until = max(until, now + heartbeat // 2)  # it is our turn to say something
+        if now > until and not self.closing:
+            self._say(b"ERR", error("no heartbeat"))
+            self.closing = True
+        elif not self.closing:
+            self.engine.alarm(self._alarm, until + 1)
+
+    def _waited(self, now: int) -> None:
+        """A wait is over, and may have taken all of the heartbeat: half of it is still to come."""
+        self.waiter = None
+        self._heard_at = max(self._heard_at, now - self.hub.heartbeat // 2)
+
+    # The end of a connection
+
+    def ended(self, now: int) -> bool:
+        """The client will say no more, and may be gone: it gets no task, but all that it asked for
+        is answered.
+        """
+        self._ended = True
+        if self.waiter is not None:
+            self.engine.unwait(self.waiter)
+            self.waiter = None
+            self._say(b"EMPTY", EMPTY)
+        return True
+
+    def lost(self, now: int) -> None:
+        self.closing = True
+        engine = self.engine
+        engine.unalarm(self._alarm)
+        self.hub.connections.discard(self)
+        if self.waiter is not None:
+            engine.unwait(self.waiter)
+            self.waiter = None
+        if self.hub.stopping:
+            return  # its tasks are ready again at the next start, and that is nobody's failure
+        engine.holders.discard(self.name)
+        unheard = (
+            set() if engine.halted else {seq for seq in map(self._unheard, self.handed) if seq}
+        )
+        for seq in self._held:
+            job = engine.jobs.get(seq)
+            mine = job is not None and job.state == LEASED and job.holder == self.name
+            if job is not None and mine and seq not in unheard:
+                queue = job.queue
+                engine.forsake(job, now, f"the connection {self.name} has ended")
+                self._leave_queue(job, queue, now)
+
+    def _unheard(self, handed: tuple[Job, int]) -> int:
+        """The id of a task whose reply was never written, which the server gives back."""
+        job, attempt = handed
+        same = self.engine.jobs.get(job.seq) is job and job.attempt == attempt
+        return job.seq if same else 0
+
+    def _leave_queue(self, job: Job, name: str, now: int) -> None:
+        """A task has failed. A queue goes with its last one, if that failed for good there."""
+        queue = self.engine.queues.get(name)
+        if queue is None or not queue.known or queue.paused or queue.waiters:
+            return
+        left = job.queue != name or job.state == DEAD
+        if left and job.origin == MASENKO and not any(queue.counts[:DEAD]):
+            self.engine.remove_queue(name, now)
+
+    # Commands
+
+    def _ping(self, payload: bytes, now: int) -> None:
+        self._say(b"PONG", PONG)
+
+    def _push(self, payload: bytes, now: int) -> None:
+        self._need_store()
+        push = tasks.read_push(payload)
+        engine = self.engine
+        if push.blockers:
+            if min(push.blockers) <= 0:
+                raise ClientError("cannot use relative blocked by outside of a transaction")
+            push.blockers = [tasks.seq_of(b, engine.next_seq) for b in push.blockers]
+        try:
+            tasks.check_size(push)
+        except ClientError as problem:
+            engine.burn(1)
+            text = f"cannot push to queue: wall append: serialize operation: {problem}"
+            raise ClientError(text) from None
+        job = engine.push(push, now)
+        self._say(b"OK", b'OK {"id":%d}\n' % job.seq)
+
+    def _fetch(self, payload: bytes, now: int) -> None:
+        if payload != self._asked:
+            self._queues, self._timeout = tasks.read_fetch(payload, self.hub.heartbeat)
+            self._asked = payload if len(payload) <= MOST_ASKED else None
+        queues = self._queues
+        if not queues or self._ended:
+            self._say(b"EMPTY", EMPTY)
+            return
+        if not self.name:
+            self.name = self.hub.name(now)
+            self.engine.holders.add(self.name)
+        if self.hub.stopping:
+            queues = ()  # wait, but for nothing
+        job = self.engine.lease(queues, self.name, MASENKO, now)
+        if job is not None:
+            self._hand(job)
+            return
+        self.waiter = Waiter(queues, self.name, MASENKO, self)
+        self.engine.wait(self.waiter, now + self._timeout)
+
+    def deliver(self, job: Job, now: int) -> None:
+        self._waited(now)
+        self._hand(job)
+
+    def _hand(self, job: Job) -> None:
+        self._held.add(job.seq)
+        self.hub.responses[b"OK"] += 1
+        self.hand(job, tasks.written(job), self.engine.synced_seq)
+
+    def timed_out(self, now: int) -> None:
+        self._waited(now)
+        self._say(b"EMPTY", EMPTY)
+
+    def _ack(self, payload: bytes, now: int) -> None:
+        self._need_store()
+        seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
+        self.engine.complete(self._acquired(seq, now), now, MASENKO)
+        self._held.end(seq)
+        self._say(b"OK", OK)
+
+    def _nack(self, payload: bytes, now: int) -> None:
+        self._need_store()
+        seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
+        job = self._acquired(seq, now)
+        queue = job.queue
+        self.engine.fail(job, now, MASENKO, "Nack", "", [])
+        self._leave_queue(job, queue, now)
+        self._held.end(seq)
+        self._say(b"OK", OK)
+
+    def _acquired(self, seq: int, now: int) -> Job:
+        job = self._find(seq, now)
+        if job is None:
+            self.engine.depend()  # it may have ended just now
+            raise ClientError("task not acquired")
+        return job
+
+    def _find(self, seq: int, now: int) -> Job | None:
+        """A task that this connection has."""
+        job = self.engine.jobs.get(seq) if seq in self._held else None
+        return job if job and self.engine.reclaim(job, self.name, MASENKO, now) else None
+
+    def _info(self, payload: bytes, now: int) -> None:
+        self._say(b"OK", info.answer(self.hub))
+
+    def _quit(self, payload: bytes, now: int) -> None:
+        self._say(b"OK", OK)
+        self.closing = True
+
+    # Transactions
+
+    def _atomic(self, payload: bytes, now: int) -> None:
+        self._transaction = Transaction(self.engine, self._held)
+
+    def _collect(self, transaction: Transaction, verb: bytes, payload: bytes, now: int) -> None:
+        if verb == b"DONE":
+            self._execute(MasenkoConnection._done, payload, now)
+        else:
+            transaction.take(verb, payload)
+
+    def _done(self, payload: bytes, now: int) -> None:
+        transaction, self._transaction = self._transaction, None
+        assert transaction is not None
+        self._need_store()
+        transaction.check()
+        held: dict[int, Job] = {}
+        for number, operation in enumerate(transaction.operations):
+            if not isinstance(operation, int):
+                continue
+            job = self._find(operation, now)
+            if job is None:  # somebody else has ended it since
+                self.engine.depend()
+                self.engine.burn(number - len(held))
+                raise ClientError(f"task {operation} not acquired")
+            held[operation] = job
+        ids = self._apply(transaction, held, now)
+        reply = b'OK {"ids":[%b]}\n' % b",".join(b"%d" % seq for seq in ids)
+        self._say(b"OK", reply if ids and len(reply) <= MOST_IDS else OK)
+
+    def _apply(self, transaction: Transaction, held: dict[int, Job], now: int) -> list[int]:
+        """Nothing can fail any more: do all of it, in its order; the ids of the new tasks."""
+        engine = self.engine
+        ids: list[int] = []
+        for operation in transaction.operations:
+            if isinstance(operation, int):
+                engine.complete(held[operation], now, MASENKO)
+                self._held.end(operation)
+                continue
+            operation.blockers = [
+                ids[b] if b < 0 else tasks.seq_of(b, engine.next_seq) for b in operation.blockers
+            ]
+            ids.append(engine.push(operation, now).seq)
+        self.hub.requests[b"PUSH"] += len(ids)
+        self.hub.requests[b"ACK"] += len(held)
+        return ids
+
+    _commands: Final = {
+        b"PING": _ping,
+        b"PUSH": _push,
+        b"FETCH": _fetch,
+        b"ACK": _ack,
+        b"NACK": _nack,
+        b"INFO": _info,
+        b"QUIT": _quit,
+        b"ATOMIC": _atomic,
+    }
+
+
+def refused(reason: str) -> str:
+    return f"{reason}: nothing was changed, try again later"
+
+
+def capitals(verb: bytes) -> bytes:
+    """In capitals as Go makes them: letter by letter, none of them becomes two."""
+    if verb.isascii():
+        return verb.upper()
+    text = verb.decode("utf-8", "surrogateescape")
+    upper = "".join(char.upper() if len(char.upper()) == 1 else char for char in text)
+    return upper.encode("utf-8", "surrogateescape")

@@ -1,0 +1,42 @@
+"""What all Masenko connections share: the engine, the heartbeat, the counters of INFO."""
+
+from typing import Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.policy import SECOND
+from millrace.protocols.connection import Hub
+
+MOST_LINE: Final = 8 << 20
+HEARTBEAT: Final = 45 * SECOND
+
+
+class MasenkoHub(Hub):
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        heartbeat: int = HEARTBEAT,
+        dialect: str = "spec",
+        max_connections: int = 10_000,
+        max_line: int = MOST_LINE,
+    ) -> None:
+        super().__init__(engine, max_connections)
+        self.heartbeat = heartbeat
+        #: The original server has metrics elsewhere, the spec has them in INFO.
+        self.with_metrics = dialect != "original"
+        self.max_line = max_line
+        #: How many requests of each verb were read, and how many replies of each were given.
+        self.requests = dict.fromkeys(
+            (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
+        )
+        self.responses = dict.fromkeys((b"OK", b"EMPTY", b"ERR", b"PONG"), 0)
+        self._named = 0
+        self._named_since = 0
+
+    def name(self, now: int) -> str:
+        """A name that no connection ever had, of this server or of one before it: leases are held
+        by it, and the store has them.
+        """
+        self._named_since = self._named_since or now
+        self._named += 1
+        return f"masenko-{self._named_since:x}-{self._named}"

@@ -1,0 +1,47 @@
+"""Replies: a verb, a space, JSON as Go's encoder writes it, LF."""
+
+import re
+from typing import Final
+
+import msgspec
+
+OK: Final = b"OK {}\n"
+EMPTY: Final = b"EMPTY {}\n"
+PONG: Final = b"PONG {}\n"
+#: No error repeats more than this of what the client said.
+MOST_ECHO: Final = 4000
+
+_encode = msgspec.json.Encoder().encode
+_UNSAFE: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
+_ESCAPES: Final = {
+    b"<": rb"\u003c",
+    b">": rb"\u003e",
+    b"&": rb"\u0026",
+    "\u2028".encode(): rb"\u2028",
+    "\u2029".encode(): rb"\u2029",
+}
+#: What `surrogateescape` makes of bytes that are no UTF-8.
+_NO_TEXT: Final = re.compile("[\udc80-\udcff]")
+
+
+def error(text: str) -> bytes:
+    if len(text) > MOST_ECHO:
+        text = text[:MOST_ECHO] + "..."
+    return b'ERR {"msg":%b}\n' % encoded(text)
+
+
+def encoded(text: str) -> bytes:
+    """A JSON string, safe inside HTML."""
+    parts = _NO_TEXT.split(text)
+    if len(parts) == 1:
+        return safe(_encode(text))
+    return b'"%b"' % rb"\ufffd".join(safe(_encode(part)[1:-1]) for part in parts)
+
+
+def safe(json: bytes) -> bytes:
+    """JSON with the characters escaped that mean something in HTML or JavaScript: they can only
+    stand in strings.
+    """
+    if _UNSAFE.search(json) is None:
+        return json
+    return _UNSAFE.sub(lambda match: _ESCAPES[match.group()], json)

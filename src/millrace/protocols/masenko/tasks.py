@@ -1,0 +1,390 @@
+"""Tasks: from the JSON of PUSH, FETCH, ACK and NACK to the engine's words, and back to a reply.
+
+Each is read twice at most: at once by a typed decoder, which knows what nearly every client sends;
+and what that refuses once more as Go would (see goscan.py), before it is refused for good. The
+checks and their words are in the original's order. A payload is kept as the bytes that came.
+"""
+
+import re
+from base64 import b64encode
+from typing import Final
+
+import msgspec
+
+from millrace.engine.job import EARLIER, MASENKO, Job, Push
+from millrace.engine.policy import SECOND
+from millrace.protocols import goscan
+from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.times import parse_rfc3339
+
+from . import durations
+from .replies import MOST_ECHO, encoded, safe
+
+UNREADABLE: Final = "cannot unmarshal payload"
+DEFAULT_QUEUE: Final = "default"
+DEFAULT_RETRY: Final = 20
+MOST_RETRY: Final = 255
+MOST_BLOCKERS: Final = 255
+MOST_NAME: Final = 255
+MOST_PAYLOAD: Final = 65_535
+MOST_MOMENT: Final = 64
+#: So many queues one FETCH may name.
+MOST_QUEUES: Final = 1000
+#: What is read as Go would is no longer than this: there is nothing in it that is not refused.
+MOST_UNUSUAL: Final = 80 << 10
+#: How long workers of protocols with deadlines have; Masenko has none.
+LEASE_FOR: Final = 1800 * SECOND
+_UINT32: Final = (1 << 32) - 1
+_INT64: Final = (1 << 63) - 1
+_UINT8: Final = 255
+
+_NAME: Final = re.compile(r"[0-9A-Za-z_-]")
+_SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
+_ABSENT: Final = msgspec.Raw()
+#: Names that were checked before, so that most need not be checked again; and as JSON.
+_good_names: dict[str, bytes] = {}
+
+
+class _Push(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    name: str = ""
+    queue: str = DEFAULT_QUEUE
+    deadqueue: str = ""
+    payload: msgspec.Raw = _ABSENT
+    retry: int = DEFAULT_RETRY
+    execute_at: str | None = None
+    blocked_by: list[int] = []
+
+
+class _Fetch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    queues: tuple[str, ...] | None = (DEFAULT_QUEUE,)
+    timeout: int | str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Ack(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: int = 0
+
+
+_decode_push = msgspec.json.Decoder(_Push).decode
+_decode_fetch = msgspec.json.Decoder(_Fetch).decode
+_decode_ack = msgspec.json.Decoder(_Ack).decode
+_REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+
+
+# PUSH
+
+
+def read_push(line: bytes) -> Push:
+    """A task as pushed, its size unchecked, and its blockers as they were written."""
+    try:
+        task = _decode_push(line)
+    except _REFUSED:
+        task = _unusual_push(line)
+    if not 0 <= task.retry <= MOST_RETRY or (not task.retry and b"-0" in line):
+        raise ClientError(UNREADABLE)
+    if (  # nothing to refuse, nothing unusual: what most pushes are
+        task.name in _good_names
+        and task.queue in _good_names
+        and task.execute_at is None
+        and not task.deadqueue
+        and not task.blocked_by
+    ):
+        payload = bytes(task.payload)
+        return Push("", task.name, payload, MASENKO, task.queue, task.retry, LEASE_FOR)
+    if (
+        task.blocked_by
+        and not -_INT64 - 1 <= min(task.blocked_by) <= max(task.blocked_by) <= _INT64
+    ):
+        raise ClientError(UNREADABLE)
+    due = place = 0
+    if task.execute_at is not None:
+        due = _moment(task.execute_at)
+        place = EARLIER + due
+    queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
+    if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
+        raise ClientError(f"invalid queue name {goscan.quoted(queue[:MOST_ECHO])}")
+    if not _is_name(task.name):
+        raise ClientError(f"invalid task name {goscan.quoted(task.name[:MOST_ECHO])}")
+    if len(task.blocked_by) > MOST_BLOCKERS:
+        raise ClientError("at most 255 blocked by task IDs can be provided")
+    return Push(
+        "",
+        task.name,
+        bytes(task.payload),
+        MASENKO,
+        queue,
+        task.retry,
+        LEASE_FOR,
+        due=max(0, due),
+        blockers=task.blocked_by,
+        place=place,
+        dead_queue=dead_queue,
+    )
+
+
+def check_blockers(push: Push, before: int) -> None:
+    """In a transaction -1 is the task pushed just before; so many were."""
+    for blocker in push.blockers:
+        if blocker == 0:
+            raise ClientError("cannot self reference in blocked by")
+        if blocker < -before:
+            raise ClientError("invalid relative task position in blocked by")
+
+
+def check_size(push: Push) -> None:
+    """The original's log has a byte for the length of a name, and two for that of a payload."""
+    for name, what in (
+        (push.queue, "queue"),
+        (push.kind, "task"),
+        (push.dead_queue, "deadqueue"),
+    ):
+        if name not in _good_names and len(name.encode()) > MOST_NAME:
+            raise ClientError(f"input: {what} name too long")
+    if len(push.payload) > MOST_PAYLOAD:
+        raise ClientError("input: arguments too big")
+
+
+def seq_of(number: int, next_seq: int) -> int:
+    """The original's ids have 32 bits, and of larger numbers it takes that much; ours go on."""
+    return number if number < next_seq else number & _UINT32
+
+
+def _unusual_push(line: bytes) -> _Push:
+    task = _Push()
+    try:
+        for name, raw in _members(line):
+            if name == "payload":
+                task.payload = msgspec.Raw(raw)
+            elif name == "blocked_by":
+                task.blocked_by = [] if raw == b"null" else _integers(raw)
+            elif raw == b"null":
+                task.execute_at = None if name == "execute_at" else task.execute_at
+            elif name in {"name", "queue", "deadqueue", "execute_at"}:
+                setattr(task, name, _text(raw))
+                if name == "execute_at":
+                    _moment(_text(raw))
+            elif name == "retry":
+                task.retry = _unsigned(raw, MOST_RETRY)
+    except BadJson:
+        raise ClientError(UNREADABLE) from None
+    return task
+
+
+def _integers(raw: bytes) -> list[int]:
+    """It is JSON: what else is in it is no integer, however it is cut."""
+    if goscan.kind(raw) != "array":
+        raise BadJson(UNREADABLE)
+    inner = raw[1:-1].strip()
+    return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
+
+
+def _moment(text: str) -> int:
+    """The second that `execute_at` names, in microseconds."""
+    if len(text) > MOST_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
+        raise ClientError(UNREADABLE)
+    try:
+        moment = parse_rfc3339(text)
+    except ValueError:
+        raise ClientError(UNREADABLE) from None
+    return moment // SECOND * SECOND
+
+
+def _is_name(text: str) -> bool:
+    """One good character is enough."""
+    if text in _good_names:
+        return True
+    if _NAME.search(text) is None:
+        return False
+    if len(_good_names) < 10_000 and len(text.encode()) <= MOST_NAME:
+        _good_names[text] = encoded(text)
+    return True
+
+
+# FETCH
+
+
+def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
+    """The queues in their order, and for how many microseconds to wait."""
+    fetch = _Fetch()
+    if line:
+        try:
+            fetch = _decode_fetch(line)
+        except _REFUSED:
+            fetch = _unusual_fetch(line)
+    timeout = fetch.timeout
+    if isinstance(timeout, str):
+        timeout = _duration(timeout)
+    elif timeout is msgspec.UNSET:
+        timeout = heartbeat * 1000 // 2
+    elif timeout is None:
+        timeout = 0
+    elif not -_INT64 - 1 <= timeout <= _INT64:
+        raise ClientError(UNREADABLE)
+    if timeout <= 0:
+        raise ClientError("timeout must be greater than zero")
+    if timeout > heartbeat * 1000:
+        most = durations.shown(heartbeat * 1000)
+        raise ClientError(f"timeout must be smaller than the heartbeat frequency {most}")
+    queues = tuple(dict.fromkeys(fetch.queues or ()))
+    if len(queues) > MOST_QUEUES:
+        raise ClientError(f"at most {MOST_QUEUES} queues can be given")
+    return queues, max(1, timeout // 1000)
+
+
+def _unusual_fetch(line: bytes) -> _Fetch:
+    fetch = _Fetch()
+    try:
+        for name, raw in _members(line):
+            if name == "queues":
+                fetch.queues = None if raw == b"null" else _names(raw)
+            elif name == "timeout":
+                fetch.timeout = _timeout(raw)
+    except BadJson:
+        raise ClientError(UNREADABLE) from None
+    return fetch
+
+
+def _names(raw: bytes) -> tuple[str, ...]:
+    """Where null stands for a name, Go leaves what was there: the default."""
+    left = (DEFAULT_QUEUE, "")
+    found = enumerate(_elements(raw))
+    return tuple(left[n > 0] if each == b"null" else _text(each) for n, each in found)
+
+
+def _timeout(raw: bytes) -> int | str | None:
+    if raw == b"null":
+        return None
+    if goscan.kind(raw) == "string":
+        text = _text(raw)
+        _duration(text)
+        return text
+    return _integer(raw)
+
+
+def _duration(text: str) -> int:
+    try:
+        return durations.parse(text)
+    except ValueError:
+        raise ClientError(UNREADABLE) from None
+
+
+# ACK and NACK
+
+
+def read_id(line: bytes, next_seq: int, record: str) -> int:
+    """The id that was asked for; `record` is what the original calls the request."""
+    try:
+        number = _decode_ack(line).id
+    except _REFUSED:
+        number = 0
+    if 0 < number < next_seq:
+        return number
+    number = _unusual_id(line, next_seq, record)
+    if not number:
+        raise ClientError("missing id")
+    return number
+
+
+def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
+    complaint = "unmarshal payload: "
+    if len(line) > MOST_UNUSUAL:
+        raise ClientError(f"{complaint}longer than {MOST_UNUSUAL} bytes")
+    try:
+        goscan.pieces(line)
+    except BadJson as problem:
+        raise ClientError(complaint + str(problem)) from None
+    complaint += "json: cannot unmarshal "
+    what = goscan.kind(line.lstrip())
+    if what not in {"object", "null"}:
+        raise ClientError(f"{complaint}{what} into Go value of type proto.{record}")
+    number, first = 0, ""
+    for name, raw in goscan.members(line):
+        if name != "id" or raw == b"null":
+            continue
+        try:
+            number = _unsigned(raw, max(_UINT32, next_seq - 1))
+        except BadJson:
+            what = goscan.kind(raw)
+            first = first or (f"number {raw.decode()}" if what == "number" else what)
+    if first:
+        raise ClientError(f"{complaint}{first} into Go struct field {record}.id of type uint32")
+    return number
+
+
+# As Go reads it
+
+
+def _members(line: bytes) -> list[tuple[str, bytes]]:
+    if len(line) > MOST_UNUSUAL:
+        raise ClientError(UNREADABLE)
+    return goscan.members(line)
+
+
+def _elements(raw: bytes) -> list[bytes]:
+    if goscan.kind(raw) != "array":
+        raise BadJson(UNREADABLE)
+    return goscan.pieces(raw)
+
+
+def _text(raw: bytes) -> str:
+    if goscan.kind(raw) != "string":
+        raise BadJson(UNREADABLE)
+    return goscan.string(raw)
+
+
+def _unsigned(raw: bytes, most: int) -> int:
+    if raw.isdigit() and len(raw) <= 20 and (number := int(raw)) <= most:
+        return number
+    raise BadJson(UNREADABLE)
+
+
+def _integer(raw: bytes) -> int:
+    if raw == b"null":
+        return 0
+    if raw[:1] == b"-":
+        return -_unsigned(raw[1:], _INT64 + 1)
+    return _unsigned(raw, _INT64)
+
+
+# To a reply
+
+
+def written(job: Job) -> bytes:
+    """The reply to FETCH."""
+    queue, name = job.queue, job.kind or job.queue
+    return b'OK {"id":%d,"queue":%b,"name":%b%b%b}\n' % (
+        job.seq,
+        _good_names.get(queue) or encoded(queue),
+        _good_names.get(name) or encoded(name),
+        _payload(job.payload) if job.origin == MASENKO else _foreign(job.payload),
+        b',"failures":%d' % min(job.failures, _UINT8) if job.failures else b"",
+    )
+
+
+def _payload(payload: bytes) -> bytes:
+    if not payload:
+        return b""  # there was none
+    if b" " in payload or b"\t" in payload or b"\r" in payload:
+        payload = _compact(payload)
+    return b',"payload":' + safe(payload)
+
+
+def _foreign(payload: bytes) -> bytes:
+    """The payload of a job that another protocol pushed: JSON as it is, other text as a JSON
+    string, other bytes as base64, which a member beside it tells.
+    """
+    try:
+        msgspec.json.decode(payload)
+    except _REFUSED:
+        try:
+            return b',"payload":' + encoded(payload.decode())
+        except UnicodeDecodeError:
+            return b',"payload":"%b","encoding":"base64"' % b64encode(payload)
+    return b',"payload":' + safe(_compact(payload))
+
+
+def _compact(payload: bytes) -> bytes:
+    """JSON without the space between its parts, which stay as they are."""
+    try:
+        return msgspec.json.format(payload, indent=-1)
+    except _REFUSED:  # lone surrogates, a thousand brackets
+        return _SPACES.sub(rb"\1", payload)

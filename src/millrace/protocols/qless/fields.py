@@ -1,0 +1,146 @@
+"""What is in the keys under `ql:`: scores of jobs, and fields of hashes, as scripts write them."""
+
+from collections.abc import Callable, Iterable
+from math import inf
+from typing import Any, Final
+
+from millrace.engine.job import Job
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.stats import Spread
+
+from . import looking, lua, working
+from .part import data_of, part_of, shown_expiry, shown_worker, state_of
+from .state import SECOND, Recurring
+
+Fields = list[tuple[bytes, bytes]]
+
+#: What a waiting job's time is divided by before its priority, so that it never outweighs one.
+TIME_WEIGHS: Final = 10_000_000_000 * SECOND
+
+
+# Scores of jobs
+
+
+def _waiting_score(job: Job) -> float:
+    """Priority first, then time; a job whose lock was taken away is ahead of all."""
+    return inf if job.rank >= working.FIRST else job.rank - job.place / TIME_WEIGHS
+
+
+def _put_at(job: Job) -> float:
+    puts = (when for when, what, _ in reversed(part_of(job).history) if what == "put")
+    return float(next(puts, job.created / SECOND))
+
+
+def _time(job: Job) -> float:
+    """When the job was last put, popped or completed."""
+    part = part_of(job)
+    if job.state == DONE:
+        return part.done_at / SECOND
+    return (part.since or job.leased_at or job.created) / SECOND
+
+
+SCORES: Final[dict[int, Callable[[Job], float]]] = {
+    READY: _waiting_score,
+    LEASED: lambda job: job.deadline / SECOND,
+    SCHEDULED: lambda job: job.due / SECOND,
+    BLOCKED: _put_at,
+}
+
+
+# Fields of hashes
+
+
+def number(value: lua.Number) -> bytes:
+    """As scripts hand numbers to Redis."""
+    return b"%d" % value if isinstance(value, int) else b"%.17g" % value
+
+
+def _moment(microseconds: int) -> bytes:
+    whole, rest = divmod(microseconds, SECOND)
+    return b"%d" % whole if not rest else number(microseconds / SECOND)
+
+
+def texts(found: Iterable[tuple[str, str]]) -> Fields:
+    return [(name.encode(), value.encode()) for name, value in found]
+
+
+def _tags_json(tags: list[Any]) -> bytes:
+    return lua.encode(tags) if tags else lua.NOTHING
+
+
+def _expires(job: Job) -> bytes:
+    """No lock is told in two ways: 0, but nothing at all of a failed job."""
+    return b"" if job.state == DEAD else shown_expiry(job)
+
+
+def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
+    return lua.encode([when, what, more] if more else [when, what])
+
+
+def of_job(job: Job) -> Fields:
+    part = part_of(job)
+    found = [
+        (b"jid", job.jid.encode()),
+        (b"klass", job.kind.encode()),
+        (b"data", data_of(job)),
+        (b"priority", number(part.priority)),
+        (b"tags", _tags_json(part.tag_names())),
+        (b"state", state_of(job).encode()),
+        (b"worker", shown_worker(job).encode()),
+        (b"expires", _expires(job)),
+        (b"queue", b"" if job.state == DONE else job.queue.encode()),
+        (b"retries", b"%d" % job.retries),
+        (b"remaining", b"%d" % (job.retries - job.failures)),
+        (b"time", b"%.20f" % _time(job)),
+    ]
+    failure = looking.failure_json(job)
+    if failure != lua.NOTHING or job.state == DONE:
+        found.append((b"failure", failure))
+    if part.spawned_from:
+        found.append((b"spawned_from_jid", part.spawned_from.encode()))
+    if part.expired_at is not None:
+        found.append((b"grace", b"1"))
+    if job.state == BLOCKED and job.due:
+        found.append((b"scheduled", _moment(job.due)))
+    if part.throttles:
+        found.append((b"throttles", lua.encode(part.throttles)))
+    return found
+
+
+def of_recurring(recurring: Recurring) -> Fields:
+    found = [
+        (b"jid", recurring.jid.encode()),
+        (b"klass", recurring.klass.encode()),
+        (b"data", recurring.data),
+        (b"priority", number(recurring.priority)),
+        (b"tags", _tags_json(recurring.tags)),
+        (b"state", b"recur"),
+        (b"queue", recurring.queue.encode()),
+        (b"type", b"interval"),
+        (b"count", b"%d" % recurring.count),
+        (b"interval", number(recurring.interval)),
+        (b"retries", b"%d" % recurring.retries),
+        (b"backlog", number(recurring.backlog)),
+    ]
+    if recurring.throttles:
+        found.append((b"throttles", lua.encode(recurring.throttles)))
+    return found
+
+
+def of_spread(spread: Spread) -> Fields:
+    """The spec's names: `s0` and so on are seconds, `m`, `h`, `d` minutes, hours and days."""
+    if not spread.count:
+        return []
+    found = [
+        (b"total", b"%d" % spread.count),
+        (b"mean", number(spread.mean)),
+        (b"vk", number(spread.vk)),
+    ]
+    return found + [(_slot(at), b"%d" % count) for at, count in sorted(spread.histogram.items())]
+
+
+def _slot(at: int) -> bytes:
+    for letter, first in ((b"d", 142), (b"h", 119), (b"m", 60)):
+        if at >= first:
+            return b"%b%d" % (letter, at - first + 1)
+    return b"s%d" % at

@@ -1,0 +1,280 @@
+"""What reqless answers: jobs with their throttles, throttled jobs apart from those that wait, and
+lists that are lists also when they are empty.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from millrace.engine.job import Job
+from millrace.engine.states import DEAD, READY
+
+from . import looking, lua, throttles, working
+from . import recurring as recurring_jobs
+from .arguments import Args, number, text, texts
+from .contract import ScriptError
+from .first import Call
+from .part import part_of
+from .resp import Reply
+from .state import Qless
+from .throttles import OF_QUEUE
+
+DEFAULTS: Final = {
+    "application": "reqless",
+    "grace-period": "10",
+    "heartbeat": "60",
+    "jobs-history": "604800",
+    "jobs-history-count": "50000",
+    "max-job-history": "100",
+    "max-pop-retry": "1",
+    "max-worker-age": "86400",
+}
+
+
+class Shape(NamedTuple):
+    """What a history calls a queue, and how an empty list is written when it is the whole reply."""
+
+    queue: str
+    nothing: bytes
+
+
+OLD: Final = Shape("q", b"{}")
+NEW: Final = Shape("queue", b"[]")
+
+Answer = Callable[[Any, Call], Reply]
+
+
+# Commands of C
+
+
+def as_it_is(api: Any, call: Call) -> Reply:
+    reply: Reply = api.do(call.command, call.now, call.args)
+    return reply
+
+
+def listed(api: Any, call: Call) -> Reply:
+    """A list in JSON."""
+    reply = as_it_is(api, call)
+    return b"[]" if reply == lua.NOTHING else reply
+
+
+def encoded(api: Any, call: Call) -> Reply:
+    """A list that C has as an array is JSON here."""
+    return lua.encode(as_it_is(api, call))
+
+
+def job_json(shape: Shape, q: Qless, job: Job) -> bytes:
+    names = lua.encode(throttles.names_of(job))
+    return looking.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
+
+
+def _jobs(shape: Shape, q: Qless, jobs: list[Job]) -> bytes:
+    if not jobs:
+        return shape.nothing
+    return lua.listed([job_json(shape, q, job) for job in jobs])
+
+
+def get(shape: Shape, api: Any, call: Call) -> Reply:
+    job = api.qless.find(text(call.args, 0, "Job(): no jid provided"))
+    return None if job is None else job_json(shape, api.qless, job)
+
+
+def multiget(shape: Shape, api: Any, call: Call) -> Reply:
+    found = map(api.qless.find, texts(call.args))
+    return _jobs(shape, api.qless, [job for job in found if job is not None])
+
+
+def pop(shape: Shape, api: Any, call: Call) -> Reply:
+    return _jobs(shape, api.qless, api.do("pop", call.now, call.args))
+
+
+def peek(shape: Shape, api: Any, call: Call) -> Reply:
+    """queue, offset, count"""
+    text(call.args, 0, "Queue(): no queue name provided")
+    offset = int(number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
+    count = number(call.args, 2, 'Peek(): Arg "count" missing or not a number: ')
+    if count <= 0:
+        return shape.nothing
+    args = [call.args[0], call.args[2]]
+    found = working.peek(api.qless, call.now, args, offset=max(0, offset))
+    return _jobs(shape, api.qless, [job for job in found if not _is_throttled(job)])
+
+
+def _is_throttled(job: Job) -> bool:
+    return job.state == READY and part_of(job).throttled is not None
+
+
+def put(api: Any, call: Call) -> Reply:
+    """A job that comes without throttles has none but its queue's. If one is full, it waits."""
+    q: Qless = api.qless
+    if len(call.args) < 6:
+        return as_it_is(api, call)
+    job = q.find(text(call.args, 2, ""))
+    queues = [text(call.args, 1, "")] + ([job.queue] if job is not None else [])
+    reply: Reply = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
+    if q.throttles:
+        job = q.find(text(call.args, 2, ""))
+        assert job is not None
+        tid = q.throttles.full(job, call.now) if job.state == READY else None
+        if tid is not None:
+            q.throttles.set_aside(job, tid, call.now)
+    return reply
+
+
+def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
+    """The arguments with the throttles that were chosen, but for those of these queues."""
+    given = dict(zip(args[start::2], args[start + 1 :: 2], strict=False)).get(b"throttles", b"[]")
+    own = {OF_QUEUE + queue for queue in queues}
+    names = dict.fromkeys(str(name) for name in lua.decode_list(given))
+    return [*args, b"throttles", lua.encode([name for name in names if name not in own])]
+
+
+def complete(api: Any, call: Call) -> Reply:
+    """jid, worker, queue, data, next queue, options; some clients send the word `next` before it"""
+    args, rest = call.args[:4], call.args[4:]
+    if rest and not (rest[0] == b"next" and len(rest) % 2 == 0):
+        rest = [b"next", *rest]
+    reply: Reply = api.do("complete", call.now, [*args, *rest])
+    return reply
+
+
+def retry(api: Any, call: Call) -> Reply:
+    """A history tells a failure after the last retry from others."""
+    reply = as_it_is(api, call)
+    job = api.qless.find(text(call.args, 0, ""))
+    if job is not None and job.state == DEAD:
+        history = part_of(job).history
+        when, what, more = history[-1]
+        history[-1] = (when, "failed-retries" if what == "failed" else what, more)
+    return reply
+
+
+def timeout(api: Any, call: Call) -> Reply:
+    """A job whose lock was taken away has no worker."""
+    api.do("timeout", call.now, call.args)
+    for job in filter(None, map(api.qless.find, texts(call.args))):
+        if job.state == READY:
+            job.holder = ""
+    return None
+
+
+def tracked(shape: Shape, api: Any, call: Call) -> Reply:
+    if call.args:
+        return as_it_is(api, call)
+    q: Qless = api.qless
+    found = [(jid, q.find(jid)) for jid in q.tracked]
+    jobs = _jobs(OLD._replace(queue=shape.queue), q, [job for _, job in found if job is not None])
+    gone = [jid for jid, job in found if job is None]
+    return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), jobs)
+
+
+def by_state(api: Any, call: Call) -> Any:
+    """state, queue, offset, count"""
+    if call.args[:1] != [b"throttled"]:
+        return as_it_is(api, call)
+    queue = text(call.args, 1, 'Jobs(): Arg "queue" missing')
+    offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
+    count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
+    found = api.qless.throttles.throttled(queue)
+    return looking.part_list(found, offset, offset + count - 1)
+
+
+def by_state_encoded(api: Any, call: Call) -> Reply:
+    return lua.encode(by_state(api, call))
+
+
+def length(api: Any, call: Call) -> Reply:
+    """Throttled jobs do not count."""
+    queue = text(call.args, 0, "Queue(): no queue name provided")
+    length: int = api.do("length", call.now, call.args)
+    throttled: int = api.qless.throttles.counted()[queue]
+    return length - throttled
+
+
+def counts(shape: Shape, api: Any, call: Call) -> Reply:
+    q: Qless = api.qless
+    throttled = q.throttles.counted()
+    if call.args:
+        name = text(call.args, 0, "")
+        return _counts_json(q, call.now, name, throttled[name])
+    names = looking.queue_names(q)
+    rows = [_counts_json(q, call.now, name, throttled[name]) for name in names]
+    return lua.listed(rows) if rows else shape.nothing
+
+
+def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
+    counts = looking.counted(q, now, name)
+    counts["waiting"] -= throttled
+    counts["throttled"] = throttled
+    known = q.engine.queues.get(name)
+    counts["paused"] = known is not None and known.paused
+    return lua.encode({"name": name, **counts})
+
+
+def names(api: Any, call: Call) -> Reply:
+    return lua.encode(looking.queue_names(api.qless))
+
+
+def stats(api: Any, call: Call) -> Reply:
+    """Without what A to C have of the spec."""
+    found = msgspec.json.decode(api.do("stats", call.now, call.args))
+    for spread in (found["run"], found["wait"]):
+        del spread["total"], spread["variance"]
+    return lua.encode(found)
+
+
+def unfail(api: Any, call: Call) -> Reply:
+    """queue, group, count"""
+    text(call.args, 0, 'queue.unfail(): Arg "queue" missing')
+    if number(call.args, 2, 'Unfail(): Arg "count" not a number: ', 25) <= 0:
+        raise ScriptError('Unfail(): Arg "count" must be greater than zero')
+    return as_it_is(api, call)
+
+
+def recur(api: Any, call: Call) -> Reply:
+    """With throttles, of which its queue's own is not one to keep."""
+    if len(call.args) < 7:
+        return as_it_is(api, call)
+    known = api.qless.recurring.get(text(call.args, 1, ""))
+    queues = [text(call.args, 0, "")] + ([] if known is None else [known.queue])
+    reply: Reply = api.do("recur", call.now, _with_throttles(call.args, 7, queues))
+    return reply
+
+
+def recurring(api: Any, call: Call) -> Reply:
+    found = api.qless.recurring.get(text(call.args, 0, "Recurring(): no jid provided"))
+    if found is None:
+        return None
+    own = OF_QUEUE + found.queue
+    names = [*(name for name in found.throttles if name != own), own]
+    return recurring_jobs.shown(found)[:-1] + b',"throttles":%b}' % lua.encode(names)
+
+
+def option(api: Any, call: Call) -> Reply:
+    """One option; without its name all, as builds before `config.getAll` had it."""
+    chosen = {**DEFAULTS, **api.qless.config}
+    return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
+
+
+# Throttles
+
+
+def of_queue(answer: Answer, api: Any, call: Call) -> Reply:
+    """The same of a queue's own throttle."""
+    queue = text(call.args, 0, "Queue(): no queue name provided")
+    return answer(api, call._replace(args=[(OF_QUEUE + queue).encode(), *call.args[1:]]))
+
+
+def throttle(api: Any, call: Call) -> Reply:
+    reply: Reply = throttles.COMMANDS[call.command](api.qless, call.now, call.args)
+    return reply
+
+
+def throttle_encoded(api: Any, call: Call) -> Reply:
+    return lua.encode(throttle(api, call))
+
+
+def set_queue_throttle(api: Any, call: Call) -> Reply:
+    """queue, maximum"""
+    return of_queue(throttle, api, call._replace(args=call.args[:2]))

@@ -1,0 +1,386 @@
+"""Throttles: how many jobs of a kind may be with workers at once.
+
+A job is under the throttle of its queue, `ql:q:<queue>`, and under those that were given with it.
+It takes them all when it is popped and gives them back when it leaves its worker, however it does.
+A pop that finds one of them full sets the job aside: it is `throttled`, behind everything else that
+is ready, until those in its way make room.
+
+How many jobs a throttle admits is a note of the engine. Who holds it and who waits for it is made
+from the jobs, as are the other indexes. A job may leave its worker without a word to Qless, so
+holders are looked at again when a throttle seems full, and by `settle` if somebody waits for it.
+Throttles are between workers who pop over Qless; those of other protocols do not know of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from millrace.engine.job import QLESS, Job
+from millrace.engine.queues import Ready
+from millrace.engine.states import LEASED, READY
+
+from . import lua
+from .arguments import Args, number, text, texts
+from .part import Throttled, part_of, waits_since
+
+if TYPE_CHECKING:
+    from .state import Qless
+
+#: The key of the note, and the name of a queue's own throttle.
+NOTE: Final = "qless/throttle/"
+OF_QUEUE: Final = "ql:q:"
+#: Behind every priority.
+LAST: Final = -(1 << 62)
+
+
+#: Since when, jid, seq.
+Heap = list[tuple[int, str, int]]
+
+
+class Limit(msgspec.Struct, array_like=True, gc=False):
+    #: 0: any number.
+    maximum: float
+    #: When it is no more, by the callers' clocks. 0: never.
+    expires: int = 0
+
+
+class Throttles:
+    def __init__(self, q: "Qless") -> None:
+        self.q = q
+        self.limits: dict[str, Limit] = {}
+        #: Who holds each throttle that has a limit; some may be gone.
+        self._held: dict[str, set[int]] = {}
+        #: Who waits for each throttle, the longest waiting first; some may wait no longer. Those
+        #: under "" wait for the next pop: they were released from what they waited for.
+        self.pending: dict[str, Heap] = {}
+        self._rebuilt = False
+        #: With so many limits it is worth to look for those that have ended.
+        self._enough = 64
+
+    def __bool__(self) -> bool:
+        """Is anything throttled, or may it be?"""
+        return bool(self.limits or self.pending)
+
+    # Building
+
+    def build(self, notes: dict[str, bytes]) -> None:
+        self.limits = {
+            key[len(NOTE) :]: msgspec.msgpack.decode(value, type=Limit)
+            for key, value in notes.items()
+            if key.startswith(NOTE)
+        }
+        self._held, self.pending = {}, {}
+        self._rebuilt = True
+
+    def index(self, job: Job) -> None:
+        if job.state == LEASED and job.actor == QLESS:
+            if self.limits:
+                self._take(job)
+        elif job.extra is not None and job.extra.own is not None:
+            aside = part_of(job).throttled
+            if aside is not None:
+                heappush(self.pending.setdefault(aside.throttle, []), _entry(job, aside))
+
+    # Limits
+
+    def limit(self, tid: str, now: int) -> Limit | None:
+        found = self.limits.get(tid)
+        if found is None or (found.expires and found.expires <= now):
+            return None
+        return found
+
+    def maximum(self, tid: str, now: int) -> float:
+        limit = self.limit(tid, now)
+        return 0 if limit is None else limit.maximum
+
+    def ttl(self, tid: str, now: int) -> int:
+        """Seconds to its end, as Redis has them: -1 for a limit that stays, -2 for none."""
+        limit = self.limit(tid, now)
+        if limit is None:
+            return -2
+        return (limit.expires - now + 500_000) // 1_000_000 if limit.expires else -1
+
+    def set(self, tid: str, maximum: float, expires: int, now: int) -> None:
+        """Without a time to live it keeps the one it has."""
+        if len(self.limits) >= self._enough:
+            self._sweep(now)
+        known = self.limit(tid, now)
+        if not expires and known is not None:
+            expires = known.expires
+        limit = self.limits[tid] = Limit(maximum, expires)
+        self.q.engine.note(NOTE + tid, msgspec.msgpack.encode(limit))
+        self._held[tid] = {job.seq for job in self.holders(tid)}
+        self._relieve(tid, now)
+
+    def delete(self, tid: str, now: int) -> None:
+        if self.limits.pop(tid, None) is not None:
+            self._held.pop(tid, None)
+            self.q.engine.note(NOTE + tid, None)
+            self._relieve(tid, now)
+
+    def _sweep(self, now: int) -> None:
+        """Forget limits that have ended."""
+        for tid in [tid for tid in self.limits if self.limit(tid, now) is None]:
+            self.delete(tid, now)
+        self._enough = 2 * len(self.limits) + 64
+
+    # Who holds a throttle, and who waits for it
+
+    def holders(self, tid: str) -> list[Job]:
+        """Jobs that hold a throttle, by jid."""
+        leased = [job for job in self.q.engine.leased.values() if _holds(job, tid)]
+        return sorted(leased, key=lambda job: job.jid)
+
+    def waiting(self, tid: str) -> list[Job]:
+        """Jobs that wait for a throttle, the longest waiting first."""
+        entries = sorted(self.pending.get(tid, ()))
+        return [job for entry in entries if (job := self._aside(tid, entry)) is not None]
+
+    def throttled(self, queue: str) -> list[Job]:
+        """The throttled jobs of a queue, the longest waiting first."""
+        found = [
+            (entry, job)
+            for tid, heap in self.pending.items()
+            for entry in heap
+            if (job := self._aside(tid, entry)) is not None
+            and (job.queue, job.state) == (queue, READY)
+        ]
+        return [job for _, job in sorted(found, key=lambda each: each[0])]
+
+    def counted(self) -> Counter[str]:
+        """How many jobs of each queue are throttled."""
+        found = (self._aside(tid, entry) for tid, heap in self.pending.items() for entry in heap)
+        return Counter(job.queue for job in found if job is not None and job.state == READY)
+
+    def _aside(self, tid: str, entry: tuple[int, str, int]) -> Job | None:
+        """The job of an entry, if it still waits."""
+        job = self.q.engine.jobs.get(entry[2])
+        aside = None if job is None else part_of(job).throttled
+        if aside is None or (aside.throttle, aside.since) != (tid, entry[0]):
+            return None
+        return job
+
+    def settle(self, now: int) -> None:
+        """Let go on whoever waits for a throttle that others have left."""
+        if not self.pending or self.q.engine.halted:
+            return
+        rebuilt, self._rebuilt = self._rebuilt, False
+        for tid in [tid for tid in self.pending if tid]:
+            if rebuilt or not self.maximum(tid, now):
+                self._relieve(tid, now)
+            else:
+                self._taken(tid, now)
+
+    def release(self, tid: str, jid: str, now: int) -> None:
+        """Let a job hold a throttle no longer, or wait for it no longer."""
+        job = self.q.find(jid)
+        if job is None:
+            return
+        part = part_of(job)
+        if _holds(job, tid):
+            part.freed.append(tid)
+            self.q.engine.touch(job)
+            if tid in self.limits:
+                self._taken(tid, now)
+        elif part.throttled is not None and part.throttled.throttle == tid:
+            part.throttled.throttle = ""
+            heappush(self.pending.setdefault("", []), _entry(job, part.throttled))
+            self.q.engine.touch(job)
+            self._relieve(tid, now)
+
+    def _taken(self, tid: str, now: int) -> int:
+        """How many hold a throttle that has a limit. Those that no longer do make room."""
+        held = self._held.setdefault(tid, set())
+        jobs = self.q.engine.jobs
+        left = [seq for seq in held if (job := jobs.get(seq)) is None or not _holds(job, tid)]
+        if left:
+            held.difference_update(left)
+            self._relieve(tid, now)
+        return len(held)
+
+    def _relieve(self, tid: str, now: int) -> None:
+        """Let those who wait for a throttle be ready, as many as there is room for."""
+        heap = self.pending.get(tid)
+        if heap is None:
+            return
+        maximum = self.maximum(tid, now)
+        room = maximum - len(self._held.get(tid, ())) if maximum else len(heap)
+        while heap and room >= 1:
+            job = self._aside(tid, heappop(heap))
+            if job is not None:
+                self._wake(job, now)
+                room -= 1
+        if not heap:
+            del self.pending[tid]
+
+    def _wake(self, job: Job, now: int) -> None:
+        """Ready again, ahead of whoever comes back at the same moment."""
+        part = part_of(job)
+        assert part.throttled is not None
+        rank, part.throttled = part.throttled.rank, None
+        self.q.engine.rerank(job, rank, now - 1)
+
+    # Popping
+
+    def room(self, queue: str, now: int) -> bool:
+        """Does the queue's own throttle admit another job?"""
+        return self._admits(OF_QUEUE + queue, now)
+
+    def _admits(self, tid: str, now: int) -> bool:
+        maximum = self.maximum(tid, now)
+        if not maximum or len(self._held.get(tid, ())) < maximum:
+            return True
+        return self._taken(tid, now) < maximum
+
+    def full(self, job: Job, now: int) -> str | None:
+        """The first of a job's throttles that admits nobody now."""
+        return next((tid for tid in names_of(job) if not self._admits(tid, now)), None)
+
+    def lease(self, queue: str, worker: str, now: int, until: int, most: float) -> list[Job]:
+        """Lease what is ready and not throttled. So many jobs as are wanted are looked at, once or
+        as often as `max-pop-retry` says, so that a pop may find less than there is.
+        """
+        known = self.q.engine.queues.get(queue)
+        if known is None or most <= 0:
+            return []
+        self.settle(now)  # some may just have lost their locks
+        self._look_again(queue, now)
+        rounds = self.q.setting(f"{queue}-max-pop-retry", self.q.setting("max-pop-retry", 1))
+        popped: list[Job] = []
+        while rounds > 0 and len(popped) < most:
+            found = _first(known.ready, most - len(popped))
+            if not found:
+                break
+            for job in found:
+                tid = self.full(job, now)
+                if tid is None:
+                    self.q.engine.lease_this(job, worker, QLESS, now, until, waits_since)
+                    part_of(job).freed.clear()
+                    self._take(job)
+                    popped.append(job)
+                else:
+                    self.set_aside(job, tid, now)
+            rounds -= 1
+        return popped
+
+    def set_aside(self, job: Job, tid: str, now: int) -> None:
+        part = part_of(job)
+        if part.stalled:  # it was ahead of all for once
+            part.stalled, job.rank = False, self.q.rank(part.priority)
+        part.throttled = Throttled(tid, now, job.rank)
+        heap = self.pending.setdefault(tid, [])
+        heappush(heap, _entry(job, part.throttled))
+        if len(heap) > 64 + 2 * len(self.q.engine.jobs):
+            heap[:] = sorted(entry for entry in set(heap) if self._aside(tid, entry) is not None)
+        if not part.history or part.history[-1][1] != "throttled":
+            part.add("throttled", now, self.q.max_history, {"queue": job.queue})
+        self.q.engine.rerank(job, LAST, job.place)
+
+    def _take(self, job: Job) -> None:
+        for tid in names_of(job):
+            if tid in self.limits:
+                self._held.setdefault(tid, set()).add(job.seq)
+
+    def _look_again(self, queue: str, now: int) -> None:
+        found = self.waiting("") if "" in self.pending else []
+        for job in found:
+            if job.queue == queue and job.state == READY and self.full(job, now) is None:
+                self._wake(job, now)
+        if found:
+            still = [e for e in self.pending.pop("") if self._aside("", e) is not None]
+            if still:
+                self.pending[""] = still
+
+
+def names_of(job: Job) -> list[str]:
+    """A job's throttles: those that it was given, and its queue's."""
+    own = OF_QUEUE + job.queue
+    return [*(tid for tid in part_of(job).throttles if tid != own), own]
+
+
+def _holds(job: Job, tid: str) -> bool:
+    if job.state != LEASED or job.actor != QLESS:
+        return False
+    part = part_of(job)
+    return (tid in part.throttles or tid == OF_QUEUE + job.queue) and tid not in part.freed
+
+
+def _entry(job: Job, aside: Throttled) -> tuple[int, str, int]:
+    return (aside.since, job.jid, job.seq)
+
+
+def _first(ready: Ready, most: float) -> list[Job]:
+    """The first ready jobs that are not throttled. Those who are come last, and may be many."""
+    found: list[Job] = []
+    while len(found) < most and (job := ready.pop()) is not None:
+        found.append(job)
+        if part_of(job).throttled is not None:
+            break
+    for job in found:
+        ready.add(job)
+    return [job for job in found if part_of(job).throttled is None]
+
+
+# Commands
+
+
+def get(q: "Qless", now: int, args: Args) -> bytes:
+    """throttle"""
+    tid = text(args, 0, "Throttle(): no tid provided")
+    maximum, ttl = q.throttles.maximum(tid, now), q.throttles.ttl(tid, now)
+    return b'{"id":%b,"maximum":%b,"ttl":%d}' % (lua.string(tid), lua.number(maximum), ttl)
+
+
+def set_(q: "Qless", now: int, args: Args) -> None:
+    """throttle, maximum, seconds to its end"""
+    tid = text(args, 0, "Throttle(): no tid provided")
+    complaint = 'Throttle(): Arg "{}" missing or not a number: '
+    maximum = number(args, 1, complaint.format("maximum"))
+    seconds = number(args, 2, complaint.format("expiration"), 0)
+    expires = now + lua.moment(seconds) if seconds > 0 else 0
+    q.throttles.set(tid, maximum, expires, now)
+
+
+def delete(q: "Qless", now: int, args: Args) -> None:
+    """throttle"""
+    q.throttles.delete(text(args, 0, "Throttle(): no tid provided"), now)
+
+
+def locks(q: "Qless", now: int, args: Args) -> list[str]:
+    """throttle"""
+    tid = text(args, 0, "Throttle(): no tid provided")
+    return [job.jid for job in q.throttles.holders(tid)]
+
+
+def pending(q: "Qless", now: int, args: Args) -> list[str]:
+    """throttle"""
+    tid = text(args, 0, "Throttle(): no tid provided")
+    return [job.jid for job in q.throttles.waiting(tid)]
+
+
+def ttl(q: "Qless", now: int, args: Args) -> int:
+    """throttle"""
+    return q.throttles.ttl(text(args, 0, "Throttle(): no tid provided"), now)
+
+
+def release(q: "Qless", now: int, args: Args) -> None:
+    """throttle, jids"""
+    tid = text(args, 0, "Throttle(): no tid provided")
+    for jid in texts(args, 1):
+        q.throttles.release(tid, jid, now)
+
+
+#: Dialect D has these; the scripts before it had no other names for them.
+COMMANDS: Final[dict[str, Callable[["Qless", int, Args], Any]]] = {
+    "throttle.get": get,
+    "throttle.set": set_,
+    "throttle.delete": delete,
+    "throttle.locks": locks,
+    "throttle.pending": pending,
+    "throttle.ttl": ttl,
+    "throttle.release": release,
+}
+READING: Final = frozenset({"throttle.get", "throttle.locks", "throttle.pending", "throttle.ttl"})

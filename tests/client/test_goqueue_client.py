@@ -1,0 +1,386 @@
+"""GoJobQueue, with a real server, and with peers that are no good servers."""
+
+import contextlib
+import signal
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from millrace.client import (
+    AlreadyDeleted,
+    BadReply,
+    ConnectionLost,
+    GoJobQueue,
+    MillraceError,
+    NotConnected,
+    Refused,
+    ReservedJob,
+    TimedOut,
+)
+from server_process import running_server
+
+MOST = 2**32 - 1
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server that these tests share; each uses queues of its own."""
+    with running_server(tmp_path_factory.mktemp("goqueue") / "data") as server:
+        yield server.ports["goqueue"]
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[GoJobQueue]:
+    with GoJobQueue(port=port) as connected:
+        yield connected
+
+
+# A real server
+
+
+def test_the_life_of_a_job(client):
+    job = client.add("life", b"\0\xff data", priority=7, ttp=30)
+    assert client.reserve("life", 1) == ReservedJob(job, 7, 30, "reserved", b"\0\xff data")
+    client.delete(job)
+    assert client.reserve("life", 1) is None
+
+
+def test_a_reserved_job_can_be_handed_to_delete(client):
+    client.add("handed", b"x")
+    job = client.reserve("handed")
+    client.delete(job)
+    with pytest.raises(AlreadyDeleted, match=f"^Job {job.id} already deleted$"):
+        client.delete(job)
+    assert client.connected
+
+
+def test_lower_priorities_first_then_by_age(client):
+    jobs = [client.add("order", b"", priority=priority) for priority in (2, 1, 4, 1, 2, 3)]
+    got = [client.reserve("order", 1).id for _ in jobs]
+    assert [jobs.index(job) + 1 for job in got] == [2, 4, 1, 5, 6, 3]
+
+
+def test_a_reserve_waits_for_what_another_adds(port, client):
+    def add_soon() -> None:
+        with GoJobQueue(port=port) as producer:
+            time.sleep(0.2)
+            producer.add("soon", b"here")
+
+    thread = threading.Thread(target=add_soon)
+    thread.start()
+    assert client.reserve("soon").data == b"here"
+    thread.join()
+
+
+def test_nothing_comes_in_time(client):
+    started = time.monotonic()
+    assert client.reserve("never", 1) is None
+    assert 0.9 < time.monotonic() - started < 5
+
+
+def test_a_job_comes_back_after_its_ttp(client):
+    job = client.add("again", b"x", ttp=1)
+    assert client.reserve("again").id == job
+    assert client.reserve("again", 5).id == job
+
+
+def test_a_wait_may_be_longer_than_the_timeout(port):
+    with GoJobQueue(port=port, timeout=0.5) as client:
+        assert client.reserve("never", 1) is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_536, 16 << 20])
+def test_data_of_any_size(client, size):
+    job = client.add(f"size-{size}", b"x" * size)
+    found = client.reserve(f"size-{size}")
+    assert (found.id, found.data) == (job, b"x" * size)
+    client.delete(found)
+
+
+@pytest.mark.parametrize("queue", ["żółw 🐢", "q" * 255])
+def test_any_queue_name(client, queue):
+    client.add(queue, b"x")
+    assert client.reserve(queue, 1).data == b"x"
+
+
+def test_the_largest_numbers(client):
+    client.add("large", b"", priority=MOST, ttp=MOST)
+    assert client.reserve("large", 1)[1:3] == (MOST, MOST)
+
+
+def test_data_above_the_servers_limit_is_refused_with_its_words(client):
+    with pytest.raises(Refused, match="the data is larger than 16777216 bytes"):
+        client.add("refused", b"x" * ((16 << 20) + 1))
+
+
+def test_after_that_the_caller_connects_again(client):
+    with pytest.raises(Refused):
+        client.add("refused", b"x" * (17 << 20))
+    with contextlib.suppress(ConnectionLost):
+        client.reserve("refused", 1)
+    client.connect()
+    client.add("refused", b"small")
+    assert client.reserve("refused", 1).data == b"small"
+
+
+def test_connecting_anew_leaves_jobs_as_they_are(client):
+    job = client.add("anew", b"x")
+    client.reserve("anew", 1)
+    client.connect()
+    assert client.reserve("anew", 1) is None
+    client.delete(job)
+
+
+def test_acknowledged_jobs_survive_kill_9(tmp_path):
+    with running_server(tmp_path / "data") as server:
+        client = GoJobQueue(port=server.ports["goqueue"]).connect()
+        done, kept = client.add("q", b"done"), client.add("q", b"kept")
+        client.delete(client.reserve("q"))
+        server.restart()
+        with pytest.raises(ConnectionLost):
+            client.add("q", b"nobody there")
+        assert not client.connected
+        client.port = server.ports["goqueue"]
+        client.connect()
+        assert client.reserve("q", 1)[::4] == (kept, b"kept")
+        with pytest.raises(AlreadyDeleted):
+            client.delete(done)
+        assert client.add("q", b"new") > kept
+        client.close()
+
+
+def test_a_limit_of_deliveries(tmp_path):
+    limited = running_server(tmp_path / "data", MILLRACE_GOQUEUE_MAX_DELIVERIES="1")
+    with limited as server, GoJobQueue(port=server.ports["goqueue"]) as client:
+        job = client.add("poison", b"x", ttp=1)
+        assert client.reserve("poison").id == job
+        assert client.reserve("poison", 2) is None
+        client.delete(job)
+
+
+def test_a_limit_of_connections(tmp_path):
+    limited = running_server(tmp_path / "data", MILLRACE_SERVER_MAX_CONNECTIONS="1")
+    with limited as server, GoJobQueue(port=server.ports["goqueue"]):
+        second = GoJobQueue(port=server.ports["goqueue"])
+        with pytest.raises(Refused, match="Too many connections"):
+            second.connect()
+        assert not second.connected
+
+
+def test_tls(tmp_path, certificates):
+    trusting = ssl.create_default_context(cafile=str(certificates.ca))
+    with running_server(tmp_path / "data", **certificates.environment) as server:
+        port = server.ports["goqueue"]
+        with GoJobQueue("localhost", port, tls=trusting, timeout=5) as client:
+            job = client.add("q", b"x" * 100_000)
+            assert client.reserve("q", 1)[::4] == (job, b"x" * 100_000)
+            assert client.reserve("q", 1) is None
+        with pytest.raises(ConnectionLost, match="certificate verify failed"):
+            GoJobQueue("localhost", port, tls=ssl.create_default_context()).connect()
+        with pytest.raises((ConnectionLost, TimedOut)):
+            GoJobQueue("localhost", port, timeout=5).connect()
+
+
+# What is not even sent
+
+
+@pytest.mark.parametrize(
+    ("call", "complaint"),
+    [
+        (lambda c: c.add("", b""), "queue must be 1 to 255 bytes"),
+        (lambda c: c.add("ż" * 128, b""), "queue must be 1 to 255 bytes"),
+        (lambda c: c.add("a\0b", b""), "without NUL"),
+        (lambda c: c.add("q", b"", priority=-1), f"priority must be from 0 to {MOST}, not -1"),
+        (lambda c: c.add("q", b"", priority=2**32), "priority must be"),
+        (lambda c: c.add("q", b"", ttp=2**32), "ttp must be"),
+        (lambda c: c.reserve("q", 0), "at least 1"),
+        (lambda c: c.reserve("q", -1), "wait must be"),
+        (lambda c: c.reserve("", 1), "queue must be"),
+        (lambda c: c.delete(-1), "id must be"),
+        (lambda c: c.delete(2**64), "id must be"),
+    ],
+)
+def test_what_the_protocol_cannot_say(call: Callable[[GoJobQueue], Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        call(GoJobQueue())
+
+
+# Without a connection
+
+
+def test_commands_need_a_connection():
+    client = GoJobQueue()
+    assert not client.connected
+    for call in (
+        lambda: client.add("q", b""),
+        lambda: client.reserve("q", 1),
+        lambda: client.delete(1),
+    ):
+        with pytest.raises(NotConnected, match="connect"):
+            call()
+    client.close()
+
+
+def test_nobody_listens():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        client = GoJobQueue(port=closed.getsockname()[1])
+        with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:"):
+            client.connect()
+    assert not client.connected
+
+
+def test_somebody_listens_and_says_nothing():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(TimedOut, match="did not answer in time"):
+            GoJobQueue(port=port, timeout=0.2).connect()
+        context = ssl.create_default_context()
+        with pytest.raises(TimedOut, match="no connection to 127"):
+            GoJobQueue(port=port, timeout=0.2, tls=context).connect()
+
+
+def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_calls_them():
+    for kind in (NotConnected, ConnectionLost, TimedOut, BadReply, Refused, AlreadyDeleted):
+        assert issubclass(kind, MillraceError)
+    assert issubclass(ConnectionLost, ConnectionError)
+    assert issubclass(TimedOut, TimeoutError)
+    assert issubclass(AlreadyDeleted, Refused)
+
+
+# Peers that are no good servers
+
+
+@contextlib.contextmanager
+def peer(*replies: bytes | float, hangs_up: bool = True) -> Iterator[GoJobQueue]:
+    """A client whose server answers CONNECT, and to the next command says just this; a number is a
+    pause of so many seconds.
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    over = threading.Event()
+
+    def serve() -> None:
+        wire, _ = listening.accept()
+        with wire:
+            wire.recv(100)
+            wire.sendall(b"OK\0")
+            wire.recv(100)
+            for reply in replies:
+                if isinstance(reply, float):
+                    over.wait(reply)
+                else:
+                    wire.sendall(reply)
+                    time.sleep(0.01)
+            if not hangs_up:
+                over.wait(20)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    client = GoJobQueue(port=listening.getsockname()[1], timeout=0.3)
+    try:
+        yield client.connect()
+    finally:
+        over.set()
+        client.close()
+        thread.join()
+        listening.close()
+
+
+RESERVED = b"RESERVED\0" + bytes([9, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0]) + b"reserved\0"
+
+
+def test_a_reply_in_pieces():
+    reply = RESERVED + b"\5\0\0\0hello"
+    with peer(*(reply[n : n + 1] for n in range(len(reply)))) as client:
+        assert client.reserve("q") == ReservedJob(2**56 + 9, 2, 3, "reserved", b"hello")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"", b"RESER", RESERVED[:-3], RESERVED + b"\5\0\0\0hell", RESERVED + b"\xff\xff\xff\xff"],
+)
+def test_the_server_hangs_up_inside_a_reply(said):
+    with peer(said) as client:
+        with pytest.raises(ConnectionLost, match="the server closed the connection"):
+            client.reserve("q")
+        assert not client.connected
+
+
+@pytest.mark.parametrize("said", [b"", b"TIME", RESERVED + b"\5\0\0\0hell"])
+def test_the_server_is_silent(said):
+    with peer(said, hangs_up=False) as client:
+        started = time.monotonic()
+        with pytest.raises(TimedOut, match="did not answer in time"):
+            client.delete(1) if not said else client.reserve("q", 1)
+        assert 0.2 < time.monotonic() - started < 5
+        assert not client.connected
+
+
+def test_a_reply_that_has_begun_must_go_on_also_in_a_wait_without_a_limit():
+    with peer(0.5, RESERVED, hangs_up=False) as client, pytest.raises(TimedOut):
+        client.reserve("q")
+
+
+@pytest.mark.parametrize("said", [b"OK\0", b"HTTP/1.1 400 Bad Request\r\n\0", b"\0", b"x" * 70_000])
+def test_what_is_no_reply_to_a_reserve(said):
+    with peer(said) as client:
+        with pytest.raises(BadReply):
+            client.reserve("q")
+        assert not client.connected
+
+
+def test_another_protocols_greeting():
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def greet() -> None:
+        wire, _ = listening.accept()
+        wire.sendall(b'+HI {"v":2}\r\n')
+        wire.recv(100)
+        wire.sendall(b"-ERR expected HELLO\r\n\0")
+        wire.close()
+
+    thread = threading.Thread(target=greet)
+    thread.start()
+    with pytest.raises(BadReply, match="HI"):
+        GoJobQueue(port=listening.getsockname()[1], timeout=2).connect()
+    thread.join()
+    listening.close()
+
+
+def test_an_error_is_the_servers_words():
+    with peer("ERROR\0zażółć\0".encode(), hangs_up=False) as client:
+        with pytest.raises(Refused, match=r"^zażółć$"):
+            client.add("q", b"x")
+        assert client.connected
+
+
+def test_another_refusal_of_delete_is_not_taken_for_a_deleted_job():
+    with peer(b"ERROR\0disk full: nothing was changed, try again later\0") as client:
+        with pytest.raises(Refused, match="disk full") as refused:
+            client.delete(1)
+        assert type(refused.value) is Refused
+
+
+def test_an_interrupted_wait_leaves_no_connection_behind():
+    """Its reply would be taken for that of the next command."""
+
+    class Interrupt(BaseException):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with peer(hangs_up=False) as client:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(Interrupt):
+                client.reserve("q")
+            assert not client.connected
+    finally:
+        signal.signal(signal.SIGALRM, before)

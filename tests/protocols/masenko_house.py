@@ -1,0 +1,124 @@
+"""A server that speaks Masenko, without sockets, with a store that can fail, crash and be read back.
+
+Turns end when the test says so: `begin` takes what has changed so far, `finish` says what became of
+it. What was begun and not finished is lost in a crash.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from conversation import START, World
+from masenko_conversation import MasenkoClient, MasenkoWorld
+
+from failing_stores import FailingMemoryStore
+from millrace.engine.batch import Batch
+from millrace.engine.engine import Engine
+from millrace.engine.states import LEASED
+from millrace.protocols.masenko import MasenkoHub
+from scene import recover, undo
+
+
+class House(MasenkoWorld):
+    def __init__(self, **options: Any) -> None:
+        self.store = FailingMemoryStore()
+        self.options = options
+        self.now = START
+        self.begun: Batch | None = None
+        self.start()
+
+    def start(self) -> None:
+        self.now += 1  # it takes a moment
+        self.engine = recover(self.store)
+        self.engine.random = Random(1)
+        self.engine.begin_anew(self.now)
+        self.hub = MasenkoHub(self.engine, **self.options)
+        self.clients = []
+        self.begun = None
+
+    def tell(self) -> None:
+        """As ever, but a batch is taken when a turn ends."""
+        taken: Callable[[], Batch] = self.engine.take_batch
+        self.engine.take_batch = Batch  # type: ignore[method-assign]
+        try:
+            World.tell(self)
+        finally:
+            del self.engine.take_batch
+        assert self.engine.take_batch == taken
+
+    # Clients: each hears what it is told at once, as if every reply went out
+
+    def client(self) -> MasenkoClient:
+        self.connect()
+        return _Client(self, len(self.clients) - 1)
+
+    # Turns
+
+    def begin(self) -> None:
+        assert self.begun is None
+        self.begun = self.engine.take_batch()
+        self.engine.statistics.fold(self.begun.events)
+        self.store.begin(self.begun, self.engine)
+
+    def finish(self, *, fails: bool = False) -> None:
+        assert self.begun is not None
+        batch, self.begun = self.begun, None
+        if fails:
+            self.store._begun = None
+            undo(self.engine, self.store, [batch, self.engine.take_batch()], "disk full")
+        else:
+            self.store.commit()
+
+    def sync(self) -> None:
+        if self.begun is not None:
+            self.finish()
+        self.begin()
+        self.finish()
+
+    def fail(self) -> None:
+        """Everything since the last sync cannot be written."""
+        if self.begun is None:
+            self.begin()
+        self.finish(fails=True)
+
+    def resume(self) -> None:
+        self.engine.resume(self.now)
+        self.tell()
+
+    # Ends
+
+    def crash(self) -> None:
+        self.start()
+
+    def restart(self) -> None:
+        """An orderly stop, and a new start."""
+        self.hub.stop()
+        for wire in self.clients:
+            wire.lose()
+        self.sync()
+        self.start()
+
+
+class _Client(MasenkoClient):
+    """A client whose words are not kept for other playings."""
+
+    def __init__(self, house: House, number: int) -> None:
+        super().__init__(_Once(house), number)  # type: ignore[arg-type]
+
+
+class _Once:
+    def __init__(self, world: House) -> None:
+        self.world = world
+        self.failed = False
+
+    def do_step(self, step: Any) -> None:
+        from conversation import play
+
+        play(self.world, step)
+
+    def advance(self, seconds: float) -> None:
+        self.world.advance(round(seconds * 1_000_000))
+
+
+def leased(engine: Engine) -> list[int]:
+    return [seq for seq, job in engine.jobs.items() if job.state == LEASED]

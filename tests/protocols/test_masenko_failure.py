@@ -1,0 +1,449 @@
+"""Failure, retry, dead queue, disconnect (section 4 of the sheet) and blocked_by (section 5)."""
+
+from typing import Any
+
+import pytest
+from conversation import SECOND, START
+from masenko_conversation import EMPTY, OK, Masenko, MasenkoClient
+
+from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
+
+#: failures^4, in seconds
+BACK_OFF = [1, 16, 81, 256, 625, 1296, 2401, 4096, 6561, 10_000]
+
+
+def fails(client: MasenkoClient, *queues: str) -> int:
+    """Fetch the task that is there, and fail it."""
+    task: int = client.fetches(*queues)["id"]
+    client.nacks(task)
+    return task
+
+
+# Retries
+
+
+def test_failures_to_the_fourth_cut_to_a_whole_second():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        talk.advance(0.75)
+        for count, seconds in enumerate(BACK_OFF, 1):
+            task = client.fetches()
+            assert task.get("failures", 0) == count - 1
+            client.nacks(1)
+            job = talk.job(1)
+            assert job.due == (talk.now // SECOND + seconds) * SECOND
+            assert client.queues() == {"default": (0, 1, 0)}
+            client.says("QUIT").hears(OK)
+            talk.advance((job.due - talk.now) / SECOND - 0.01)
+            client = talk.connect().finds_nothing()
+            talk.advance(0.009)
+
+
+def test_the_first_delay_is_less_than_a_second_if_the_second_is_under_way():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        talk.advance(0.75)
+        fails(client)
+        client.asks(timeout="10s")
+        talk.advance(0.249999)
+        client.hears_nothing()
+        talk.advance(0.000001)
+        assert client.hears_task()["failures"] == 1
+
+
+@pytest.mark.parametrize("retry", [0, 1, 2, 3])
+def test_a_task_is_given_once_more_than_it_is_retried(retry):
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(retry=retry)
+        for seconds in BACK_OFF[:retry]:
+            fails(client)
+            client.says("QUIT").hears(OK)
+            talk.advance(seconds)
+            client = talk.connect()
+        fails(client)
+        client.finds_nothing()
+        assert client.queues() == {}
+        assert talk.dead == [1]
+        assert talk.job(1).failures == retry + 1
+
+
+def test_the_last_of_255_retries_is_the_last():
+    # The original counts them in eight bits, and never comes to an end.
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(retry=255)
+        talk.acts(lambda world: setattr(world.engine.jobs[1], "failures", 254))
+        fails(client)
+        assert talk.job(1).state == SCHEDULED
+        talk.acts(lambda world: world.engine.requeue(world.engine.jobs[1], world.now))
+        assert client.fetches()["failures"] == 255
+        client.nacks(1)
+        assert talk.dead == [1]
+
+
+def test_due_retries_go_before_tasks_that_were_never_delayed():
+    with Masenko() as talk:
+        client = talk.connect()
+        for _ in range(3):
+            client.pushes()
+        assert [fails(client), fails(client)] == [1, 2]
+        client.pushes()
+        talk.advance(1)
+        assert client.queues() == {"default": (2, 2, 0)}
+        assert [client.fetches()["id"] for _ in range(4)] == [1, 2, 3, 4]
+
+
+# Dead queues
+
+
+def test_a_dead_queue_is_a_second_life():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes("a", queue="q", deadqueue="dead", retry=1, payload=[1])
+        fails(client, "q")
+        talk.advance(1)
+        fails(client, "q")
+        assert client.queues() == {"dead": (1, 0, 0)}
+        client.says('FETCH {"queues":["dead"]}')
+        client.hears(b'OK {"id":1,"queue":"dead","name":"a","payload":[1]}\n')
+        client.nacks(1)
+        talk.advance(1)
+        assert client.fetches("dead") == {
+            "id": 1, "queue": "dead", "name": "a", "payload": [1], "failures": 1
+        }  # fmt: skip
+        client.nacks(1).finds_nothing("dead", "q")
+        assert client.queues() == {}
+        assert talk.dead == [1]
+
+
+def test_the_dead_queue_may_be_its_own():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(deadqueue="default", retry=0)
+        fails(client)
+        assert fails(client) == 1
+        assert talk.dead == [1]
+
+
+def test_no_time_is_left_of_a_delayed_task_in_its_dead_queue():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(deadqueue="dead", retry=0, execute_at="2026-11-15T19:43:50Z")
+        client.pushes(queue="dead")
+        talk.advance(0.001)
+        fails(client)
+        assert client.queues() == {"dead": (2, 0, 0)}
+        assert [client.fetches("dead")["id"] for _ in range(2)] == [2, 1]
+
+
+def test_a_task_in_the_dead_queue_goes_to_whoever_waits():
+    with Masenko() as talk:
+        client, other = talk.connect(), talk.connect()
+        other.asks("dead", timeout="10s")
+        client.pushes(deadqueue="dead", retry=0)
+        fails(client)
+        assert other.hears_task()["queue"] == "dead"
+
+
+# The end of a connection
+
+
+Ending = Any
+
+
+def hangs_up(client: MasenkoClient) -> None:
+    client.hangs_up()
+
+
+def says_no_more(client: MasenkoClient) -> None:
+    client.says_no_more().hears_the_end()
+
+
+def quits(client: MasenkoClient) -> None:
+    client.says("QUIT").hears(OK).hears_the_end()
+
+
+def breaks_off(client: MasenkoClient) -> None:
+    client.says(b"x" * 1001).hears_error("line longer than 1000 bytes").hears_the_end()
+
+
+ENDINGS = pytest.mark.parametrize("end", [hangs_up, says_no_more, quits, breaks_off])
+
+
+@ENDINGS
+def test_every_task_of_a_connection_that_ends_has_failed(end):
+    with Masenko(max_line=1000) as talk:
+        client, other = talk.connect(), talk.connect()
+        for retry in (0, 1, 20, 0):
+            other.pushes(retry=retry, **({"deadqueue": "dead"} if retry == 0 else {}))
+        other.pushes(queue="last", retry=0)
+        for _ in range(4):
+            client.fetches()
+        client.fetches("last")
+        client.acks(4)
+        end(client)
+        assert other.queues() == {"default": (0, 2, 0), "dead": (1, 0, 0)}
+        assert talk.dead == [5]
+        assert other.fetches("dead") == {"id": 1, "queue": "dead", "name": "a"}
+        talk.advance(1)
+        assert [other.fetches()["failures"] for _ in range(2)] == [1, 1]
+
+
+@ENDINGS
+def test_the_failure_says_why(end):
+    with Masenko(max_line=1000) as talk:
+        client = talk.connect()
+        client.pushes()
+        client.fetches()
+        end(client)
+        failure = talk.job(1).failure
+        assert failure.group == "ConnectionLost"
+        assert failure.message == f"the connection masenko-{START:x}-1 has ended"
+
+
+def test_a_task_that_was_never_written_to_the_client_has_not_failed():
+    with Masenko() as talk:
+        gone, client = talk.connect(), talk.connect()
+        client.pushes()
+        client.pushes()
+        assert gone.fetches()["id"] == 1
+        gone.stops_reading()
+        assert gone.fetches()["id"] == 2
+        gone.hangs_up()
+        assert (talk.job(1).failures, talk.job(1).state) == (1, SCHEDULED)
+        assert (talk.job(2).failures, talk.job(2).attempt, talk.job(2).state) == (0, 0, READY)
+        assert client.fetches()["id"] == 2
+
+
+def test_a_client_that_vanishes_while_it_waits_takes_nothing():
+    with Masenko() as talk:
+        gone, client = talk.connect(), talk.connect()
+        gone.asks(timeout="20s").hangs_up()
+        client.pushes()
+        assert client.fetches() == {"id": 1, "queue": "default", "name": "a"}
+
+
+def test_a_client_that_says_no_more_while_it_waits_takes_nothing():
+    with Masenko() as talk:
+        gone, client = talk.connect(), talk.connect()
+        gone.says('FETCH {"timeout":"20s"}\nPING\nFETCH {"timeout":"20s"}\nPING').says_no_more()
+        gone.hears(EMPTY, b"PONG {}\n", EMPTY, b"PONG {}\n").hears_the_end()
+        client.pushes()
+        assert client.fetches() == {"id": 1, "queue": "default", "name": "a"}
+
+
+def test_what_was_asked_before_the_end_is_answered():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.says('PUSH {"name":"a"}\nFETCH\nACK {"id":1}\nPING').says_no_more()
+        client.hears(
+            b'OK {"id":1}\n', b'OK {"id":1,"queue":"default","name":"a"}\n', OK, b"PONG {}\n"
+        )
+        client.hears_the_end()
+        assert talk.engine.jobs == {}
+
+
+def test_a_stopping_server_gives_nothing_and_leaves_tasks_as_they_are():
+    with Masenko() as talk:
+        client, other, third = talk.connect(), talk.connect(), talk.connect()
+        for _ in range(2):
+            client.pushes()
+        client.fetches()
+        other.fetches()
+        third.asks(timeout="1s")
+        talk.acts(lambda world: world.hub.stop())
+        client.pushes()
+        other.finds_nothing().acks(2).hangs_up()
+        talk.advance(1)
+        third.hears(EMPTY)
+        client.hangs_up()
+        assert (talk.job(1).state, talk.job(1).failures) == (LEASED, 0)
+        assert talk.job(3).state == READY
+
+
+def test_nobody_else_can_end_a_task_that_was_fetched():
+    with Masenko() as talk:
+        client, other = talk.connect(), talk.connect()
+        client.pushes()
+        client.fetches()
+        talk.advance(40)
+        client.says("PING").hears(b"PONG {}\n")
+        talk.advance(40)
+        client.says("PING").hears(b"PONG {}\n")
+        talk.connect().finds_nothing()
+        client.acks(1)
+        assert other.wire.closed
+        other.hears_error("no heartbeat")
+
+
+# blocked_by
+
+
+def test_blocked_until_every_blocker_is_acknowledged():
+    with Masenko() as talk:
+        client = talk.connect()
+        first, second = client.pushes(queue="a"), client.pushes(queue="b")
+        third = client.pushes(queue="c", blocked_by=[first, second, first])
+        fourth = client.pushes(queue="c")
+        client.fetches("a")
+        client.fetches("b")
+        client.acks(first)
+        assert client.fetches("c")["id"] == fourth
+        client.finds_nothing("c").acks(second)
+        assert client.fetches("c")["id"] == third
+
+
+@pytest.mark.parametrize(
+    "blocker", [1, 3, 99, 4_294_967_295, 4_294_967_296, 4_294_967_297, 2**63 - 1]
+)
+def test_tasks_that_do_not_exist_block_nothing(blocker):
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        client.fetches()
+        client.acks(1).pushes(blocked_by=[blocker])
+        assert client.fetches()["id"] == 2
+
+
+def test_numbers_beyond_32_bits_are_cut():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        client.pushes(blocked_by=[4_294_967_297])
+        assert talk.job(2).extra.blockers == [1]
+
+
+def test_a_blocked_task_that_is_delayed_as_well():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        client.pushes(blocked_by=[1], execute_at="2026-11-15T19:43:56Z")
+        client.pushes(blocked_by=[1], execute_at="2026-11-15T19:43:51Z")
+        client.fetches()
+        assert client.queues() == {"default": (0, 0, 1)}
+        talk.advance(3)
+        client.acks(1)
+        assert client.queues() == {"default": (0, 2, 0)}
+        assert client.fetches()["id"] == 3
+        client.finds_nothing()
+        talk.advance(2)
+        assert client.fetches()["id"] == 2
+
+
+def test_a_failure_that_is_not_the_last_changes_nothing_for_those_who_wait():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(retry=1)
+        client.pushes(blocked_by=[1])
+        fails(client)
+        assert talk.job(2).state == BLOCKED
+        talk.advance(1)
+        assert client.fetches()["failures"] == 1
+        client.acks(1)
+        assert client.fetches()["id"] == 2
+
+
+@ENDINGS
+def test_all_who_wait_fail_with_a_task_that_has_failed_for_good(end):
+    with Masenko(max_line=1000) as talk:
+        client, other = talk.connect(), talk.connect()
+        other.pushes("root", retry=0, deadqueue="dead")
+        other.pushes("other blocker", queue="other")
+        other.pushes("b", blocked_by=[1, 2], deadqueue="dead")
+        other.pushes("b1", blocked_by=[3], deadqueue="dead")
+        other.pushes("c", blocked_by=[1])
+        other.pushes("c1", blocked_by=[5], deadqueue="elsewhere")
+        other.pushes("d", blocked_by=[1, 4], deadqueue="dead")
+        other.pushes("free", queue="other", blocked_by=[2])
+        client.fetches()
+        end(client)
+        assert talk.dead == [5]
+        assert other.queues() == {
+            "other": (1, 0, 0),
+            "dead": (4, 0, 0),
+            "elsewhere": (1, 0, 0),
+        }
+        names = [other.fetches("dead") for _ in range(4)]
+        assert [task["name"] for task in names] == ["root", "b", "b1", "d"]
+        assert all("failures" not in task for task in names)
+        assert talk.job(8).state == BLOCKED
+
+
+def test_depth_first_whatever_their_ids():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes("root", retry=0, deadqueue="dead")
+        client.pushes("b", blocked_by=[1], deadqueue="dead")
+        client.pushes("c", blocked_by=[1], deadqueue="dead")
+        client.pushes("b1", blocked_by=[2], deadqueue="dead")
+        fails(client)
+        names = [client.fetches("dead")["name"] for _ in range(4)]
+        assert names == ["root", "b", "b1", "c"]
+
+
+def test_a_blocker_in_its_dead_queue_blocks_what_is_pushed_later():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(retry=0, deadqueue="dead")
+        fails(client)
+        client.pushes(blocked_by=[1])
+        client.finds_nothing()
+        client.fetches("dead")
+        client.acks(1)
+        assert client.fetches()["id"] == 2
+
+
+def test_a_dead_task_blocks_nothing():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(retry=0)
+        fails(client)
+        client.pushes(blocked_by=[1])
+        assert client.fetches()["id"] == 2
+
+
+def test_a_blocker_of_another_protocol():
+    from scene import unit
+
+    with Masenko() as talk:
+        talk.acts(lambda world: world.engine.push(unit("some-jid", "q", retries=-1), world.now))
+        client = talk.connect()
+        client.pushes(blocked_by=[1])
+        client.finds_nothing()
+        fails(client, "q")
+        assert talk.dead == [1, 2]
+
+
+def test_due_at_the_same_moment_in_the_order_of_pushing():
+    with Masenko() as talk:
+        client = talk.connect()
+        for seconds in (2, 1, 2, 1):
+            client.pushes(execute_at=f"2026-11-15T19:43:5{1 + seconds}Z")
+        client.pushes()
+        talk.advance(2)
+        assert [client.fetches()["id"] for _ in range(5)] == [2, 4, 1, 3, 5]
+
+
+def test_a_moment_in_the_past_goes_before_all_ready_tasks():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        client.pushes(execute_at="2020-01-01T00:00:00Z")
+        client.pushes(execute_at="1999-01-01T00:00:00Z")
+        assert client.queues() == {"default": (1, 2, 0)}
+        assert [client.fetches()["id"] for _ in range(3)] == [3, 2, 1]
+
+
+def test_not_before_its_moment():
+    with Masenko() as talk:
+        client = talk.connect()
+        assert START % SECOND == 0
+        client.pushes(execute_at="2026-11-15T19:43:52Z")
+        client.asks(timeout="2s")
+        talk.advance(0.999999)
+        client.hears_nothing()
+        talk.advance(0.000001)
+        assert client.hears_task()["id"] == 1

@@ -1,0 +1,186 @@
+"""The heartbeat, and waiting, on a clock that only we move."""
+
+import pytest
+from masenko_conversation import EMPTY, OK, PONG, Masenko
+
+TICK = 0.000001
+
+
+@pytest.mark.parametrize("heartbeat", [45, 1, 0.5])
+def test_a_client_that_says_nothing_is_cut(heartbeat):
+    with Masenko(heartbeat=round(heartbeat * 1_000_000)) as talk:
+        client = talk.connect()
+        talk.advance(heartbeat)
+        client.hears_nothing().is_still_there()
+        talk.advance(TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+@pytest.mark.parametrize(
+    ("line", "reply"),
+    [
+        (b"PING\n", PONG),
+        (b"NOPE\n", b'ERR {"msg":"unknown verb NOPE"}\n'),
+        (b"\n", b'ERR {"msg":"unknown verb "}\n'),
+        (b"PUSH x\n", b'ERR {"msg":"cannot unmarshal payload"}\n'),
+        (b'FETCH {"queues":[]}\n', EMPTY),
+        (b"ATOMIC\nDONE\n", OK),
+    ],
+)
+def test_any_line_counts(line, reply):
+    with Masenko() as talk:
+        client = talk.connect()
+        for _ in range(4):
+            talk.advance(40)
+            client.says(line).hears(reply)
+        talk.advance(45)
+        client.says(line).hears(reply)
+        talk.advance(45 + TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+def test_lines_inside_of_a_transaction_count():
+    with Masenko() as talk:
+        client = talk.connect().says("ATOMIC")
+        for _ in range(3):
+            talk.advance(40)
+            client.says('PUSH {"name":"a"}')
+        talk.advance(40)
+        client.says("DONE").hears(b'OK {"ids":[1,2,3]}\n')
+        client.says("ATOMIC")
+        talk.advance(45 + TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+def test_bytes_without_a_newline_do_not_count():
+    with Masenko() as talk:
+        client = talk.connect()
+        for _ in range(9):
+            talk.advance(5)
+            client.says(b"P").hears_nothing()
+        talk.advance(TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+def test_a_client_that_is_cut_loses_its_tasks():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes()
+        client.fetches()
+        talk.advance(46)
+        client.hears_error("no heartbeat").hears_the_end()
+        assert talk.connect().fetches()["failures"] == 1
+
+
+def test_a_fetch_as_long_as_the_heartbeat_is_answered():
+    with Masenko(heartbeat=1_000_000) as talk:
+        client = talk.connect().says('FETCH {"timeout":"1s"}')
+        talk.advance(1)
+        client.hears(EMPTY).is_still_there()
+        client.says('FETCH {"timeout":"1s"}')
+        talk.advance(1)
+        client.hears(EMPTY).says("PING").hears(PONG)
+
+
+def test_a_fetch_as_long_as_the_heartbeat_may_bring_a_task_at_the_last_moment():
+    with Masenko(heartbeat=1_000_000) as talk:
+        client, other = talk.connect(), talk.connect()
+        client.says('FETCH {"timeout":"1s"}')
+        talk.advance(0.999)
+        other.pushes()
+        client.hears_task()
+        talk.advance(0.4)
+        client.acks(1)
+        other.says("PING").hears(PONG)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "left"), [("1s", 44), ("20s", 25), ("22.5s", 22.5), ("30s", 22.5), ("45s", 22.5)]
+)
+def test_after_a_fetch_at_least_half_of_the_heartbeat_is_left(timeout, left):
+    with Masenko() as talk:
+        client = talk.connect().says(f'FETCH {{"timeout":"{timeout}"}}')
+        talk.advance(float(timeout[:-1]))
+        client.hears(EMPTY)
+        talk.advance(left)
+        client.hears_nothing().is_still_there()
+        talk.advance(TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+def test_what_waits_behind_a_fetch_counts_when_its_turn_comes():
+    with Masenko() as talk:
+        client = talk.connect().says('FETCH {"timeout":"30s"}\nFETCH {"timeout":"30s"}\nPING')
+        talk.advance(30)
+        client.hears(EMPTY)
+        talk.advance(30)
+        client.hears(EMPTY, PONG)
+        talk.advance(45)
+        client.is_still_there()
+        talk.advance(TICK)
+        client.hears_error("no heartbeat").hears_the_end()
+
+
+def test_a_client_is_cut_once():
+    with Masenko() as talk:
+        client = talk.connect()
+        talk.advance(200)
+        client.hears_error("no heartbeat").hears_the_end()
+        assert len(talk.engine.timers) == 0
+
+
+def test_a_connection_that_ends_leaves_no_alarm():
+    with Masenko() as talk:
+        client = talk.connect().says("PING").hears(PONG)
+        talk.advance(1)
+        assert len(talk.engine.timers) == 1
+        client.says('FETCH {"timeout":"40s"}')
+        assert len(talk.engine.timers) == 2
+        client.hangs_up()
+        assert len(talk.engine.timers) == 0
+
+
+def test_a_refused_connection_has_none_either():
+    with Masenko(max_connections=0) as talk:
+        talk.connect().hears_error("too many connections").hears_the_end()
+        assert (len(talk.engine.timers), talk.engine.holders) == (0, set())
+
+
+def test_one_alarm_however_many_lines():
+    with Masenko() as talk:
+        client = talk.connect()
+        talk.advance(1)
+        ticks = talk.engine.timers._ticks
+        for _ in range(100):
+            client.says("PING").hears(PONG)
+        assert talk.engine.timers._ticks == ticks
+
+
+def test_those_who_wait_are_served_in_their_order_and_only_once():
+    with Masenko() as talk:
+        workers = [talk.connect().asks("a", "b", timeout="30s") for _ in range(5)]
+        talk.advance(29)
+        client = talk.connect()
+        for queue in "abab":
+            client.pushes(queue=queue)
+        for number, worker in enumerate(workers[:4], 1):
+            assert worker.hears_task()["id"] == number
+        workers[4].hears_nothing()
+        talk.advance(1)
+        workers[4].hears(EMPTY)
+
+
+def test_half_a_heartbeat_by_default():
+    with Masenko(heartbeat=1_000_001) as talk:
+        client = talk.connect().says("FETCH")
+        talk.advance(0.499999)
+        client.hears_nothing()
+        talk.advance(TICK)
+        client.hears(EMPTY)
+
+
+def test_less_than_a_microsecond_is_one():
+    with Masenko() as talk:
+        client = talk.connect().says('FETCH {"timeout":1}').hears_nothing()
+        talk.advance(TICK)
+        client.hears(EMPTY)
