@@ -337,7 +337,7 @@ def test_the_worker_listens_to_its_own_channel(
     jid = client.queues["queue"].put("qless_py_jobs.Long", {})
     with working(url, tmp_path, "queue", verbose=True) as worker:
         worker.wait_for(f"works on {jid}")
-        assert "ql:w:forking" in client.redis.pubsub_channels()
+        eventually(lambda: "ql:w:forking" in client.redis.pubsub_channels())
         client.jobs[jid].cancel()
         worker.wait_for("Pubsub error")  # its listener wants to exit, in a thread of its own
 

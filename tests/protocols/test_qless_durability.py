@@ -11,11 +11,14 @@ from qless_conversation import SCRIPTS, sha_of
 
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY
+from millrace.engine.policy import SECOND
+from millrace.engine.states import SCHEDULED
 from millrace.protocols.qless import QlessHub
 from millrace.protocols.qless.api import QlessApi
 from millrace.protocols.qless.contract import Refused
 from millrace.protocols.qless.dialects import Script
-from scene import commit, commit_or_revert, recover
+from scene import commit, commit_or_revert, recover, unit
 
 SERVER_NOW = 1_794_771_831_000_000
 QUEUES = ("q", "q2")
@@ -171,6 +174,29 @@ def test_a_stalled_job_stays_ahead_of_all_after_a_restart(kept: Kept) -> None:
     assert kept("retry", 7, "a", "q", "w1") == 4
     kept.put(8, "c", "priority", 1)
     assert [job["jid"] for job in json.loads(kept("pop", 9, "q", "w1", 2))] == ["c", "a"]
+
+
+def test_a_wrong_clock_of_one_caller_is_nobody_elses(kept: Kept) -> None:
+    """Milliseconds for seconds, say: other protocols' jobs are due when they were."""
+    kept.put(1_794_771_831_000, "a")
+    kept.put(1_794_771_831_000, "b", delay=10)
+    kept.restarts()
+    push = unit("job-1", due=SERVER_NOW + 60 * SECOND)
+    job = kept.engine.push(push, SERVER_NOW)
+    assert (job.state, job.created) == (SCHEDULED, SERVER_NOW)
+    assert kept.engine.push(unit("job-2"), SERVER_NOW).ready_at <= SERVER_NOW + 10
+
+
+def test_a_worker_of_another_protocol_regains_a_job_after_a_crash(kept: Kept) -> None:
+    """Its lease was never written down, and the job has waited ever since."""
+    kept.put(1000, "a")
+    kept.restarts()
+    job = kept.engine.regain("a", "somebody", FAKTORY, SERVER_NOW)
+    assert job is not None
+    kept.engine.fail(job, SERVER_NOW, FAKTORY, "group", "message", [])
+    kept("pop", 2000, "q", "w1", 1)
+    kept("retry", 2001, "a", "q", "w1")
+    assert kept.engine.regain("a", "somebody", FAKTORY, SERVER_NOW) is None
 
 
 def test_scripts_survive_a_restart(kept: Kept) -> None:

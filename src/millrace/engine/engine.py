@@ -134,6 +134,8 @@ class Engine:
         self.began = -1
         #: Up to here jobs became ready before they were read back from the store.
         self.restored_at = 0
+        #: The same by the clocks of those who bring their own.
+        self.restored_theirs = 0
         #: Counts batches: which one is being filled.
         self.turn = 0
         #: How often batches were undone.
@@ -296,7 +298,8 @@ class Engine:
             return False
         if job.state == LEASED:
             return job.holder == holder and job.actor == actor
-        if job.state != READY or job.ready_at > self.restored_at or self.halted:
+        restored_at = self.restored_theirs if job.origin == QLESS else self.restored_at
+        if job.state != READY or job.ready_at > restored_at or self.halted:
             return False
         queue = self.queues[job.queue]
         queue.ready.remove(job)
@@ -1195,7 +1198,10 @@ class Engine:
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
         arrived = job.place if job.place < LATER else 0
-        self.latest = max(self.latest, arrived, job.ready_at)
+        if job.origin == QLESS:  # a clock of theirs that is wrong shall not become ours
+            self.restored_theirs = max(self.restored_theirs, job.ready_at)
+        else:
+            self.latest = max(self.latest, arrived, job.ready_at)
         if job.expires:
             self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:

@@ -133,10 +133,10 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
     if dialect in reqless.DIALECTS:
-        return reqless.translate(dialect, command, lua.moment(now), rest)
+        return reqless.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return first.Call(command, lua.moment(now), rest, _answer)
+    return first.Call(command, lua.clock(now), rest, _answer)
 
 
 def _answer(api: Any, call: first.Call) -> Reply:

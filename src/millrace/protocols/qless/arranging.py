@@ -51,7 +51,7 @@ def priority(q: Qless, now: int, args: Args) -> int:
         q.engine.touch(job)
         return int(value)
     q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
-    return int(value)
+    return lua.whole(value)
 
 
 def tag(q: Qless, now: int, args: Args) -> bytes:

@@ -56,7 +56,7 @@ def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> 
     elif command == "unfail":
         args = [args[1], args[0], *args[2:]] if len(args) > 1 else args[1:]
     elif command == "stats":
-        caller = lua.moment(lua.tonumber(args[1]) or 0) if len(args) > 1 else now
+        caller = lua.clock(lua.tonumber(args[1]) or 0) if len(args) > 1 else now
     elif command == "jobs":
         return _jobs(args, now, spec=spec)
     elif command == "fail" and spec:
@@ -70,7 +70,7 @@ def _time(args: Args, at: int) -> int:
     if found is None:
         shown = "nil" if word is None else word.decode("utf-8", "replace")
         raise ScriptError(f'Arg "now" missing or not a number: {shown}')
-    return lua.moment(found)
+    return lua.clock(found)
 
 
 # Answers

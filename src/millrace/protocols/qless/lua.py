@@ -35,7 +35,8 @@ def tonumber(word: bytes | None) -> Number | None:
     match = _HEX.fullmatch(word)
     if match is None:
         return None
-    return -int(match[2], 16) if match[1] == b"-" else int(match[2], 16)
+    found = -int(match[2], 16) if match[1] == b"-" else int(match[2], 16)
+    return found if abs(found) < 10**15 else float(found)
 
 
 def number(value: Number) -> bytes:
@@ -43,6 +44,11 @@ def number(value: Number) -> bytes:
     if isinstance(value, int):
         return b"%d" % value if -(10**14) < value < 10**14 else b"%.14g" % value
     return b"%.14g" % value
+
+
+def whole(value: Number) -> int:
+    """Without its fraction, and within 64 bits."""
+    return max(-(1 << 63), min(int(value), (1 << 63) - 1))
 
 
 def seconds(microseconds: int) -> bytes:
@@ -56,6 +62,11 @@ def moment(value: Number) -> int:
         value = max(-(10**11), min(value, 10**11))
         return value * 1_000_000
     return round(max(-1e11, min(value, 1e11)) * 1_000_000)
+
+
+def clock(value: Number) -> int:
+    """The time by a caller's clock; there is none before 1970."""
+    return max(0, moment(value))
 
 
 def string(text: str) -> bytes:

@@ -12,6 +12,8 @@ from .part import Part
 from .state import Qless, Recurring
 
 LEASE_FOR: Final = 1800 * 1_000_000
+#: However many are asked for and due, the rest can wait for the next who asks.
+MOST_AT_ONCE: Final = 10_000
 
 
 def recur(q: Qless, now: int, args: Args) -> bytes:
@@ -36,10 +38,10 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         queue,
         interval,
         _option(chosen, "priority"),
-        int(_option(chosen, "retries")),
+        lua.whole(_option(chosen, "retries")),
         _option(chosen, "backlog"),
         tags(chosen.get("tags", b"[]")),
-        now + lua.moment(offset),
+        max(0, now + lua.moment(offset)),
         0 if known is None else known.count,
         [str(item) for item in lua.decode_list(chosen.get("throttles", b"[]"))],
     )
@@ -111,8 +113,9 @@ def _set(recurring: Recurring, name: str, value: bytes) -> None:
         if name == "interval":
             if found <= 0:
                 raise ScriptError('Recur(): Arg "interval" must be greater than 0')
-            recurring.next += lua.moment(found) - lua.moment(recurring.interval)
-        setattr(recurring, name, int(found) if name == "retries" else found)
+            later = lua.moment(found) - lua.moment(recurring.interval)
+            recurring.next = max(0, recurring.next + later)
+        setattr(recurring, name, lua.whole(found) if name == "retries" else found)
     elif name == "backlog":
         recurring.backlog = option_number(value, 'Recur(): Arg "backlog" not a number: ')
     elif name == "data":
@@ -156,9 +159,10 @@ def spawn(q: Qless, queue: str, now: int, most: float) -> None:
     """Put what has fallen due of a queue's recurring jobs, at most so many."""
     if not q.recurring or most <= 0 or q.engine.halted:
         return
+    most = min(most, MOST_AT_ONCE)
     due = [r for r in q.recurring.values() if r.queue == queue and r.next <= now]
     for recurring in sorted(due, key=lambda each: (each.next, each.jid)):
-        interval = lua.moment(recurring.interval)
+        interval = max(1, lua.moment(recurring.interval))
         moment = recurring.next // 1_000_000 * 1_000_000
         if recurring.backlog:
             missed = (now - moment) / interval

@@ -67,7 +67,8 @@ def requeue(q: Qless, now: int, args: Args) -> bytes:
 
 def _retries(chosen: dict[str, bytes], job: Job | None) -> int:
     if "retries" in chosen:
-        return int(option_number(chosen["retries"], 'Put(): Arg "retries" not a number: '))
+        retries = option_number(chosen["retries"], 'Put(): Arg "retries" not a number: ')
+        return lua.whole(retries)
     return DEFAULT_RETRIES if job is None else job.retries
 
 
@@ -233,7 +234,7 @@ def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     recurring.spawn(q, queue, now, offset + count - len(found))
     q.make_due(queue, now, offset + count - len(found))
     known = q.engine.queues.get(queue)
-    wanted = math.ceil(offset + count) - len(found)
+    wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
         found += known.ready.first(wanted)
     return found[offset:]
