@@ -631,6 +631,8 @@ class Engine:
 
     def dependents(self, job: Job) -> list[Job]:
         """Those who wait for this job."""
+        if job.seq not in self._dependents:
+            return []
         found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
         return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
 

@@ -72,9 +72,11 @@ class QlessApi:
             self._learn_again()
         self.engine.skew = call.now - now
         try:
-            qless.throttles.settle(call.now)
+            if qless.throttles:
+                qless.throttles.settle(call.now)
             reply = call.answer(self, call)
-            qless.throttles.settle(call.now)
+            if qless.throttles:
+                qless.throttles.settle(call.now)
             return reply
         finally:
             self.engine.skew = 0

@@ -47,6 +47,8 @@ def shown(word: bytes | None) -> str:
 
 def options(args: Args, start: int) -> dict[str, bytes]:
     """Names and values by turns; the last of a name counts."""
+    if len(args) <= start:
+        return {}
     rest = args[start:]
     if len(rest) % 2:
         raise ScriptError("Odd number of additional args: table: 0x0")

@@ -32,7 +32,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         shown_expiry(job),
         job.retries - job.failures,
         lua.string(part.spawned_from) if part.spawned_from else b"false",
-        lua.strings(dependencies(q, job)),
+        lua.strings(dependencies(q, job)) if job.state == BLOCKED else lua.NOTHING,
         lua.string(job.kind),
         b"true" if job.jid in q.tracked else b"false",
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
@@ -67,16 +67,16 @@ def failure_json(job: Job) -> bytes:
 
 
 def history_json(history: list[Any], queue_key: str) -> bytes:
-    return b"[%b]" % b",".join(_stage_json(stage, queue_key) for stage in history)
+    return lua.encode([_shown_stage(stage, queue_key) for stage in history])
 
 
-def _stage_json(stage: Stage, queue_key: str) -> bytes:
+def _shown_stage(stage: Stage, queue_key: str) -> dict[str, Any]:
     when, what, more = stage
     if more is None:
-        return lua.encode({"when": when, "what": what})
+        return {"when": when, "what": what}
     if what == "put" and queue_key != "q":
         more = {queue_key: more["q"]} if "q" in more else more
-    return lua.encode({**more, "when": when, "what": what})
+    return {**more, "when": when, "what": what}
 
 
 def dependencies(q: Qless, job: Job) -> list[str]:

@@ -27,6 +27,12 @@ def tonumber(word: bytes | None) -> Number | None:
         return None
     if word.isdigit() and len(word) < 16:
         return int(word)
+    if len(word) < 20 and not word.strip(b"0123456789."):  # as most clocks are told
+        try:
+            value = float(word)
+        except ValueError:
+            return None
+        return int(value) if value.is_integer() and value < 1e15 else value
     if _DECIMAL.fullmatch(word) and len(word) < 400:
         value = float(word)
         if math.isinf(value):
@@ -58,10 +64,9 @@ def seconds(microseconds: int) -> bytes:
 
 def moment(value: Number) -> int:
     """Seconds, as a caller gives them, in microseconds; within what can be kept."""
-    if isinstance(value, int):
-        value = max(-(10**11), min(value, 10**11))
-        return value * 1_000_000
-    return round(max(-1e11, min(value, 1e11)) * 1_000_000)
+    if -1e11 < value < 1e11:
+        return round(value * 1_000_000)
+    return 10**17 if value > 0 else -(10**17)
 
 
 def clock(value: Number) -> int:

@@ -263,6 +263,8 @@ class Qless:
 
     def heartbeat(self, queue: str) -> int:
         """How long a lock of this queue lasts. The spec and the code name it differently."""
+        if not self.config:
+            return 60 * SECOND
         for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
             value = self.config.get(option)
             found = None if value is None else lua.tonumber(value.encode())
@@ -281,6 +283,8 @@ class Qless:
     # Tags
 
     def set_tags(self, job: Job, part: Part, tags: list[Any]) -> None:
+        if not tags and not part.tags:
+            return
         for tag, _ in part.tags:
             peers = self.tags.get(str(tag))
             if peers is not None:

@@ -28,7 +28,7 @@ FIRST: Final = 1 << 62
 
 def put(q: Qless, now: int, args: Args) -> bytes:
     """worker, queue, jid, klass, data, delay, options"""
-    text(args, 1, "Queue(): no queue name provided")
+    queue = text(args, 1, "Queue(): no queue name provided")
     jid = text(args, 2, 'Put(): Arg "jid" missing')
     klass = text(args, 3, 'Put(): Arg "klass" missing')
     data = lua.check(raw(args, 4))
@@ -36,13 +36,16 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     chosen = options(args, 6)
     job = q.find(jid)
     part = Part() if job is None else part_of(job)
-    retries, priority = _retries(chosen, job), _priority(chosen, part)
-    tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else part.tags
-    depends = jids(chosen.get("depends", b"[]"))
-    part.throttles = jids(chosen["throttles"]) if "throttles" in chosen else part.throttles
-    queue = text(args, 1, "")
+    retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
+    tagged, depends = part.tags, []
+    if chosen:
+        retries, priority = _retries(chosen, retries), _priority(chosen, priority)
+        tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
+        depends = jids(chosen["depends"]) if "depends" in chosen else []
+        part.throttles = jids(chosen["throttles"]) if "throttles" in chosen else part.throttles
     due = now + lua.moment(delay) if delay > 0 else 0
-    q.log({"jid": jid, "event": "put", "queue": queue})
+    if q.heard:
+        q.log({"jid": jid, "event": "put", "queue": queue})
     q.see(queue, now)
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
@@ -65,17 +68,17 @@ def requeue(q: Qless, now: int, args: Args) -> bytes:
     return put(q, now, args)
 
 
-def _retries(chosen: dict[str, bytes], job: Job | None) -> int:
+def _retries(chosen: dict[str, bytes], known: int) -> int:
     if "retries" in chosen:
         retries = option_number(chosen["retries"], 'Put(): Arg "retries" not a number: ')
         return lua.whole(retries)
-    return DEFAULT_RETRIES if job is None else job.retries
+    return known
 
 
-def _priority(chosen: dict[str, bytes], part: Part) -> float:
+def _priority(chosen: dict[str, bytes], known: float) -> float:
     if "priority" in chosen:
         return option_number(chosen["priority"], 'Put(): Arg "priority" not a number')
-    return part.priority
+    return known
 
 
 def _create(
@@ -104,7 +107,7 @@ def _create(
         rank=q.rank(priority),
         due=due,
         place=now,
-        blockers=_blockers(q, depends),
+        blockers=_blockers(q, depends) if depends else [],
         own=part,
     )
     return q.engine.push(push, now)
@@ -177,12 +180,15 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
         if found is None:
             break
         popped.append(found)
+    most_history = q.max_history
     for job in popped:
+        if job.seq >= engine.synced_seq:
+            engine.depend()  # its put may still be refused
         part = part_of(job)
         if part.stalled:
             part.stalled, job.rank = False, q.rank(part.priority)
         part.expired_at, part.since = None, now
-        part.add("popped", now, q.max_history, {"worker": worker})
+        part.add("popped", now, most_history, {"worker": worker})
         q.lock(job)
         q.tell_tracked("popped", job.jid)
     return popped
@@ -291,14 +297,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
     data = lua.check(raw(args, 3))
-    chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
-    if "delay" in chosen and lua.tonumber(chosen["delay"]) is None:
-        raise ScriptError("assertion failed!")
-    delay = lua.tonumber(chosen.get("delay", b"0")) or 0
-    depends = jids(chosen.get("depends", b"[]"))
-    for option in ("delay", "depends"):
-        if option in chosen and "next" not in chosen:
-            raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
+    chosen = _next(args) if len(args) > 4 else None
     job = _held(q, jid, worker, queue)
     part = part_of(job)
     part.add("done", now, q.max_history)
@@ -306,10 +305,26 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     if data != data_of(job):
         q.engine.amend(job, payload=data)
     q.tell_tracked("completed", jid)
-    if "next" not in chosen:
+    if chosen is None:
         return _finish(q, now, job, part)
+    following, delay, depends = chosen
     due = now + lua.moment(delay) if delay > 0 else 0
-    return _advance(q, now, job, part, chosen["next"].decode("utf-8", "replace"), due, depends)
+    return _advance(q, now, job, part, following, due, depends)
+
+
+def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
+    """The queue that a job goes on to, if it does, when, and what it waits for there."""
+    chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
+    delay = lua.tonumber(chosen.get("delay", b"0"))
+    if delay is None:
+        raise ScriptError("assertion failed!")
+    depends = jids(chosen.get("depends", b"[]"))
+    if "next" in chosen:
+        return chosen["next"].decode("utf-8", "replace"), delay, depends
+    for option in ("delay", "depends"):
+        if option in chosen:
+            raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
+    return None
 
 
 def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
@@ -328,7 +343,8 @@ def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
 
 
 def _finish(q: Qless, now: int, job: Job, part: Part) -> bytes:
-    q.log({"jid": job.jid, "event": "completed", "queue": job.queue})
+    if q.heard:
+        q.log({"jid": job.jid, "event": "completed", "queue": job.queue})
     part.done_at = now
     waiting = q.engine.dependents(job)
     job.failures = 0
