@@ -352,6 +352,42 @@ def test_dialect_b(talk: Qless) -> None:
     assert b.refused("put", 4, "q") == 'Put(): Arg "jid" missing'
 
 
+def test_a_priority_means_what_it_meant_to_whoever_gave_it(talk: Qless) -> None:
+    a, c = talk.speaks("A", "put", "recur"), talk.speaks("C")
+    put(a, 1, "soon", "priority", -5)
+    put(a, 2, "late", "priority", 5)
+    a(
+        "recur",
+        0,
+        "on",
+        "q",
+        "r",
+        "klass",
+        "{}",
+        3,
+        "interval",
+        1000,
+        0,
+        "priority",
+        -9,
+        "retries",
+        5,
+    )
+    assert c.pop(4, 9) == ["r-1", "soon", "late"]
+    c("timeout", 5, "r-1", "late", "soon")
+    assert c.pop(6, 9) == ["soon", "late", "r-1"]  # ahead of all, by the time of their put
+    for jid in ("late", "soon", "r-1"):
+        c("retry", 7, jid, "q", "w1")
+    assert c.pop(8, 9) == ["r-1", "soon", "late"]
+    for jid in ("late", "soon", "r-1"):
+        c.put(9, jid)  # which says nothing of priorities
+    assert c.pop(10, 9) == ["r-1", "soon", "late"]
+    for jid in ("late", "soon", "r-1"):
+        c.put(11, jid)
+    c("priority", 12, "late", 7)
+    assert c.pop(13, 9) == ["r-1", "late", "soon"]
+
+
 def test_dialects_share_their_jobs(talk: Qless) -> None:
     a, b, c = talk.speaks("A", "put", "get", "pop"), talk.speaks("B"), talk.speaks("C")
     put(a, 1, "from-a", "priority", -1)

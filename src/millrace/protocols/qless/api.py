@@ -62,9 +62,9 @@ class QlessApi:
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
             call = first.translate(command, keys, args, now, spec=dialect == "spec")
+        elif keys:
+            raise ScriptError("No Keys should be provided")
         else:
-            if keys:
-                raise ScriptError("No Keys should be provided")
             call = _unified(dialect, command, args)
         if self.engine.halted and not _only_reads(call.command, call.args):
             raise Refused

@@ -45,12 +45,12 @@ def priority(q: Qless, now: int, args: Args) -> int:
     if job is None:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
     part = part_of(job)
-    part.priority = value
+    part.priority, part.lower_first = value, q.lower_first
     if part.throttled is not None:
-        part.throttled.rank = q.rank(value)
+        part.throttled.rank = part.rank
         q.engine.touch(job)
-        return int(value)
-    q.engine.rerank(job, job.rank if part.stalled else q.rank(value), 0)
+        return lua.whole(value)
+    q.engine.rerank(job, job.rank if part.stalled else part.rank, 0)
     return lua.whole(value)
 
 

@@ -11,7 +11,7 @@ from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 from . import lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .part import Stage, data_of, part_of, shown_expiry, shown_worker, state_of
+from .part import Stage, data_of, part_of, shown_expiry, state_of
 from .state import DEFAULTS, Qless
 
 # Jobs
@@ -19,29 +19,30 @@ from .state import DEFAULTS, Qless
 
 def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """A job as every command shows it. Dialect D has another word for a queue in its history."""
-    part = part_of(job)
+    part, state, encode = part_of(job), job.state, lua.encode
+    over = state in {DONE, DEAD}
     return (
         b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
-        lua.string(job.jid),
+        encode(job.jid),
         job.retries,
-        lua.string(data_of(job).decode("utf-8", "replace")),
-        failure_json(job),
-        shown_expiry(job),
+        encode(data_of(job).decode("utf-8", "replace")),
+        lua.NOTHING if part.failure is None and not over else failure_json(job),
+        b"0" if over else shown_expiry(job),
         job.retries - job.failures,
-        lua.string(part.spawned_from) if part.spawned_from else b"false",
-        lua.strings(dependencies(q, job)) if job.state == BLOCKED else lua.NOTHING,
-        lua.string(job.kind),
+        encode(part.spawned_from) if part.spawned_from else b"false",
+        lua.strings(dependencies(q, job)) if state == BLOCKED else lua.NOTHING,
+        encode(job.kind),
         b"true" if job.jid in q.tracked else b"false",
-        lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
-        b'""' if job.state == DONE else lua.string(job.queue),
-        state_of(job).encode(),
+        encode(part.tag_names()) if part.tags else lua.NOTHING,
+        b'""' if state == DONE else encode(job.queue),
+        b"running" if state == LEASED else state_of(job).encode(),
         history_json(part.history, queue_key),
         lua.strings([each.jid for each in q.engine.dependents(job)]),
         lua.number(part.priority),
-        lua.string(shown_worker(job)),
+        b'""' if over else encode(job.holder),
     )
 
 

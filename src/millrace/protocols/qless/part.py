@@ -61,6 +61,13 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     throttled: Throttled | None = None
     #: Throttles that somebody released it from while it was with its worker.
     freed: list[str] = []
+    #: The lower number means sooner, said whoever gave it its priority.
+    lower_first: bool = False
+
+    @property
+    def rank(self) -> float:
+        """The order that its priority has in the engine, where higher is sooner."""
+        return -self.priority if self.lower_first else self.priority
 
     def add(self, what: str, now: int, most: int, more: dict[str, Any] | None = None) -> None:
         """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""

@@ -44,6 +44,7 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         max(0, now + lua.moment(offset)),
         0 if known is None else known.count,
         [str(item) for item in lua.decode_list(chosen.get("throttles", b"[]"))],
+        q.lower_first,
     )
     q.engine.open_queue(queue)
     q.see(queue, now)
@@ -100,6 +101,8 @@ def update(q: Qless, now: int, args: Args) -> int:
         if at + 1 >= len(args):
             raise ScriptError(f"No value provided for {name}")
         _set(changed, name, args[at + 1])
+        if name == "priority":
+            changed.lower_first = q.lower_first
     if changed.queue != known.queue:
         q.engine.open_queue(changed.queue)
         q.see(changed.queue, now)
@@ -189,6 +192,7 @@ def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
         spawned_from=recurring.jid,
         throttles=list(recurring.throttles),
         since=moment,
+        lower_first=recurring.lower_first,
     )
     push = Push(
         f"{recurring.jid}-{recurring.count}",
@@ -198,7 +202,7 @@ def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
         recurring.queue,
         recurring.retries,
         LEASE_FOR,
-        rank=q.rank(recurring.priority),
+        rank=part.rank,
         place=moment,
         own=part,
     )

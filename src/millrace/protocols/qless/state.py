@@ -68,6 +68,7 @@ class Recurring(msgspec.Struct, array_like=True, gc=False):
     next: int
     count: int = 0
     throttles: list[str] = []
+    lower_first: bool = False
 
 
 class Qless:
@@ -275,10 +276,6 @@ class Qless:
     @property
     def max_history(self) -> int:
         return int(self.setting("max-job-history", 100)) if self.config else 100
-
-    def rank(self, priority: float) -> float:
-        """The order that a priority has in the engine, where higher is sooner."""
-        return -priority if self.lower_first else priority
 
     # Tags
 

@@ -269,7 +269,7 @@ class Throttles:
     def set_aside(self, job: Job, tid: str, now: int) -> None:
         part = part_of(job)
         if part.stalled:  # it was ahead of all for once
-            part.stalled, job.rank = False, self.q.rank(part.priority)
+            part.stalled, job.rank = False, part.rank
         part.throttled = Throttled(tid, now, job.rank)
         heap = self.pending.setdefault(tid, [])
         heappush(heap, _entry(job, part.throttled))

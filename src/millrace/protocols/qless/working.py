@@ -37,6 +37,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     job = q.find(jid)
     part = Part() if job is None else part_of(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
+    lower_first = q.lower_first if job is None or "priority" in chosen else part.lower_first
     tagged, depends = part.tags, []
     if chosen:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
@@ -47,12 +48,13 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     if q.heard:
         q.log({"jid": jid, "event": "put", "queue": queue})
     q.see(queue, now)
+    part.priority, part.lower_first, part.since = priority, lower_first, now
     if job is None:
-        job = _create(q, now, queue, jid, klass, data, due, retries, priority, depends, part)
+        job = _create(q, now, queue, jid, klass, data, due, retries, depends, part)
         if jid in depends:  # it waits for itself, until somebody says otherwise
             q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
     else:
-        _move(q, now, args, queue, job, klass, data, due, retries, priority, depends)
+        _move(q, now, args, queue, job, klass, data, due, retries, depends)
     q.set_tags(job, part, tagged)
     if job.state == SCHEDULED:
         q.plan(job)
@@ -90,11 +92,9 @@ def _create(
     data: bytes,
     due: int,
     retries: int,
-    priority: float,
     depends: list[str],
     part: Part,
 ) -> Job:
-    part.priority, part.since = priority, now
     part.add("put", now, q.max_history, {"q": queue})
     push = Push(
         jid,
@@ -104,7 +104,7 @@ def _create(
         queue,
         retries,
         LEASE_FOR,
-        rank=q.rank(priority),
+        rank=part.rank,
         due=due,
         place=now,
         blockers=_blockers(q, depends) if depends else [],
@@ -123,7 +123,6 @@ def _move(
     data: bytes,
     due: int,
     retries: int,
-    priority: float,
     depends: list[str],
 ) -> None:
     """Put a job that is there: whoever has it loses it."""
@@ -131,9 +130,8 @@ def _move(
     part.add("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
         q.log_lost(job)
-    part.priority, part.since = priority, now
     part.expired_at, part.stalled, part.throttled = None, False, None
-    job.rank, job.holder, job.deadline = q.rank(priority), "", 0
+    job.rank, job.holder, job.deadline = part.rank, "", 0
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
     q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
@@ -186,7 +184,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
             engine.depend()  # its put may still be refused
         part = part_of(job)
         if part.stalled:
-            part.stalled, job.rank = False, q.rank(part.priority)
+            part.stalled, job.rank = False, part.rank
         part.expired_at, part.since = None, now
         part.add("popped", now, most_history, {"worker": worker})
         q.lock(job)
@@ -432,7 +430,9 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     part = part_of(job)
     part.add("failed", now, q.max_history, {"worker": worker, "group": group})
     part.failure = Failed(group, message, now // 1_000_000, worker)
-    part.expired_at, part.stalled = None, False
+    if part.stalled:
+        part.stalled, job.rank = False, part.rank
+    part.expired_at = None
     if job.state == BLOCKED:
         q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
         job.failure = Failure(now, now, group, message, [])
