@@ -32,7 +32,7 @@ LIFE: Final = 1 << 64
 #: back to its old place.
 _ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
 #: And of those, what puts it also behind all that became ready in the same moment.
-_BEHIND: Final = frozenset({"moved", "unblocked", "requeued"})
+_BEHIND: Final = frozenset({"moved", "unblocked"})
 #: What ends a job without anybody having done its work.
 _FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
@@ -130,8 +130,8 @@ class Engine:
         #: Counts changes that must be durable before they are acknowledged. A lease is not among
         #: them: after a crash the job is merely handed out again.
         self.changes = 0
-        #: Connections to which a lease of that time or before was bound are gone.
-        self.began = -1
+        #: Leases that ended with the connections of the process before this one: seq -> attempt.
+        self._unbound: dict[int, int] = {}
         #: Up to here jobs became ready before they were read back from the store.
         self.restored_at = 0
         #: The same by the clocks of those who bring their own.
@@ -512,11 +512,11 @@ class Engine:
         """After a restart all connections are gone: jobs that go with them go, and leases that are
         bound to them end, which is nobody's failure.
         """
-        self.began = max(now, self.latest)
         fleeting = [j for j in self.jobs.values() if j.extra is not None and j.extra.fleeting]
         for job in fleeting:
             self.cancel(job, now)
         bound = [job for job in self.leased.values() if job.actor in BOUND]
+        self._unbound = {job.seq: job.attempt for job in bound}
         for job in in_order(bound):
             self._unbind(job, now)
 
@@ -966,7 +966,7 @@ class Engine:
                 self.clocked.started += 1
             self._change(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
-            if job.actor in BOUND and job.leased_at <= self.began:
+            if job.actor in BOUND and self._unbound.get(job.seq) == job.attempt:
                 self._unbind(job, now)
                 return
             self.clocked.expired += 1

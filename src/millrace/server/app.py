@@ -186,12 +186,12 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         heartbeat=round(config.masenko.heartbeat * 1_000_000),
         dialect=config.masenko.dialect,
         max_connections=config.server.max_connections,
-        max_line=config.masenko.max_line,
+        max_line=min(config.masenko.max_line, config.server.max_line),
     )
     goqueue = GoqueueHub(
         engine,
         max_connections=config.server.max_connections,
-        max_data=config.goqueue.max_data,
+        max_data=min(config.goqueue.max_data, config.server.max_line),
         max_deliveries=config.goqueue.max_deliveries,
     )
     qless = QlessHub(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.server.config.sections import Config, keys, value_of
+from millrace.server.config.sections import Config, keys
 from millrace.server.config.values import quoted, write_size
 
 
@@ -21,27 +21,21 @@ def is_loopback(host: str) -> bool:
 
 def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """The keys to blame, each with the reason; keys that are `broken` anyway count for nothing."""
-    yield from _output_limit(config, broken)
+    if broken.isdisjoint({"server.max_line", "server.max_output"}):
+        yield from _output_limit(config)
     if "server.host" not in broken:
         yield from _open_ports(config, broken)
     if broken.isdisjoint({"tls.cert", "tls.key"}):
         yield from _tls_files(config)
 
 
-def _output_limit(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
-    """Whatever a client may send must also fit into a reply."""
-    limits = {"server.max_line", "masenko.max_line", "goqueue.max_data"} - broken
-    largest = max(limits, key=lambda name: (value_of(config, name), name), default="")
-    output = config.server.max_output
-    if not largest or "server.max_output" in broken or value_of(config, largest) <= output:
-        return
-    size = write_size(value_of(config, largest))
-    # The one that was changed is the one to look at.
-    usual = output == keys()["server.max_output"].default
-    blamed = largest if usual else "server.max_output"
-    name = largest.removeprefix("server.")
-    limit = f"max_output ({write_size(output)}) to be at least {name} ({size})"
-    yield blamed, f"expected {limit}, as a reply may hold the largest job"
+def _output_limit(config: Config) -> Iterator[tuple[str, str]]:
+    line, output = config.server.max_line, config.server.max_output
+    if output < line:
+        # The one that was changed is the one to look at.
+        changed = "max_line" if output == keys()["server.max_output"].default else "max_output"
+        limits = f"max_output ({write_size(output)}) to be at least max_line ({write_size(line)})"
+        yield f"server.{changed}", f"expected {limits}, as a reply may hold the largest job"
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:

@@ -175,7 +175,9 @@ class MasenkoConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         About('"original" leaves `metrics` out of INFO, as the original server does.'),
     ] = "spec"
     max_line: Annotated[
-        int, size_from(4 * KIB), About("The bytes that one line may take; a longer one is cut off.")
+        int,
+        size_from(4 * KIB),
+        About("The bytes that one line may take, as far as `server.max_line` allows."),
     ] = 8 * MIB
     allow_unauthenticated: Annotated[
         Switch,
@@ -192,9 +194,11 @@ class GoqueueConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             'The port for Go Job Queue clients; 0 takes any free one, "off" serves none.', flag=True
         ),
     ] = 11223
-    max_data: Annotated[int, size_from(4 * KIB), About("The bytes that a job's data may have.")] = (
-        16 * MIB
-    )
+    max_data: Annotated[
+        int,
+        size_from(4 * KIB),
+        About("The bytes that a job's data may have, as far as `server.max_line` allows."),
+    ] = 16 * MIB
     max_deliveries: Annotated[
         int,
         count_from(0),
