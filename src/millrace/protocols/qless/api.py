@@ -37,6 +37,9 @@ _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "consistencycheck": {None, b"0"},
 }
 
+#: What these say is jobs.
+_JOBS: Final = frozenset({"pop", "peek"})
+
 _SCRIPT: Final = "qless/script/"
 
 
@@ -126,7 +129,8 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
     """Dialects B to D: now, and what follows it."""
     if not command:
         raise ScriptError("Must provide a command")
-    if not (reqless.knows(command) if dialect in reqless.DIALECTS else command in COMMANDS):
+    newer = dialect in reqless.DIALECTS
+    if not (reqless.knows(command) if newer else command in COMMANDS):
         raise ScriptError(f"Unknown command {command}")
     if not args:
         raise ScriptError("bad argument #1 to 'tonumber' (value expected)")
@@ -134,7 +138,7 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
     if now is None:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
-    if dialect in reqless.DIALECTS:
+    if newer:
         return reqless.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
@@ -143,8 +147,9 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
 
 def _answer(api: Any, call: first.Call) -> Reply:
     """What a script of dialect B or C would answer."""
-    found = api.do(call.command, call.now, call.args)
-    if call.command in {"pop", "peek"}:
+    command, now, args, _ = call
+    found = COMMANDS[command](api.qless, now, args)
+    if command in _JOBS:
         jobs: list[Job] = found
         return lua.listed([job_json(api.qless, job) for job in jobs])
     reply: Reply = found

@@ -141,7 +141,16 @@ class QlessConnection(Connection):
     def _execute(self, request: list[bytes], now: int) -> None:
         word = request[0]
         command = self.commands.get(word) or self.commands.get(word.upper())
-        problem = self._problem(command, request)
+        problem = ""
+        if not (
+            command is not None
+            and command.least < len(request) <= command.most + 1
+            and self._known
+            and not self.channels
+            and not self.patterns
+            and self._queued is None
+        ):
+            problem = self._problem(command, request)
         if command is None or problem:
             self._spoilt = self._queued is not None
             if word.upper() in _NOT_FOR_US:

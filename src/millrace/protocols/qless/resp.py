@@ -97,6 +97,11 @@ class Requests:
     def take(self, limits: Limits) -> list[bytes] | None:
         """The next request; None if it is not all there. An empty one asks for nothing."""
         if self._fresh and not self._whole and not self._wanted:
+            if not self._buffer and len(self._piece) <= limits.at_once:
+                requests, size = read_whole(self._piece)
+                if len(requests) == 1 and size == len(self._piece):  # as most requests come
+                    self._piece, self._fresh = b"", False
+                    return requests[0]
             self._read_whole(limits)
         if self._whole:
             args = self._whole.popleft()
