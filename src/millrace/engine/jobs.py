@@ -330,7 +330,7 @@ class Jobs:
             else:
                 self.latest = latest = max(now, self.latest + (cause in _BEHIND))
             job.ready_at = latest
-            returns = job.failures and job.origin in RETURNING
+            returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
                 job.place = latest
         elif to == DEAD:
