@@ -73,7 +73,7 @@ class QlessApi:
             raise Refused
         if self._learned_for != self.engine.reverts and not self.engine.halted:
             self._learn_again()
-        self.engine.skew = call.now - now
+        self.engine.skew = qless.skew = call.now - now
         try:
             if qless.throttles:
                 qless.throttles.settle(call.now)
