@@ -81,6 +81,8 @@ class Qless:
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
+        #: How far the clock of whoever was served last is ahead of the server's.
+        self.skew = 0
         self._built_for = -1
         self.config: dict[str, str] = {}
         #: How many stages of a job's history are kept.
