@@ -447,6 +447,31 @@ def test_who_does_not_even_finish_a_tls_handshake_is_closed_in_time(tmp_path, ce
             other.push(unit("over-tls-1"))
 
 
+def test_handshakes_that_were_never_finished_take_no_connections(tmp_path, certificates):
+    """Each would have been counted for ever, and cut for its silence without ever having come."""
+    limits = {"MILLRACE_SERVER_MAX_CONNECTIONS": "3", "MILLRACE_MASENKO_HEARTBEAT": "500ms"}
+    environment = {**MEMORY, **limits, **certificates.environment}
+    with running_server(tmp_path / "data", **environment) as server:
+        for protocol in ("workq", "masenko", "goqueue", "qless"):
+            for _ in range(5):
+                plain(server.ports[protocol]).close()
+        for protocol, says, hears in (
+            ("workq", b"lease x 1\r\n", b"-TIMEOUT\r\n"),
+            ("masenko", b"PING\n", b"PONG {}\n"),
+            ("goqueue", b"CONNECT\0", b"OK\0"),
+            ("qless", b"PING\r\n", b"+PONG\r\n"),
+        ):
+            raw = plain(server.ports[protocol])
+            context = ssl.create_default_context(cafile=certificates.ca)
+            with context.wrap_socket(raw, server_hostname="localhost") as client:
+                client.sendall(says)
+                assert client.recv(100) == hears
+        stranger = plain(server.ports["masenko"])
+        time.sleep(0.7)  # longer than the heartbeat
+        stranger.close()
+        assert "Traceback" not in server.stderr
+
+
 def test_a_password_over_the_wire(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_FAKTORY_PASSWORD="secret", **MEMORY) as server:
         greetings = set()

@@ -73,7 +73,7 @@ class Server:
 
             # `connect` is bound per listener, not per loop turn.
             def session(connect: Callable[[], Connection] = listener.connect) -> Session:
-                return Session(self, connect())
+                return Session(self, connect)
 
             server = await self.loop.create_server(
                 session,
