@@ -447,6 +447,30 @@ def test_who_does_not_even_finish_a_tls_handshake_is_closed_in_time(tmp_path, ce
             other.push(unit("over-tls-1"))
 
 
+def test_the_limit_of_connections_is_for_all_protocols_together(tmp_path):
+    limit = {"MILLRACE_SERVER_MAX_CONNECTIONS": "2"}
+    with (
+        running_server(tmp_path / "data", **MEMORY, **limit) as server,
+        contextlib.ExitStack() as s,
+    ):
+        for _ in range(2):
+            client = s.enter_context(plain(server.ports["masenko"]))
+            client.sendall(b"PING\n")
+            assert client.recv(100) == b"PONG {}\n"
+        for protocol, hears in (
+            ("workq", b"-SERVER-ERROR too many connections\r\n"),
+            ("masenko", b'ERR {"msg":"too many connections"}\n'),
+            ("goqueue", b"ERROR\0Too many connections\0"),
+            ("qless", b"-ERR max number of clients reached\r\n"),
+        ):
+            with plain(server.ports[protocol]) as other:
+                assert until_closed(other) == hears
+        with plain(server.port) as other:
+            assert other.recv(100) == b'+HI {"v":2}\r\n'
+            other.sendall(b'HELLO {"v":2}\r\n')
+            assert b"too many connections" in until_closed(other)
+
+
 def test_handshakes_that_were_never_finished_take_no_connections(tmp_path, certificates):
     """Each would have been counted for ever, and cut for its silence without ever having come."""
     limits = {"MILLRACE_SERVER_MAX_CONNECTIONS": "3", "MILLRACE_MASENKO_HEARTBEAT": "500ms"}

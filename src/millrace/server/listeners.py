@@ -69,6 +69,7 @@ class Server:
         ports: dict[str, int] = {}
         for listener in listeners:
             self.hubs.append(listener.hub)
+            listener.hub.hubs = self.hubs
             listener.hub.touched = self.touched
 
             # `connect` is bound per listener, not per loop turn.
