@@ -6,6 +6,7 @@ from goqueue_conversation import MOST, Goqueue, GoqueueWorld
 from millrace.engine.job import FAKTORY, FOREVER, WORKQ, Job, Push
 from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.protocols.faktory import workunit
 
 JID = "6ba7b810-9dad-11d1-80b4-00c04fd430c4"
 
@@ -158,6 +159,12 @@ def test_a_worker_of_another_protocol_takes_and_completes_it():
         client.hears(b"TIMEOUT\0")
         talk.acts(completes(1, FAKTORY))
         client.deletes(1).hears_error("Job 1 already deleted")
+
+
+def test_a_faktory_worker_knows_it_by_its_queue():
+    with Goqueue() as talk:
+        talk.connect().adds(1, b"x")
+        assert b'"jobtype":"q1"' in workunit.write(talk.job(1))
 
 
 def test_a_failure_that_it_reports_is_tried_again_when_the_ttp_would_be_over():

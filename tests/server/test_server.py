@@ -447,6 +447,55 @@ def test_who_does_not_even_finish_a_tls_handshake_is_closed_in_time(tmp_path, ce
             other.push(unit("over-tls-1"))
 
 
+def test_the_limit_of_connections_is_for_all_protocols_together(tmp_path):
+    limit = {"MILLRACE_SERVER_MAX_CONNECTIONS": "2"}
+    with (
+        running_server(tmp_path / "data", **MEMORY, **limit) as server,
+        contextlib.ExitStack() as s,
+    ):
+        for _ in range(2):
+            client = s.enter_context(plain(server.ports["masenko"]))
+            client.sendall(b"PING\n")
+            assert client.recv(100) == b"PONG {}\n"
+        for protocol, hears in (
+            ("workq", b"-SERVER-ERROR too many connections\r\n"),
+            ("masenko", b'ERR {"msg":"too many connections"}\n'),
+            ("goqueue", b"ERROR\0Too many connections\0"),
+            ("qless", b"-ERR max number of clients reached\r\n"),
+        ):
+            with plain(server.ports[protocol]) as other:
+                assert until_closed(other) == hears
+        with plain(server.port) as other:
+            assert other.recv(100) == b'+HI {"v":2}\r\n'
+            other.sendall(b'HELLO {"v":2}\r\n')
+            assert b"too many connections" in until_closed(other)
+
+
+def test_handshakes_that_were_never_finished_take_no_connections(tmp_path, certificates):
+    """Each would have been counted for ever, and cut for its silence without ever having come."""
+    limits = {"MILLRACE_SERVER_MAX_CONNECTIONS": "3", "MILLRACE_MASENKO_HEARTBEAT": "500ms"}
+    environment = {**MEMORY, **limits, **certificates.environment}
+    with running_server(tmp_path / "data", **environment) as server:
+        for protocol in ("workq", "masenko", "goqueue", "qless"):
+            for _ in range(5):
+                plain(server.ports[protocol]).close()
+        for protocol, says, hears in (
+            ("workq", b"lease x 1\r\n", b"-TIMEOUT\r\n"),
+            ("masenko", b"PING\n", b"PONG {}\n"),
+            ("goqueue", b"CONNECT\0", b"OK\0"),
+            ("qless", b"PING\r\n", b"+PONG\r\n"),
+        ):
+            raw = plain(server.ports[protocol])
+            context = ssl.create_default_context(cafile=certificates.ca)
+            with context.wrap_socket(raw, server_hostname="localhost") as client:
+                client.sendall(says)
+                assert client.recv(100) == hears
+        stranger = plain(server.ports["masenko"])
+        time.sleep(0.7)  # longer than the heartbeat
+        stranger.close()
+        assert "Traceback" not in server.stderr
+
+
 def test_a_password_over_the_wire(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_FAKTORY_PASSWORD="secret", **MEMORY) as server:
         greetings = set()

@@ -15,10 +15,17 @@ class Hub:
         self.engine = engine
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
+        #: Of all protocols that are served; the limit is for all together.
+        self.hubs: list[Hub] = [self]
         #: The server is about to stop: nothing is handed out any more.
         self.stopping = False
         #: Connections that another one's command has given something to say.
         self.touched: set[Connection] = set()
+
+    @property
+    def full(self) -> bool:
+        """Are there as many connections as there may be?"""
+        return sum(len(hub.connections) for hub in self.hubs) >= self.max_connections
 
     def stop(self) -> None:
         """The server is about to stop; those who wait are given nothing."""

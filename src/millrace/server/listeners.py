@@ -69,11 +69,12 @@ class Server:
         ports: dict[str, int] = {}
         for listener in listeners:
             self.hubs.append(listener.hub)
+            listener.hub.hubs = self.hubs
             listener.hub.touched = self.touched
 
             # `connect` is bound per listener, not per loop turn.
             def session(connect: Callable[[], Connection] = listener.connect) -> Session:
-                return Session(self, connect())
+                return Session(self, connect)
 
             server = await self.loop.create_server(
                 session,

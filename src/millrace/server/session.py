@@ -25,6 +25,7 @@ READ_WITHIN: Final = 60.0
 class Session(asyncio.Protocol):
     __slots__ = (
         "_choked",
+        "_connect",
         "_continuing",
         "_ended",
         "_reading",
@@ -36,10 +37,11 @@ class Session(asyncio.Protocol):
         "transport",
     )
 
-    def __init__(self, server: "Server", connection: Connection) -> None:
+    def __init__(self, server: "Server", connect: Callable[[], Connection]) -> None:
         self._server = server
-        self.connection = connection
-        connection.session = self
+        #: Under TLS there is no connection before the handshake is done, and perhaps never one.
+        self._connect = connect
+        self.connection: Connection
         self.transport: asyncio.Transport
         #: The turn whose sync the last held reply waits for.
         self.pending = 0
@@ -56,9 +58,10 @@ class Session(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
         if not self._server.admit(self):
             self.lost = True
-            self.connection.lost(self._server.clock())
             self.transport.abort()
             return
+        self.connection = self._connect()
+        self.connection.session = self
         # Any unsent byte counts as "does not read": then nothing more is done for the client.
         # Under TLS some of the handshake is unsent yet, and must not count.
         tls = transport.get_extra_info("ssl_object") is not None
@@ -141,10 +144,9 @@ class Session(asyncio.Protocol):
         """Tell the connection something, and go on with what it can do then."""
         try:
             tell(*what, now)
+            self.advance(now)
         except Exception as mistake:
             self._defect(mistake)
-        else:
-            self.advance(now)
 
     def advance(self, now: int) -> None:
         """Do this client's share of commands, and send what can be sent."""

@@ -211,8 +211,8 @@ class FaktoryConnection(Connection):
     def _welcome(self, hello: _Hello, now: int) -> None:
         hub = self.hub
         self._say(OK)
-        if len(hub.connections) >= hub.max_connections:
-            self._end(error(f"too many connections: {len(hub.connections) + 1}"))
+        if hub.full:
+            self._end(error(f"too many connections: {hub.max_connections + 1}"))
             return
         self.identified = True
         hub.connections.add(self)

@@ -57,7 +57,7 @@ class GoqueueConnection(Connection):
         #: With less than this the next command is not all there.
         self._needed = 1
         self._ended = False
-        if len(hub.connections) >= hub.max_connections:
+        if hub.full:
             self.replies.append(error("Too many connections"))
             self.closing = True
         else:

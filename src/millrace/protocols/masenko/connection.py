@@ -49,7 +49,7 @@ class MasenkoConnection(Connection):
         self._queues: tuple[str, ...] = ()
         self._timeout = 0
         self._ended = False
-        if len(hub.connections) >= hub.max_connections:
+        if hub.full:
             self._say(b"ERR", error("too many connections"))
             self.closing = True
         else:

@@ -94,7 +94,7 @@ class QlessConnection(Connection):
         self._awaited: list[bytes] = []
         hub.received += 1
         self.number = hub.received
-        if len(hub.connections) >= hub.max_connections:
+        if hub.full:
             self.say(Error("ERR max number of clients reached"))
             self.closing = True
         else:

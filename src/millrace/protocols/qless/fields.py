@@ -9,7 +9,7 @@ from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import Spread
 
 from . import looking, lua, working
-from .part import data_of, part_of, shown_expiry, shown_worker, state_of
+from .part import data_of, klass_of, part_of, shown_expiry, shown_worker, state_of
 from .state import SECOND, Recurring
 
 Fields = list[tuple[bytes, bytes]]
@@ -81,7 +81,7 @@ def of_job(job: Job) -> Fields:
     part = part_of(job)
     found = [
         (b"jid", job.jid.encode()),
-        (b"klass", job.kind.encode()),
+        (b"klass", klass_of(job).encode()),
         (b"data", data_of(job)),
         (b"priority", number(part.priority)),
         (b"tags", _tags_json(part.tag_names())),

@@ -15,7 +15,7 @@ from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
 from . import consistency, looking, lua, working
 from .arguments import Args
 from .contract import ScriptError
-from .part import data_of, part_of, shown_expiry, shown_worker, state_of
+from .part import data_of, klass_of, part_of, shown_expiry, shown_worker, state_of
 from .resp import Reply
 from .state import Qless
 
@@ -182,7 +182,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         b'"dependents":%b,"dependencies":%b}'
     ) % (
         lua.string(job.jid),
-        lua.string(job.kind),
+        lua.string(klass_of(job)),
         state_of(job).encode(),
         b'""' if job.state == DONE else lua.string(job.queue),
         lua.string(shown_worker(job)),

@@ -11,7 +11,7 @@ from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 from . import lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .part import Stage, data_of, part_of, shown_expiry, state_of
+from .part import Stage, data_of, klass_of, part_of, shown_expiry, state_of
 from .state import DEFAULTS, Qless
 
 # Jobs
@@ -34,7 +34,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         job.retries - job.failures,
         encode(part.spawned_from) if part.spawned_from else b"false",
         lua.strings(dependencies(q, job)) if state == BLOCKED else lua.NOTHING,
-        encode(job.kind),
+        encode(klass_of(job)),
         b"true" if job.jid in q.tracked else b"false",
         encode(part.tag_names()) if part.tags else lua.NOTHING,
         b'""' if state == DONE else encode(job.queue),

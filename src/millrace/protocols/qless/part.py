@@ -124,6 +124,11 @@ def state_of(job: Job) -> str:
     return STATES[job.state]
 
 
+def klass_of(job: Job) -> str:
+    """A job's klass. What comes from protocols that have no kinds is known by its queue."""
+    return job.kind if job.kind or job.origin == QLESS else job.queue
+
+
 def data_of(job: Job) -> bytes:
     """A job's data: JSON as it is. Other text becomes a JSON string; other bytes too, in base64."""
     if job.origin == QLESS:

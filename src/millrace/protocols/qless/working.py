@@ -222,7 +222,10 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
     """True if there was one left: the job is ready."""
     worker, group = job.holder, f"failed-retries-{job.queue}"
     message = f'Job exhausted retries in queue "{job.queue}"'
-    q.engine.fail(job, now, QLESS, group, message, [])
+    if job.origin == QLESS:
+        q.engine.fail(job, now, QLESS, group, message, [])
+    else:
+        _end_foreign(q, now, job, group, message, "expired")
     if job.state == DEAD:
         part.failure = Failed(group, message, now / 1_000_000, "")
         part.add("failed", now, q.max_history, {"group": group})
@@ -423,6 +426,8 @@ def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
 
 
 def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
+    if job.origin != QLESS:
+        return _fail_foreign(q, now, job, args)
     worker, group, message = texts(args[1:4])
     q.log_failed(job, worker, group, message)
     q.tell_tracked("failed", job.jid)
@@ -441,6 +446,40 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
         q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
         job.failures -= 1  # it takes none of the tries
     return job.jid.encode()
+
+
+def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
+    """A job of another protocol: that one's rules say whether it is tried again, and its payload
+    stays what was pushed. It is in a failure group only once it is dead.
+    """
+    worker, group, message = texts(args[1:4])
+    part = part_of(job)
+    part.expired_at = None
+    _end_foreign(q, now, job, group, message, "failed")
+    if job.state == DEAD:
+        part.add("failed", now, q.max_history, {"worker": worker, "group": group})
+        part.failure = Failed(group, message, now // 1_000_000, worker)
+        q.tell_tracked("failed", job.jid)
+        q.log_failed(job, worker, group, message)
+    return job.jid.encode()
+
+
+def _end_foreign(q: Qless, now: int, job: Job, group: str, message: str, cause: str) -> None:
+    """An attempt at a job of another protocol is over. When it is tried again, or forgotten, goes
+    by the server's clock, as for all jobs that are not from here.
+    """
+    engine = q.engine
+    skew, engine.skew = engine.skew, 0
+    now -= skew
+    try:
+        if job.state == BLOCKED:
+            engine.kill(job, now)
+            job.failure = Failure(now, now, group, message, [])
+        else:
+            job.leased_at -= skew
+            engine.fail(job, now, QLESS, group, message, [], cause=cause, unleased=True)
+    finally:
+        engine.skew = skew
 
 
 def retry(q: Qless, now: int, args: Args) -> int:

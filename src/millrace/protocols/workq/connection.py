@@ -68,7 +68,7 @@ class WorkqConnection(Connection):
         self._runs = False
         self._ended = False
         self._names: tuple[list[bytes], tuple[str, ...]] = ([], ())
-        if len(hub.connections) >= hub.max_connections:
+        if hub.full:
             self._say(b"-SERVER-ERROR too many connections\r\n")
             self.closing = True
         else:
