@@ -175,7 +175,7 @@ def test_track(q: QlessClient) -> None:
     q("Track", 0, "track", "deadbeef", 3)
     q("Cancel", 0, "deadbeef")
     found = q.json("Track", 0)
-    assert [job["jid"] for job in found["jobs"]] == ["a"]
+    assert found["jobs"] == [q.json("Get", 0, "a")], "all the other details you'd get from 'get'"
     assert found["expired"] == ["deadbeef"]
     q("Track", 0, "untrack", "a", 4)
     assert q.json("Track", 0)["jobs"] == {}

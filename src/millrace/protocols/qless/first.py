@@ -153,9 +153,9 @@ def _failed_job(q: Qless, jid: str) -> bytes:
 
 def _tracked(api: Any, call: Call) -> Reply:
     """1 or 0 as numbers; a job that is not there can be tracked, too."""
-    if not call.args:
-        return _as_it_is(api, call)
     qless = api.qless
+    if not call.args:
+        return looking.tracked(qless, lambda q, job: job_json(q, job, alone=False))
     jid = call.args[1].decode("utf-8", "replace") if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         new = jid not in qless.tracked

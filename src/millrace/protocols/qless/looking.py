@@ -1,6 +1,6 @@
 """What anybody may ask: jobs and how they are shown, queues, workers, failures, tags, numbers."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
@@ -341,10 +341,10 @@ def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
 # Tracking and configuration
 
 
-def tracked(q: Qless) -> bytes:
+def tracked(q: Qless, shown_as: Callable[[Qless, Job], bytes] = job_json) -> bytes:
     """Tracked jobs, and the ids of those that are no more."""
     found = [(jid, q.find(jid)) for jid in q.tracked]
-    shown = [job_json(q, job) for _, job in found if job is not None]
+    shown = [shown_as(q, job) for _, job in found if job is not None]
     gone = [jid for jid, job in found if job is None]
     return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), lua.listed(shown))
 
