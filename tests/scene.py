@@ -3,9 +3,10 @@
 from random import Random
 from typing import Any
 
-from millrace.engine.engine import Engine, in_order
+from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.job import FAKTORY, MASENKO, Job, Push
+from millrace.engine.jobs import in_order
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.stats import Statistics

@@ -5,8 +5,9 @@ model to compare with holds in any test: `consistent` looks at that.
 from collections import Counter
 from typing import Any
 
-from millrace.engine.engine import LIFE, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.job import ALIAS, FOREVER
+from millrace.engine.jobs import LIFE
 from millrace.engine.policy import BOUND, POLICIES
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 

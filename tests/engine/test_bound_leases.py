@@ -6,7 +6,6 @@ import pytest
 from invariants import consistent
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.engine import HALTED_RETRY
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import (
     EARLIER,
@@ -19,6 +18,7 @@ from millrace.engine.job import (
     WORKQ,
     Job,
 )
+from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED

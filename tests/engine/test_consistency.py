@@ -10,8 +10,8 @@ from hypothesis.stateful import invariant
 from test_machine import OverMemory, effort
 
 from millrace.engine import consistency
-from millrace.engine.engine import LIFE
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
+from millrace.engine.jobs import LIFE
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED

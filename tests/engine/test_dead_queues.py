@@ -204,7 +204,7 @@ def test_the_statistics_count_each_death_in_the_queue_of_it(scene):
     job = scene.pushed_and_leased(dead_queue="dead")
     scene.fail(job)
     scene.fail(scene.lease("dead"))
-    scene.engine.statistics.fold(scene.engine.batch.events)
+    scene.engine.count()
     days = {day.queue: day for day in scene.engine.statistics.days.values()}
     for name in ("default", "dead"):
         assert (days[name].failures, days[name].failed, days[name].wait.count) == (1, 1, 1)
@@ -391,7 +391,7 @@ def test_a_restart_after_every_step_changes_nothing(store):
             each.advance(0.1)
             step(each)
         scene = restarted(scene, store)
-        never.engine.statistics.fold(never.engine.take_batch().events)
+        never.engine.take_batch()
         assert durable_state(scene.engine) == durable_state(never.engine)
         for name in never.engine.queues:
             assert ready_jids(scene.engine, name) == ready_jids(never.engine, name)

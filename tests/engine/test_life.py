@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.engine import HALTED_RETRY, LIFE, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import FAKTORY, LATER, WORKQ, Job
+from millrace.engine.jobs import HALTED_RETRY, LIFE
 from millrace.engine.policy import POLICIES, SECOND, WorkqPolicy
 from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED

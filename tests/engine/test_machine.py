@@ -30,10 +30,11 @@ from model import Model
 import millrace.store.sqlite
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.batch import Batch
-from millrace.engine.engine import HALTED_RETRY, Engine
+from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, LATER, MASENKO, WORKQ, Job, Push
+from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.server import app

@@ -132,6 +132,9 @@ class FewKeys:
             return "hash" if self.engine.find(key[5:].decode()) is not None else ""
         return "zset" if key == b"ql:q:queue-work" and self.engine.jobs else ""
 
+    def ttl(self, key: bytes, now: int) -> int:
+        return -1
+
     def length(self, key: bytes) -> int:
         return len(self.scores(key) if self.kind(key) == "zset" else self.items(key))
 

@@ -586,7 +586,7 @@ def test_names_from_before_and_from_between(client: ReqlessClient) -> None:
         "Depends(): Job a not in the depends state: waiting"
     )
     client.calls("get", 0, "a")
-    assert client.hears_json()["history"] == [{"q": "q", "when": 1, "what": "put"}]
+    assert client.hears_json()["history"] == [{"queue": "q", "when": 1, "what": "put"}]
 
 
 def test_the_early_names(talk: Reqless) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify
 from typing import Any, Final, NamedTuple
 
-from .engine import LIFE, Engine, in_order
+from .engine import Engine
 from .job import FOREVER, NO_PROTOCOL, Job
+from .jobs import LIFE, in_order
 from .policy import BOUND, UNTIMED
 from .queues import Queue, Ready
 from .states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES

@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from .job import Job
 
@@ -26,6 +26,15 @@ class Waiter:
         self.owner = owner
         self.key = 0  # the engine's number for this wait, negative
         self.seq = 0
+
+
+class Outcome(NamedTuple):
+    """How a job ended: by which cause, and with what."""
+
+    job: Job
+    cause: str
+    succeeded: bool
+    result: bytes
 
 
 class Ready:

@@ -3,9 +3,9 @@
 from collections import deque
 from typing import Any, Final
 
-from millrace.engine.engine import Engine, Outcome
+from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.queues import Waiter
+from millrace.engine.queues import Outcome, Waiter
 
 
 class Hub:

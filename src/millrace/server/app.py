@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from millrace import __version__
-from millrace.engine.engine import Engine, in_order
+from millrace.engine.engine import Engine
+from millrace.engine.jobs import in_order
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub

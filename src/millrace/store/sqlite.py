@@ -28,7 +28,7 @@ from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.events import EVENT_VERSION
 from millrace.engine.job import Job, apply, changing
-from millrace.engine.stats import QueueDay
+from millrace.engine.stats import DAY, QueueDay
 
 from . import changes
 from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
@@ -282,7 +282,9 @@ class SqliteStore:
         last = min(self._old_turn, self._turn - 1)
         self._db.execute("DELETE FROM turns WHERE id <= ?", (last,))
         statistics = engine.statistics
-        today = max((day for _, day in statistics.days), default=0)
+        # Not by the newest day alone: a caller of Qless may have any clock.
+        newest = max((day for _, day in statistics.days), default=0)
+        today = min(newest, engine.latest // DAY) if engine.latest else newest
         for queue, day in statistics.forget(today - STATS_DAYS):
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", (queue, day))
         self._db.executemany(

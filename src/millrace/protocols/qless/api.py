@@ -69,20 +69,25 @@ class QlessApi:
             raise ScriptError("No Keys should be provided")
         else:
             call = _unified(dialect, command, args)
-        if self.engine.halted and not _only_reads(call.command, call.args):
-            raise Refused
-        if self._learned_for != self.engine.reverts and not self.engine.halted:
+        if self.engine.halted:
+            if not _only_reads(call[0], call[2]):
+                raise Refused
+        elif self._learned_for != self.engine.reverts:
             self._learn_again()
-        self.engine.skew = call.now - now
+        return self._answer(call, now)
+
+    def _answer(self, call: first.Call, now: int) -> Reply:
+        caller, throttles = call[1], self.qless.throttles
+        self.engine.skew = self.qless.skew = caller - now
         try:
-            if qless.throttles:
-                qless.throttles.settle(call.now)
-            reply = call.answer(self, call)
-            if qless.throttles:
-                qless.throttles.settle(call.now)
-            return reply
+            if throttles.pending:
+                throttles.settle(caller)
+            reply = call[3](self, call)
+            if throttles.pending:
+                throttles.settle(caller)
         finally:
             self.engine.skew = 0
+        return reply
 
     def do(self, command: str, now: int, args: Args) -> Any:
         return COMMANDS[command](self.qless, now, args)

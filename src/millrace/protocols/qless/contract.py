@@ -1,12 +1,15 @@
 """What the RESP side asks of the Qless commands, and what a command may answer with."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from millrace.protocols.errors import ClientError
 
 from .dialects import Script
 from .resp import Reply
+
+#: The keys of Qless that clients write past its commands, and what they are.
+WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
 
 
 class ScriptError(ClientError):
@@ -49,12 +52,16 @@ class Api(Protocol):
 
 
 class Virtual(Protocol):
-    """The keys under `ql:` as they would be in Redis; they can be looked at, not written. A method
-    that is of one kind is only asked about keys of that kind.
+    """The keys under `ql:` as they would be in Redis. A method that is of one kind is only asked
+    about keys of that kind. They can be looked at; only `WRITABLE` ones can be written.
     """
 
     def kind(self, key: bytes) -> str:
         """`zset`, `hash`, `list`, `set`, or empty if there is no such key."""
+        ...
+
+    def ttl(self, key: bytes, now: int) -> int:
+        """Seconds until it goes, -1 for a key that stays, -2 for one that is gone."""
         ...
 
     def length(self, key: bytes) -> int:
@@ -87,4 +94,18 @@ class Virtual(Protocol):
 
     def count(self) -> int:
         """How many keys there are."""
+        ...
+
+    def set_fields(self, key: bytes, fields: dict[bytes, bytes]) -> int:
+        """Set fields of a hash; how many of them are new. This and what follows is for `WRITABLE`
+        keys, and raises Refused if nothing can be made durable now.
+        """
+        ...
+
+    def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
+        """Put items at an end of a list, one after the other; its length."""
+        ...
+
+    def delete(self, key: bytes) -> bool:
+        """Forget it; was it there?"""
         ...

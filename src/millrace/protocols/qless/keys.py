@@ -1,4 +1,6 @@
-"""Commands on keys: those under `ql:` are Qless's and can only be looked at, others are scratch."""
+"""Commands on keys: those under `ql:` are Qless's and can only be looked at, but for the patterns
+that clients of reqless write; others are scratch.
+"""
 
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -18,6 +20,7 @@ from .commands import (
     shown,
     wrong_count,
 )
+from .contract import WRITABLE
 from .globs import matcher, pattern_of
 from .resp import NO_LIST, OK, Map, Set, Simple
 
@@ -46,6 +49,13 @@ def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
     if found not in {"", kind}:
         raise ClientError(WRONG_TYPE)
     return bool(found)
+
+
+def _writable(key: bytes, kind: str) -> bool:
+    """Is it a key of Qless that can be written? Refuse one of another kind."""
+    if key in WRITABLE and WRITABLE[key] != kind:
+        raise ClientError(WRONG_TYPE)
+    return key in WRITABLE
 
 
 def _scratch(*keys: bytes) -> None:
@@ -90,15 +100,23 @@ def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(*args)
+    _scratch(*(key for key in args if key not in WRITABLE))
+    return sum(_delete(connection, key, now) for key in args)
+
+
+def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
+    if key in WRITABLE:
+        return connection.hub.virtual.delete(key)
     keyspace = connection.hub.keyspace
-    return sum(keyspace.get(key, now) is not None and keyspace.delete(key, now) for key in args)
+    return keyspace.get(key, now) is not None and keyspace.delete(key, now)
 
 
 def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     """Seconds, -1 for a key that stays, -2 for none."""
     if not _kind(connection, args[0], now):
         return -2
+    if args[0].startswith(OURS):
+        return connection.hub.virtual.ttl(args[0], now)
     when = connection.hub.keyspace.expires(args[0])
     return -1 if when is None else (when - now + SECOND // 2) // SECOND
 
@@ -122,13 +140,20 @@ def _flush(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
 
 
 def _rpush(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    return connection.hub.keyspace.push(args[0], args[1:], now, left=False)
+    return _push(connection, args[0], args[1:], now, left=False)
 
 
 def _lpush(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(args[0])
-    return connection.hub.keyspace.push(args[0], args[1:], now, left=True)
+    return _push(connection, args[0], args[1:], now, left=True)
+
+
+def _push(
+    connection: "QlessConnection", key: bytes, items: list[bytes], now: int, *, left: bool
+) -> int:
+    if _writable(key, "list"):
+        return connection.hub.virtual.push(key, items, left=left)
+    _scratch(key)
+    return connection.hub.keyspace.push(key, items, now, left=left)
 
 
 def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -174,8 +199,10 @@ def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
 def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     if len(args) % 2 == 0:
         raise ClientError(wrong_count("hset"))
-    _scratch(args[0])
     fields = dict(zip(args[1::2], args[2::2], strict=True))
+    if _writable(args[0], "hash"):
+        return connection.hub.virtual.set_fields(args[0], fields)
+    _scratch(args[0])
     return connection.hub.keyspace.set_fields(args[0], fields, now)
 
 

@@ -71,7 +71,7 @@ def moment(value: Number) -> int:
 
 def clock(value: Number) -> int:
     """The time by a caller's clock; there is none before 1970."""
-    return max(0, moment(value))
+    return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, moment(value))
 
 
 def string(text: str) -> bytes:

@@ -1,39 +1,66 @@
 """Patterns for the names of queues, which reqless keeps for its workers: which queues a name stands
-for, and in which order they are asked.
+for, and in which order they are asked. Clients set them with commands, or write them into the keys
+`ql:qp:identifiers` and `ql:qp:priorities`. Clients of qmore, which was before reqless, have written
+them into scratch keys; those count as long as nothing was set.
 """
 
 from typing import Any, Final
 
 import msgspec
 
+from millrace.protocols.errors import ClientError
+
 from . import lua
 from .arguments import texts
-from .contract import ScriptError
+from .contract import Refused, ScriptError
 from .first import Call
 from .resp import Reply
 from .state import PATTERNS, Qless
 
 _IDENTIFIERS: Final = PATTERNS + "identifiers"
 _PRIORITIES: Final = PATTERNS + "priorities"
+_QMORE_IDENTIFIERS: Final = b"qmore:dynamic"
+_QMORE_PRIORITIES: Final = b"qmore:priority"
+#: What the patterns of either kind may take.
+MOST: Final = 1 << 20
 _ANY_QUEUE: Final = '["*"]'
 _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
-def identifiers(q: Qless) -> dict[str, str]:
+def kept_identifiers(q: Qless) -> dict[str, str]:
     """Which queues a name stands for: lists in JSON by name."""
     kept = q.engine.notes.get(_IDENTIFIERS)
-    found = {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
-    return {"default": _ANY_QUEUE, **found}
+    return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
 
 
-def priorities(q: Qless) -> list[str]:
+def kept_priorities(q: Qless) -> list[str]:
     """In which order queues are asked: objects in JSON."""
     kept = q.engine.notes.get(_PRIORITIES)
-    return [_IN_TURN] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
+    return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
+
+
+def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
+    packed = msgspec.msgpack.encode(value)
+    if len(packed) > MOST:
+        raise ClientError(f"OOM command not allowed: patterns have room for {MOST} bytes")
+    q.engine.note(key, packed if value else None)
+
+
+# Commands
 
 
 def get_identifiers(api: Any, call: Call) -> Reply:
-    return lua.encode(identifiers(api.qless))
+    found = kept_identifiers(api.qless)
+    if not found:
+        legacy = api.hub.keyspace.hash_at(_QMORE_IDENTIFIERS, _server_time(api, call)) or {}
+        found = {_text(name): _text(value) for name, value in legacy.items()}
+    return lua.encode({"default": _ANY_QUEUE, **found})
+
+
+def _server_time(api: Any, call: Call) -> int:
+    """Scratch keys go by it."""
+    now: int = call.now - api.engine.skew
+    return now
 
 
 def set_identifiers(api: Any, call: Call) -> Reply:
@@ -41,9 +68,10 @@ def set_identifiers(api: Any, call: Call) -> Reply:
     if len(call.args) % 2:
         raise ScriptError("Odd number of identifier patterns: table: 0x0")
     given = zip(texts(call.args[::2]), call.args[1::2], strict=True)
-    chosen = {name: value.decode("utf-8", "replace") for name, value in given if _filled(value)}
+    chosen = {name: _text(value) for name, value in given if _filled(value)}
     chosen.setdefault("default", _ANY_QUEUE)
-    api.engine.note(_IDENTIFIERS, msgspec.msgpack.encode(chosen))
+    _keep(api.qless, _IDENTIFIERS, chosen)
+    api.hub.keyspace.delete(_QMORE_IDENTIFIERS, _server_time(api, call))
     return None
 
 
@@ -52,7 +80,11 @@ def _filled(value: bytes) -> bool:
 
 
 def get_priorities(api: Any, call: Call) -> Reply:
-    return lua.encode(priorities(api.qless))
+    found = kept_priorities(api.qless)
+    if not found:
+        legacy = api.hub.keyspace.list_at(_QMORE_PRIORITIES, _server_time(api, call)) or []
+        found = list(map(_text, legacy))
+    return lua.encode(found or [_IN_TURN])
 
 
 def set_priorities(api: Any, call: Call) -> Reply:
@@ -60,7 +92,8 @@ def set_priorities(api: Any, call: Call) -> Reply:
     chosen = texts(call.args)
     if chosen and not any(_pattern(value) == ["default"] for value in call.args):
         chosen.append(_IN_TURN)
-    api.engine.note(_PRIORITIES, msgspec.msgpack.encode(chosen) if chosen else None)
+    _keep(api.qless, _PRIORITIES, chosen)
+    api.hub.keyspace.delete(_QMORE_PRIORITIES, _server_time(api, call))
     return None
 
 
@@ -69,3 +102,42 @@ def _pattern(value: bytes) -> Any:
     if not isinstance(found, dict) or not isinstance(found.get("pattern"), list):
         raise ScriptError('queuePriorityPatterns.setAll(): Arg "pattern" missing or not a list')
     return found["pattern"]
+
+
+# Keys
+
+
+def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
+    """How many of the names are new."""
+    _refuse_if_halted(q)
+    have = kept_identifiers(q)
+    given = {_text(name): _text(value) for name, value in fields.items()}
+    _keep(q, _IDENTIFIERS, {**have, **given})
+    return len(given.keys() - have.keys())
+
+
+def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
+    """At an end of the list, one after the other; how many there are then."""
+    _refuse_if_halted(q)
+    have, given = kept_priorities(q), list(map(_text, items))
+    have = [*reversed(given), *have] if left else [*have, *given]
+    _keep(q, _PRIORITIES, have)
+    return len(have)
+
+
+def forget(q: Qless, name: str) -> bool:
+    """All identifiers, or all priorities."""
+    if PATTERNS + name not in q.engine.notes:
+        return False
+    _refuse_if_halted(q)
+    q.engine.note(PATTERNS + name, None)
+    return True
+
+
+def _refuse_if_halted(q: Qless) -> None:
+    if q.engine.halted:
+        raise Refused
+
+
+def _text(word: bytes) -> str:
+    return word.decode("utf-8", "replace")

@@ -136,6 +136,8 @@ _EARLY: Final[dict[str, _Form]] = {
     **_BOTH,
     "jobs": _Form("jobs", answers.by_state),
     "recur": _Form("recur", answers.recur),
+    "throttle.get": _Form("throttle.get", answers.limit),
+    "queue.throttle.get": _Form("throttle.get", partial(answers.of_queue, answers.limit)),
     "throttle.locks": _Form("throttle.locks", answers.throttle),
     "throttle.pending": _Form("throttle.pending", answers.throttle),
 }
@@ -218,3 +220,23 @@ _FOR_A_WHILE: Final = {
     "workers.list": _COMMANDS["workers.counts"],
 }
 _COMMANDS.update(_FOR_A_WHILE)
+#: In builds that know both, the old names are the new commands, and answer as those do.
+_COMMANDS.update(
+    {
+        "get": _COMMANDS["job.get"],
+        "jobs": _COMMANDS["queue.jobsByState"],
+        "multiget": _COMMANDS["job.getMulti"],
+        "peek": _COMMANDS["queue.peek"],
+        "pop": _COMMANDS["queue.pop"],
+        "queues": _COMMANDS["queues.counts"],
+        "recur.tag": _COMMANDS["recurringJob.addTag"],
+        "recur.untag": _COMMANDS["recurringJob.removeTag"],
+        "retry": _COMMANDS["job.retry"],
+        "stats": _COMMANDS["queue.stats"],
+        "tag": _Form("tag", answers.listed),
+        "timeout": _COMMANDS["job.timeout"],
+        "track": _COMMANDS["jobs.tracked"],
+        "unfail": _COMMANDS["queue.unfail"],
+        "workers": _COMMANDS["workers.counts"],
+    }
+)

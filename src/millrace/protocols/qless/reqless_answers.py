@@ -271,6 +271,13 @@ def throttle(api: Any, call: Call) -> Reply:
     return reply
 
 
+def limit(api: Any, call: Call) -> Reply:
+    """A throttle without its time to live, which was not told in the beginning."""
+    found = msgspec.json.decode(throttles.get(api.qless, call.now, call.args))
+    del found["ttl"]
+    return lua.encode(found)
+
+
 def throttle_encoded(api: Any, call: Call) -> Reply:
     return lua.encode(throttle(api, call))
 

@@ -98,10 +98,10 @@ class Requests:
         """The next request; None if it is not all there. An empty one asks for nothing."""
         if self._fresh and not self._whole and not self._wanted:
             if not self._buffer and len(self._piece) <= limits.at_once:
-                requests, size = read_whole(self._piece)
-                if len(requests) == 1 and size == len(self._piece):  # as most requests come
+                args = read_alone(self._piece)
+                if args is not None:
                     self._piece, self._fresh = b"", False
-                    return requests[0]
+                    return args
             self._read_whole(limits)
         if self._whole:
             args = self._whole.popleft()
@@ -222,6 +222,22 @@ _pack: Final = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
 #: hiredis makes room for one of these as soon as it sees the length, wherever it stands.
 _AGGREGATES: Final = b"*%~>|"
 _LARGE: Final = re.compile(rb"[*%~>|][0-9]{6}")
+
+
+#: How short arguments are announced.
+_HEADS: Final = [b"$%d" % size for size in range(4096)]
+
+
+def read_alone(data: bytes) -> list[bytes] | None:
+    """One request that came whole and alone, as most do; None if it is not that, or unusual."""
+    parts = data.split(b"\r\n")
+    args = parts[2:-1:2]
+    if not args or parts[0] != b"*%d" % len(args) or parts[-1] or len(parts) != 2 * len(args) + 2:
+        return None
+    try:
+        return args if parts[1:-1:2] == [_HEADS[len(arg)] for arg in args] else None
+    except IndexError:
+        return None
 
 
 def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:

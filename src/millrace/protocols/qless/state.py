@@ -81,8 +81,12 @@ class Qless:
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
+        #: How far the clock of whoever was served last is ahead of the server's.
+        self.skew = 0
         self._built_for = -1
         self.config: dict[str, str] = {}
+        #: How many stages of a job's history are kept.
+        self.max_history = 100
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
         #: When queues were first put into, by the callers' clocks.
@@ -118,6 +122,7 @@ class Qless:
                 self.recurring[recurring.jid] = recurring
             elif key.startswith(_QUEUE):
                 self.first_seen[key[len(_QUEUE) :]] = int(value)
+        self._configured()
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
         self.throttles.build(engine.notes)
@@ -226,6 +231,11 @@ class Qless:
         else:
             self.config[option] = value
         self.engine.note(_CONFIG + option, None if value is None else value.encode())
+        self._configured()
+
+    def _configured(self) -> None:
+        """What is asked for all the time is looked up once."""
+        self.max_history = int(self.setting("max-job-history", 100))
 
     def track(self, jid: str, when: int | None) -> None:
         if when is None:
@@ -272,10 +282,6 @@ class Qless:
             if found is not None:
                 return lua.moment(found)
         return lua.moment(self.setting("heartbeat", 60))
-
-    @property
-    def max_history(self) -> int:
-        return int(self.setting("max-job-history", 100)) if self.config else 100
 
     # Tags
 

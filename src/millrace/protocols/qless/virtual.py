@@ -67,6 +67,13 @@ class Virtual:
         found = self._find(key)
         return found.kind if found is not None and found.length() else ""
 
+    def ttl(self, key: bytes, now: int) -> int:
+        """Only limits of throttles go, by the clock of whoever was served last."""
+        limit = key.removeprefix(b"ql:th:")
+        if limit == key or _text(limit) not in self.qless.throttles.limits:
+            return -1
+        return self.qless.throttles.ttl(_text(limit), now + self.qless.skew)
+
     def length(self, key: bytes) -> int:
         found = self._find(key)
         return 0 if found is None else found.length()
@@ -254,8 +261,17 @@ class Virtual:
         if name not in _PATTERNS or PATTERNS + name not in self.engine.notes:
             return None
         if name == "identifiers":
-            return _hash(lambda: fields.texts(patterns.identifiers(self.qless).items()))
-        return _list(lambda: [each.encode() for each in patterns.priorities(self.qless)])
+            return _hash(lambda: fields.texts(patterns.kept_identifiers(self.qless).items()))
+        return _list(lambda: [each.encode() for each in patterns.kept_priorities(self.qless)])
+
+    def set_fields(self, key: bytes, fields: dict[bytes, bytes]) -> int:
+        return patterns.add_identifiers(self.qless, fields)
+
+    def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
+        return patterns.add_priorities(self.qless, items, left=left)
+
+    def delete(self, key: bytes) -> bool:
+        return patterns.forget(self.qless, _text(key).rpartition(":")[2])
 
     # Jobs
 

@@ -166,11 +166,12 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     for job in _invalidate(q, queue, now, count):
         engine.lease_this(job, worker, QLESS, now, until, waits_since)
         popped.append(job)
-    if q.throttles and not q.throttles.room(queue, now):
+    throttled = bool(q.throttles)
+    if throttled and not q.throttles.room(queue, now):
         count = len(popped)
     recurring.spawn(q, queue, now, count - len(popped))
     q.make_due(queue, now, count - len(popped))
-    if q.throttles:
+    if throttled:
         popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
         count = len(popped)
     while len(popped) < count:

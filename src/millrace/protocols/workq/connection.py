@@ -8,9 +8,8 @@ over, and where nobody can say how long it is, the connection is closed.
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from millrace.engine.engine import Outcome
 from millrace.engine.job import WORKQ, Job, Push
-from millrace.engine.queues import Waiter
+from millrace.engine.queues import Outcome, Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError

@@ -1,0 +1,24 @@
+"""Counts that are kept beside the jobs."""
+
+
+class Totals:
+    """Counters since the beginning, or the last flush."""
+
+    __slots__ = ("failures", "processed")
+
+    def __init__(self) -> None:
+        self.processed = 0
+        self.failures = 0
+
+
+class Clocked:
+    """How many jobs the clock moved since the start."""
+
+    __slots__ = ("evicted", "expired", "purged", "retried", "started")
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.retried = 0
+        self.expired = 0
+        self.purged = 0
+        self.evicted = 0

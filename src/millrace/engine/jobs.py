@@ -1,0 +1,582 @@
+"""The jobs: where each is, and the one place where a job's state changes.
+
+Engine, in engine.py, adds the commands. Here is what they all rest on: the indexes by state, queue,
+id and dependency, the timers, the batch that is being filled, and how jobs come back from a store.
+"""
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from random import Random
+from sys import intern
+from typing import Final
+
+from .batch import Batch
+from .counters import Clocked, Totals
+from .dependents import Dependents
+from .events import Row, fingerprint
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
+from .policy import BOUND, KEPT, POLICIES, RETURNING, UNTIMED
+from .queues import Outcome, Queue, Waiter
+from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
+from .stats import Statistics
+from .timers import Timers
+
+#: How often a job that fell due while the store was failing is looked at again.
+HALTED_RETRY = 1_000_000
+#: A job's time to live is a timer of its own, beside that of its state: the key is seq + LIFE.
+LIFE: Final = 1 << 64
+#: What puts a job behind those that are ready already; whatever else makes it ready lets it come
+#: back to its old place.
+_ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
+#: And of those, what puts it also behind all that became ready in the same moment.
+_BEHIND: Final = frozenset({"moved", "unblocked"})
+#: What ends a job without anybody having done its work.
+_FAILURES: Final = frozenset({"failed", "expired", "doomed"})
+
+
+class Jobs:
+    def __init__(self, random: Random, *, dead_max: int = 100_000) -> None:
+        self.random = random
+        self.dead_max = dead_max
+        self.dead_dropped = 0
+        #: Why nothing can be made durable, or empty. Meanwhile no job changes; waiting goes on.
+        self.halted = ""
+
+        self.next_seq = 1
+        self.latest = 0
+        self.jobs: dict[int, Job] = {}
+        #: One job of each jid, the oldest; the others are in `_twins`.
+        self.by_jid: dict[str, Job] = {}
+        self._twins: dict[str, list[Job]] = {}
+        self.queues: dict[str, Queue] = {}
+        self.scheduled: dict[int, Job] = {}
+        self.blocked: dict[int, Job] = {}
+        self.leased: dict[int, Job] = {}
+        self.done: dict[int, Job] = {}
+        self.dead: OrderedDict[int, Job] = OrderedDict()
+        #: Dead jobs that go at a moment of their own, or never by themselves: nobody drops them.
+        self.dying: dict[int, Job] = {}
+        #: Done jobs that stay until somebody takes them away, the oldest first.
+        self.kept: OrderedDict[int, Job] = OrderedDict()
+        self._index: dict[int, dict[int, Job]] = {
+            SCHEDULED: self.scheduled,
+            BLOCKED: self.blocked,
+            LEASED: self.leased,
+            DONE: self.done,
+            DEAD: self.dead,
+        }
+        self._dependents = Dependents()
+        self.retrying = 0
+        self.totals = Totals()
+        self.statistics = Statistics()
+        self.clocked = Clocked()
+
+        self.timers = Timers()
+        #: How far the clock of whoever is being served is ahead of ours.
+        self.skew = 0
+        #: What protocols keep beside jobs. Change it with `note`.
+        self.notes: dict[str, bytes] = {}
+        #: Connections to which leases are bound. One that is not here has lost its leases.
+        self.holders: set[str] = set()
+        self._waits = 0
+        self._waiters: dict[int, Waiter] = {}
+        #: (waiter, job) pairs to be told; each job is already leased to its waiter.
+        self.deliveries: list[tuple[Waiter, Job]] = []
+        #: Those who wait for the end of a job, by its seq.
+        self._awaited: dict[int, list[Waiter]] = {}
+        #: What those who waited for the end of a job are to be told.
+        self.outcomes: list[tuple[Waiter, Outcome]] = []
+        #: Waiters that got nothing in time.
+        self.timeouts: list[Waiter] = []
+        #: Keys given to `alarm` whose moment has come.
+        self.alarms: list[Hashable] = []
+
+        self.batch = Batch()
+        #: Counts changes that must be durable before they are acknowledged. A lease is not among
+        #: them: after a crash the job is merely handed out again.
+        self.changes = 0
+        #: Leases that ended with the connections of the process before this one: seq -> attempt.
+        self._unbound: dict[int, int] = {}
+        #: Up to here jobs became ready before they were read back from the store.
+        self.restored_at = 0
+        #: The same by the clocks of those who bring their own.
+        self.restored_theirs = 0
+        #: Counts batches: which one is being filled.
+        self.turn = 0
+        #: How often batches were undone.
+        self.reverts = 0
+        #: Jobs from this seq on may still be refused, because their push is not durable yet.
+        self.synced_seq = 1 << 63
+
+    # Looking
+
+    def find(self, jid: str) -> Job | None:
+        """A job of that id; of several, the oldest."""
+        return self.by_jid.get(jid)
+
+    def find_all(self, jid: str) -> list[Job]:
+        job = self.by_jid.get(jid)
+        return [] if job is None else [job, *self._twins.get(jid, ())]
+
+    def find_newest(self, jid: str, most: int) -> list[Job]:
+        """Jobs of that id, the newest, and the oldest."""
+        job = self.by_jid.get(jid)
+        return [] if job is None else [job, *self._twins.get(jid, ())[-most:]]
+
+    def find_leased(self, jid: str) -> Job | None:
+        """The leased job of that id."""
+        job = self.by_jid.get(jid)
+        if job is None or job.state == LEASED:
+            return job
+        return next((twin for twin in self._twins.get(jid, ()) if twin.state == LEASED), None)
+
+    def ready_count(self) -> int:
+        return sum(queue.counts[READY] for queue in self.queues.values())
+
+    def dependents(self, job: Job) -> list[Job]:
+        """Those who wait for this job."""
+        if job.seq not in self._dependents:
+            return []
+        found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
+        return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
+
+    # Keeping
+
+    def depend(self) -> None:
+        """What is about to be answered rests on what is in memory: it must wait for the sync."""
+        self.changes += 1
+
+    def note(self, key: str, value: bytes | None) -> None:
+        """Keep something beside jobs, or forget it."""
+        if value is None:
+            self.notes.pop(key, None)
+        else:
+            self.notes[key] = value
+        self.batch.notes[key] = value
+        self.changes += 1
+
+    def touch(self, job: Job) -> None:
+        """Something of a job has changed that is not its state."""
+        if job.seq not in self.batch.new:
+            self.batch.changed[job.seq] = job
+        self.changes += 1
+
+    def count(self) -> Statistics:
+        """The statistics, with all that has happened until now."""
+        batch = self.batch
+        if batch.folded < len(batch.events):
+            self.statistics.fold(batch.events[batch.folded :] if batch.folded else batch.events)
+            batch.folded = len(batch.events)
+        return self.statistics
+
+    def take_batch(self) -> Batch:
+        """What has changed since it was last taken."""
+        self.count()
+        batch = self.batch
+        self.batch = Batch()
+        self.turn += 1
+        return batch
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
+        for name, paused in queues.items():
+            queue = self.queues.get(name)
+            if queue is None:
+                queue = self.queues[name] = Queue(name)
+            queue.paused = paused
+            queue.known = True
+        for job in jobs:
+            self._restore(job)
+        self.restored_at = self.latest
+        self.latest += 1  # whatever becomes ready from now on does so later
+        for job in sorted(self.dead.values(), key=lambda dead: dead.due):
+            self.dead.move_to_end(job.seq)  # the oldest first, as they died
+
+    def revert(
+        self, batches: Iterable[Batch], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo batches that could not be written, as a crash would have: `jobs` and `queues` are
+        what the store still has of what those batches touched, or of everything if one cleared it.
+        """
+        batches = list(batches)
+        if any(batch.cleared for batch in batches):
+            self._wipe()
+        for batch in batches:
+            for seq in (*batch.new, *batch.changed, *batch.rewritten):
+                job = self.jobs.get(seq)
+                if job is not None:
+                    self._leave(job, self.queues[job.queue])
+                    self._forget(job)
+        for batch in batches:
+            for name in batch.queues:
+                queue = self.queues.get(name)
+                if queue is not None and name not in queues:
+                    queue.paused = queue.known = False
+                    self._drop_if_unused(queue)
+        self.restore(in_order(jobs), queues)
+        # Connections that are gone have ended their leases, and what went with them: once more.
+        for job in self.leased.values():
+            if job.actor in BOUND and job.holder not in self.holders:
+                self.timers.set(job.seq, self.latest)
+        for job in self.jobs.values():
+            fleeting = job.extra is not None and job.extra.fleeting
+            if fleeting and job.seq not in self._awaited:
+                self.timers.set(job.seq + LIFE, self.latest)
+        self.reverts += 1
+        self.batch = Batch()
+
+    def _restore(self, job: Job) -> None:
+        queue = self.queues.get(job.queue)
+        if queue is None:
+            queue = self.queues[job.queue] = Queue(job.queue)
+        job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
+        self.jobs[job.seq] = job
+        if self.by_jid.setdefault(job.jid, job) is not job:
+            self._restore_twin(job)
+        if job.seq >= self.next_seq:
+            self.next_seq = job.seq + 1
+        arrived = job.place if job.place < LATER else 0
+        if job.origin == QLESS:  # a clock of theirs that is wrong shall not become ours
+            self.restored_theirs = max(self.restored_theirs, job.ready_at)
+        else:
+            self.latest = max(self.latest, arrived, job.ready_at)
+        if job.expires:
+            self.timers.set(job.seq + LIFE, job.expires)
+        if job.extra is not None:
+            for blocker in job.extra.blockers:
+                self._dependents.note(blocker, job.seq)
+        self._enter(job, queue)
+
+    def _restore_twin(self, job: Job) -> None:
+        """Put a job among others of its jid: the oldest is found first."""
+        oldest = self.by_jid[job.jid]
+        if job.seq < oldest.seq:
+            self.by_jid[job.jid], job = job, oldest
+        insort(self._twins.setdefault(job.jid, []), job, key=lambda twin: twin.seq)
+
+    def _forget(self, job: Job) -> None:
+        """Drop a job from the indexes of ids, and its time to live."""
+        del self.jobs[job.seq]
+        if job.expires:
+            self.timers.cancel(job.seq + LIFE)
+        if job.extra is not None and job.extra.blockers:
+            self._stop_waiting(job)
+        twins = self._twins.get(job.jid) if self._twins else None
+        if twins is None:
+            del self.by_jid[job.jid]
+            return
+        if self.by_jid[job.jid] is job:
+            self.by_jid[job.jid] = twins.pop(0)
+        else:
+            twins.remove(job)
+        if not twins:
+            del self._twins[job.jid]
+
+    def _wipe(self) -> None:
+        for queue in self.queues.values():
+            queue.paused = queue.known = False
+            queue.ready = type(queue.ready)()
+            queue.counts = [0] * 6
+        self.queues = {name: queue for name, queue in self.queues.items() if queue.waiters}
+        for seq in self.jobs:
+            self.timers.cancel(seq)
+            self.timers.cancel(seq + LIFE)
+        self.jobs.clear()
+        self.by_jid.clear()
+        self._twins.clear()
+        for index in (*self._index.values(), self.dying, self.kept):
+            index.clear()
+        self._dependents.clear()
+        self.retrying = 0
+        self.totals = Totals()
+        self.statistics = Statistics()
+
+    # Changing a job's state
+
+    def _change(
+        self,
+        job: Job,
+        queue: Queue,
+        cause: str,
+        to: int,
+        now: int,
+        actor: int,
+        wait: int = 0,
+        run: int = 0,
+    ) -> None:
+        """The one place where a job's state changes.
+
+        It is most of what a command costs, so what most jobs do (pushed, leased, completed) is
+        written out here; what few do is in `_leave` and `_enter`.
+        """
+        before, seq, batch = job.state, job.seq, self.batch
+        if before * 8 + to not in LEGAL[cause]:
+            raise AssertionError(f"job {seq}: {cause} may not lead from {before} to {to}")
+
+        if before == LEASED:
+            queue.counts[LEASED] -= 1
+            del self.leased[seq]
+            self.timers.cancel(seq)
+        elif cause == "leased":
+            queue.counts[READY] -= 1  # whoever leases has popped it already
+        elif before != NEW:
+            self._leave(job, queue)
+
+        job.state = to
+        if to == READY:
+            if job.origin == QLESS:
+                latest = now
+            else:
+                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
+            job.ready_at = latest
+            returns = cause == "due" and job.failures and job.origin in RETURNING
+            if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
+                job.place = latest
+        elif to == DEAD:
+            job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
+        batch.events.append(
+            (
+                now,
+                cause,
+                seq,
+                job.jid,
+                queue.name,
+                job.kind,
+                job.origin,
+                actor,
+                job.holder,
+                job.attempt,
+                to,
+                job.rank,
+                job.ready_at,
+                job.leased_at,
+                wait,
+                run,
+                job.due,
+                len(job.payload),
+            )
+            if job.failure is None and job.extra is None
+            else self._event(job, cause, now, actor, wait, run)
+        )
+
+        if to == GONE:
+            self._forget(job)
+            if batch.new.pop(seq, None) is None:
+                batch.changed.pop(seq, None)
+                batch.rewritten.pop(seq, None)
+                batch.gone[seq] = None
+            if self._dependents and cause not in _FAILURES:
+                self._unblock(job, now)
+            if not queue.known:
+                self._drop_if_unused(queue)
+            return
+        if seq not in batch.new:
+            batch.changed[seq] = job
+        if to == READY:
+            if not queue.known:
+                self.open_queue(queue.name)  # it was removed while this job was elsewhere
+            queue.counts[READY] += 1
+            queue.ready.add(job)
+            if queue.waiters:
+                self._serve(queue, now)
+        elif to == LEASED:
+            queue.counts[LEASED] += 1
+            self.leased[seq] = job
+            if actor not in UNTIMED:
+                self.timers.set(seq, job.deadline)
+        else:
+            self._enter(job, queue)
+            if to == DONE and self._dependents and cause != "advanced":
+                self._unblock(job, now)
+
+    def _event(
+        self, job: Job, cause: str, now: int, actor: int, wait: int = 0, run: int = 0
+    ) -> Row:
+        """An event with everything, in the order of events.Event. Those of jobs that never failed
+        and have nothing extra are shorter, and made where they happen.
+        """
+        failure, extra = job.failure, job.extra
+        group = message = shape = ""
+        if failure is not None and cause in _FAILURES:
+            group, message = failure.group, failure.message
+            shape = fingerprint(group, message)
+        return (
+            now,
+            cause,
+            job.seq,
+            job.jid,
+            job.queue,
+            job.kind,
+            job.origin,
+            actor,
+            job.holder,
+            job.attempt,
+            job.state,
+            job.rank,
+            job.ready_at,
+            job.leased_at,
+            wait,
+            run,
+            job.due,
+            len(job.payload),
+            group,
+            message,
+            shape,
+            () if extra is None else tuple(extra.tags),
+        )
+
+    def _leave(self, job: Job, queue: Queue) -> None:
+        """Take a job out of wherever its state has put it."""
+        state = job.state
+        queue.counts[state] -= 1
+        if state == READY:
+            queue.ready.remove(job)
+            return
+        del self._place_of(job)[job.seq]
+        self.timers.cancel(job.seq)
+        if state == SCHEDULED and job.failures:
+            self.retrying -= 1
+
+    def _enter(self, job: Job, queue: Queue) -> None:
+        """Put a job where its state says."""
+        state = job.state
+        queue.counts[state] += 1
+        if state == READY:
+            queue.ready.add(job)
+            return
+        self._place_of(job)[job.seq] = job
+        if state == LEASED:
+            if job.actor not in UNTIMED:
+                self.timers.set(job.seq, job.deadline)
+        elif state == SCHEDULED:
+            self.timers.set(job.seq, job.due - self.skew)
+            if job.failures:
+                self.retrying += 1
+        elif state != BLOCKED and not job.expires and job.due != FOREVER:
+            self.timers.set(job.seq, job.due)
+
+    def _place_of(self, job: Job) -> dict[int, Job]:
+        if job.state == DEAD and (job.expires or job.origin in KEPT):
+            return self.dying
+        if job.state == DONE and job.origin in KEPT:
+            return self.kept
+        return self._index[job.state]
+
+    def _start(self, job: Job, now: int) -> int:
+        """Where a job begins when nothing has happened to it yet."""
+        if job.extra is not None and job.extra.blockers:
+            return BLOCKED
+        return SCHEDULED if job.due > now else READY
+
+    # Queues, and who waits for their jobs
+
+    def open_queue(self, name: str) -> Queue:
+        """The queue of that name, made if there is none."""
+        queue = self.queues.get(name)
+        if queue is None:
+            queue = self.queues[name] = Queue(name)
+        if not queue.known:
+            self.queues[name] = self.queues.pop(name)  # in the order of their first pushes
+            queue.known = True
+            self.batch.queues[name] = queue.paused
+        return queue
+
+    def _drop_if_unused(self, queue: Queue) -> None:
+        """Queues that nobody pushed to exist only while somebody waits."""
+        unused = not queue.known and not queue.waiters and not any(queue.counts)
+        if unused and self.queues.get(queue.name) is queue:
+            del self.queues[queue.name]
+
+    def _lease(
+        self,
+        job: Job,
+        queue: Queue,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+        since: Callable[[Job], int] | None = None,
+    ) -> None:
+        wait = now - (job.ready_at if since is None else since(job))
+        job.attempt += 1
+        job.leased_at = now
+        if until is None:
+            until = FOREVER if actor in BOUND else now + job.lease_for
+        job.deadline = until
+        job.holder = holder
+        job.actor = actor
+        self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
+
+    def _serve(self, queue: Queue, now: int) -> None:
+        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        while queue.waiters and not queue.paused and not self.halted:
+            job = queue.ready.pop()
+            if job is None:
+                return
+            waiter = next(iter(queue.waiters.values()))
+            self.unwait(waiter)
+            self._lease(job, queue, waiter.holder, waiter.actor, now)
+            self.deliveries.append((waiter, job))
+
+    def unwait(self, waiter: Waiter) -> None:
+        """Forget a waiter: its connection is gone, or it was served."""
+        self.deafen(waiter)
+        peers = self._awaited.get(waiter.seq) if self._awaited else None
+        if peers is not None and waiter in peers:
+            peers.remove(waiter)
+            if not peers:
+                del self._awaited[waiter.seq]
+        if self._waiters.pop(waiter.key, None) is not None:
+            self.timers.cancel(waiter.key)
+
+    def deafen(self, waiter: Waiter) -> None:
+        """Let a waiter wait on to its end, but give it nothing."""
+        for name in waiter.queues:
+            queue = self.queues.get(name)
+            if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
+                self._drop_if_unused(queue)
+
+    # Who waits for whom
+
+    def _wait_for(self, job: Job, blockers: list[int]) -> None:
+        if job.extra is None:
+            job.extra = Extra()
+        for seq in blockers:
+            blocks = seq == job.seq or self._blocks(seq, job.origin)  # it may wait for itself
+            if blocks and seq not in job.extra.blockers:
+                job.extra.blockers.append(seq)
+                self._dependents.note(seq, job.seq)
+
+    def _stop_waiting(self, job: Job) -> None:
+        """Let a job wait for nobody."""
+        if job.extra is None:
+            return
+        blockers, job.extra.blockers = job.extra.blockers, []
+        for blocker in blockers:
+            self._dependents.unnote(blocker, job.seq)
+
+    def _blocks(self, seq: int, origin: int) -> bool:
+        """Is there such a job, and is there something to wait for?"""
+        blocker = self.jobs.get(seq)
+        if blocker is None or blocker.state == DONE:
+            return False
+        return blocker.state != DEAD or not POLICIES[origin].dies_with_blocker
+
+    def _unblock(self, blocker: Job, now: int) -> None:
+        """Let go of those who waited for this job."""
+        for seq in self._dependents.pop(blocker.seq, ()):
+            job = self.jobs.get(seq)
+            if job is None or job.extra is None or blocker.seq not in job.extra.blockers:
+                continue
+            job.extra.blockers.remove(blocker.seq)
+            if job.state == BLOCKED and not job.extra.blockers:
+                queue = self.queues[job.queue]
+                self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+            elif job.seq not in self.batch.new:
+                self.batch.changed[job.seq] = job
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Jobs in the order in which `restore` wants them."""
+    return sorted(jobs, key=lambda job: (job.place, job.seq))
