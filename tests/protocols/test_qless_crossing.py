@@ -67,6 +67,13 @@ def test_a_task_goes_to_its_dead_queue(talk, c):
     assert (job.state, job.queue, job.failures) == (READY, "late", 0)
 
 
+def test_a_heartbeat_leaves_the_payload_alone(talk, c):
+    pushes(talk, GOQUEUE, payload=b"\xff")
+    c.pop(1000)
+    assert c("heartbeat", 1001, "a", "w1", '"/w=="') == 1061
+    assert talk.job("a").payload == b"\xff"
+
+
 def test_a_lost_lock_is_no_failure_of_a_workq_job(talk, c):
     pushes(talk, WORKQ, retries=0)
     assert c.pop(1000) == ["a"]

@@ -447,6 +447,26 @@ def test_who_does_not_even_finish_a_tls_handshake_is_closed_in_time(tmp_path, ce
             other.push(unit("over-tls-1"))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("protocol", "begins"),
+    [
+        ("faktory", b'HELLO {"v":2}\r\nPUSH '),
+        ("masenko", b"PUSH "),
+        ("goqueue", b"ADD\0q\0" + struct.pack("<III", 0, 60, 8 << 20)),
+        ("qless", b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % (8 << 20)),
+    ],
+)
+def test_what_a_client_sent_goes_with_it(tmp_path, protocol, begins):
+    """Commands that were never finished: 20 of 5 MiB, one after another."""
+    with running_server(tmp_path / "data", **MEMORY) as server:
+        for _ in range(20):
+            with plain(server.ports[protocol]) as client:
+                client.sendall(begins + b"x" * (5 << 20))
+        status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+        assert int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) < 90_000
+
+
 def test_the_limit_of_connections_is_for_all_protocols_together(tmp_path):
     limit = {"MILLRACE_SERVER_MAX_CONNECTIONS": "2"}
     with (

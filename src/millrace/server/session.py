@@ -22,6 +22,24 @@ HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
 
 
+class Gone(Connection):
+    """In the place of a connection that is over."""
+
+    backlog = 0
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+    def run(self, now: int, most: int) -> bool:
+        return False
+
+    def refusal(self, reason: str) -> bytes:
+        return b""  # nobody hears it
+
+
+GONE: Final = Gone()
+
+
 class Session(asyncio.Protocol):
     __slots__ = (
         "_choked",
@@ -124,6 +142,9 @@ class Session(asyncio.Protocol):
         for job, attempt in self.connection.handed:
             if job.attempt == attempt:
                 self._server.give_back(job, now)
+        # The connection leads here, so nothing here may lead to it: all that it has read would
+        # stay until the garbage collector's next great round, which may be hours away.
+        self.connection = GONE
         self._server.after(now)
 
     def pause_writing(self) -> None:

@@ -40,7 +40,6 @@ class MasenkoConnection(Connection):
         #: Who holds the tasks that it fetches; empty before it wants any.
         self.name = ""
         self._lines = Lines(hub.max_line)
-        self._alarm = (self, HEARTBEAT)
         #: When the last line was taken up; 0 before anybody has told the time.
         self._heard_at = 0
         self._held = Held(hub.engine)
@@ -146,6 +145,10 @@ class MasenkoConnection(Connection):
 
     # Heartbeat
 
+    @property
+    def _alarm(self) -> tuple["MasenkoConnection", str]:
+        return (self, HEARTBEAT)
+
     def alarm(self, what: str, now: int) -> None:
         """Cut a client that has said nothing for too long; else look again when it will have."""
         heartbeat = self.hub.heartbeat
@@ -182,6 +185,7 @@ class MasenkoConnection(Connection):
         self.closing = True
         engine = self.engine
         engine.unalarm(self._alarm)
+        self._lines, self._transaction = Lines(0), None  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
             engine.unwait(self.waiter)

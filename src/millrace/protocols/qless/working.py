@@ -265,7 +265,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
     q.workers[worker] = now
     part_of(job).expired_at = None
-    if data is not None:
+    if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
         q.engine.amend(job, payload=data)
     q.engine.renew(job, now + q.heartbeat(job.queue), now)
     q.lock(job)
