@@ -9,7 +9,7 @@ import re
 import pytest
 from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
 
-from millrace.engine.job import GOQUEUE, Push
+from millrace.engine.job import GOQUEUE, MASENKO, Push
 from millrace.engine.states import DEAD
 
 NOW = "2026-11-15T19:43:51Z"
@@ -1433,3 +1433,15 @@ def test_a_queue_s_name_is_written_as_json_whatever_other_protocols_call_their_q
         client = talk.client()
         client.says(b'FETCH a"b\r\n')
         assert json.loads(client.hears_bulk())["queue"] == 'a"b'
+
+
+def test_a_task_of_masenko_without_a_payload_has_no_arguments():
+    with Conversation() as talk:
+        talk.acts(
+            lambda world: world.engine.push(
+                Push("", "work", b"", MASENKO, "default", 0, 1_000_000), world.now
+            )
+        )
+        client = talk.client()
+        client.says(b"FETCH default\r\n")
+        assert json.loads(client.hears_bulk())["args"] == []

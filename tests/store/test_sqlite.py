@@ -615,6 +615,9 @@ def test_a_file_of_the_first_format_gets_a_place_for_notes(scene, store, folder,
     commit(scene.engine, store)
     open_store.close()
     damage(folder, "DROP TABLE notes")
+    damage(folder, "DROP TABLE queues")
+    damage(folder, "CREATE TABLE queues (name TEXT PRIMARY KEY, paused INTEGER) WITHOUT ROWID")
+    damage(folder, "INSERT INTO queues VALUES ('default', 0)")
     damage(folder, "PRAGMA user_version = 1")
     store = open_store()
     engine = recover(store)
@@ -622,6 +625,19 @@ def test_a_file_of_the_first_format_gets_a_place_for_notes(scene, store, folder,
     engine.note("a/b", b"kept")
     commit(engine, store)
     assert recover(open_store()).notes == {"a/b": b"kept"}
+
+
+def test_queues_come_back_in_the_order_of_their_making(scene, store, open_store):
+    for name in ("b", "a", "c"):
+        scene.push(name, name)
+    commit(scene.engine, store)
+    scene.engine.pause("b", paused=True, now=scene.now)
+    commit(scene.engine, store)
+    scene.engine.remove_queue("a", scene.now)
+    commit(scene.engine, store)
+    scene.push("anew", "a")
+    commit(scene.engine, store)
+    assert list(recover(open_store()).queues) == ["b", "c", "a"]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(scene, store, open_store, monkeypatch):

@@ -37,13 +37,20 @@ from .recovered import Progress, Recovered
 SCHEMA: Final = 2
 
 
-def _add_notes(db: sqlite3.Connection) -> None:
-    """From 1 to 2: notes, what protocols keep beside jobs."""
+def _add_notes_and_order(db: sqlite3.Connection) -> None:
+    """From 1 to 2: notes, what protocols keep beside jobs; and queues in the order of their making,
+    which is that of their names for those that are there.
+    """
     db.execute(_NOTES)
+    db.execute("ALTER TABLE queues RENAME TO old_queues")
+    db.execute(_QUEUES)
+    db.execute("INSERT INTO queues SELECT name, paused FROM old_queues ORDER BY name")
+    db.execute("DROP TABLE old_queues")
 
 
-MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _add_notes}
+MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {1: _add_notes_and_order}
 
+_QUEUES: Final = "CREATE TABLE queues (name TEXT PRIMARY KEY, paused INTEGER NOT NULL)"
 _NOTES: Final = "CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
 _TABLES: Final = """
 CREATE TABLE turns (
@@ -51,7 +58,6 @@ CREATE TABLE turns (
     processed INTEGER NOT NULL, failures INTEGER NOT NULL, changes BLOB NOT NULL);
 CREATE TABLE jobs (seq INTEGER PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE states (seq INTEGER PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE queues (name TEXT PRIMARY KEY, paused INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE stats (
     queue TEXT NOT NULL, day INTEGER NOT NULL, record BLOB NOT NULL,
     PRIMARY KEY (queue, day)) WITHOUT ROWID;
@@ -358,7 +364,11 @@ class SqliteStore:
         if paused is None:
             self._db.execute("DELETE FROM queues WHERE name = ?", (name,))
         else:
-            self._db.execute("INSERT OR REPLACE INTO queues VALUES (?, ?)", (name, paused))
+            self._db.execute(
+                "INSERT INTO queues VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET paused = excluded.paused",
+                (name, paused),
+            )
 
     def _write_note(self, key: str, value: bytes | None) -> None:
         if value is None:
@@ -405,7 +415,7 @@ class SqliteStore:
         if row is not None:
             self._turn, recovered.next_seq, self._next_event = row[:3]
             recovered.processed, recovered.failures = row[3:]
-        rows = self._db.execute("SELECT name, paused FROM queues ORDER BY name")
+        rows = self._db.execute("SELECT name, paused FROM queues ORDER BY rowid")
         recovered.queues = {name: bool(paused) for name, paused in rows}
         recovered.notes = dict(self._db.execute("SELECT key, value FROM notes"))
         return recovered
@@ -465,7 +475,7 @@ def _migrate(db: sqlite3.Connection, version: int) -> None:
     try:
         db.execute("BEGIN IMMEDIATE")
         if version == 0:
-            for statement in (*_TABLES.split(";"), _NOTES):
+            for statement in (*_TABLES.split(";"), _QUEUES, _NOTES):
                 db.execute(statement)
         for step in range(version or SCHEMA, SCHEMA):
             MIGRATIONS[step](db)

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.states import DEAD
 from millrace.protocols import gojson
@@ -221,6 +221,8 @@ def _foreign(job: Job) -> tuple[bytes, bytes]:
     an array of one, other text as a JSON string, other bytes as base64, which `custom` tells.
     """
     payload, spec = job.payload, _PLAIN
+    if not payload and job.origin == MASENKO:
+        return b"[]", spec  # it was pushed without any
     try:
         msgspec.json.decode(payload)
         # A line break can only stand between values here, and clients read work units as lines.
