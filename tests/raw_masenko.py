@@ -1,44 +1,15 @@
 """A Masenko connection with nothing between a test and the wire."""
 
 import json
-import socket
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-HOST = "127.0.0.1"
+from raw_lines import RawLines
 
 
-class RawMasenko:
-    def __init__(self, port: int, timeout: float = 30.0) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
+class RawMasenko(RawLines):
     def line(self) -> bytes:
         """The next line, without its LF."""
-        while (end := self._buffer.find(b"\n")) < 0:
-            data = self.socket.recv(262_144)
-            if not data:
-                raise ConnectionError(f"the server closed the connection after {self._buffer!r}")
-            self._buffer += data
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 1]
-        return line
-
-    def at_end(self) -> bool:
-        """Whether the server has closed the connection, and said nothing more."""
-        return not self._buffer and self.socket.recv(4096) == b""
+        return self._until(b"\n")
 
     # Commands, and what their replies say
 

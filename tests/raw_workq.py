@@ -1,36 +1,12 @@
 """A Workq connection with nothing between a test and the wire."""
 
-import socket
-from types import TracebackType
-from typing import Self
-
-HOST = "127.0.0.1"
+from raw_lines import RawLines
 
 
-class RawWorkq:
-    def __init__(self, port: int, timeout: float = 30.0) -> None:
-        self.socket = socket.create_connection((HOST, port), timeout)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = bytearray()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        self.socket.close()
-
-    def send(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
+class RawWorkq(RawLines):
     def line(self) -> bytes:
         """The next line, without its CRLF."""
-        while (end := self._buffer.find(b"\r\n")) < 0:
-            self._fill()
-        line = bytes(self._buffer[:end])
-        del self._buffer[: end + 2]
-        return line
+        return self._until(b"\r\n")
 
     def block(self, size: int) -> bytes:
         while len(self._buffer) < size + 2:
@@ -39,16 +15,6 @@ class RawWorkq:
         assert self._buffer[size : size + 2] == b"\r\n"
         del self._buffer[: size + 2]
         return block
-
-    def _fill(self) -> None:
-        data = self.socket.recv(262_144)
-        if not data:
-            raise ConnectionError(f"the server closed the connection after {bytes(self._buffer)!r}")
-        self._buffer += data
-
-    def at_end(self) -> bool:
-        """Whether the server has closed the connection, and said nothing more."""
-        return not self._buffer and self.socket.recv(4096) == b""
 
     # Commands, and the first line of their replies
 

@@ -19,6 +19,7 @@ when its last reply is out, and jobs in replies that were never written are give
 """
 
 import json
+import re
 from collections.abc import Callable
 from random import Random
 from types import TracebackType
@@ -521,6 +522,15 @@ def pipelined(steps: list[Step]) -> list[Step]:
         elif step.what != "time passes" or into is None or result[into].client not in step.blocked:
             into = None
         result.append(step)
+    return result
+
+
+def cr_and_lf_apart(steps: list[Step]) -> list[Step]:
+    """Every CR and LF that belong together, in different pieces."""
+    result = []
+    for step in steps:
+        pieces = re.split(rb"(?<=\r)(?=\n)", step.data) if len(step.data) < 100_000 else [step.data]
+        result += [step._replace(data=piece) for piece in pieces]
     return result
 
 

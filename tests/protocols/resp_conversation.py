@@ -13,7 +13,18 @@ import re
 from collections.abc import Iterable
 from typing import Any, Self
 
-from conversation import START, Client, Conversation, Dice, Step, Wire, World, bytewise, pipelined
+from conversation import (
+    START,
+    Client,
+    Conversation,
+    Dice,
+    Step,
+    Wire,
+    World,
+    bytewise,
+    cr_and_lf_apart,
+    pipelined,
+)
 from hiredis import Reader
 
 from millrace.engine.engine import Engine
@@ -271,11 +282,3 @@ class Resp(Conversation):
             ("CR and LF apart", cr_and_lf_apart(steps)),
             ("pipelined, CR and LF apart", cr_and_lf_apart(pipelined(steps))),
         ]
-
-
-def cr_and_lf_apart(steps: list[Step]) -> list[Step]:
-    result = []
-    for step in steps:
-        pieces = re.split(rb"(?<=\r)(?=\n)", step.data) if len(step.data) < 100_000 else [step.data]
-        result += [step._replace(data=piece) for piece in pieces]
-    return result

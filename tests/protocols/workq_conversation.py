@@ -9,7 +9,18 @@ different pieces.
 import re
 from typing import Any, Self
 
-from conversation import START, Client, Conversation, Dice, Step, Wire, World, bytewise, pipelined
+from conversation import (
+    START,
+    Client,
+    Conversation,
+    Dice,
+    Step,
+    Wire,
+    World,
+    bytewise,
+    cr_and_lf_apart,
+    pipelined,
+)
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
@@ -182,14 +193,6 @@ class Workq(Conversation):
             ("CR and LF apart", cr_and_lf_apart(steps)),
             ("pipelined, CR and LF apart", cr_and_lf_apart(pipelined(steps))),
         ]
-
-
-def cr_and_lf_apart(steps: list[Step]) -> list[Step]:
-    result = []
-    for step in steps:
-        pieces = re.split(rb"(?<=\r)(?=\n)", step.data) if len(step.data) < 100_000 else [step.data]
-        result += [step._replace(data=piece) for piece in pieces]
-    return result
 
 
 def spaced(flags: str) -> bytes:

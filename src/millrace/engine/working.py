@@ -124,7 +124,7 @@ class Working(Jobs):
         holder: str,
         actor: int,
         now: int,
-        until: int,
+        until: int | None = None,
         since: Callable[[Job], int] | None = None,
     ) -> None:
         """Lease a certain job that is ready; `since` as above."""
@@ -168,9 +168,7 @@ class Working(Jobs):
         restored_at = self.restored_theirs if job.origin == QLESS else self.restored_at
         if job.state != READY or job.ready_at > restored_at or self.halted:
             return False
-        queue = self.queues[job.queue]
-        queue.ready.remove(job)
-        self._lease(job, queue, holder, actor, now)
+        self.lease_this(job, holder, actor, now)
         return True
 
     def renew(self, job: Job, deadline: int, now: int) -> None:

@@ -147,10 +147,10 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
         return reqless.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return first.Call(command, lua.clock(now), rest, _answer)
+    return first.Call(command, lua.clock(now), rest, _as_it_says)
 
 
-def _answer(api: Any, call: first.Call) -> Reply:
+def _as_it_says(api: Any, call: first.Call) -> Reply:
     """What a script of dialect B or C would answer."""
     command, now, args, _ = call
     found = COMMANDS[command](api.qless, now, args)

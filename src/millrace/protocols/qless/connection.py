@@ -141,16 +141,15 @@ class QlessConnection(Connection):
     def _execute(self, request: list[bytes], now: int) -> None:
         word = request[0]
         command = self.commands.get(word) or self.commands.get(word.upper())
-        problem = ""
-        if not (
+        usual = (  # as most requests are, so that nothing needs to be asked
             command is not None
             and command.least < len(request) <= command.most + 1
             and self._known
             and not self.channels
             and not self.patterns
             and self._queued is None
-        ):
-            problem = self._problem(command, request)
+        )
+        problem = "" if usual else self._problem(command, request)
         if command is None or problem:
             self._spoilt = self._queued is not None
             if word.upper() in _NOT_FOR_US:

@@ -1,7 +1,6 @@
 """What anybody may ask: jobs and how they are shown, queues, workers, failures, tags, numbers."""
 
 from collections.abc import Callable, Iterable
-from itertools import islice
 from typing import Any, Final
 
 from millrace.engine.job import QLESS, Job
@@ -216,7 +215,7 @@ def workers(q: Qless, now: int, args: Args) -> bytes:
 
 
 def prune_workers(q: Qless, now: int) -> None:
-    oldest = now - lua.moment(q.setting("max-worker-age", 86400))
+    oldest = now - lua.moment(q.setting("max-worker-age"))
     for name in [name for name, heard in q.workers.items() if heard <= oldest]:
         del q.workers[name]
 
@@ -306,8 +305,8 @@ def stats(q: Qless, now: int, args: Args) -> bytes:
     number_of_day = date // DAY
     day = q.engine.count().days.get((queue, number_of_day)) or QueueDay(queue, number_of_day)
     today = now // DAY
-    with_histogram = today - number_of_day < q.setting("histogram-history", 7)
-    if today - number_of_day >= q.setting("stats-history", 30):
+    with_histogram = today - number_of_day < q.setting("histogram-history")
+    if today - number_of_day >= q.setting("stats-history"):
         day = QueueDay(queue, number_of_day)
     return lua.encode(
         {
@@ -359,10 +358,6 @@ def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
         return value.encode()
     default = DEFAULTS.get(option)
     return default.encode() if isinstance(default, str) else default
-
-
-def first(found: Iterable[Job], count: int) -> list[Job]:
-    return list(islice(found, count))
 
 
 COMMANDS: Final = {

@@ -74,6 +74,11 @@ def clock(value: Number) -> int:
     return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, moment(value))
 
 
+def event(fields: dict[str, Any]) -> bytes:
+    """An event's payload, in the order given, with `/` escaped as cjson does."""
+    return encode(fields).replace(b"/", b"\\/")
+
+
 def string(text: str) -> bytes:
     return encode(text)
 

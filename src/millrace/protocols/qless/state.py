@@ -85,8 +85,7 @@ class Qless:
         self.skew = 0
         self._built_for = -1
         self.config: dict[str, str] = {}
-        #: How many stages of a job's history are kept.
-        self.max_history = 100
+        self._configured()
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
         #: When queues were first put into, by the callers' clocks.
@@ -235,7 +234,12 @@ class Qless:
 
     def _configured(self) -> None:
         """What is asked for all the time is looked up once."""
-        self.max_history = int(self.setting("max-job-history", 100))
+        #: How many stages of a job's history are kept.
+        self.max_history = int(self.setting("max-job-history"))
+        #: How long completed jobs are kept, and how many.
+        self.keep_for = lua.moment(self.setting("jobs-history"))
+        self.keep_most = self.setting("jobs-history-count")
+        self._usual_heartbeat = lua.moment(self.setting("heartbeat"))
 
     def track(self, jid: str, when: int | None) -> None:
         if when is None:
@@ -264,24 +268,24 @@ class Qless:
 
     # Configuration
 
-    def setting(self, option: str, default: float) -> float:
+    def setting(self, option: str, default: float = 0) -> float:
         """A number that is configured; what is no number counts for nothing."""
-        value = self.config.get(option)
-        found = None if value is None else lua.tonumber(value.encode())
+        found = self._set(option)
         if found is not None:
             return found
         return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
 
+    def _set(self, option: str) -> float | None:
+        value = self.config.get(option)
+        return None if value is None else lua.tonumber(value.encode())
+
     def heartbeat(self, queue: str) -> int:
         """How long a lock of this queue lasts. The spec and the code name it differently."""
-        if not self.config:
-            return 60 * SECOND
-        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
-            value = self.config.get(option)
-            found = None if value is None else lua.tonumber(value.encode())
+        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}") if self.config else ():
+            found = self._set(option)
             if found is not None:
                 return lua.moment(found)
-        return lua.moment(self.setting("heartbeat", 60))
+        return self._usual_heartbeat
 
     # Tags
 
@@ -319,7 +323,7 @@ class Qless:
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
         """Tell the log, and before it the worker whom it concerns."""
         if self.heard:
-            message = lua.encode(fields).replace(b"/", b"\\/")
+            message = lua.event(fields)
             if worker:
                 self.publish(f"w:{worker}", message)
             self.publish("log", message)

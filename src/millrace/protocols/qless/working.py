@@ -156,7 +156,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     if known is not None and known.paused:
         return []
     q.workers[worker] = now
-    most = q.setting(f"{queue}-max-concurrency", 0) if q.config else 0
+    most = q.setting(f"{queue}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
     if count <= 0:
@@ -179,7 +179,6 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
         if found is None:
             break
         popped.append(found)
-    most_history = q.max_history
     for job in popped:
         if job.seq >= engine.synced_seq:
             engine.depend()  # its put may still be refused
@@ -187,7 +186,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
         if part.stalled:
             part.stalled, job.rank = False, part.rank
         part.expired_at, part.since = None, now
-        part.add("popped", now, most_history, {"worker": worker})
+        part.add("popped", now, q.max_history, {"worker": worker})
         q.lock(job)
         q.tell_tracked("popped", job.jid)
     return popped
@@ -198,7 +197,7 @@ def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
     lost: list[Job] = []
     for job in q.expired(queue, now, count):
         part = part_of(job)
-        grace = lua.moment(q.setting("grace-period", 10))
+        grace = lua.moment(q.setting("grace-period"))
         if part.expired_at is None or grace <= 0:
             _lose_lock(q, job, part, now, grace)
             if grace > 0:
@@ -361,13 +360,10 @@ def _finish(q: Qless, now: int, job: Job, part: Part) -> bytes:
 def _retire(q: Qless, now: int) -> None:
     """Forget completed jobs that are too old, or too many."""
     kept = q.engine.kept
-    oldest = (
-        now - lua.moment(q.setting("jobs-history", 604800)) if q.config else now - 604800 * 10**6
-    )
-    most = q.setting("jobs-history-count", 50000) if q.config else 50000
+    oldest = now - q.keep_for
     while kept:
         job = next(iter(kept.values()))
-        if part_of(job).done_at > oldest and len(kept) <= most:
+        if part_of(job).done_at > oldest and len(kept) <= q.keep_most:
             return
         drop(q, job, now)
 
@@ -549,7 +545,7 @@ def _cancel(q: Qless, job: Job, now: int) -> None:
         fields = {"jid": job.jid, "queue": job.queue, "event": "canceled", "worker": worker}
         q.log(fields)
         if worker:
-            q.publish(f"w:{worker}", lua.encode(fields).replace(b"/", b"\\/"))
+            q.publish(f"w:{worker}", lua.event(fields))
     q.tell_tracked("canceled", job.jid)
     drop(q, job, now)
 
