@@ -12,6 +12,7 @@ from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
+from .commits import Commits
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
 
@@ -46,6 +47,7 @@ class Server:
         max_connections: int,
         max_output: int,
         ended: Callable[[str], None],
+        commits: type[Commits] = Commits,
     ) -> None:
         self.engine = engine
         self.hubs: list[Hub] = []
@@ -55,7 +57,14 @@ class Server:
         self.max_connections = max_connections
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
-        self.turns = Turns(engine, store, clock, resumed=lambda: self.after(clock()), ended=ended)
+        self.turns = Turns(
+            engine,
+            store,
+            clock,
+            resumed=lambda: self.after(clock()),
+            ended=ended,
+            commits=commits,
+        )
         self.sessions: set[Session] = set()
         self._listening: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None

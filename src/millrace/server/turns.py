@@ -14,13 +14,13 @@ store can be written again; looking and waiting go on.
 import asyncio
 import logging
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.store import Recovered, Store, StoreError, StoreFailing
+
+from .commits import Commits
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,6 +50,7 @@ class Turns:
         *,
         resumed: Callable[[], None],
         ended: Callable[[str], None],
+        commits: type[Commits] = Commits,
     ) -> None:
         self.engine = engine
         self._store = store
@@ -69,9 +70,7 @@ class Turns:
         if store is None:
             return
         engine.synced_seq = engine.next_seq
-        self._commits: SimpleQueue[Store | None] = SimpleQueue()
-        self._thread = Thread(target=self._commit_all, name="commit", daemon=True)
-        self._thread.start()
+        self._commits = commits(self._loop, self._after_commit)
 
     @property
     def durable(self) -> bool:
@@ -100,8 +99,7 @@ class Turns:
 
     def close(self) -> None:
         if self._store is not None:
-            self._commits.put(None)
-            self._thread.join()
+            self._commits.close()
 
     # Within
 
@@ -123,20 +121,7 @@ class Turns:
         except Exception as error:
             self._after_commit(error)
         else:
-            self._commits.put(store)
-
-    def _commit_all(self) -> None:
-        """The helper thread: nothing but COMMIT."""
-        while (store := self._commits.get()) is not None:
-            outcome: Exception | None = None
-            try:
-                store.commit()
-            except Exception as error:
-                outcome = error
-            try:
-                self._loop.call_soon_threadsafe(self._after_commit, outcome)
-            except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+            self._commits.commit(store)
 
     def _after_commit(self, error: Exception | None) -> None:
         assert self._committing is not None

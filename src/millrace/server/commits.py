@@ -1,0 +1,40 @@
+"""Where COMMIT runs: on a helper thread, because only it waits for the disk."""
+
+import asyncio
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+
+from millrace.store import Store
+
+#: Called on the loop's thread when a commit is over, with what went wrong or None.
+After = Callable[[Exception | None], None]
+
+
+class Commits:
+    def __init__(self, loop: asyncio.AbstractEventLoop, after: After) -> None:
+        self._loop = loop
+        self._after = after
+        self._begun: SimpleQueue[Store | None] = SimpleQueue()
+        self._thread = Thread(target=self._commit_all, name="commit", daemon=True)
+        self._thread.start()
+
+    def commit(self, store: Store) -> None:
+        """Commit what the store has begun; `after` tells when it is done."""
+        self._begun.put(store)
+
+    def close(self) -> None:
+        self._begun.put(None)
+        self._thread.join()
+
+    def _commit_all(self) -> None:
+        while (store := self._begun.get()) is not None:
+            outcome: Exception | None = None
+            try:
+                store.commit()
+            except Exception as error:
+                outcome = error
+            try:
+                self._loop.call_soon_threadsafe(self._after, outcome)
+            except RuntimeError:
+                return  # the loop is closed: nobody waits any more
