@@ -219,12 +219,18 @@ class Jobs:
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
                 self.timers.set(job.seq, self.latest)
-        for job in self.jobs.values():
-            fleeting = job.extra is not None and job.extra.fleeting
-            if fleeting and job.seq not in self._awaited:
-                self.timers.set(job.seq + LIFE, self.latest)
+        for job in self._forlorn():
+            self.timers.set(job.seq + LIFE, self.latest)
         self.reverts += 1
         self.batch = Batch()
+
+    def _forlorn(self) -> list[Job]:
+        """Fleeting jobs whose clients are gone."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.extra is not None and job.extra.fleeting and job.seq not in self._awaited
+        ]
 
     def _restore(self, job: Job) -> None:
         queue = self.queues.get(job.queue)
