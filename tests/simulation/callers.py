@@ -7,6 +7,7 @@ from typing import Any
 
 from promises import NO_HEARTBEAT, BrokenPromise, Request
 from simulated_world import World
+
 from speakers import SPEAKERS, Answer, Refused
 
 #: Whoever asks and has a sound connection is answered within this, beside what it wants to wait.
@@ -23,6 +24,7 @@ class Call:
     def __init__(self, world: World, protocol: str, name: str) -> None:
         self.world = world
         self.protocol = protocol
+        self.name = name
         self.speaker: Any = SPEAKERS[protocol](name)
         self.can = self.speaker.can
         self.closed = ""

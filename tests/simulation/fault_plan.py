@@ -13,9 +13,9 @@ FAULTS = {
     "vanish": (2.0, 30.0),
     "stall": (1.0, 20.0),
     "clock": (4.0, 40.0),
-    "full": (8.0, 60.0),
-    "broken": (8.0, 60.0),
-    "no sync": (15.0, 80.0),
+    "full": (3.0, 40.0),
+    "broken": (3.0, 40.0),
+    "no sync": (8.0, 60.0),
     "slow sync": (3.0, 30.0),
     "kill": (4.0, 60.0),
     "power": (4.0, 60.0),
@@ -47,6 +47,8 @@ class Plan:
     fold_bytes: int
     checkpoint: int
     jump: float
+    #: How long a Qless worker has a job.
+    heartbeat: int
     weather: Weather = field(default_factory=Weather)
 
     def told(self) -> str:
@@ -75,14 +77,15 @@ def draw(random: Random) -> Plan:
             "waiter": random.randint(0, 3),
         },
         queues=[f"queue-{n}" for n in range(random.randint(1, 3))],
-        pace=random.choice((0.02, 0.1, 0.5, 2.0)),
-        most_jobs=random.choice((30, 100, 300)),
+        pace=random.choice((0.1, 0.5, 2.0, 5.0)),
+        most_jobs=random.choice((100, 300)),
         sync=random.choice(((0.0, 0.001), (0.001, 0.01), (0.01, 0.2))),
         generation_jobs=random.choice((2, 5, 30, 100_000)),
         generation_bytes=random.choice((400, 4000, 8 << 20)),
         fold_bytes=random.choice((1, 300, 65_536)),
         checkpoint=random.choice((1, 10, 50, 2000)),
         jump=random.choice((2.0, 60.0, 900.0)),
+        heartbeat=random.choice((2, 10, 60)),
     )
     weather = plan.weather
     if not calm:

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulated_network import Wire
+
 from speakers import Accepted, Answer, Leased, Refused, Result, Work
 
 NUMBER = re.compile(rb"job-(\d+)-")
-#: How long a Qless worker has a job, by its own clock.
-QLESS_HEARTBEAT = 60.0
 #: A reply may be so late, because a commit or the client's own earlier replies took so long.
 SLACK = 30.0
 #: What a change that could not be written is answered with, in all protocols.
@@ -46,6 +45,8 @@ class Lease:
     wire: Wire
     told: int
     life: int
+    #: Who it is, where that counts: a name, or the connection.
+    holder: object
     #: By the server's clock, or for Qless by the clients'; it cannot end before.
     until: float
     #: It is on the disk: a crash does not end it.
@@ -121,6 +122,8 @@ class Promises:
         self.life = 0
         self.jobs: list[Booked] = []
         self.counts: Counter[str] = Counter()
+        #: How long a Qless worker has a job at least, by its own clock.
+        self.heartbeat = 60.0
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
         self.jumped_at = 0
@@ -182,7 +185,7 @@ class Promises:
             self._ended(request, job, answer)
         elif command == "renew" and isinstance(answer, Accepted) and request.lease is not None:
             lease = request.lease
-            lease.until = max(lease.until, request.sent_at + QLESS_HEARTBEAT)
+            lease.until = max(lease.until, request.sent_at + self.heartbeat)
         elif command == "result" and isinstance(answer, Result):
             self._resulted(job, answer)
 
@@ -219,18 +222,22 @@ class Promises:
         if job.ended and not job.again and (request.sent > job.ended or late):
             raise BrokenPromise(f"{name(job)} was handed out again after its end was acknowledged")
         self._alone(job, request)
-        lease = Lease(job, request.wire.protocol, request.wire, self.stamp, self.life, 0.0)
-        lease.until = self._until(request, job)
+        wire = request.wire
+        holder = wire.client.name if wire.protocol == "qless" else wire
+        until = self._until(request, job)
+        lease = Lease(job, wire.protocol, wire, self.stamp, self.life, holder, until)
         lease.loose = not request.wire.healthy or job.again
         job.leases.append(lease)
         job.told_leases += 1
+        if job.told_leases > job.times_leased:
+            raise BrokenPromise(f"one lease of {name(job)} was given to two")
         self._open[lease] = None
         request.lease = lease
         request.job = job
 
     def _until(self, request: Request, job: Booked) -> float:
         if request.wire.protocol == "qless":
-            return request.sent_at + QLESS_HEARTBEAT
+            return request.sent_at + self.heartbeat
         if request.wire.protocol == "masenko":
             return float("inf")
         begun = min(request.sent_wall, self._wall())
@@ -263,10 +270,20 @@ class Promises:
             lease is None or lease.loose or lease.life != self.life or self.expired(lease)
         ):
             return  # it is told OK, but it may not have been its any more
+        if request.command == "complete" and request.wire.protocol in {"qless", "masenko"}:
+            self._its_own(request, job)
         job.ended, job.ended_at, job.ended_by = self.stamp, self._now(), request.command
         if request.wire.protocol == "goqueue":
             job.ended_by = "complete"  # which is what DELETE is, if somebody has the job
         self._loosen(job)
+
+    def _its_own(self, request: Request, job: Booked) -> None:
+        """Where it counts who has a job, nobody else can end it."""
+        lease, last = request.lease, job.leases[-1]
+        if lease is None or job.again or last.told > request.sent or last.loose:
+            return
+        if last.holder != lease.holder and last.life == self.life and last in self._open:
+            raise BrokenPromise(f"{name(job)} was ended by {request.wire}, {last.wire} has it")
 
     def _ran(self, request: Request, job: Booked, answer: Answer) -> None:
         job.unsure -= 1
@@ -317,10 +334,10 @@ class Promises:
         """Leases that must have survived a crash: nobody can have ended them."""
         for lease in self._open:
             job = lease.job
+            unsure = lease.loose or not lease.durable or job.may_be_gone or job.again
             bound = lease.protocol == "masenko"
-            if lease.durable and not (lease.loose or bound or job.may_be_gone or job.again):
-                if lease is job.leases[-1] and not self.expired(lease):
-                    yield lease
+            if not (unsure or bound or self.expired(lease)) and lease is job.leases[-1]:
+                yield lease
 
 
 def name(job: Booked) -> str:

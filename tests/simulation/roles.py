@@ -8,6 +8,7 @@ from uuid import UUID
 from callers import Call, Cut
 from promises import Booked, Lease
 from simulated_world import World
+
 from speakers import Held, Leased, Work
 
 PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
@@ -29,16 +30,22 @@ class Client:
         self.name = name
         self.protocol = protocol
         self.over = False
-        self.call: Call
+        self._call: Call | None = None
 
     @property
     def random(self) -> Random:
         return self.world.random
 
+    @property
+    def call(self) -> Call:
+        """The connection it has now."""
+        assert self._call is not None
+        return self._call
+
     async def live(self) -> None:
         while not self.over:
             try:
-                self.call = Call(self.world, self.protocol, self.name)
+                self._call = Call(self.world, self.protocol, self.name)
                 hello = self.call.speaker.hello()
                 if hello:
                     await self.call.ask("hello", hello)
@@ -47,7 +54,8 @@ class Client:
                 pass
             if not self.over:
                 await asyncio.sleep(self.random.choice((0.01, 0.5, 3.0)))
-        self.call.hang_up()
+        if self._call is not None:
+            self._call.hang_up()
 
     async def work(self) -> None:
         """Do this client's part until it is over, or Cut."""
@@ -153,7 +161,11 @@ class Worker(Client):
                         self._unsaid.append((answer.held, lease))
                     raise
             else:
-                await self.pause(1.0 if self.protocol == "qless" else 0.2)
+                await self.rest()
+
+    async def rest(self) -> None:
+        """Before asking again, when there was nothing."""
+        await self.pause(1.0 if self.protocol == "qless" else 0.2)
 
     def _lease(self) -> "asyncio.Future[object]":
         call = self.call
@@ -206,8 +218,22 @@ class DiligentWorker(Worker):
     def queue(self) -> str:
         return self._queue
 
+    async def rest(self) -> None:
+        await self.pause(5.0)
+
     async def _do(self, held: Held, lease: Lease) -> None:
         await self._end("complete", held, lease)
+
+
+class Configurer(Client):
+    """Says once how long Qless workers have their jobs."""
+
+    async def work(self) -> None:
+        for key, value in (("heartbeat", self.world.plan.heartbeat), ("grace-period", 1)):
+            now = self.call.now
+            data = self.call.speaker._call("set", "", "config.set", now, key, value)
+            await self.call.ask("set", data)
+        self.over = True
 
 
 class Canceller(Client):
@@ -237,7 +263,9 @@ class Looker(Client):
         speaker = self.call.speaker
         if self.protocol == "qless":
             return speaker._call("look", "", "queues", self.call.now)
-        return speaker._ask("look", "", {"faktory": b"INFO\r\n", "masenko": b"INFO\n"}[self.protocol])
+        return speaker._ask(
+            "look", "", {"faktory": b"INFO\r\n", "masenko": b"INFO\n"}[self.protocol]
+        )
 
 
 class Waiter(Client):
@@ -279,7 +307,7 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
 
 def cast(world: World) -> list[Client]:
     """All clients of a plan, each of some protocol."""
-    clients: list[Client] = []
+    clients: list[Client] = [Configurer(world, "configurer", "qless")]
     for role, count in world.plan.clients.items():
         kind, protocols = ROLES[role]
         first = world.random.randrange(len(protocols))

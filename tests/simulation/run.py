@@ -16,6 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "src")]
 
+from plants import PLANTS  # noqa: E402
+
 from disk.recording import is_preloaded, missing, preloaded  # noqa: E402
 from simulation import Outcome, simulate  # noqa: E402
 
@@ -24,7 +26,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, help="run this one, and print its steps if it fails")
     parser.add_argument("--seeds", metavar="A-B", help="run these")
-    parser.add_argument("--from", dest="first", type=int, help="run all from this one on")
+    parser.add_argument("--from", dest="begin", type=int, help="run all from this one on")
+    parser.add_argument("--first", action="store_true", help="end at the first that fails")
+    parser.add_argument("--plant", choices=PLANTS, help="put this mistake into the server")
     parser.add_argument("--steps", type=int, default=60, help="how many of the last steps to print")
     options = parser.parse_args()
     _be_repeatable()
@@ -34,8 +38,11 @@ def main() -> int:
         first, _, last = options.seeds.partition("-")
         seeds = range(int(first), int(last or first) + 1)
     else:
-        seeds = range(options.first or int(time.time()), 1 << 62)
-    return Runs(options.steps).run(seeds, alone=options.seed is not None)
+        seeds = range(options.begin or int(time.time()), 1 << 62)
+    if options.plant:
+        PLANTS[options.plant]()
+    runs = Runs(options.steps, alone=options.seed is not None, first=options.first)
+    return runs.run(seeds)
 
 
 def _be_repeatable() -> None:
@@ -49,15 +56,17 @@ def _be_repeatable() -> None:
 
 
 class Runs:
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, *, alone: bool, first: bool) -> None:
         self._steps = steps
+        self._alone = alone
+        self._first = first
         self._done = 0
         self._failed: list[int] = []
         self._seconds = 0.0
         self._counts: Counter[str] = Counter()
         self._began = time.monotonic()
 
-    def run(self, seeds: range, *, alone: bool) -> int:
+    def run(self, seeds: range) -> int:
         memory = Path("/dev/shm")
         root = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
         try:
@@ -68,7 +77,9 @@ class Runs:
                 self._count(outcome)
                 if outcome.problem:
                     self._report(outcome)
-                elif alone:
+                    if self._first:
+                        break
+                elif self._alone:
                     print(f"seed {seed}: {outcome.plan}")
                     print(f"ok, trace {outcome.hash}")
         except KeyboardInterrupt:

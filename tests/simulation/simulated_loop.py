@@ -84,6 +84,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.ports.clear()
         for task in self._tasks:
             task._log_destroy_pending = False
+            task.get_coro().close()
         self._tasks.clear()
 
     def run_handle(self, handle: asyncio.Handle) -> None:

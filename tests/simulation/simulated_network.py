@@ -6,6 +6,7 @@ it has been said, whether or not it ever arrives. What the tap makes of it arriv
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from random import Random
@@ -42,6 +43,8 @@ class Weather:
 
 class Client(Protocol):
     """What is at the other end of a connection."""
+
+    name: str
 
     def said(self, data: bytes) -> list[Any]:
         """Bytes have left the server; what they mean."""
@@ -190,7 +193,7 @@ class Wire:
             return [data]
         cuts = sorted(random.randrange(1, len(data)) for _ in range(random.randrange(1, 5)))
         edges = [0, *cuts, len(data)]
-        return [data[a:b] for a, b in zip(edges, edges[1:], strict=False) if a < b]
+        return [data[a:b] for a, b in itertools.pairwise(edges) if a < b]
 
     def _later(self, what: Callable[..., None], *args: Any) -> None:
         """On the server's side, in the order of sending."""

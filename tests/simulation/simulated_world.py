@@ -5,6 +5,7 @@ on is not: the loop, the network, the clock, the disk, and the thread on which C
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, MutableSet
 from pathlib import Path
@@ -17,11 +18,12 @@ from promises import BrokenPromise, Promises
 from simulated_disk import SimulatedDisk
 from simulated_loop import ProcessEnded, Schedule, SimulatedLoop
 from simulated_network import Network
-from state_checks import check_engine, check_recovered
+from state_checks import check_engine, check_qless, check_recovered, nobody_waits_in_vain
 from steps import Steps
 
 import millrace.store.sqlite
 from millrace.engine.engine import Engine
+from millrace.protocols.qless import QlessHub
 from millrace.server.app import listeners, recover
 from millrace.server.config import Config
 from millrace.server.listeners import Server
@@ -45,6 +47,7 @@ class World:
         self.network.weather = self.plan.weather
         self.disk = SimulatedDisk(root, self.random)
         self.promises = Promises(lambda: self.schedule.now, self.wall)
+        self.promises.heartbeat = self.plan.heartbeat
         self.seen = Seen()
         self.config = Config()
         #: How far the server's clock is ahead.
@@ -98,6 +101,7 @@ class World:
         self.promises.life += 1
         self.life = life
         check_recovered(life.engine, self.promises)
+        check_journal(self.disk.folder, life.engine)
         self.seen.begin_anew(life.engine, self.promises)
         life.listen()
 
@@ -241,10 +245,8 @@ class Life:
 
     def bury(self) -> None:
         """Let go of its files, wherever they are now."""
-        try:
+        with contextlib.suppress(StoreError):
             self.store.close()
-        except StoreError:
-            pass
 
     def _look(self) -> None:
         self.watch.absorb()
@@ -253,17 +255,17 @@ class Life:
             self.world.steps.note("undone")
             self.world.promises.undone()
             self.look()
+        nobody_waits_in_vain(self.engine, stopping=self.stopping)
         self._looked += 1
         if self._looked % LOOK_EVERY == 0:
             self.look()
 
     def look(self) -> None:
         """Is everything as it must be between two steps?"""
-        check_engine(self.engine, self.world.promises, stopping=self.stopping)
-
-    def look_at_journal(self) -> int:
-        """Nothing may be unwritten."""
-        return check_journal(self.world.disk.folder, self.engine)
+        check_engine(self.engine, self.world.promises)
+        for hub in self.server.hubs:
+            if isinstance(hub, QlessHub):
+                check_qless(hub)
 
 
 class SimulatedCommits:
@@ -347,7 +349,9 @@ class Complaints(logging.Handler):
 
     def raise_first(self) -> None:
         if self._found:
-            raise BrokenPromise(f"a mistake of the server's: {self._found[0]!r}") from self._found[0]
+            raise BrokenPromise(f"a mistake of the server's: {self._found[0]!r}") from self._found[
+                0
+            ]
 
 
 def _ended(reason: str) -> None:

@@ -1,23 +1,34 @@
 """What must be true of an engine, given what was promised: at any moment, and after a recovery."""
 
+from typing import Any
+
 from promises import Booked, BrokenPromise, Promises, name
 
 from millrace.engine.consistency import check
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, STATE_NAMES
+from millrace.protocols.qless import QlessHub, consistency
 
 #: What is left of a job that was ended by a command, if anything is.
 REMAINS = {"complete": {DONE}, "cancel": {DONE}, "bury": {DEAD}}
 
 
-def check_engine(engine: Engine, promises: Promises, *, stopping: bool = False) -> None:
+def check_engine(engine: Engine, promises: Promises) -> None:
     """Between two steps."""
     found = check(engine)
     if found.total:
         raise BrokenPromise(f"the engine contradicts itself: {found.problems[:3]}")
-    _nobody_waits_in_vain(engine, stopping=stopping)
     _promises_are_kept(engine, promises)
+
+
+def check_qless(hub: QlessHub) -> None:
+    """What Qless knows beside the engine."""
+    api: Any = hub.api
+    api.qless.refresh()
+    found = consistency.check(api.qless)
+    if found.total:
+        raise BrokenPromise(f"Qless contradicts itself: {found.problems[:3]}")
 
 
 def check_recovered(engine: Engine, promises: Promises) -> None:
@@ -27,10 +38,12 @@ def check_recovered(engine: Engine, promises: Promises) -> None:
     for lease in promises.must_be_leased():
         job = jobs.get(lease.job)
         if job is None or job.state != LEASED:
-            raise BrokenPromise(f"the lease of {name(lease.job)} by {lease.protocol} is lost: {job}")
+            raise BrokenPromise(
+                f"the lease of {name(lease.job)} by {lease.protocol} is lost: {job}"
+            )
 
 
-def _nobody_waits_in_vain(engine: Engine, *, stopping: bool) -> None:
+def nobody_waits_in_vain(engine: Engine, *, stopping: bool) -> None:
     for queue in engine.queues.values():
         if queue.waiters and len(queue.ready) and not (queue.paused or engine.halted or stopping):
             raise BrokenPromise(f"somebody waits for {queue.name}, where jobs are ready")
