@@ -266,8 +266,11 @@ class Jobs:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
-        if job.extra is not None and job.extra.blockers:
-            self._stop_waiting(job)
+        if job.extra is not None:
+            if job.extra.fleeting:
+                self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
+            if job.extra.blockers:
+                self._stop_waiting(job)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
