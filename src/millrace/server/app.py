@@ -18,6 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.engine.jobs import in_order
+from millrace.protocols.control import ControlConnection, ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -28,6 +29,7 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 from . import logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
+from .local import socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -153,7 +155,14 @@ async def _serve(
     current = [config]
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
 
-    ports = await server.listen(config.server.host, _listeners(config, engine), tls)
+    listeners = _listeners(config, engine)
+    if store is not None:
+        control = ControlHub(engine, config.server.max_connections)
+        path = socket_of(config.server.data)
+        listeners.append(
+            Listener("control", None, control, lambda: ControlConnection(control), path)
+        )
+    ports = await server.listen(config.server.host, listeners, tls)
     _announce(config, ports)
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
