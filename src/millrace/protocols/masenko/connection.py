@@ -61,6 +61,14 @@ class MasenkoConnection(Connection):
     def backlog(self) -> int:
         return self._lines.size
 
+    @property
+    def held(self) -> int:
+        transaction = self._transaction
+        return self._lines.held + (0 if transaction is None else transaction.held)
+
+    def discard(self) -> None:
+        self._lines, self._transaction = Lines(0), None
+
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
@@ -185,7 +193,7 @@ class MasenkoConnection(Connection):
         self.closing = True
         engine = self.engine
         engine.unalarm(self._alarm)
-        self._lines, self._transaction = Lines(0), None  # cancelled alarms are kept for a while
+        self.discard()  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
             engine.unwait(self.waiter)
