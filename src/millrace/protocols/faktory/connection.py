@@ -26,6 +26,8 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: How long an error may be.
 MOST_ERROR: Final = 1000
+#: What a client may say of itself: it is kept while the client is connected.
+MOST_HELLO: Final = 16_384
 #: So many jobs of a PUSHB are done before others get their turn.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
@@ -189,6 +191,9 @@ class FaktoryConnection(Connection):
     def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
+            return
+        if len(argument) > MOST_HELLO:
+            self._end(error(f"invalid HELLO: longer than {MOST_HELLO} bytes"))
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
