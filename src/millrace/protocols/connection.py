@@ -73,6 +73,15 @@ class Connection:
         """How many bytes of commands have come that are not done yet."""
         raise NotImplementedError
 
+    @property
+    def held(self) -> int:
+        """How many bytes this client's commands take that are not done, all there or not."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Forget what has come and is not done: this client will not be heard any more."""
+        raise NotImplementedError
+
     def feed(self, data: bytes) -> None:
         """Take in bytes, in whatever pieces they come, without doing anything yet."""
         raise NotImplementedError
@@ -150,6 +159,11 @@ class Lines:
         line = self.pending.popleft()
         self.size -= len(line) + LINE_COSTS
         return line
+
+    @property
+    def held(self) -> int:
+        """What is held, roughly: lines, and the beginning of one."""
+        return self.size + len(self._partial)
 
     @property
     def empty(self) -> bool:

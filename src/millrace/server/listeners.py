@@ -13,7 +13,9 @@ from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
+from .buffers import Buffers
 from .commits import Commits
+from .descriptors import STRANGERS
 from .local import beside, sweep
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
@@ -22,8 +24,6 @@ log = logging.getLogger(__name__)
 
 #: The wall clock may jump, so no timer trusts it for longer than this.
 MOST_SLEEP = 1_000_000
-#: Connections that have not introduced themselves may exceed the limit by so many.
-STRANGERS = 1000
 
 
 class Listener(NamedTuple):
@@ -49,6 +49,8 @@ class Server:
         *,
         max_connections: int,
         max_output: int,
+        max_buffered: int = 1 << 62,
+        strangers: int = STRANGERS,
         ended: Callable[[str], None],
         commits: type[Commits] = Commits,
     ) -> None:
@@ -58,6 +60,8 @@ class Server:
         self.touched: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
+        #: Connections that have not introduced themselves may exceed the limit by so many.
+        self.strangers = strangers
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(
@@ -69,6 +73,7 @@ class Server:
             commits=commits,
         )
         self.sessions: set[Session] = set()
+        self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -143,7 +148,7 @@ class Server:
     # What sessions call
 
     def admit(self, session: Session) -> bool:
-        if len(self.sessions) >= self.max_connections + STRANGERS:
+        if len(self.sessions) >= self.max_connections + self.strangers:
             return False
         self.sessions.add(session)
         return True
