@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from hiredis import Reader, ReplyError
 
 from raw_faktory import line
 
+from .members import members
 from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, Work
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class FaktorySpeaker(Speaker):
@@ -91,14 +89,14 @@ class FaktorySpeaker(Speaker):
             return Accepted(command, job)
         if reply is None:
             return Nothing(command, job)
-        unit = _members(reply)
-        custom = json.loads(bytes(unit.get("custom", b"{}")))
-        failure = json.loads(bytes(unit.get("failure", b'{"retry_count":-1}')))
+        unit = members(reply)
+        custom = json.loads(unit.get("custom", b"{}"))
+        failure = json.loads(unit.get("failure", b'{"retry_count":-1}'))
         held = Held(
-            id=json.loads(bytes(unit["jid"])),
-            queue=json.loads(bytes(unit["queue"])),
-            kind=json.loads(bytes(unit["jobtype"])),
-            payload=bytes(unit["args"]),
+            id=json.loads(unit["jid"]),
+            queue=json.loads(unit["queue"]),
+            kind=json.loads(unit["jobtype"]),
+            payload=unit["args"],
             encoding=custom.get("encoding", ""),
             failures=failure["retry_count"] + 1,
         )

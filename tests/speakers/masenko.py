@@ -4,11 +4,8 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import msgspec
-
+from .members import members
 from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, Work
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class MasenkoSpeaker(Speaker):
@@ -72,13 +69,13 @@ class MasenkoSpeaker(Speaker):
             return Accepted(command, str(json.loads(text)["id"]))
         if command != "lease":
             return Accepted(command, job)
-        task = _members(text)
+        task = members(text)
         held = Held(
-            id=bytes(task["id"]).decode(),
-            queue=json.loads(bytes(task["queue"])),
-            kind=json.loads(bytes(task["name"])),
-            payload=bytes(task.get("payload", b"")),
-            encoding=json.loads(bytes(task.get("encoding", b'""'))),
-            failures=int(bytes(task.get("failures", b"0"))),
+            id=task["id"].decode(),
+            queue=json.loads(task["queue"]),
+            kind=json.loads(task["name"]),
+            payload=task.get("payload", b""),
+            encoding=json.loads(task.get("encoding", b'""')),
+            failures=int(task.get("failures", b"0")),
         )
         return Leased(command, held.id, held)
