@@ -337,7 +337,7 @@ class Jobs:
             if job.origin == QLESS:
                 latest = now
             else:
-                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
+                self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
             job.ready_at = latest
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
@@ -522,7 +522,10 @@ class Jobs:
         self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:
-        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
+        goes by our clock, also if somebody with another one brought the job.
+        """
+        now -= self.skew
         while queue.waiters and not queue.paused and not self.halted:
             job = queue.ready.pop()
             if job is None:
