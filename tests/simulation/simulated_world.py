@@ -218,11 +218,14 @@ class Life:
         # What is told to several at once is told in an order that a replay has again.
         self.server.sessions = InOrder()  # type: ignore[assignment]
         self.server.touched = InOrder()  # type: ignore[assignment]
+        self.server.buffers._sessions = self.server.sessions
         self.loop.after_each = self._look
         self.loop.create_task(self._open())
 
     async def _open(self) -> None:
-        serving = listeners(self.world.config, self.engine, self.world.clock())
+        config = self.world.config
+        most = config.server.max_connections
+        serving = listeners(config, self.engine, self.world.clock(), most)
         ports = await self.server.listen("simulated", serving, None)
         self.world.steps.note("ready")
         self.world.network.serve(self.loop, ports)
