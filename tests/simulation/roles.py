@@ -124,6 +124,7 @@ def drawn(client: Client, number: int) -> Work:
     if "dependency" in can and random.random() < 0.25:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
+        due = 0 if protocol == "qless" else due
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
         queue=client.queue(),
@@ -306,13 +307,13 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
 
 
 def cast(world: World) -> list[Client]:
-    """All clients of a plan, each of some protocol."""
+    """All clients of a plan, each of some protocol; sometimes of few, who are then in each other's
+    way.
+    """
     clients: list[Client] = [Configurer(world, "configurer", "qless")]
+    most = world.random.choice((1, 2, 5))
     for role, count in world.plan.clients.items():
-        kind, protocols = ROLES[role]
-        first = world.random.randrange(len(protocols))
-        clients += [
-            kind(world, f"{role}-{n}", protocols[(first + n) % len(protocols)])
-            for n in range(count)
-        ]
+        kind, spoken = ROLES[role]
+        some = world.random.sample(spoken, min(len(spoken), most))
+        clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
     return clients
