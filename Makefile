@@ -4,7 +4,7 @@ BIN    := .venv/bin
 ROUNDS ?= 1000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash simulate lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,9 @@ test: lint  ## all tests, with coverage
 
 crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
+
+simulate: setup  ## clients, faults and crashes on a simulated clock, network and disk, until Ctrl-C (SEED=n: that one)
+	@$(BIN)/python tests/simulation/run.py $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py

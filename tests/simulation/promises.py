@@ -127,6 +127,8 @@ class Promises:
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
         self.jumped_at = 0
+        #: When the server's clock was set.
+        self.jumps: list[float] = []
         self._ids: dict[tuple[str, str], Booked] = {}
         self._open: dict[Lease, None] = {}
 
@@ -318,6 +320,7 @@ class Promises:
 
     def clock_jumped(self) -> None:
         self.jumped_at = self.stamp
+        self.jumps.append(self._now())
         for lease in self._open:
             lease.loose = lease.loose or lease.protocol not in {"qless", "masenko"}
 
