@@ -5,8 +5,6 @@ MILLRACE_RECOVERY_SEEDS=20 looks at as many works, and several crashes at each p
 """
 
 import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -14,24 +12,11 @@ import pytest
 from recorded import State, Work, record_work, state_of
 
 from disk.crashes import Disk, Files, write_folder
-from disk.recording import FAILED, NOTE, SYNC, TRUNCATE, UNLINK, missing
+from disk.recording import FAILED, NOTE, SYNC, TRUNCATE, UNLINK
 from failing_stores import FailingSqliteStore
 from scene import Scene, recover
 
 SEEDS = int(os.environ.get("MILLRACE_RECOVERY_SEEDS", "0"))
-MEMORY = Path("/dev/shm")
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """Somewhere quick, as thousands of folders are written."""
-    if reason := missing():
-        pytest.skip(reason)
-    home = MEMORY / f"millrace-{os.getpid()}-{tmp_path.name}"
-    quick = home if MEMORY.is_dir() else tmp_path
-    quick.mkdir(exist_ok=True)
-    yield quick / "data"
-    shutil.rmtree(quick)
 
 
 def recovered(files: Files, folder: Path) -> tuple[int, State]:
@@ -71,21 +56,21 @@ def check_every_prefix(work: Work, folder: Path, seed: int, crashes: int) -> Non
             check(disk.after_crash(rng), folder, work, least, f"seed {seed}, power cut after {k}")
 
 
-def test_every_prefix_of_what_was_written_is_recovered(tmp_path, folder):
+def test_every_prefix_of_what_was_written_is_recovered(tmp_path, quick_folder):
     work = record_work(tmp_path, turns=70, seed=1)
     kinds = {operation.kind for operation in work.operations}
     assert {SYNC, TRUNCATE, FAILED, UNLINK} <= kinds, "the work was to contain all of this"
-    check_every_prefix(work, folder, seed=1, crashes=1)
+    check_every_prefix(work, quick_folder, seed=1, crashes=1)
 
 
 @pytest.mark.parametrize("version", [2])
-def test_every_prefix_of_a_migration_is_recovered(tmp_path, folder, version):
+def test_every_prefix_of_a_migration_is_recovered(tmp_path, quick_folder, version):
     work = record_work(tmp_path, turns=3, seed=version, version=version)
-    check_every_prefix(work, folder, seed=version, crashes=1)
+    check_every_prefix(work, quick_folder, seed=version, crashes=1)
 
 
 @pytest.mark.skipif(not SEEDS, reason="set MILLRACE_RECOVERY_SEEDS, or use `make recovery`")
 @pytest.mark.parametrize("seed", range(100, 100 + SEEDS))
-def test_every_prefix_of_long_work_is_recovered(tmp_path, folder, seed):
+def test_every_prefix_of_long_work_is_recovered(tmp_path, quick_folder, seed):
     work = record_work(tmp_path, turns=400, seed=seed)
-    check_every_prefix(work, folder, seed, crashes=4)
+    check_every_prefix(work, quick_folder, seed, crashes=4)
