@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from older_formats import downgrade
 
 from failing_stores import FailingSqliteStore
 from millrace.engine.events import EVENT_VERSION
@@ -25,6 +24,7 @@ from millrace.store import (
 )
 from millrace.store.changes import decode_any
 from millrace.store.errors import translated
+from older_formats import downgrade
 from scene import SECOND, Scene, commit, commit_or_revert, days_of, durable_state, recover
 
 pytestmark = pytest.mark.usefixtures("small_generations")

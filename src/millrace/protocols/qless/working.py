@@ -145,12 +145,15 @@ def _blockers(q: Qless, depends: list[str]) -> list[int]:
 
 # Popping
 
+#: However many are asked for, the rest can wait for the next who asks: others want their turn, too.
+MOST_AT_ONCE: Final = 1000
+
 
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
     """queue, worker, count"""
     queue = text(args, 0, "Queue(): no queue name provided")
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
-    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
+    count = min(number(args, 2, 'Pop(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     engine = q.engine
     known = engine.queues.get(queue)
     if known is not None and known.paused:
@@ -236,7 +239,7 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     """queue, count"""
     queue = text(args, 0, "Queue(): no queue name provided")
-    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    count = min(number(args, 1, 'Peek(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     found = q.expired(queue, now, offset + count)
     recurring.spawn(q, queue, now, offset + count - len(found))
     q.make_due(queue, now, offset + count - len(found))

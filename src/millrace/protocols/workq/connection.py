@@ -84,6 +84,13 @@ class WorkqConnection(Connection):
             return min(held, 1)
         return held or (self._pieces is not None)
 
+    @property
+    def held(self) -> int:
+        return len(self._inbox)
+
+    def discard(self) -> None:
+        self._inbox = Inbox(0)
+
     def feed(self, data: bytes) -> None:
         self._inbox.feed(data)
         self._incomplete = False
