@@ -52,7 +52,7 @@ class Content:
 
     def read(self, progress: Progress | None = None) -> None:
         """All of it, but for the outbox before the statistics' last event: see Inspection."""
-        self._read_numbers()
+        self.read_numbers()
         self._read_jobs(progress)
         self._read_states()
         self._read_turns()
@@ -62,7 +62,7 @@ class Content:
 
     def read_some(self, seqs: set[int]) -> None:
         """The same, but of these jobs alone; that none is missing is not looked at."""
-        self._read_numbers()
+        self.read_numbers()
         jobs = self.recovered.jobs
         for seq in seqs:
             for row in self._db.execute("SELECT seq, sum, record FROM jobs WHERE seq = ?", (seq,)):
@@ -75,7 +75,7 @@ class Content:
         self.recovered.jobs = {seq: job for seq, job in jobs.items() if seq in seqs}
         self._read_stats()
 
-    def _read_numbers(self) -> None:
+    def read_numbers(self) -> None:
         """The last turn's tally, and the small tables."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
         for turn, summed, tally, blob in self._db.execute(last):
