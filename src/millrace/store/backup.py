@@ -40,9 +40,6 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
         found = Findings(str(source))
         with held(source, found), traceless(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
-        mark = Mark(aside, sync=True)
-        mark.write(turn)
-        mark.close()
         _sync(aside / DATABASE)
         findings = Findings(str(aside))
         look(aside, findings)
@@ -91,6 +88,11 @@ def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool)
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
         _check_space(aside, pages * page_size)
+
+        # First: it tells of a database that is not there yet, so that no server starts here.
+        mark = Mark(aside, sync=True)
+        mark.write(content.turn)
+        mark.close()
 
         def told(_: int, remaining: int, total: int) -> None:
             if progress is not None:

@@ -22,7 +22,7 @@ from .folder import DATABASE
 from .mark import NAME, read_mark
 from .opening import check_header, check_turn, has_database
 from .reading import Content, open_read_only, outbox, structure
-from .recovered import Progress
+from .recovered import Progress, Recovered
 from .schema import SCHEMA, check_schema
 
 #: So many things that are wrong are told; there may be more.
@@ -70,6 +70,8 @@ def look(folder: Path, findings: Findings, progress: Progress | None = None) -> 
             check_header(path)
             with reader(folder, served=bool(findings.server)) as db:
                 findings.format = check_schema(db, path)
+                if findings.format == 0:
+                    check_turn(folder, path, 0, marked)
                 if findings.format == SCHEMA:
                     _read(db, folder, marked, findings, progress)
                 _check_structure(db, path, findings)
@@ -107,22 +109,22 @@ def _read(
             tally = content.tally
             for _ in outbox(db, tally.first_event, tally.next_event):
                 pass
-    except StoreDamaged as damage:
-        findings.problems.append(str(damage))
-        return
-    findings.summed = True
-    findings.turn = content.turn
-    findings.events = tally.next_event - tally.first_event
-    recovered = content.recovered
-    findings.queues, findings.paused = len(recovered.queues), sum(recovered.queues.values())
-    states = Counter(STATE_NAMES[job.state] for job in recovered.jobs.values())
-    findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
-    try:
+            findings.summed = True
+            findings.turn = content.turn
+            findings.events = tally.next_event - tally.first_event
+            _read_engine(content.recovered, path, findings)
         check_turn(folder, path, content.turn, marked)
     except StoreDamaged as damage:
         findings.problems.append(str(damage))
+
+
+def _read_engine(recovered: Recovered, path: Path, findings: Findings) -> None:
+    findings.queues, findings.paused = len(recovered.queues), sum(recovered.queues.values())
+    states = Counter(STATE_NAMES[job.state] for job in recovered.jobs.values())
+    findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
     engine = Engine(Random(0))
     engine.restore(in_order(recovered.jobs.values()), recovered.queues)
+    engine.next_seq = recovered.next_seq
     for problem in consistency.check(engine).problems[:MOST_TOLD]:
         what = f"job {problem.jid}" if problem.jid else f"queue {problem.queue}"
         findings.problems.append(f"{path}: {what}: {problem.what}: {problem.detail}")

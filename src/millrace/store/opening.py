@@ -34,13 +34,15 @@ class Opened:
         try:
             if self.guard is not None:
                 self.guard.execute("PRAGMA schema_version").fetchone()
-            self._prepare(path, sync=sync)
+            self._prepare(folder, path, sync=sync)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, path: Path, *, sync: bool) -> None:
+    def _prepare(self, folder: Path, path: Path, *, sync: bool) -> None:
         version = schema.check_schema(self.db, path)
+        if version == 0:
+            check_turn(folder, path, 0, self.marked)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
         self.db.execute("PRAGMA wal_autocheckpoint = 2000")
