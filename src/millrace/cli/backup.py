@@ -6,8 +6,8 @@ from pathlib import Path
 
 from millrace.cli.check import content, size
 from millrace.cli.progress import Bar
-from millrace.store import StoreError
 from millrace.store.backup import back_up
+from millrace.store.errors import StoreError
 
 
 def backup(folder: Path, target: Path) -> int:

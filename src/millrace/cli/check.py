@@ -7,9 +7,8 @@ from pathlib import Path
 import msgspec
 
 from millrace.cli.progress import Bar
-from millrace.store import StoreError
+from millrace.store.errors import StoreError
 from millrace.store.examination import Findings, examine
-from millrace.store.schema import SCHEMA
 
 
 def check(folder: Path, *, json: bool) -> int:
@@ -44,8 +43,8 @@ def as_text(findings: Findings) -> str:
         lines += content(findings)
     elif not findings.problems:
         lines.append(
-            f"format       {findings.format}; it has no sums. A server of this version makes it "
-            f"format {SCHEMA} when it starts"
+            f"format       {findings.format}; it has no sums. They are added when a server of this "
+            "version starts on it"
         )
     if findings.problems:
         lines.append("damaged      see below")

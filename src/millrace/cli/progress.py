@@ -26,7 +26,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._progress.console.is_terminal:
+            self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:
         """As the store calls its Progress."""
