@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 ROUNDS ?= 1000
+WORKS  ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +43,9 @@ test: lint  ## all tests, with coverage
 
 crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
+
+recovery: setup  ## recover from every prefix of longer recorded works, and from every flipped byte (WORKS=10)
+	@MILLRACE_RECOVERY_SEEDS=$(WORKS) MILLRACE_DAMAGE=all $(BIN)/python -m pytest tests/store/test_recovery.py tests/store/test_damage.py
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py
