@@ -96,7 +96,8 @@ class Requests:
 
     def take(self, limits: Limits) -> list[bytes] | None:
         """The next request; None if it is not all there. An empty one asks for nothing."""
-        if self._fresh and not self._whole and not self._wanted:
+        # A line that was not all there when last looked at is gone on with where that ended.
+        if self._fresh and not self._whole and not self._wanted and not self._searched:
             if not self._buffer and len(self._piece) <= limits.at_once:
                 args = read_alone(self._piece)
                 if args is not None:
