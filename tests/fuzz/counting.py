@@ -80,7 +80,16 @@ def _whole(kind: Any, name: str) -> None:
 
 for _kind in (Counted, CountedArray):
     _searching(_kind, "find")
-    for _name in ("split", "partition", "translate", "count", "strip", "decode", "isascii", "isdigit"):
+    for _name in (
+        "split",
+        "partition",
+        "translate",
+        "count",
+        "strip",
+        "decode",
+        "isascii",
+        "isdigit",
+    ):
         _whole(_kind, _name)
 
 

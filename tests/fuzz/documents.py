@@ -233,6 +233,8 @@ _REDIS = (
     "ERR a transaction may have <n> commands, and not too large",
     "ERR the name of a channel may have <n> bytes",
     "ERR more than <n> keys match",
+    "ERR the reply would have more than <n> bytes",
+    "ERR the name of a watched key may have <n> bytes",
     "ERR <n> scripts are loaded: SCRIPT FLUSH forgets them",
 )
 QLESS = named(*_REDIS, *(f"ERR user_script:1: {text}" for text in _QLESS))

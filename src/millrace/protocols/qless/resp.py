@@ -434,6 +434,16 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
     return b"%b%d\r\n%b" % (sign, len(value), b"".join(parts))
 
 
+def size_of(value: Reply) -> int:
+    """What a reply takes when it is written, and more than that."""
+    if isinstance(value, bytes | str):
+        return len(value) * (1 if isinstance(value, bytes) else 4) + 32
+    if isinstance(value, Map):
+        return 32 + sum(size_of(part) for pair in value for part in pair)
+    parts: list[Any] = value if isinstance(value, list) else []
+    return 32 + sum(map(size_of, parts))
+
+
 def number_text(value: float) -> bytes:
     """A score: `12`, `1.5`, `inf`."""
     if value.is_integer() and abs(value) < 1 << 63:
