@@ -177,6 +177,7 @@ class FaktoryConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
+        self._work = None  # it leads back here, and would stay with all that it has read
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
             self.waiter = None
