@@ -219,12 +219,18 @@ class Jobs:
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
                 self.timers.set(job.seq, self.latest)
-        for job in self.jobs.values():
-            fleeting = job.extra is not None and job.extra.fleeting
-            if fleeting and job.seq not in self._awaited:
-                self.timers.set(job.seq + LIFE, self.latest)
+        for job in self._forlorn():
+            self.timers.set(job.seq + LIFE, self.latest)
         self.reverts += 1
         self.batch = Batch()
+
+    def _forlorn(self) -> list[Job]:
+        """Fleeting jobs whose clients are gone."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.extra is not None and job.extra.fleeting and job.seq not in self._awaited
+        ]
 
     def _restore(self, job: Job) -> None:
         queue = self.queues.get(job.queue)
@@ -260,8 +266,11 @@ class Jobs:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
-        if job.extra is not None and job.extra.blockers:
-            self._stop_waiting(job)
+        if job.extra is not None:
+            if job.extra.fleeting:
+                self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
+            if job.extra.blockers:
+                self._stop_waiting(job)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
@@ -328,7 +337,7 @@ class Jobs:
             if job.origin == QLESS:
                 latest = now
             else:
-                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
+                self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
             job.ready_at = latest
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
@@ -513,7 +522,10 @@ class Jobs:
         self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:
-        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
+        goes by our clock, also if somebody with another one brought the job.
+        """
+        now -= self.skew
         while queue.waiters and not queue.paused and not self.halted:
             job = queue.ready.pop()
             if job is None:
