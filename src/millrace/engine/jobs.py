@@ -181,9 +181,10 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
-            queue = self.queues.get(name)
+            queue = self.queues.pop(name, None)
             if queue is None:
-                queue = self.queues[name] = Queue(name)
+                queue = Queue(name)
+            self.queues[name] = queue  # behind those before it: their order is kept, too
             queue.paused = paused
             queue.known = True
         for job in jobs:
