@@ -50,6 +50,7 @@ class QlessApi:
         self.hub = hub
         self.engine = hub.engine
         self.qless = Qless(hub)
+        self.engine.keeper = self.qless.attend
         hub.api = self
         hub.virtual = Virtual(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
