@@ -75,6 +75,9 @@ class Jobs:
         self.timers = Timers()
         #: How far the clock of whoever is being served is ahead of ours.
         self.skew = 0
+        #: The same of whoever was last served that brings a clock: it stands for the clocks of jobs
+        #: like theirs, when somebody else does something to them.
+        self.theirs = 0
         #: Told of each change of a job that has a part of its protocol's own, whoever makes it:
         #: job, cause, actor, now. The job's state is the new one.
         self.keeper: Callable[[Job, str, int, int], None] = _no_keeper
@@ -339,7 +342,7 @@ class Jobs:
         job.state = to
         if to == READY:
             if job.origin == QLESS:
-                latest = now
+                latest = now + self.theirs - self.skew
             else:
                 self.latest = latest = max(now, self.latest + (cause in _BEHIND))
             job.ready_at = latest
@@ -465,7 +468,8 @@ class Jobs:
             if job.actor not in UNTIMED:
                 self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
-            self.timers.set(job.seq, job.due - self.skew)
+            skew = self.theirs if job.origin == QLESS else self.skew
+            self.timers.set(job.seq, job.due - skew)
             if job.failures:
                 self.retrying += 1
         elif state != BLOCKED and not job.expires and job.due != FOREVER:
@@ -482,6 +486,8 @@ class Jobs:
         """Where a job begins when nothing has happened to it yet."""
         if job.extra is not None and job.extra.blockers:
             return BLOCKED
+        if job.origin == QLESS:
+            now += self.theirs - self.skew
         return SCHEDULED if job.due > now else READY
 
     # Queues, and who waits for their jobs

@@ -79,7 +79,7 @@ class QlessApi:
 
     def _answer(self, call: first.Call, now: int) -> Reply:
         caller, throttles = call[1], self.qless.throttles
-        self.engine.skew = self.qless.skew = caller - now
+        self.engine.skew = self.engine.theirs = caller - now
         try:
             if throttles.pending:
                 throttles.settle(caller)

@@ -86,8 +86,6 @@ class Qless:
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
-        #: How far the clock of whoever was served last is ahead of the server's.
-        self.skew = 0
         self._built_for = -1
         self.config: dict[str, str] = {}
         self._configured()
@@ -109,7 +107,7 @@ class Qless:
         elif job.state == GONE:
             self.set_tags(job, part_of(job), [])
         elif actor != QLESS and cause == "completed":
-            part_of(job).done_at = now + self.skew
+            part_of(job).done_at = now + self.engine.theirs
         elif actor != QLESS and cause == "leased":
             part = part_of(job)
             part.expired_at = None
