@@ -307,7 +307,7 @@ class Working(Jobs):
             verdict = policy.after_failure(job, now, self.random)
         else:
             verdict = policy.after_expiry(job, now, self.random)
-        if again_at is not None and verdict.state != DEAD:
+        if again_at is not None and verdict.state in {READY, SCHEDULED}:
             verdict = Verdict(SCHEDULED if again_at > now else READY, again_at)
         state = verdict.state
         if before == SCHEDULED and state == READY and job.due > now:
