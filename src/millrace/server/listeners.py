@@ -15,6 +15,7 @@ from millrace.store import Store
 from .buffers import Buffers
 from .commits import Commits
 from .descriptors import STRANGERS
+from .runqueue import RunQueue
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
 
@@ -70,6 +71,7 @@ class Server:
             commits=commits,
         )
         self.sessions: set[Session] = set()
+        self.queue = RunQueue(self.loop, clock)
         self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
