@@ -69,7 +69,7 @@ LIMITS: Final = {
 def largest(protocol: str, max_line: int) -> int:
     """How many bytes of payload make a push as large as may be."""
     if protocol in LIMITS:
-        return LIMITS[protocol]
+        return min(LIMITS[protocol], max_line)
     if protocol == "faktory":
         return max_line - len(push("faktory", 0)) + 1  # the limit is without the LF
     # Of a request all words count; the quotes are data.

@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from raw_faktory import RawFaktory
 
 QUEUE = "control"
+#: The first commands are those of a process that has just begun, and are not counted.
+WARM_UP = 10
 
 
 class Control:
@@ -48,6 +50,10 @@ class Control:
 def main() -> None:
     control = Control(int(sys.argv[1]))
     every = 1 / float(sys.argv[2] if len(sys.argv) > 2 else "50")
+    for _ in range(WARM_UP):
+        control.cycle()
+    control.samples.clear()
+    print("ready", flush=True)
     due = time.monotonic()
     while not select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
         # After a stall the cycles that were missed are not made up for: the rate stays modest.

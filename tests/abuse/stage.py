@@ -167,7 +167,7 @@ def play(
 ) -> Outcome:
     """Let an abuser do its worst for `harm` seconds, between two times of `calm` seconds."""
     with control_client(server.port, rate) as control:
-        time.sleep(0.5)  # its first commands are those of a process that has just begun
+        control.wait_ready()
         before, memory = resident(server.pid), Memory(server.pid)
         memory.start()
         began = time.monotonic()
