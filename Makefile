@@ -37,11 +37,9 @@ format: setup  ## rewrite the sources in the project's form
 	@$(BIN)/ruff check --fix src tests bench docs
 
 test: lint  ## all tests, with coverage
-	@echo "test: all of tests/, with coverage"
+	@echo "test: all of tests/, two files at a time, with coverage"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage combine -q
-	@$(BIN)/coverage report
+	@$(BIN)/pytest -n 2 --dist loadfile --cov
 
 crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)

@@ -2,6 +2,7 @@
 client: what Workq asks of the engine, in the engine's words.
 """
 
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.store import MemoryStore, SqliteStore
 from millrace.store.changes import decode_any, decode_job, encode
+from older_formats import downgrade
 from scene import START, Scene, commit, commit_or_revert, durable_state, ready_jids, recover
 
 
@@ -399,13 +401,13 @@ def test_a_folder_of_before_still_loads(tmp_path: Path):
     scene.pushed_and_leased("leased", "other", tags=["red"])
     commit(scene.engine, store)
     store.load()  # folds everything into `jobs`
-    (columns,) = [store._db.execute("SELECT seq, record FROM jobs").fetchall()]
-    for seq, record in columns:
-        store._db.execute(
-            "UPDATE jobs SET record = ? WHERE seq = ?",
-            (encode(old_record(decode_job(record))), seq),
-        )
     store.close()
+    downgrade(tmp_path, 1)
+    with sqlite3.connect(tmp_path / "millrace.db") as db:
+        for seq, record in db.execute("SELECT seq, record FROM jobs").fetchall():
+            old = encode(old_record(decode_job(record)))
+            db.execute("UPDATE jobs SET record = ? WHERE seq = ?", (old, seq))
+    db.close()
     store = SqliteStore(tmp_path)
     engine = recover(store)
     assert {job.jid: job.state for job in engine.jobs.values()} == {

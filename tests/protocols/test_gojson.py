@@ -50,11 +50,14 @@ def test_no_text(line, where):
         (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
         (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
         (rb"\ud83dx", rb"\ufffdx"),
+        (rb"\ud8zz", rb"\ud8zz"),  # no JSON, mended or not
         (rb"\\ud800", rb"\\ud800"),
         (rb"\\\ud800", rb"\\\ufffd"),
         (rb"\ud83d\\ude00", rb"\ufffd\\ude00"),
         (rb"\u0041\n\"", rb"\u0041\n\""),
         (rb"\ud7ff\ue000", rb"\ud7ff\ue000"),
+        (rb"\ude0J", rb"\ude0J"),  # no escape at all, so it stays what is no JSON
+        (rb"\udfff"[:5], rb"\udfff"[:5]),
         (b"plain", b"plain"),
     ],
 )

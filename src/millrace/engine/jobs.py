@@ -333,7 +333,10 @@ class Jobs:
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
                 job.place = latest
+        elif to == DONE:
+            job.ended_at = now
         elif to == DEAD:
+            job.ended_at = now
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
         batch.events.append(
             (
@@ -506,6 +509,7 @@ class Jobs:
         job.deadline = until
         job.holder = holder
         job.actor = actor
+        queue.asked = now
         self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:

@@ -116,6 +116,7 @@ class Working(Jobs):
             if job is not None:
                 self._lease(job, queue, holder, actor, now, until, since)
                 return job
+            queue.asked = now
         return None
 
     def lease_this(
@@ -416,6 +417,9 @@ class Working(Jobs):
                 self.alarms.append(key)
             elif key < 0:
                 waiter = self._waiters[key]
+                for name in waiter.queues:
+                    if (queue := self.queues.get(name)) is not None:
+                        queue.asked = now
                 self.unwait(waiter)
                 self.timeouts.append(waiter)
             elif self.halted:

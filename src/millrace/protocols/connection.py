@@ -6,6 +6,7 @@ from typing import Any, Final
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Outcome, Waiter
+from millrace.engine.why import Reason
 
 
 class Hub:
@@ -40,6 +41,10 @@ class Hub:
     def alarm(self, what: str, now: int) -> None:
         """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError
+
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        """What the protocol knows that keeps a ready job from running."""
+        return []
 
 
 class Connection:

@@ -18,6 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.engine.jobs import in_order
+from millrace.protocols.control import ControlConnection, ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -28,6 +29,7 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
+from .local import socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -58,7 +60,9 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
                 sync=config.server.durability == "fsync",
                 outbox_max=config.journal.outbox_max,
             )
-        engine = _recover(config, store)
+        engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
+        if store is not None:
+            recover(engine, store, clock)
     except StoreFailing as error:
         folder = config.server.data
         log.critical(
@@ -90,11 +94,8 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
             store.close()
 
 
-def _recover(config: Config, store: Store | None) -> Engine:
-    """An engine with everything the store holds."""
-    engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
-    if store is None:
-        return engine
+def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
+    """Put into a new engine everything the store holds."""
     started = time.monotonic()
 
     def progress(done: int, total: int) -> None:
@@ -112,7 +113,6 @@ def _recover(config: Config, store: Store | None) -> Engine:
     if recovered.jobs:
         took = time.monotonic() - started
         log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
-    return engine
 
 
 async def _serve(
@@ -157,7 +157,12 @@ async def _serve(
     current = [config]
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store, files))
 
-    ports = await server.listen(config.server.host, _listeners(config, engine, most), tls)
+    serving = listeners(config, engine, clock(), most)
+    if store is not None:
+        control = ControlHub(engine, most)
+        path = socket_of(config.server.data)
+        serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
+    ports = await server.listen(config.server.host, serving, tls)
     _announce(config, ports)
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
@@ -166,9 +171,10 @@ async def _serve(
     return 0
 
 
-def _listeners(config: Config, engine: Engine, max_connections: int) -> list[Listener]:
+def listeners(
+    config: Config, engine: Engine, started_at: int, max_connections: int
+) -> list[Listener]:
     """The protocols that are to be served, each with its port."""
-    started_at = clock()
     faktory = FaktoryHub(
         engine,
         started_at=started_at,
@@ -208,14 +214,14 @@ def _listeners(config: Config, engine: Engine, max_connections: int) -> list[Lis
         max_line=config.server.max_line,
     )
     QlessApi(qless)
-    listeners = [
+    known = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
         Listener("masenko", config.masenko.port, masenko, lambda: MasenkoConnection(masenko)),
         Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
         Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
-    return [listener for listener in listeners if listener.port is not None]
+    return [listener for listener in known if listener.port is not None]
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:
