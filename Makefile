@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN    := .venv/bin
 ROUNDS ?= 1000
 WORKS  ?= 10
+HARM   ?= 15
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery abuse lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +47,9 @@ crash: setup  ## kill the server at random moments and check that nothing acknow
 
 recovery: setup  ## recover from every prefix of longer recorded works, and from every flipped byte (WORKS=10)
 	@MILLRACE_RECOVERY_SEEDS=$(WORKS) MILLRACE_DAMAGE=all $(BIN)/python -m pytest tests/store/test_recovery.py tests/store/test_damage.py
+
+abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
+	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: So many commands of one client are done before the others have their turn.
-SHARE: Final = 64
 #: With so many bytes of commands waiting, nothing more is read from the client.
 MOST_BACKLOG: Final = 1 << 20
 #: With so many bytes of replies that wait for the disk, nothing more is done for the client.
@@ -113,7 +111,7 @@ class Session(asyncio.Protocol):
             return
         now = server.clock()
         try:
-            more = connection.receive(data, now, SHARE)
+            more = connection.receive(data, now, server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
@@ -187,18 +185,29 @@ class Session(asyncio.Protocol):
         except Exception as mistake:
             self._defect(mistake)
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: int, share: int | None = None) -> None:
         """Do this client's share of commands, and send what can be sent."""
         if self._continuing or self._blocked:
             self.flush()  # its turn comes
             return
         try:
-            more = self.connection.run(now, SHARE)
+            more = self.connection.run(now, share or self._server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
         self.flush()
         self._pace(more)
+
+    def go_on(self, share: int) -> None:
+        """Its turn has come."""
+        self._continuing = False
+        if self.lost or self._blocked:
+            return
+        now = self._server.clock()
+        self.advance(now, share)
+        self._throttle()
+        self._account()
+        self._server.after(now)
 
     def flush(self) -> None:
         """Send replies, or hold them until what they announce is durable."""
@@ -260,7 +269,8 @@ class Session(asyncio.Protocol):
         return self._choked is not None or self._unsynced > MOST_UNSYNCED
 
     def _account(self) -> None:
-        size = self.connection.held
+        connection = self.connection
+        size = 0 if connection.closing else connection.held
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
         if size != self.buffered and not self.lost:
@@ -293,17 +303,7 @@ class Session(asyncio.Protocol):
         if not self._continuing:
             self._continuing = True
             self._throttle()
-            self._server.loop.call_soon(self._continue)
-
-    def _continue(self) -> None:
-        self._continuing = False
-        if self.lost or self._blocked:
-            return
-        now = self._server.clock()
-        self.advance(now)
-        self._throttle()
-        self._account()
-        self._server.after(now)
+            self._server.queue.add(self)
 
     def _throttle(self) -> None:
         """Read on, or not: a client that floods us or does not read is held back."""
