@@ -155,6 +155,13 @@ def test_a_missing_database_is_told(scene, folder, open_store):
     assert "missing" in problem
 
 
+def test_a_database_in_the_making_is_told_to_be_that(scene, folder, open_store):
+    open_store.close()
+    (folder / "millrace.db-journal").write_bytes(b"")
+    with pytest.raises(StoreError, match="not yet made"):
+        examine(folder)
+
+
 def test_something_else_is_told_to_be_that(folder):
     folder.mkdir()
     with sqlite3.connect(folder / "millrace.db") as db:

@@ -67,6 +67,8 @@ def look(folder: Path, findings: Findings, progress: Progress | None = None) -> 
             marked = read_mark(folder)
             if not has_database(path, folder / NAME, marked):
                 raise StoreError(f"there is nothing in the data folder {folder}")
+            if path.with_name(path.name + "-journal").exists():
+                raise StoreError(f"{path} was not yet made when its server died: start one again")
             check_header(path)
             with reader(folder, served=bool(findings.server)) as db:
                 findings.format = check_schema(db, path)
