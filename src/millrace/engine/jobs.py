@@ -110,8 +110,9 @@ class Jobs:
         self.restored_theirs = 0
         #: Counts batches: which one is being filled.
         self.turn = 0
-        #: How often batches were undone.
+        #: How often batches were undone, and how often all jobs were forgotten.
         self.reverts = 0
+        self.wipes = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
         self.synced_seq = 1 << 63
 
@@ -308,6 +309,7 @@ class Jobs:
         for seq in self.jobs:
             self.timers.cancel(seq)
             self.timers.cancel(seq + LIFE)
+        self.wipes += 1
         self.jobs.clear()
         self.by_jid.clear()
         self._twins.clear()
