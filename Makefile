@@ -6,7 +6,7 @@ WORKS  ?= 10
 HARM   ?= 15
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery abuse lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery abuse simulate lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,6 +50,9 @@ recovery: setup  ## recover from every prefix of longer recorded works, and from
 
 abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
 	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
+
+simulate: setup  ## clients, faults and crashes on a simulated clock, network and disk, until Ctrl-C (SEED=n: that one)
+	@$(BIN)/python tests/simulation/run.py $(if $(SEED),--seed $(SEED))
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py

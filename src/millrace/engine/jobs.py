@@ -86,6 +86,8 @@ class Jobs:
         #: Connections to which leases are bound. One that is not here has lost its leases.
         self.holders: set[str] = set()
         self._waits = 0
+        #: The last of them that there was at the last tick.
+        self._waits_known = 0
         self._waiters: dict[int, Waiter] = {}
         #: (waiter, job) pairs to be told; each job is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
