@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 ROUNDS ?= 1000
+HARM   ?= 15
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash abuse lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,14 +37,15 @@ format: setup  ## rewrite the sources in the project's form
 	@$(BIN)/ruff check --fix src tests bench docs
 
 test: lint  ## all tests, with coverage
-	@echo "test: all of tests/, with coverage"
+	@echo "test: all of tests/, two files at a time, with coverage"
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest
-	@$(BIN)/coverage combine -q
-	@$(BIN)/coverage report
+	@$(BIN)/pytest -n 2 --dist loadfile --cov
 
 crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
+
+abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
+	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py

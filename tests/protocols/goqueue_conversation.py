@@ -9,11 +9,12 @@ seven bytes, so that every field is cut somewhere.
 from struct import pack, unpack_from
 from typing import Any, Self
 
-from conversation import START, Client, Conversation, Dice, Step, Wire, World, bytewise, pipelined
+from conversation import START, Client, Conversation, Step, Wire, World, bytewise, pipelined
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
+from wires import Dice
 
 OK = b"OK\0"
 TIMEOUT = b"TIMEOUT\0"

@@ -10,11 +10,12 @@ with Masenko() as talk:
 import json
 from typing import Any, Self
 
-from conversation import START, Client, Conversation, Dice, Wire, World, compact
+from conversation import START, Client, Conversation, Wire, World, compact
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
+from wires import Dice
 
 OK = b"OK {}\n"
 EMPTY = b"EMPTY {}\n"

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import redis
-from conversation import Dice
 
 from millrace.engine.engine import Engine
 from millrace.protocols.errors import ClientError
 from millrace.protocols.qless.api import QlessApi
 from millrace.protocols.qless.hub import QlessHub
+from wires import Dice
 
 SERVER = shutil.which("redis-server")
 #: A script's complaint, as Redis 7 and as those before it dress it.

@@ -17,7 +17,6 @@ from conversation import (
     START,
     Client,
     Conversation,
-    Dice,
     Step,
     Wire,
     World,
@@ -33,6 +32,7 @@ from millrace.protocols.qless import QlessConnection, QlessHub
 from millrace.protocols.qless.contract import Refused, ScriptError
 from millrace.protocols.qless.dialects import Script
 from millrace.protocols.qless.resp import Reply
+from wires import Dice
 
 OK = b"+OK\r\n"
 QUEUED = b"+QUEUED\r\n"

@@ -50,6 +50,7 @@ def test_no_text(line, where):
         (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
         (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
         (rb"\ud83dx", rb"\ufffdx"),
+        (rb"\ud8zz", rb"\ud8zz"),  # no JSON, mended or not
         (rb"\\ud800", rb"\\ud800"),
         (rb"\\\ud800", rb"\\\ufffd"),
         (rb"\ud83d\\ude00", rb"\ufffd\\ude00"),

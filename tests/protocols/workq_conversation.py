@@ -13,7 +13,6 @@ from conversation import (
     START,
     Client,
     Conversation,
-    Dice,
     Step,
     Wire,
     World,
@@ -25,6 +24,7 @@ from conversation import (
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.protocols.workq import WorkqConnection, WorkqHub
+from wires import Dice
 
 OK = b"+OK\r\n"
 TIMEOUT = b"-TIMEOUT\r\n"

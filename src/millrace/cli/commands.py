@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from millrace import __version__
@@ -173,6 +174,46 @@ def _order(
     except faktory.OrderFailedError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
+
+
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="The server's data folder, if not where the configuration says."),
+]
+
+
+@app.command("why")
+def _why(
+    jid: Annotated[
+        str, typer.Argument(metavar="JID", help="The job's id, or its number.", show_default=False)
+    ],
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Say why a job is not running: what it waits for, who has it, or how it ended.
+
+    Asks the server that runs on the data folder. Several jobs may have the same id; all are told.
+
+    For example:
+
+    - `millrace why 6ba7b810-9dad-11d1-80b4-00c04fd430c4`
+    - `millrace why 17 --data /var/lib/millrace`: a job of Masenko or Go Job Queue
+    """
+    given = {"--data": data, "--config": config}
+    try:
+        loaded = read({k: v for k, v in given.items() if v is not None}, listening=False)
+        from millrace.cli import control  # noqa: PLC0415 - nobody else needs the engine's words
+
+        answer = control.ask_why(loaded.config.server.data, jid)
+    except ConfigError as error:
+        raise typer.Exit(complain(error)) from error
+    except control.NotAnswered as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+    typer.echo(msgspec.json.encode(answer) if json else control.in_words(answer, jid))
+    raise typer.Exit(0 if answer.jobs else 1)
 
 
 @app.command("version")

@@ -148,13 +148,15 @@ class Ready:
 
 
 class Queue:
-    __slots__ = ("counts", "known", "name", "paused", "ready", "waiters")
+    __slots__ = ("asked", "counts", "known", "name", "paused", "ready", "waiters")
 
     def __init__(self, name: str) -> None:
         self.name = name
         #: Somebody pushed to it, and nobody removed it since.
         self.known = False
         self.paused = False
+        #: When somebody last wanted a job of it. 0: not since the server's start.
+        self.asked = 0
         self.ready = Ready()
         self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         self.counts = [0, 0, 0, 0, 0, 0]  # by state

@@ -116,6 +116,7 @@ class Working(Jobs):
             if job is not None:
                 self._lease(job, queue, holder, actor, now, until, since)
                 return job
+            queue.asked = now
         return None
 
     def lease_this(
@@ -306,7 +307,7 @@ class Working(Jobs):
             verdict = policy.after_failure(job, now, self.random)
         else:
             verdict = policy.after_expiry(job, now, self.random)
-        if again_at is not None and verdict.state != DEAD:
+        if again_at is not None and verdict.state in {READY, SCHEDULED}:
             verdict = Verdict(SCHEDULED if again_at > now else READY, again_at)
         state = verdict.state
         if before == SCHEDULED and state == READY and job.due > now:
@@ -416,6 +417,9 @@ class Working(Jobs):
                 self.alarms.append(key)
             elif key < 0:
                 waiter = self._waiters[key]
+                for name in waiter.queues:
+                    if (queue := self.queues.get(name)) is not None:
+                        queue.asked = now
                 self.unwait(waiter)
                 self.timeouts.append(waiter)
             elif self.halted:
@@ -426,8 +430,12 @@ class Working(Jobs):
                 self._outlive(self.jobs[key - LIFE], now)
 
     def resume(self, now: int) -> None:
-        """Changes can be made durable again: those who waited meanwhile get their jobs."""
+        """Changes can be made durable again: those who waited meanwhile get their jobs, but none of
+        somebody who was told meanwhile that nothing came of it.
+        """
         self.halted = ""
+        for job in self._forlorn():
+            self._outlive(job, now)
         for queue in list(self.queues.values()):
             self._serve(queue, now)
 

@@ -26,6 +26,8 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: How long an error may be.
 MOST_ERROR: Final = 1000
+#: What a client may say of itself: it is kept while the client is connected.
+MOST_HELLO: Final = 16_384
 #: So many jobs of a PUSHB are done before others get their turn.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
@@ -75,7 +77,9 @@ class FaktoryConnection(Connection):
         self.identified = False
         self.worker: Worker | None = None
         self._lines = Lines(hub.max_line)
+        #: A command that takes several turns, and how many bytes it had.
         self._work: Iterator[None] | None = None
+        self._work_size = 0
         self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
@@ -93,6 +97,14 @@ class FaktoryConnection(Connection):
     @property
     def backlog(self) -> int:
         return self._lines.size
+
+    @property
+    def held(self) -> int:
+        return self._lines.held + (0 if self._work is None else self._work_size)
+
+    def discard(self) -> None:
+        self._lines = Lines(0)
+        self._work = None
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -182,6 +194,9 @@ class FaktoryConnection(Connection):
     def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
+            return
+        if len(argument) > MOST_HELLO:
+            self._end(error(f"invalid HELLO: longer than {MOST_HELLO} bytes"))
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
@@ -274,6 +289,7 @@ class FaktoryConnection(Connection):
                 self._push_bulk(mended, now)
                 return
             raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
+        self._work_size = len(line)
         self._work = self._pushing(units, now)
 
     def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
@@ -353,10 +369,13 @@ class FaktoryConnection(Connection):
         self.replies.append(OK)
 
     def _held(self, jid: str, now: int) -> Job | None:
-        """The job that somebody is done with: anybody may say so, whoever fetched it."""
+        """The job that somebody is done with: anybody may say so, whoever fetched it; but what was
+        leased over a protocol where only the holder may is not theirs to end.
+        """
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine
-        return engine.find_leased(jid) or engine.regain(jid, holder, FAKTORY, now)
+        held = engine.find_leased(jid, FAKTORY, holder)
+        return held or engine.regain(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = _need(argument)
@@ -432,6 +451,7 @@ class FaktoryConnection(Connection):
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
+        self._work_size = len(argument or b"")
         self._work = self._mutating(operation, now)
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:

@@ -6,7 +6,6 @@ which no piece can contain because the command was one line.
 """
 
 import re
-from base64 import b64encode
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.states import DEAD
 from millrace.protocols import gojson
+from millrace.protocols.crossing import BASE64, as_json
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.times import parse_rfc3339, rfc3339
 
@@ -23,10 +23,14 @@ DEFAULT_RESERVE: Final = 1800
 LEAST_RESERVE: Final = 60
 MOST_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: Longer names are checked each time, so that what is remembered cannot become large.
+MOST_REMEMBERED: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
 _ABSENT: Final = msgspec.Raw()
 #: The spec of a work unit that came with nothing but the required members.
 _PLAIN: Final = b"\n\n\n"
+#: And of one whose payload is in base64.
+_ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
 #: Queue names that were checked before, so that most need not be checked again.
 _good_names: set[str] = set()
 _KNOWN: Final = frozenset(
@@ -199,7 +203,7 @@ def _check_name(queue: str) -> None:
         raise ClientError(
             f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
         )
-    if len(_good_names) < 10_000:
+    if len(_good_names) < 10_000 and len(queue) <= MOST_REMEMBERED:
         _good_names.add(queue)
 
 
@@ -220,19 +224,12 @@ def _foreign(job: Job) -> tuple[bytes, bytes]:
     """Payload and spec of a job that another protocol pushed: a JSON array as it is, other JSON as
     an array of one, other text as a JSON string, other bytes as base64, which `custom` tells.
     """
-    payload, spec = job.payload, _PLAIN
-    if not payload and job.origin == MASENKO:
-        return b"[]", spec  # it was pushed without any
-    try:
-        msgspec.json.decode(payload)
-        # A line break can only stand between values here, and clients read work units as lines.
-        payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        try:
-            payload = _encode_text(payload.decode())
-        except UnicodeDecodeError:
-            payload = b'"%b"' % b64encode(payload)
-            spec = b'{"encoding":"base64"}\n\n\n'
+    if not job.payload and job.origin == MASENKO:
+        return b"[]", _PLAIN  # it was pushed without any
+    payload, encoded = as_json(job.payload)
+    # A line break can only stand between values here, and clients read work units as lines.
+    payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
+    spec = _ENCODED if encoded else _PLAIN
     return payload if payload[:1] == b"[" else b"[%b]" % payload, spec
 
 

@@ -6,7 +6,6 @@ checks and their words are in the original's order. A payload is kept as the byt
 """
 
 import re
-from base64 import b64encode
 from typing import Final
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from millrace.engine.job import EARLIER, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.protocols import goscan
+from millrace.protocols.crossing import BASE64, as_json
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.times import parse_rfc3339
 
@@ -79,7 +79,9 @@ def read_push(line: bytes) -> Push:
         task = _decode_push(line)
     except _REFUSED:
         task = _unusual_push(line)
-    if not 0 <= task.retry <= MOST_RETRY or (not task.retry and b"-0" in line):
+    if not task.retry and b"-0" in line:
+        task = _unusual_push(line)  # it may be of the retry, or of a date
+    if not 0 <= task.retry <= MOST_RETRY:
         raise ClientError(UNREADABLE)
     if (  # nothing to refuse, nothing unusual: what most pushes are
         task.name in _good_names
@@ -372,14 +374,9 @@ def _foreign(payload: bytes) -> bytes:
     """The payload of a job that another protocol pushed: JSON as it is, other text as a JSON
     string, other bytes as base64, which a member beside it tells.
     """
-    try:
-        msgspec.json.decode(payload)
-    except _REFUSED:
-        try:
-            return b',"payload":' + encoded(payload.decode())
-        except UnicodeDecodeError:
-            return b',"payload":"%b","encoding":"base64"' % b64encode(payload)
-    return b',"payload":' + safe(_compact(payload))
+    payload, in_base64 = as_json(payload)
+    shown = b',"payload":' + safe(_compact(payload))
+    return b'%b,"encoding":"%b"' % (shown, BASE64.encode()) if in_base64 else shown
 
 
 def _compact(payload: bytes) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.why import Reason
 
 from . import arranging, first, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
@@ -50,6 +51,7 @@ class QlessApi:
         self.hub = hub
         self.engine = hub.engine
         self.qless = Qless(hub)
+        self.engine.keeper = self.qless.attend
         hub.api = self
         hub.virtual = Virtual(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
@@ -78,7 +80,7 @@ class QlessApi:
 
     def _answer(self, call: first.Call, now: int) -> Reply:
         caller, throttles = call[1], self.qless.throttles
-        self.engine.skew = self.qless.skew = caller - now
+        self.engine.skew = self.engine.theirs = caller - now
         try:
             if throttles.pending:
                 throttles.settle(caller)
@@ -95,6 +97,20 @@ class QlessApi:
     def flush(self, now: int) -> None:
         self.engine.flush(now)
         self.qless.flush()
+
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        self.qless.refresh()
+        found = []
+        most = self.qless.setting(f"{job.queue}-max-concurrency")
+        if 0 < most <= self.qless.running(job.queue, now):
+            about = f"Qless's setting {job.queue}-max-concurrency"
+            found.append(Reason("limit", count=int(most), about=about))
+        for tid in throttles.names_of(job):
+            maximum = self.qless.throttles.maximum(tid, now)
+            if 0 < maximum <= len(self.qless.throttles.holders(tid)):
+                about = f"Qless's throttle {tid}"
+                found.append(Reason("limit", count=int(maximum), about=about))
+        return found
 
     # Scripts
 

@@ -86,6 +86,8 @@ class QlessConnection(Connection):
         self.hub = hub
         self.engine = hub.engine
         self._requests = Requests()
+        #: What is held is not all of a request.
+        self._incomplete = False
         self._ended = False
         #: Whether it said AUTH, or need not.
         self._known = not hub.password
@@ -122,13 +124,25 @@ class QlessConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        return len(self._requests)
+        """A request that is not all there counts as one byte: the rest of it must be let in."""
+        held = len(self._requests)
+        return min(held, 1) if self._incomplete else held
+
+    @property
+    def held(self) -> int:
+        return len(self._requests) + self._queued_size
+
+    def discard(self) -> None:
+        self._requests = Requests()
+        self._discard_queue()
 
     def feed(self, data: bytes) -> None:
         self._requests.feed(data)
+        self._incomplete = False
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
         self._requests.feed(data)
+        self._incomplete = False
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
@@ -143,6 +157,7 @@ class QlessConnection(Connection):
                 self.closing = True
                 return False
             if request is None:
+                self._incomplete = True
                 self.closing = self._ended
                 return False
             if request:

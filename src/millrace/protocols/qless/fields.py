@@ -7,9 +7,18 @@ from typing import Any, Final
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import Spread
+from millrace.protocols.crossing import BASE64
 
 from . import looking, lua, working
-from .part import data_of, klass_of, part_of, shown_expiry, shown_worker, state_of
+from .part import (
+    klass_of,
+    part_of,
+    remaining,
+    shown_data,
+    shown_expiry,
+    shown_worker,
+    state_of,
+)
 from .state import SECOND, Recurring
 
 Fields = list[tuple[bytes, bytes]]
@@ -79,10 +88,11 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
 
 def of_job(job: Job) -> Fields:
     part = part_of(job)
+    data, in_base64 = shown_data(job)
     found = [
         (b"jid", job.jid.encode()),
         (b"klass", klass_of(job).encode()),
-        (b"data", data_of(job)),
+        (b"data", data),
         (b"priority", number(part.priority)),
         (b"tags", _tags_json(part.tag_names())),
         (b"state", state_of(job).encode()),
@@ -90,7 +100,7 @@ def of_job(job: Job) -> Fields:
         (b"expires", _expires(job)),
         (b"queue", b"" if job.state == DONE else job.queue.encode()),
         (b"retries", b"%d" % job.retries),
-        (b"remaining", b"%d" % (job.retries - job.failures)),
+        (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
     ]
     failure = looking.failure_json(job)
@@ -104,6 +114,8 @@ def of_job(job: Job) -> Fields:
         found.append((b"scheduled", _moment(job.due)))
     if part.throttles:
         found.append((b"throttles", lua.encode(part.throttles)))
+    if in_base64:
+        found.append((b"encoding", BASE64.encode()))
     return found
 
 

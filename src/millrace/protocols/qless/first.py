@@ -15,7 +15,16 @@ from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
 from . import consistency, looking, lua, working
 from .arguments import Args
 from .contract import ScriptError
-from .part import data_of, klass_of, part_of, shown_expiry, shown_worker, state_of
+from .part import (
+    klass_of,
+    part_of,
+    remaining,
+    shown_data,
+    shown_expiry,
+    shown_priority,
+    shown_worker,
+    state_of,
+)
 from .resp import Reply
 from .state import Qless
 
@@ -176,9 +185,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     say what it depends on.
     """
     part = part_of(job)
+    data, encoding = shown_data(job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
-        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b,"tags":%b,"history":%b,"failure":%b,'
+        b'"expires":%b,"retries":%d,"remaining":%d,"data":%b%b,"tags":%b,"history":%b,"failure":%b,'
         b'"dependents":%b,"dependencies":%b}'
     ) % (
         lua.string(job.jid),
@@ -187,11 +197,12 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         b'""' if job.state == DONE else lua.string(job.queue),
         lua.string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
-        lua.number(part.priority),
+        lua.number(shown_priority(job, lower_first=q.lower_first)),
         shown_expiry(job),
         job.retries,
-        job.retries - job.failures,
-        data_of(job),
+        remaining(job),
+        data,
+        encoding,
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
         lua.encode(stages(part.history)),
         looking.failure_json(job),

@@ -10,7 +10,16 @@ from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 from . import lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .part import Stage, data_of, klass_of, part_of, shown_expiry, state_of
+from .part import (
+    Stage,
+    klass_of,
+    part_of,
+    remaining,
+    shown_data,
+    shown_expiry,
+    shown_priority,
+    state_of,
+)
 from .state import DEFAULTS, Qless
 
 # Jobs
@@ -20,17 +29,19 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """A job as every command shows it. Dialect D has another word for a queue in its history."""
     part, state, encode = part_of(job), job.state, lua.encode
     over = state in {DONE, DEAD}
+    data, encoding = shown_data(job)
     return (
-        b'{"jid":%b,"retries":%d,"data":%b,"failure":%b,"expires":%b,"remaining":%d,'
+        b'{"jid":%b,"retries":%d,"data":%b%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
         encode(job.jid),
         job.retries,
-        encode(data_of(job).decode("utf-8", "replace")),
+        encode(data.decode("utf-8", "replace")),
+        encoding,
         lua.NOTHING if part.failure is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
-        job.retries - job.failures,
+        remaining(job),
         encode(part.spawned_from) if part.spawned_from else b"false",
         lua.strings(dependencies(q, job)) if state == BLOCKED else lua.NOTHING,
         encode(klass_of(job)),
@@ -40,7 +51,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         b"running" if state == LEASED else state_of(job).encode(),
         history_json(part.history, queue_key),
         lua.strings([each.jid for each in q.engine.dependents(job)]),
-        lua.number(part.priority),
+        lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.holder),
     )
 

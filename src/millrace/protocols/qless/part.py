@@ -1,15 +1,14 @@
 """What Qless keeps with each job beside what the engine knows: history, tags, grace."""
 
-from base64 import b64encode
 from typing import Any, Final
 
 import msgspec
 
-from millrace.engine.job import QLESS, Extra, Job
+from millrace.engine.job import FOREVER, QLESS, Extra, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.protocols.crossing import BASE64, as_json
 
 from . import lua
-from .contract import ScriptError
 
 #: Floored seconds, what, and what else: `(1352075209, "popped", {"worker": "w1"})`.
 Stage = tuple[float, str, dict[str, Any] | None]
@@ -105,6 +104,8 @@ def shown_expiry(job: Job) -> bytes:
     """When its lock runs out or ran out, in seconds."""
     if job.state in {DONE, DEAD}:
         return b"0"
+    if job.deadline == FOREVER:
+        return b"0"  # it lasts as long as a connection does
     expired_at = part_of(job).expired_at
     return lua.seconds(job.deadline if expired_at is None else expired_at)
 
@@ -130,14 +131,27 @@ def klass_of(job: Job) -> str:
 
 
 def data_of(job: Job) -> bytes:
-    """A job's data: JSON as it is. Other text becomes a JSON string; other bytes too, in base64."""
+    """A job's data: JSON as it is; of jobs of other protocols see crossing.py."""
+    return job.payload if job.origin == QLESS else as_json(job.payload)[0]
+
+
+def shown_data(job: Job) -> tuple[bytes, bytes]:
+    """A job's data, and a member that says so if it is in base64."""
     if job.origin == QLESS:
-        return job.payload
-    try:
-        return lua.check(job.payload)
-    except ScriptError:
-        pass
-    try:
-        return lua.string(job.payload.decode())
-    except UnicodeDecodeError:
-        return lua.string(b64encode(job.payload).decode())
+        return job.payload, b""
+    data, in_base64 = as_json(job.payload)
+    return data, b',"encoding":"%b"' % BASE64.encode() if in_base64 else b""
+
+
+def shown_priority(job: Job, *, lower_first: bool) -> float:
+    """A job's priority as it was given; of jobs of other protocols as whoever asks would say it."""
+    part = part_of(job)
+    if job.origin != QLESS and part.lower_first != lower_first:
+        return 0 - part.priority
+    return part.priority
+
+
+def remaining(job: Job) -> int:
+    """How many tries are left. Other protocols count differently, but none has less than none."""
+    left = job.retries - job.failures
+    return left if job.origin == QLESS else max(0, left)

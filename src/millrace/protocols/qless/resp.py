@@ -85,7 +85,8 @@ class Requests:
     def __len__(self) -> int:
         """How many bytes are held, at most."""
         whole = AT_ONCE if self._whole else 0
-        return len(self._piece) + len(self._buffer) + self._held + whole
+        still_coming = max(0, self._size)
+        return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
 
     def feed(self, data: bytes) -> None:
         if self._piece or self._whole or self._buffer or self._wanted:

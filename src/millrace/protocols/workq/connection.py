@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from millrace.engine.job import WORKQ, Job, Push
 from millrace.engine.queues import Outcome, Waiter
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
+from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 
@@ -85,6 +85,13 @@ class WorkqConnection(Connection):
         if self._incomplete:
             return min(held, 1)
         return held or (self._pieces is not None)
+
+    @property
+    def held(self) -> int:
+        return len(self._inbox)
+
+    def discard(self) -> None:
+        self._inbox = Inbox(0)
 
     def feed(self, data: bytes) -> None:
         self._inbox.feed(data)
@@ -372,8 +379,8 @@ class WorkqConnection(Connection):
         """The job that a result is for. Whoever is refused must be able to rely on it."""
         if flags:
             raise ClientError(words.INVALID_ARGS)
-        job = jobs.find(self.engine, words.job_id(args[0]))
-        if job is None or job.state == BLOCKED:
+        job = jobs.find_unfinished(self.engine, words.job_id(args[0]))
+        if job is None:
             self.engine.depend()
             raise NotFound
         if job.state in {DONE, DEAD}:
