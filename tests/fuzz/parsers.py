@@ -23,7 +23,7 @@ from millrace.protocols.qless.resp import Limits, ProtocolError, Requests, read_
 from millrace.protocols.times import parse_rfc3339, rfc3339
 from millrace.protocols.workq import words
 from millrace.store import StoreDamaged, changes
-from millrace.store.sqlite import _readable
+from millrace.store.errors import readable
 
 UNREAD: Any = object()
 
@@ -240,10 +240,10 @@ def check_changes(data: bytes) -> None:
     """A store's record is read, or refused as damaged; nothing else."""
     jobs: dict[int, Job] = {}
     touched: dict[int, None] = {}
-    with contextlib.suppress(StoreDamaged), _readable(Path("millrace.db")):
+    with contextlib.suppress(StoreDamaged), readable(Path("millrace.db")):
         changes.replay(data, jobs, touched)
         assert all(seq == job.seq for seq, job in jobs.items())
-    with contextlib.suppress(StoreDamaged), _readable(Path("millrace.db")):
+    with contextlib.suppress(StoreDamaged), readable(Path("millrace.db")):
         changes.decode_job(data)
 
 

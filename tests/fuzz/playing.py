@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import Any, NamedTuple
 
-from conversation import Wire, World
 from invariants import (
     counters_equal_a_recount,
     dependents_are_those_who_wait,
@@ -28,6 +27,7 @@ from millrace.engine.engine import Engine
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
 from scene import durable_state, recover
+from wires import Wire, World
 
 #: Choices before the stream.
 HEAD = 4
@@ -194,7 +194,8 @@ def agree(world: World) -> None:
 
 def leave(world: World) -> None:
     """Everybody goes, and nothing stays of anybody."""
-    engine, hubs = world.engine, getattr(world, "hubs", [world.hub])
+    engine = world.engine
+    hubs = getattr(world, "hubs", None) or [world.hub]
     for wire in world.clients:
         wire.end()
         wire.lose()

@@ -41,7 +41,7 @@ def of(name: str) -> list[bytes]:
     if name == "resp":
         return [CHOICES + stream for stream in transcripts("qless")[:20]]
     if name == "changes":
-        return records()
+        return [*records(), *known.of(name)]
     return [word for word in known.of(name) if len(word) > 3]
 
 

@@ -8,7 +8,7 @@ import blocks
 import crossing
 import documents
 import parsers
-from conversation import Wire, World
+from conversation import World
 from goqueue_conversation import GoqueueWorld
 from masenko_conversation import MasenkoWorld
 from playing import Came, Protocol, check
@@ -19,6 +19,7 @@ from workq_conversation import WorkqWorld
 from millrace.engine.engine import Engine
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.state import Qless
+from wires import Wire
 
 Check = Callable[[bytes], object]
 

@@ -97,7 +97,14 @@ _BY_TARGET = {
         b"QlessAPI.put = function(now, me, queue",
     ),
     "globs": (b"a*b\0axb", b"[a-z]\0b", b"[^a]", b"\\*", b"[", b"[]", b"[^]", b"[z-a]", b"?"),
-    "changes": (b"\x93\x90\x90\x90", b"\x93\x90\x90\x91\x01", b"\xc0", b"\xdc", b"\xc4\x00"),
+    "changes": (
+        b"\x93\x90\x91" + b"\x91" * 1100 + b"\x00\x90",
+        b"\x93\x90\x90\x90",
+        b"\x93\x90\x90\x91\x01",
+        b"\xc0",
+        b"\xdc",
+        b"\xc4\x00",
+    ),
 }
 
 
