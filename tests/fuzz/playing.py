@@ -42,7 +42,7 @@ class Protocol(NamedTuple):
     error: Callable[[bytes], str | None]
     #: What errors the documents name.
     documented: re.Pattern[str]
-    #: What one command that is still on its way may take in that world.
+    #: How large a command may be in that world.
     most: Callable[[int], int]
     #: What the client has said before the stream.
     before: Callable[[World, Wire, int], None] = lambda _world, _wire, _choice: None
@@ -112,7 +112,8 @@ def play(
     wire = world.connect()
     protocol.before(world, wire, choice)
     before = len(wire.replies)
-    limit = protocol.most(choice)
+    # The command, its parts, and what is kept of it to compare with the next one.
+    limit = held(wire.connection) + 3 * protocol.most(choice) + 500
     for number, piece in enumerate(piece for piece in pieces if piece):
         heard, turns = len(wire.replies), store.turns
         if fed and not wire.closed:
