@@ -31,6 +31,8 @@ LARGE_REPLY: Final = 65_536
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
 MOST_MESSAGE: Final = 1000
+#: So many queues one lease may name: each is opened, and looked at before others get their turn.
+MOST_NAMES: Final = 4096
 
 
 def client_error(text: str) -> bytes:
@@ -332,7 +334,7 @@ class WorkqConnection(Connection):
     # Worker commands
 
     def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        if len(args) < 2 or flags:
+        if not 2 <= len(args) <= MOST_NAMES + 1 or flags:
             raise ClientError(words.INVALID_ARGS)
         timeout = words.wait_timeout(args.pop())
         if args != self._names[0]:
