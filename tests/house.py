@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from millrace.engine.job import Job
-from millrace.server.app import _listeners
+from millrace.server.app import listeners
 from millrace.server.config import Config
 from speakers import SPEAKERS, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
 from wires import SECOND, Wire, World
@@ -26,7 +26,8 @@ class House(World):
         # Nobody here has to say something all the time.
         settings = {"masenko": {"heartbeat": 100 * 86_400.0}, **options}
         config = msgspec.convert(settings, Config)
-        self.listeners = {each.name: each for each in _listeners(config, self.engine)}
+        serving = listeners(config, self.engine, self.now, config.server.max_connections)
+        self.listeners = {each.name: each for each in serving}
         hubs = [listener.hub for listener in self.listeners.values()]
         self.touched = hubs[0].touched
         for hub in hubs:

@@ -78,6 +78,13 @@ class ControlConnection(Connection):
     def backlog(self) -> int:
         return self._lines.size
 
+    @property
+    def held(self) -> int:
+        return self._lines.held
+
+    def discard(self) -> None:
+        self._lines = Lines(0)
+
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
