@@ -76,7 +76,7 @@ def test_a_lease_of_workq_makes_no_more_queues_than_there_may_be():
         wire.receive(b"lease %b 0\r\n" % names)
     assert len(house.engine.queues) == 10_000
     assert wire.heard == b"-TIMEOUT\r\n" * 12
-    wire.receive(b"lease %b 0\r\n" % b" ".join([b"q"] * 1001))
+    wire.receive(b"lease %b 0\r\n" % b" ".join([b"q"] * 10_001))
     assert wire.heard.endswith(b"-CLIENT-ERROR Invalid command args\r\n")
     wire.receive(b"lease never-seen 1000\r\n")
     house.client("workq").wire.receive(
