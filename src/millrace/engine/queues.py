@@ -137,6 +137,11 @@ class Ready:
     def __len__(self) -> int:
         return len(self._fifo) - len(self._ghosts) + len(self._tickets)
 
+    @property
+    def ghosts(self) -> int:
+        """How many are kept that are not there any more."""
+        return len(self._ghosts) + len(self._heap) - len(self._tickets)
+
     def _settle(self) -> None:
         """Drop ghosts and stale entries from both heads."""
         fifo, ghosts = self._fifo, self._ghosts
