@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN    := .venv/bin
 ROUNDS ?= 1000
 HARM   ?= 15
+DURATION ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash abuse lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash abuse soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -46,6 +47,9 @@ crash: setup  ## kill the server at random moments and check that nothing acknow
 
 abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
 	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
+
+soak: setup  ## mixed load on all ports while everything is watched that could grow (DURATION=3600 seconds)
+	@$(BIN)/python tests/soak/soak.py --duration $(DURATION)
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py
