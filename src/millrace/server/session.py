@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 MOST_BACKLOG: Final = 1 << 20
 #: With so many bytes of replies that wait for the disk, nothing more is done for the client.
 MOST_UNSYNCED: Final = 1 << 20
+#: What a queue takes that exists only because somebody waits for it: anybody can make up names.
+QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
@@ -126,7 +128,7 @@ class Session(asyncio.Protocol):
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
-        if connection.held or self.buffered:
+        if connection.held or self.buffered or connection.waiter is not None:
             self._account()
         server.after(now)
 
@@ -182,6 +184,8 @@ class Session(asyncio.Protocol):
         try:
             tell(*what, now)
             self.advance(now)
+            if self.buffered:
+                self._account()
         except Exception as mistake:
             self._defect(mistake)
 
@@ -254,6 +258,8 @@ class Session(asyncio.Protocol):
         connection = self.connection
         self._server.buffers.change(self, 0)
         connection.discard()
+        if connection.waiter is not None:
+            self._server.engine.unwait(connection.waiter)  # now, and not when the socket is closed
         if self._choked is not None or connection.closing:
             self.transport.abort()  # it does not read, or will not
             return
@@ -271,6 +277,8 @@ class Session(asyncio.Protocol):
     def _account(self) -> None:
         connection = self.connection
         size = 0 if connection.closing else connection.held
+        if connection.waiter is not None:
+            size += connection.waiter.made * QUEUE_COSTS
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
         if size != self.buffered and not self.lost:
