@@ -320,6 +320,30 @@ def test_an_abandoned_job_goes_when_that_can_be_written():
     assert scene.engine.timers.when(job.seq + LIFE) is None
 
 
+def test_an_abandoned_job_goes_before_anybody_is_given_jobs_again():
+    scene = WorkqScene()
+    job = scene.push(fleeting=True)
+    scene.engine.halted = "disk full"
+    scene.engine.abandon(job, scene.now)
+    scene.wait(seconds=60)
+    scene.now -= 3600 * SECOND  # whatever the clock says by then
+    scene.engine.resume(scene.now)
+    assert not scene.engine.jobs
+    assert not scene.delivered()
+    assert scene.lease() is None
+
+
+def test_a_job_that_somebody_still_waits_for_stays_when_changes_are_possible_again():
+    scene = WorkqScene()
+    job = scene.push(fleeting=True)
+    waiter = scene.awaits(job)
+    scene.engine.halted = "disk full"
+    scene.engine.resume(scene.now)
+    assert scene.lease() is job
+    scene.engine.complete(job, scene.now, WORKQ)
+    assert scene.told() == [(waiter, "completed", True, b"")]
+
+
 def test_after_a_restart_fleeting_jobs_are_dropped_and_the_journal_says_so():
     store = MemoryStore()
     scene = WorkqScene()

@@ -2,11 +2,13 @@
 takes no memory and no time beyond its own length.
 """
 
+import gc
 import json
 import signal
 import threading
 import time
 import tracemalloc
+import weakref
 from contextlib import contextmanager
 
 import pytest
@@ -646,3 +648,19 @@ def test_at_most_is_able_to_fail():
 def test_memory_below_is_able_to_fail():
     with pytest.raises(AssertionError, match="bytes"), memory_below(1000):
         bulk(b"x" * 2000)
+
+
+def test_whoever_goes_during_a_long_command_takes_along_all_that_it_has_read():
+    world = World({})
+    wire = world.connect()
+    wire.receive(b'HELLO {"v":2}\r\n')
+    units = [unit(f"job-{number:04}") for number in range(500)]
+    wire.connection.receive(b"PUSHB %b\r\n" % compact(units), world.now, 1)
+    gone = weakref.ref(wire.connection)
+    gc.disable()  # in a server it comes by hours later
+    try:
+        wire.lose()
+        wire.connection = None
+        assert gone() is None
+    finally:
+        gc.enable()

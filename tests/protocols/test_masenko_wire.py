@@ -302,6 +302,11 @@ def test_what_cannot_be_read(line):
     assert heard(b"PUSH " + line + b"\n") == UNREADABLE
 
 
+def test_a_zero_that_is_not_negative_may_stand_beside_one_that_looks_so():
+    line = b'{"name":"a","retry":0,"payload":"2024-01-02"}'
+    assert pushed(line) == ("a", "default", "", 0, b'"2024-01-02"')
+
+
 def test_nothing_is_an_empty_object():
     assert heard("PUSH null", "PUSH {}", 'PUSH {"name":null}') == error('invalid task name ""') * 3
 

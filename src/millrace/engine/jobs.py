@@ -16,7 +16,7 @@ from .counters import Clocked, Totals
 from .dependents import Dependents
 from .events import Row, fingerprint
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
-from .policy import BOUND, KEPT, POLICIES, RETURNING, UNTIMED
+from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -75,6 +75,12 @@ class Jobs:
         self.timers = Timers()
         #: How far the clock of whoever is being served is ahead of ours.
         self.skew = 0
+        #: The same of whoever was last served that brings a clock: it stands for the clocks of jobs
+        #: like theirs, when somebody else does something to them.
+        self.theirs = 0
+        #: Told of each change of a job that has a part of its protocol's own, whoever makes it:
+        #: job, cause, actor, now. The job's state is the new one.
+        self.keeper: Callable[[Job, str, int, int], None] = _no_keeper
         #: What protocols keep beside jobs. Change it with `note`.
         self.notes: dict[str, bytes] = {}
         #: Connections to which leases are bound. One that is not here has lost its leases.
@@ -124,12 +130,22 @@ class Jobs:
         job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())[-most:]]
 
-    def find_leased(self, jid: str) -> Job | None:
-        """The leased job of that id."""
+    def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        """The leased job of that id which a worker of this protocol may end: of several its own."""
         job = self.by_jid.get(jid)
-        if job is None or job.state == LEASED:
-            return job
-        return next((twin for twin in self._twins.get(jid, ()) if twin.state == LEASED), None)
+        if job is None or (self._twins and jid in self._twins):
+            return self._find_twin(jid, actor, holder)
+        if job.state != LEASED or (job.actor != actor and job.actor in EXCLUSIVE):
+            return None
+        return job
+
+    def _find_twin(self, jid: str, actor: int, holder: str) -> Job | None:
+        held = [job for job in self.find_all(jid) if job.state == LEASED]
+        mine = [job for job in held if job.actor == actor]
+        for job in mine:
+            if job.holder == holder:
+                return job
+        return next((job for job in (*mine, *held) if job.actor not in EXCLUSIVE), None)
 
     def ready_count(self) -> int:
         return sum(queue.counts[READY] for queue in self.queues.values())
@@ -181,9 +197,10 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
-            queue = self.queues.get(name)
+            queue = self.queues.pop(name, None)
             if queue is None:
-                queue = self.queues[name] = Queue(name)
+                queue = Queue(name)
+            self.queues[name] = queue  # behind those before it: their order is kept, too
             queue.paused = paused
             queue.known = True
         for job in jobs:
@@ -219,12 +236,18 @@ class Jobs:
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
                 self.timers.set(job.seq, self.latest)
-        for job in self.jobs.values():
-            fleeting = job.extra is not None and job.extra.fleeting
-            if fleeting and job.seq not in self._awaited:
-                self.timers.set(job.seq + LIFE, self.latest)
+        for job in self._forlorn():
+            self.timers.set(job.seq + LIFE, self.latest)
         self.reverts += 1
         self.batch = Batch()
+
+    def _forlorn(self) -> list[Job]:
+        """Fleeting jobs whose clients are gone."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.extra is not None and job.extra.fleeting and job.seq not in self._awaited
+        ]
 
     def _restore(self, job: Job) -> None:
         queue = self.queues.get(job.queue)
@@ -260,8 +283,11 @@ class Jobs:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
-        if job.extra is not None and job.extra.blockers:
-            self._stop_waiting(job)
+        if job.extra is not None:
+            if job.extra.fleeting:
+                self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
+            if job.extra.blockers:
+                self._stop_waiting(job)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
@@ -326,9 +352,9 @@ class Jobs:
         job.state = to
         if to == READY:
             if job.origin == QLESS:
-                latest = now
+                latest = now + self.theirs - self.skew
             else:
-                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
+                self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
             job.ready_at = latest
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
@@ -338,8 +364,8 @@ class Jobs:
         elif to == DEAD:
             job.ended_at = now
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
-        batch.events.append(
-            (
+        if job.failure is None and job.extra is None:
+            event: Row = (
                 now,
                 cause,
                 seq,
@@ -359,9 +385,11 @@ class Jobs:
                 job.due,
                 len(job.payload),
             )
-            if job.failure is None and job.extra is None
-            else self._event(job, cause, now, actor, wait, run)
-        )
+        else:
+            event = self._event(job, cause, now, actor, wait, run)
+            if job.extra is not None and job.extra.own is not None:
+                self.keeper(job, cause, actor, now)
+        batch.events.append(event)
 
         if to == GONE:
             self._forget(job)
@@ -453,7 +481,8 @@ class Jobs:
             if job.actor not in UNTIMED:
                 self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
-            self.timers.set(job.seq, job.due - self.skew)
+            skew = self.theirs if job.origin == QLESS else self.skew
+            self.timers.set(job.seq, job.due - skew)
             if job.failures:
                 self.retrying += 1
         elif state != BLOCKED and not job.expires and job.due != FOREVER:
@@ -470,6 +499,8 @@ class Jobs:
         """Where a job begins when nothing has happened to it yet."""
         if job.extra is not None and job.extra.blockers:
             return BLOCKED
+        if job.origin == QLESS:
+            now += self.theirs - self.skew
         return SCHEDULED if job.due > now else READY
 
     # Queues, and who waits for their jobs
@@ -513,7 +544,10 @@ class Jobs:
         self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:
-        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
+        goes by our clock, also if somebody with another one brought the job.
+        """
+        now -= self.skew
         while queue.waiters and not queue.paused and not self.halted:
             job = queue.ready.pop()
             if job is None:
@@ -579,6 +613,10 @@ class Jobs:
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
+
+
+def _no_keeper(job: Job, cause: str, actor: int, now: int) -> None:
+    """Nobody keeps parts of jobs here."""
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:

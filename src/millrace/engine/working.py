@@ -308,7 +308,7 @@ class Working(Jobs):
             verdict = policy.after_failure(job, now, self.random)
         else:
             verdict = policy.after_expiry(job, now, self.random)
-        if again_at is not None and verdict.state != DEAD:
+        if again_at is not None and verdict.state in {READY, SCHEDULED}:
             verdict = Verdict(SCHEDULED if again_at > now else READY, again_at)
         state = verdict.state
         if before == SCHEDULED and state == READY and job.due > now:
@@ -431,8 +431,12 @@ class Working(Jobs):
                 self._outlive(self.jobs[key - LIFE], now)
 
     def resume(self, now: int) -> None:
-        """Changes can be made durable again: those who waited meanwhile get their jobs."""
+        """Changes can be made durable again: those who waited meanwhile get their jobs, but none of
+        somebody who was told meanwhile that nothing came of it.
+        """
         self.halted = ""
+        for job in self._forlorn():
+            self._outlive(job, now)
         for queue in list(self.queues.values()):
             self._serve(queue, now)
 

@@ -29,8 +29,11 @@ class Opened:
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
             self.guard = open_read_only(path)
+        # Only the next statement of each opens the files.
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
+            if self.guard is not None:
+                self.guard.execute("PRAGMA schema_version").fetchone()
             self._prepare(path, sync=sync)
         except BaseException:
             self.close()

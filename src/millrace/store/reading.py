@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Thread
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -18,6 +19,9 @@ from .sums import Tally
 
 #: For each of the small tables the sums of its rows, by their keys.
 RowSums = dict[str, dict[object, int]]
+
+#: Below this size of a database, a thread costs more than what it would do.
+_SMALL: Final = 4 << 20
 
 _decode_day = msgspec.msgpack.Decoder(QueueDay).decode
 
@@ -184,12 +188,17 @@ class Inspection:
         self._error: BaseException | None = None
         self.outbox_bytes = 0
         self.problems: list[str] = []
-        self._thread = Thread(target=self._run, name="inspection", daemon=True)
-        self._thread.start()
+        self._thread: Thread | None = None
+        if path.stat().st_size > _SMALL:
+            self._thread = Thread(target=self._run, name="inspection", daemon=True)
+            self._thread.start()
 
     def finish(self) -> None:
         """Wait, and raise what was found."""
-        self._thread.join()
+        if self._thread is None:
+            self._run()
+        else:
+            self._thread.join()
         with translated(self._path), readable(self._path):
             if self._error is not None:
                 raise self._error
@@ -198,8 +207,9 @@ class Inspection:
 
     def stop(self) -> None:
         """It does not matter any more."""
-        self._db.interrupt()
-        self._thread.join()
+        if self._thread is not None:
+            self._db.interrupt()
+            self._thread.join()
 
     def _run(self) -> None:
         try:

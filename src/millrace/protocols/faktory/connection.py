@@ -177,6 +177,7 @@ class FaktoryConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
+        self._work = None  # it leads back here, and would stay with all that it has read
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
             self.waiter = None
@@ -368,10 +369,13 @@ class FaktoryConnection(Connection):
         self.replies.append(OK)
 
     def _held(self, jid: str, now: int) -> Job | None:
-        """The job that somebody is done with: anybody may say so, whoever fetched it."""
+        """The job that somebody is done with: anybody may say so, whoever fetched it; but what was
+        leased over a protocol where only the holder may is not theirs to end.
+        """
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine
-        return engine.find_leased(jid) or engine.regain(jid, holder, FAKTORY, now)
+        held = engine.find_leased(jid, FAKTORY, holder)
+        return held or engine.regain(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = _need(argument)

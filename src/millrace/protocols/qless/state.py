@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import QLESS, Job
-from millrace.engine.states import LEASED, SCHEDULED
+from millrace.engine.states import GONE, LEASED, SCHEDULED
 
 from . import lua
 from .part import Part, part_of
@@ -56,6 +56,11 @@ _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "ca
 Heap = list[tuple[int, int]]
 
 
+def is_held(job: Job, worker: str) -> bool:
+    """Has this worker got the job? One of another protocol that has its name is somebody else."""
+    return job.holder == worker and job.actor == QLESS
+
+
 class Recurring(msgspec.Struct, array_like=True, gc=False):
     """A job that is put again and again."""
 
@@ -84,8 +89,6 @@ class Qless:
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
-        #: How far the clock of whoever was served last is ahead of the server's.
-        self.skew = 0
         self._built_for = -1
         self.config: dict[str, str] = {}
         self._configured()
@@ -99,6 +102,20 @@ class Qless:
         #: tag -> seq -> when
         self.tags: dict[str, dict[int, int]] = {}
         self.throttles = Throttles(self)
+
+    def attend(self, job: Job, cause: str, actor: int, now: int) -> None:
+        """A job that has a part has changed. Whatever others do to it is known here at once."""
+        if cause == "unblocked" and job.state == SCHEDULED and job.origin == QLESS:
+            self.plan(job)
+        elif job.state == GONE:
+            self.set_tags(job, part_of(job), [])
+        elif actor != QLESS and cause == "completed":
+            part_of(job).done_at = now + self.engine.theirs
+        elif actor != QLESS and cause == "leased":
+            part = part_of(job)
+            part.expired_at = None
+            if part.stalled:
+                part.stalled, job.rank = False, part.rank
 
     # Building
 
@@ -176,6 +193,11 @@ class Qless:
 
     def find(self, jid: str) -> Job | None:
         return self.engine.by_jid.get(jid)
+
+    def find_held(self, jid: str, worker: str) -> Job | None:
+        """The same; of several the one that this worker has."""
+        mine = self.engine.find_leased(jid, QLESS, worker)
+        return mine if mine is not None and is_held(mine, worker) else self.find(jid)
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """The jobs of a queue in a state other than ready; they are looked for among all."""

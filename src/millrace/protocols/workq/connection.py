@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from millrace.engine.job import WORKQ, Job, Push
 from millrace.engine.queues import Outcome, Waiter
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
+from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 
@@ -381,8 +381,8 @@ class WorkqConnection(Connection):
         """The job that a result is for. Whoever is refused must be able to rely on it."""
         if flags:
             raise ClientError(words.INVALID_ARGS)
-        job = jobs.find(self.engine, words.job_id(args[0]))
-        if job is None or job.state == BLOCKED:
+        job = jobs.find_unfinished(self.engine, words.job_id(args[0]))
+        if job is None:
             self.engine.depend()
             raise NotFound
         if job.state in {DONE, DEAD}:
