@@ -4,11 +4,7 @@ BIN    := .venv/bin
 ROUNDS ?= 1000
 WORKS  ?= 10
 HARM   ?= 15
-TIME   ?= 60
-TARGET ?=
-
-.DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery abuse simulate fuzz lock clean
+.PHONY: TIME ?= 60 TARGET .DEFAULT_GOAL := help setup run test lint format bench bench-memory bench-idle crash recovery abuse simulate fuzz DURATION 3600 soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -68,6 +64,9 @@ simulate: setup  ## clients, faults and crashes on a simulated clock, network an
 
 fuzz: .fuzz/venv/ready  ## look for inputs that break a parser's promises (TIME=60 seconds each, TARGET=faktory for one)
 	@.fuzz/venv/bin/python tests/fuzz/guided.py --time $(TIME) $(TARGET)
+
+soak: setup  ## mixed load on all ports while everything is watched that could grow (DURATION=3600 seconds)
+	@$(BIN)/python tests/soak/soak.py --duration $(DURATION)
 
 bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
 	@$(BIN)/python bench/cycles.py

@@ -221,6 +221,7 @@ class Working(Jobs):
             queue = self.queues.get(name)
             if queue is None:
                 queue = self.queues[name] = Queue(name)  # not known yet: nobody pushed to it
+                waiter.made += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 

@@ -158,7 +158,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     known = engine.queues.get(queue)
     if known is not None and known.paused:
         return []
-    q.workers[worker] = now
+    q.hear(worker, now)
     most = q.setting(f"{queue}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
@@ -265,7 +265,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.workers[worker] = now
+    q.hear(worker, now)
     part_of(job).expired_at = None
     if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
         q.engine.amend(job, payload=data)

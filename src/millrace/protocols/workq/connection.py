@@ -28,6 +28,10 @@ CRLF: Final = b"\r\n"
 MOST_DRAINED: Final = 64 << 20
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
+#: So many names one `lease` may have.
+MOST_NAMES: Final = 10_000
+#: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
+MOST_QUEUES: Final = 10_000
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
 MOST_MESSAGE: Final = 1000
@@ -343,7 +347,7 @@ class WorkqConnection(Connection):
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
-            if queue is None or not queue.known:
+            if (queue is None or not queue.known) and len(engine.queues) < MOST_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # wait, but for nothing
