@@ -47,7 +47,7 @@ def power_cuts(folder: Path, shim: Path, seed: int, durability: str) -> None:
                 traffic.join()
             for log in server.data.rglob("*-wal"):
                 cut_back(log, syncs)
-            if durability == "os":  # then the mark is of no account once the machine has started anew
+            if durability == "os":  # after the next boot the mark does not count
                 (server.data / "mark").unlink()
         ledger.life += 1
         server.start()

@@ -102,11 +102,11 @@ def test_when_one_of_several_goes_the_others_are_still_found(scene, gone):
 
 def test_of_several_the_leased_one_can_be_found(scene):
     first, second = scene.push("same"), scene.push("same")
-    assert scene.engine.find_leased("same") is None
+    assert scene.engine.find_leased("same", FAKTORY) is None
     scene.engine.kill(first, scene.now)
     assert scene.lease() is second
-    assert scene.engine.find_leased("same") is second
-    assert scene.engine.find_leased("unknown") is None
+    assert scene.engine.find_leased("same", FAKTORY) is second
+    assert scene.engine.find_leased("unknown", FAKTORY) is None
 
 
 def test_the_oldest_of_several_is_found_after_a_restart_too(scene):

@@ -233,6 +233,19 @@ def test_one_task_in_many_words(line):
 @pytest.mark.parametrize(
     "line",
     [
+        '{"name":"a","retry":0,"execute_at":"2020-01-01T00:00:00Z"}',
+        '{"name":"a","retry":0,"payload":"-0"}',
+        '{"name":"a","retry":0,"queue":"b-0"}',
+    ],
+)
+def test_no_retry_with_a_minus_and_a_zero_elsewhere(line):
+    """That was taken for `"retry":-0`, which Go refuses."""
+    assert heard(f"PUSH {line}") == b'OK {"id":1}\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         b"",
         b" ",
         b"{",

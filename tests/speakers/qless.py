@@ -47,8 +47,8 @@ class QlessSpeaker(Speaker):
         return self._call("lease", "", "pop", now, queue, self.name, 1)
 
     def complete(self, held: Held, now: int, result: bytes = b"") -> bytes:
-        """What it says of the job's data is what it got: that is no place for a result."""
-        given = (held.id, self.name, held.queue, held.payload)
+        """A result, which must be JSON, stands where else the job's data is given back."""
+        given = (held.id, self.name, held.queue, result or held.payload)
         return self._call("complete", held.id, "complete", now, *given)
 
     def fail(self, held: Held, now: int, message: str = "failed") -> bytes:

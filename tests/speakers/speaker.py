@@ -144,7 +144,9 @@ class Speaker(ABC):
 
     @abstractmethod
     def complete(self, held: Held, now: int, result: bytes = b"") -> bytes:
-        """The attempt succeeded; the result is only said where the protocol can say it."""
+        """The attempt succeeded; the result, which should be JSON, is only said where the protocol
+        can say it.
+        """
 
     def fail(self, held: Held, now: int, message: str = "failed") -> bytes:
         """The attempt failed, and may be repeated."""

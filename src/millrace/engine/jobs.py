@@ -16,7 +16,7 @@ from .counters import Clocked, Totals
 from .dependents import Dependents
 from .events import Row, fingerprint
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
-from .policy import BOUND, KEPT, POLICIES, RETURNING, UNTIMED
+from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -75,6 +75,12 @@ class Jobs:
         self.timers = Timers()
         #: How far the clock of whoever is being served is ahead of ours.
         self.skew = 0
+        #: The same of whoever was last served that brings a clock: it stands for the clocks of jobs
+        #: like theirs, when somebody else does something to them.
+        self.theirs = 0
+        #: Told of each change of a job that has a part of its protocol's own, whoever makes it:
+        #: job, cause, actor, now. The job's state is the new one.
+        self.keeper: Callable[[Job, str, int, int], None] = _no_keeper
         #: What protocols keep beside jobs. Change it with `note`.
         self.notes: dict[str, bytes] = {}
         #: Connections to which leases are bound. One that is not here has lost its leases.
@@ -106,8 +112,9 @@ class Jobs:
         self.restored_theirs = 0
         #: Counts batches: which one is being filled.
         self.turn = 0
-        #: How often batches were undone.
+        #: How often batches were undone, and how often all jobs were forgotten.
         self.reverts = 0
+        self.wipes = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
         self.synced_seq = 1 << 63
 
@@ -126,12 +133,22 @@ class Jobs:
         job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())[-most:]]
 
-    def find_leased(self, jid: str) -> Job | None:
-        """The leased job of that id."""
+    def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        """The leased job of that id which a worker of this protocol may end: of several its own."""
         job = self.by_jid.get(jid)
-        if job is None or job.state == LEASED:
-            return job
-        return next((twin for twin in self._twins.get(jid, ()) if twin.state == LEASED), None)
+        if job is None or (self._twins and jid in self._twins):
+            return self._find_twin(jid, actor, holder)
+        if job.state != LEASED or (job.actor != actor and job.actor in EXCLUSIVE):
+            return None
+        return job
+
+    def _find_twin(self, jid: str, actor: int, holder: str) -> Job | None:
+        held = [job for job in self.find_all(jid) if job.state == LEASED]
+        mine = [job for job in held if job.actor == actor]
+        for job in mine:
+            if job.holder == holder:
+                return job
+        return next((job for job in (*mine, *held) if job.actor not in EXCLUSIVE), None)
 
     def ready_count(self) -> int:
         return sum(queue.counts[READY] for queue in self.queues.values())
@@ -183,9 +200,10 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
-            queue = self.queues.get(name)
+            queue = self.queues.pop(name, None)
             if queue is None:
-                queue = self.queues[name] = Queue(name)
+                queue = Queue(name)
+            self.queues[name] = queue  # behind those before it: their order is kept, too
             queue.paused = paused
             queue.known = True
         for job in jobs:
@@ -293,6 +311,7 @@ class Jobs:
         for seq in self.jobs:
             self.timers.cancel(seq)
             self.timers.cancel(seq + LIFE)
+        self.wipes += 1
         self.jobs.clear()
         self.by_jid.clear()
         self._twins.clear()
@@ -337,7 +356,7 @@ class Jobs:
         job.state = to
         if to == READY:
             if job.origin == QLESS:
-                latest = now
+                latest = now + self.theirs - self.skew
             else:
                 self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
             job.ready_at = latest
@@ -349,8 +368,8 @@ class Jobs:
         elif to == DEAD:
             job.ended_at = now
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
-        batch.events.append(
-            (
+        if job.failure is None and job.extra is None:
+            event: Row = (
                 now,
                 cause,
                 seq,
@@ -370,9 +389,11 @@ class Jobs:
                 job.due,
                 len(job.payload),
             )
-            if job.failure is None and job.extra is None
-            else self._event(job, cause, now, actor, wait, run)
-        )
+        else:
+            event = self._event(job, cause, now, actor, wait, run)
+            if job.extra is not None and job.extra.own is not None:
+                self.keeper(job, cause, actor, now)
+        batch.events.append(event)
 
         if to == GONE:
             self._forget(job)
@@ -464,7 +485,8 @@ class Jobs:
             if job.actor not in UNTIMED:
                 self.timers.set(job.seq, job.deadline)
         elif state == SCHEDULED:
-            self.timers.set(job.seq, job.due - self.skew)
+            skew = self.theirs if job.origin == QLESS else self.skew
+            self.timers.set(job.seq, job.due - skew)
             if job.failures:
                 self.retrying += 1
         elif state != BLOCKED and not job.expires and job.due != FOREVER:
@@ -481,6 +503,8 @@ class Jobs:
         """Where a job begins when nothing has happened to it yet."""
         if job.extra is not None and job.extra.blockers:
             return BLOCKED
+        if job.origin == QLESS:
+            now += self.theirs - self.skew
         return SCHEDULED if job.due > now else READY
 
     # Queues, and who waits for their jobs
@@ -593,6 +617,10 @@ class Jobs:
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
+
+
+def _no_keeper(job: Job, cause: str, actor: int, now: int) -> None:
+    """Nobody keeps parts of jobs here."""
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:

@@ -173,6 +173,8 @@ POLICIES: Final[dict[int, Policy]] = {
 BOUND: Final = frozenset({MASENKO})
 #: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
 UNTIMED: Final = BOUND | {QLESS}
+#: Whose leases only their holder may end; those of others anybody may who knows the job's id.
+EXCLUSIVE: Final = frozenset({MASENKO, QLESS})
 #: Whose jobs keep their place when they come back.
 RETURNING: Final = frozenset(code for code, policy in POLICIES.items() if policy.keeps_place)
 #: Whose jobs stay, done or dead, until somebody takes them away.

@@ -221,6 +221,7 @@ class Working(Jobs):
             queue = self.queues.get(name)
             if queue is None:
                 queue = self.queues[name] = Queue(name)  # not known yet: nobody pushed to it
+                waiter.made += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 
@@ -307,7 +308,7 @@ class Working(Jobs):
             verdict = policy.after_failure(job, now, self.random)
         else:
             verdict = policy.after_expiry(job, now, self.random)
-        if again_at is not None and verdict.state != DEAD:
+        if again_at is not None and verdict.state in {READY, SCHEDULED}:
             verdict = Verdict(SCHEDULED if again_at > now else READY, again_at)
         state = verdict.state
         if before == SCHEDULED and state == READY and job.due > now:

@@ -17,6 +17,7 @@ from .buffers import Buffers
 from .commits import Commits
 from .descriptors import STRANGERS
 from .local import beside, sweep
+from .runqueue import RunQueue
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
 
@@ -75,6 +76,7 @@ class Server:
             commits=commits,
         )
         self.sessions: set[Session] = set()
+        self.queue = RunQueue(self.loop, clock)
         self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: So many commands of one client are done before the others have their turn.
-SHARE: Final = 64
 #: With so many bytes of commands waiting, nothing more is read from the client.
 MOST_BACKLOG: Final = 1 << 20
 #: With so many bytes of replies that wait for the disk, nothing more is done for the client.
 MOST_UNSYNCED: Final = 1 << 20
+#: Most commands are shorter.
+SHORT: Final = 512
+#: What a queue takes that exists only because somebody waits for it: anybody can make up names.
+QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
@@ -106,14 +108,14 @@ class Session(asyncio.Protocol):
         connection, server = self.connection, self._server
         if connection.closing:
             return  # nobody will look at it
-        if self._continuing or self._blocked:
+        if self._continuing or self._choked is not None or self._unsynced > MOST_UNSYNCED:
             connection.feed(data)
             self._throttle()
             self._account()
             return
         now = server.clock()
         try:
-            more = connection.receive(data, now, SHARE)
+            more = connection.receive(data, now, server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
@@ -128,7 +130,8 @@ class Session(asyncio.Protocol):
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
-        if connection.held or self.buffered:
+        # What came with a reply to it and was short leaves nothing worth counting.
+        if len(data) > SHORT or not replies or self.buffered or connection.waiter is not None:
             self._account()
         server.after(now)
 
@@ -184,21 +187,34 @@ class Session(asyncio.Protocol):
         try:
             tell(*what, now)
             self.advance(now)
+            if self.buffered:
+                self._account()
         except Exception as mistake:
             self._defect(mistake)
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: int, share: int | None = None) -> None:
         """Do this client's share of commands, and send what can be sent."""
         if self._continuing or self._blocked:
             self.flush()  # its turn comes
             return
         try:
-            more = self.connection.run(now, SHARE)
+            more = self.connection.run(now, share or self._server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
         self.flush()
         self._pace(more)
+
+    def go_on(self, share: int) -> None:
+        """Its turn has come."""
+        self._continuing = False
+        if self.lost or self._blocked:
+            return
+        now = self._server.clock()
+        self.advance(now, share)
+        self._throttle()
+        self._account()
+        self._server.after(now)
 
     def flush(self) -> None:
         """Send replies, or hold them until what they announce is durable."""
@@ -211,7 +227,7 @@ class Session(asyncio.Protocol):
                 connection.marks = []
             if (marks or self.pending > turns.synced) and turns.durable:
                 turns.hold(self, replies, marks)
-                self._unsynced += sum(map(len, replies))
+                self._unsynced += len(replies[0]) if len(replies) == 1 else sum(map(len, replies))
             else:
                 self.write(replies)
         elif self._finished():
@@ -245,6 +261,8 @@ class Session(asyncio.Protocol):
         connection = self.connection
         self._server.buffers.change(self, 0)
         connection.discard()
+        if connection.waiter is not None:
+            self._server.engine.unwait(connection.waiter)  # now, and not when the socket is closed
         if self._choked is not None or connection.closing:
             self.transport.abort()  # it does not read, or will not
             return
@@ -260,7 +278,10 @@ class Session(asyncio.Protocol):
         return self._choked is not None or self._unsynced > MOST_UNSYNCED
 
     def _account(self) -> None:
-        size = self.connection.held
+        connection = self.connection
+        size = 0 if connection.closing else connection.held
+        if connection.waiter is not None:
+            size += connection.waiter.made * QUEUE_COSTS
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
         if size != self.buffered and not self.lost:
@@ -293,17 +314,7 @@ class Session(asyncio.Protocol):
         if not self._continuing:
             self._continuing = True
             self._throttle()
-            self._server.loop.call_soon(self._continue)
-
-    def _continue(self) -> None:
-        self._continuing = False
-        if self.lost or self._blocked:
-            return
-        now = self._server.clock()
-        self.advance(now)
-        self._throttle()
-        self._account()
-        self._server.after(now)
+            self._server.queue.add(self)
 
     def _throttle(self) -> None:
         """Read on, or not: a client that floods us or does not read is held back."""

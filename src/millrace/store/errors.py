@@ -37,6 +37,16 @@ class Mismatch(ValueError):
 
 _PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
+#: A value that is of another type than it was written as, or not within its bounds.
+_SENSELESS: Final = (
+    msgspec.DecodeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
 ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 
 
@@ -71,5 +81,5 @@ def readable(path: Path) -> Iterator[None]:
         yield
     except Mismatch as error:
         raise damaged(path, f"damaged: {error}") from error
-    except (msgspec.DecodeError, LookupError, ValueError, TypeError) as error:
+    except _SENSELESS as error:
         raise damaged(path, f"a record cannot be read ({error!r})") from error

@@ -27,7 +27,7 @@ def lock(folder: Path) -> int:
             f"the data folder {folder} is in use by process {owner}. "
             "Stop that one, or give this one another folder with --data."
         ) from None
-    with contextlib.suppress(OSError):  # a disk that is full now need not stay so
+    with contextlib.suppress(OSError):  # it only says who we are, and the disk may be full
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode())
     return fd

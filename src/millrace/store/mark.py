@@ -45,6 +45,8 @@ def read_mark(folder: Path) -> int:
     except OSError as error:
         log.warning("%s cannot be read (%s): a loss would go unnoticed", path, error.strerror)
         return 0
+    if not line:
+        return 0  # not written yet
     words = line.split()
     if len(words) != 4 or not words[1].isdigit():
         turn, since = -1, ""
@@ -75,8 +77,10 @@ class Mark:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
                 self._fd = os.open(self._path, flags, 0o600)
+                os.pwrite(self._fd, _line(turn, self._since), 0)
                 os.ftruncate(self._fd, _SIZE)
-            os.pwrite(self._fd, _line(turn, self._since), 0)
+            else:
+                os.pwrite(self._fd, _line(turn, self._since), 0)
         except OSError as error:
             if not self._failed:
                 log.warning("%s cannot be written: %s", self._path, error.strerror)

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.job import FOREVER, GOQUEUE, Job, Push
-from millrace.engine.policy import SECOND
+from millrace.engine.policy import EXCLUSIVE, SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.states import DONE, LEASED
 from millrace.protocols.connection import Connection
@@ -263,7 +263,7 @@ class GoqueueConnection(Connection):
         if job is None or job.state == DONE:  # whoever keeps it then, keeps only its result
             engine.depend()
             raise ClientError(f"Job {seq} already deleted")
-        if job.state == LEASED:
+        if job.state == LEASED and job.actor not in EXCLUSIVE:
             engine.complete(job, now, GOQUEUE)
         else:
             engine.cancel(job, now, GOQUEUE)

@@ -79,10 +79,10 @@ def read_push(line: bytes) -> Push:
         task = _decode_push(line)
     except _REFUSED:
         task = _unusual_push(line)
+    if not task.retry and b"-0" in line:
+        task = _unusual_push(line)  # it may be of the retry, or of a date
     if not 0 <= task.retry <= MOST_RETRY:
         raise ClientError(UNREADABLE)
-    if not task.retry and b"-0" in line:
-        task = _unusual_push(line)  # which knows whether that is where `retry` is
     if (  # nothing to refuse, nothing unusual: what most pushes are
         task.name in _good_names
         and task.queue in _good_names

@@ -51,6 +51,7 @@ class QlessApi:
         self.hub = hub
         self.engine = hub.engine
         self.qless = Qless(hub)
+        self.engine.keeper = self.qless.attend
         hub.api = self
         hub.virtual = Virtual(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
@@ -79,7 +80,7 @@ class QlessApi:
 
     def _answer(self, call: first.Call, now: int) -> Reply:
         caller, throttles = call[1], self.qless.throttles
-        self.engine.skew = self.qless.skew = caller - now
+        self.engine.skew = self.engine.theirs = caller - now
         try:
             if throttles.pending:
                 throttles.settle(caller)

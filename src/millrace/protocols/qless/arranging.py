@@ -3,7 +3,7 @@
 from typing import Final
 
 from millrace.engine.job import QLESS
-from millrace.engine.states import BLOCKED, SCHEDULED
+from millrace.engine.states import BLOCKED
 
 from . import looking, lua
 from .arguments import Args, number, raw, text, texts
@@ -32,8 +32,6 @@ def depends(q: Qless, now: int, args: Args) -> int:
     everything = texts(args, 2)[:1] == ["all"]
     away = list(job.extra.blockers) if everything else [other.seq for other in others]
     q.engine.unblock(job, away, now)
-    if job.state == SCHEDULED:
-        q.plan(job)
     return 1
 
 

@@ -6,6 +6,7 @@ undo something. The indexes may lag behind what other protocols do: whoever take
 looks whether it is still so.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
@@ -14,7 +15,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import QLESS, Job
-from millrace.engine.states import LEASED, SCHEDULED
+from millrace.engine.states import GONE, LEASED, SCHEDULED
 
 from . import lua
 from .part import Part, part_of
@@ -42,6 +43,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "jobs-history": 604800,
 }
 #: These have a default too, but are not listed.
+#: So many workers are remembered, however often somebody asks for them.
+MOST_WORKERS: Final = 10_000
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 
 #: What the first dialect told tracked jobs' listeners, and in which words.
@@ -51,6 +54,11 @@ _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "ca
 }
 
 Heap = list[tuple[int, int]]
+
+
+def is_held(job: Job, worker: str) -> bool:
+    """Has this worker got the job? One of another protocol that has its name is somebody else."""
+    return job.holder == worker and job.actor == QLESS
 
 
 class Recurring(msgspec.Struct, array_like=True, gc=False):
@@ -76,14 +84,12 @@ class Qless:
         self.hub = hub
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
-        self.workers: dict[str, int] = {}
+        self.workers: OrderedDict[str, int] = OrderedDict()
         #: Whoever is being served knows the channels without their prefix; so do those who listen.
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
-        #: How far the clock of whoever was served last is ahead of the server's.
-        self.skew = 0
-        self._built_for = -1
+        self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
         self._configured()
         self.tracked: dict[str, int] = {}
@@ -97,16 +103,30 @@ class Qless:
         self.tags: dict[str, dict[int, int]] = {}
         self.throttles = Throttles(self)
 
+    def attend(self, job: Job, cause: str, actor: int, now: int) -> None:
+        """A job that has a part has changed. Whatever others do to it is known here at once."""
+        if cause == "unblocked" and job.state == SCHEDULED and job.origin == QLESS:
+            self.plan(job)
+        elif job.state == GONE:
+            self.set_tags(job, part_of(job), [])
+        elif actor != QLESS and cause == "completed":
+            part_of(job).done_at = now + self.engine.theirs
+        elif actor != QLESS and cause == "leased":
+            part = part_of(job)
+            part.expired_at = None
+            if part.stalled:
+                part.stalled, job.rank = False, part.rank
+
     # Building
 
     def refresh(self) -> None:
         """Make everything anew if the engine's jobs are not those from which it was made."""
-        if self._built_for != self.engine.reverts:
+        if self._built_for != (self.engine.reverts, self.engine.wipes):
             self._build()
 
     def _build(self) -> None:
         engine = self.engine
-        self._built_for = engine.reverts
+        self._built_for = (engine.reverts, engine.wipes)
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()
@@ -152,10 +172,32 @@ class Qless:
         self.workers.clear()
         self._build()
 
+    def hear(self, worker: str, now: int) -> None:
+        """A worker has shown itself. The last of them are remembered: anybody can make up names."""
+        workers = self.workers
+        if worker not in workers:
+            self._forget_workers(now)
+        workers[worker] = now
+        workers.move_to_end(worker)
+
+    def _forget_workers(self, now: int) -> None:
+        oldest = now - lua.moment(self.setting("max-worker-age"))
+        workers = self.workers
+        while workers:
+            name, heard = next(iter(workers.items()))
+            if heard > oldest and len(workers) < MOST_WORKERS:
+                return
+            del workers[name]
+
     # Finding
 
     def find(self, jid: str) -> Job | None:
         return self.engine.by_jid.get(jid)
+
+    def find_held(self, jid: str, worker: str) -> Job | None:
+        """The same; of several the one that this worker has."""
+        mine = self.engine.find_leased(jid, QLESS, worker)
+        return mine if mine is not None and is_held(mine, worker) else self.find(jid)
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """The jobs of a queue in a state other than ready; they are looked for among all."""

@@ -72,7 +72,7 @@ class Virtual:
         limit = key.removeprefix(b"ql:th:")
         if limit == key or _text(limit) not in self.qless.throttles.limits:
             return -1
-        return self.qless.throttles.ttl(_text(limit), now + self.qless.skew)
+        return self.qless.throttles.ttl(_text(limit), now + self.qless.engine.theirs)
 
     def length(self, key: bytes) -> int:
         found = self._find(key)

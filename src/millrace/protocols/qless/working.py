@@ -8,13 +8,13 @@ from collections.abc import Container
 from typing import Final
 
 from millrace.engine.job import QLESS, Failure, Job, Push
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 
 from . import lua, recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
-from .part import Failed, Part, data_of, part_of, shown_worker, state_of, waits_since
-from .state import Qless
+from .part import Failed, Part, data_of, part_of, remaining, shown_worker, state_of, waits_since
+from .state import Qless, is_held
 
 #: How long workers of other protocols may keep a job.
 LEASE_FOR: Final = 1800 * 1_000_000
@@ -158,7 +158,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     known = engine.queues.get(queue)
     if known is not None and known.paused:
         return []
-    q.workers[worker] = now
+    q.hear(worker, now)
     most = q.setting(f"{queue}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
@@ -258,14 +258,14 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')
     data = lua.check(args[2]) if len(args) > 2 else None
-    job = q.find(jid)
+    job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
     if job.state != LEASED:
         raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
-    if job.holder != worker:
+    if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.workers[worker] = now
+    q.hear(worker, now)
     part_of(job).expired_at = None
     if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
         q.engine.amend(job, payload=data)
@@ -306,14 +306,26 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     part = part_of(job)
     part.add("done", now, q.max_history)
     part.failure, part.expired_at = None, None
-    if data != data_of(job):
+    if data != data_of(job) and (job.origin == QLESS or chosen is not None):
         q.engine.amend(job, payload=data)
     q.tell_tracked("completed", jid)
     if chosen is None:
-        return _finish(q, now, job, part)
+        return _finish(q, now, job, part, _result(job, data))
     following, delay, depends = chosen
     due = now + lua.moment(delay) if delay > 0 else 0
     return _advance(q, now, job, part, following, due, depends)
+
+
+def _result(job: Job, data: bytes) -> bytes | None:
+    """What whoever pushed a job of another protocol gets as its result: the data, if its worker has
+    made something else of it. Clients write it anew, so that another text need not be other data.
+    """
+    if job.origin == QLESS or data == data_of(job):
+        return None
+    try:
+        return None if lua.decode(data) == lua.decode(data_of(job)) else data
+    except ScriptError:  # numbers that fit nowhere
+        return data
 
 
 def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
@@ -332,12 +344,12 @@ def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
 
 
 def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
-    job = q.find(jid)
+    job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Complete(): Job {jid} does not exist")
     if job.state != LEASED:
         raise ScriptError(f"Complete(): Job {jid} is not currently running: {state_of(job)}")
-    if job.holder != worker:
+    if not is_held(job, worker):
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
         )
@@ -346,16 +358,12 @@ def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
     return job
 
 
-def _finish(q: Qless, now: int, job: Job, part: Part) -> bytes:
+def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> bytes:
     if q.heard:
         q.log({"jid": job.jid, "event": "completed", "queue": job.queue})
     part.done_at = now
-    waiting = q.engine.dependents(job)
     job.failures = 0
-    q.engine.complete(job, now, QLESS)
-    for each in waiting:
-        if each.state == SCHEDULED:
-            q.plan(each)
+    q.engine.complete(job, now, QLESS, result=result)
     _retire(q, now)
     return b"complete"
 
@@ -398,7 +406,7 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
     job, worker = _to_fail(q, args)
     if job.state != LEASED:
         raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
-    if job.holder != worker:
+    if not is_held(job, worker):
         raise ScriptError(f"Fail(): Job {job.jid} running with another worker: {job.holder}")
     return _fail(q, now, job, args)
 
@@ -418,7 +426,7 @@ def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
     text(args, 3, 'Fail(): Arg "message" missing')
     if len(args) > 4:
         lua.check(args[4])
-    job = q.find(jid)
+    job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")
     return job, worker
@@ -463,9 +471,19 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
     return job.jid.encode()
 
 
-def _end_foreign(q: Qless, now: int, job: Job, group: str, message: str, cause: str) -> None:
-    """An attempt at a job of another protocol is over. When it is tried again, or forgotten, goes
-    by the server's clock, as for all jobs that are not from here.
+def _end_foreign(
+    q: Qless,
+    now: int,
+    job: Job,
+    group: str,
+    message: str,
+    cause: str,
+    *,
+    again_at: int | None = None,
+) -> None:
+    """An attempt at a job of another protocol is over: its rules say what follows, but its worker
+    may say how much later. When it is tried again, or forgotten, goes by the server's clock, as for
+    all jobs that are not from here.
     """
     engine = q.engine
     skew, engine.skew = engine.skew, 0
@@ -476,7 +494,10 @@ def _end_foreign(q: Qless, now: int, job: Job, group: str, message: str, cause: 
             job.failure = Failure(now, now, group, message, [])
         else:
             job.leased_at -= skew
-            engine.fail(job, now, QLESS, group, message, [], cause=cause, unleased=True)
+            later = None if again_at is None else again_at - skew
+            engine.fail(
+                job, now, QLESS, group, message, [], cause=cause, unleased=True, again_at=later
+            )
     finally:
         engine.skew = skew
 
@@ -487,12 +508,12 @@ def retry(q: Qless, now: int, args: Args) -> int:
     queue = text(args, 1, 'Retry(): Arg "queue" missing')
     worker = text(args, 2, 'Retry(): Arg "worker" missing')
     delay = number(args, 3, 'Retry(): Arg "delay" not a number: ', 0)
-    job = q.find(jid)
+    job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Retry(): Job {jid} does not exist")
     if job.state != LEASED:
         raise ScriptError(f"Retry(): Job {jid} is not currently running: {state_of(job)}")
-    if job.holder != worker:
+    if not is_held(job, worker):
         raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
     part = part_of(job)
     if part.expired_at is not None:
@@ -501,8 +522,12 @@ def retry(q: Qless, now: int, args: Args) -> int:
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = text(args, 5, "") if told else f'Job exhausted retries in queue "{job.queue}"'
     again_at = now + lua.moment(delay) if delay > 0 else now
-    job.place = now  # behind those who wait already
-    q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
+    if job.origin == QLESS:
+        job.place = now  # behind those who wait already
+        q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
+    else:
+        later = again_at if delay > 0 else None
+        _end_foreign(q, now, job, group, message, "failed", again_at=later)
     if told:
         part.failure = Failed(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
@@ -510,9 +535,9 @@ def retry(q: Qless, now: int, args: Args) -> int:
         if not told:
             part.failure = Failed(group, message, now / 1_000_000, "")
         q.tell_tracked("failed", jid)
-    elif job.state == SCHEDULED:
+    elif job.state == SCHEDULED and job.origin == QLESS:
         q.plan(job)
-    return job.retries - job.failures
+    return -1 if job.state in {DEAD, GONE} else remaining(job)
 
 
 # Cancelling

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from millrace.engine.job import WORKQ, Job, Push
 from millrace.engine.queues import Outcome, Waiter
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
+from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 
@@ -28,9 +28,15 @@ CRLF: Final = b"\r\n"
 MOST_DRAINED: Final = 64 << 20
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
+#: So many names one `lease` may have.
+MOST_NAMES: Final = 10_000
+#: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
+MOST_QUEUES: Final = 10_000
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
 MOST_MESSAGE: Final = 1000
+#: So many queues one lease may name: each is opened, and looked at before others get their turn.
+MOST_NAMES: Final = 4096
 
 
 def client_error(text: str) -> bytes:
@@ -332,7 +338,7 @@ class WorkqConnection(Connection):
     # Worker commands
 
     def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        if len(args) < 2 or flags:
+        if not 2 <= len(args) <= MOST_NAMES + 1 or flags:
             raise ClientError(words.INVALID_ARGS)
         timeout = words.wait_timeout(args.pop())
         if args != self._names[0]:
@@ -341,7 +347,7 @@ class WorkqConnection(Connection):
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
-            if queue is None or not queue.known:
+            if (queue is None or not queue.known) and len(engine.queues) < MOST_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # wait, but for nothing
@@ -377,8 +383,8 @@ class WorkqConnection(Connection):
         """The job that a result is for. Whoever is refused must be able to rely on it."""
         if flags:
             raise ClientError(words.INVALID_ARGS)
-        job = jobs.find(self.engine, words.job_id(args[0]))
-        if job is None or job.state == BLOCKED:
+        job = jobs.find_unfinished(self.engine, words.job_id(args[0]))
+        if job is None:
             self.engine.depend()
             raise NotFound
         if job.state in {DONE, DEAD}:

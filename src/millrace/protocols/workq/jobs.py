@@ -9,7 +9,8 @@ from typing import Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import ALIAS, FOREVER, LATER, WORKQ, Job, Push, alias
-from millrace.engine.states import DEAD, DONE, LEASED
+from millrace.engine.policy import EXCLUSIVE
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
 from millrace.protocols.errors import ClientError
 
 from . import words
@@ -113,7 +114,21 @@ def find(engine: Engine, jid: str) -> Job | None:
     job = engine.by_jid.get(jid)
     if job is None:
         return _find_alias(engine, jid) if jid.startswith(ALIAS) else None
-    return job if job.state == LEASED else engine.find_leased(jid) or job
+    return job if job.state == LEASED else engine.find_leased(jid, WORKQ) or job
+
+
+def find_unfinished(engine: Engine, jid: str) -> Job | None:
+    """The job that a result may be for: not one that waits for others, and none that is leased over
+    a protocol where only the holder may end a lease.
+    """
+    job = find(engine, jid)
+    if job is None or job.state == BLOCKED:
+        return None
+    if job.state != LEASED or job.actor == WORKQ:
+        return job
+    if job.jid == jid:
+        return engine.find_leased(jid, WORKQ)
+    return None if job.actor in EXCLUSIVE else job
 
 
 def _find_alias(engine: Engine, jid: str) -> Job | None:

@@ -1,0 +1,138 @@
+"""One order holds in a queue that several protocols share: rank, then place, then the order of the
+pushes; and those who wait for jobs are served in the order of their waiting.
+"""
+
+from itertools import cycle
+
+import pytest
+from pairs import LONG, PROTOCOLS, able, end_badly, pairs, shown, work
+
+from house import Client, House
+from speakers import Nothing
+from wires import SECOND
+
+
+def everybody(house: House) -> dict[str, Client]:
+    return {protocol: house.client(protocol, f"{protocol}-1") for protocol in PROTOCOLS}
+
+
+def order(house: House, queue: str = "q") -> list[int]:
+    """The numbers of the jobs as workers of all protocols, one after another, get them."""
+    clients, found = cycle(everybody(house).values()), []
+    while house.engine.queues[queue].ready:
+        client = next(clients)
+        held = client.lease(queue)
+        (job,) = [j for j in house.engine.jobs.values() if shown(client, j) == held.id]
+        found.append(job.seq)
+    return found
+
+
+def test_first_in_first_out(house):
+    clients = everybody(house)
+    for number in range(1, 16):
+        clients[PROTOCOLS[number * 2 % 5]].push(work(number))
+        house.advance(number % 3)  # some in the same moment
+    assert order(house) == list(range(1, 16))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_to_a_worker_of_one_protocol_too(house, protocol):
+    for number, client in enumerate(everybody(house).values(), 1):
+        client.push(work(number))
+    worker = house.client(protocol)
+    ids = [shown(worker, house.job(number)) for number in range(1, 6)]
+    assert [worker.lease("q").id for _ in range(5)] == ids
+
+
+def test_rank_before_all_else(house):
+    """Workq and Qless can be above those who have no priority, Go Job Queue only below."""
+    clients = everybody(house)
+    pushed = [
+        ("goqueue", -2), ("workq", -1), ("faktory", 0), ("qless", 3), ("masenko", 0),
+        ("workq", 5), ("goqueue", -1), ("qless", -2), ("goqueue", 0), ("workq", 3), ("qless", -1),
+    ]  # fmt: skip
+    for number, (protocol, rank) in enumerate(pushed, 1):
+        clients[protocol].push(work(number, rank=rank))
+        house.advance(1)
+    by_rank = sorted(range(1, len(pushed) + 1), key=lambda number: (-pushed[number - 1][1], number))
+    assert order(house) == by_rank
+
+
+def test_jobs_whose_moment_has_come(house):
+    """Masenko's are ahead of all that arrived, the earliest first, and Workq's behind; those of
+    Faktory and Qless arrive then.
+    """
+    clients = everybody(house)
+    soon, later = house.now + 5 * SECOND, house.now + 10 * SECOND
+    plain = iter(range(1, 100))
+    for client in clients.values():
+        client.push(work(next(plain)))  # 1 to 5
+    for protocol in ("workq", "masenko", "faktory", "qless"):
+        clients[protocol].push(work(next(plain), due=later))  # 6 to 9
+    for protocol in ("workq", "masenko", "faktory", "qless"):
+        clients[protocol].push(work(next(plain), due=soon))  # 10 to 13
+    house.pass_time(20)
+    for client in clients.values():
+        client.push(work(next(plain)))  # 14 to 18
+    arrived = [1, 2, 3, 4, 5, 12, 13, 8, 9, 14, 15, 16, 17, 18]
+    assert order(house) == [11, 7, *arrived, 10, 6]
+
+
+def test_a_rank_is_above_masenkos_due_tasks(house):
+    house.client("masenko").push(work(due=house.now + SECOND))
+    house.pass_time(2)
+    house.client("workq").push(work(2, rank=1))
+    house.client("goqueue").push(work(3, rank=-1))
+    assert order(house) == [2, 1, 3]
+
+
+@pairs()
+def test_where_a_job_is_when_it_comes_back(pair):
+    """At its old place, or ahead of all, or behind those who were there: its pusher's rule."""
+    held = pair.push_and_lease(retries=3)
+    other = pair.house.client("faktory", "other")
+    other.push(work(2))
+    pair.house.pass_time(1)
+    end_badly(pair.worker, held)
+    pair.house.pass_time(LONG)
+    other.push(work(3))
+    places = {
+        "workq": [1, 2, 3],
+        "goqueue": [1, 2, 3],
+        "masenko": [1, 2, 3],
+        "faktory": [2, 1, 3],
+        "qless": [2, 1, 3] if pair.worker.speaker.protocol == "qless" else [1, 2, 3],
+    }
+    assert order(pair.house) == places[pair.pusher.speaker.protocol]
+
+
+def test_who_waits_longest_is_served_first(house):
+    waiting = [house.client(protocol) for protocol in able("wait") for _ in range(2)]
+    for client in waiting:
+        client.waits("q", 2)
+        house.advance(1)
+    clients = cycle(everybody(house).values())
+    for number, client in enumerate(waiting, 1):
+        next(clients).push(work(number))
+        assert client.hears_held().id == shown(client, house.job(number))
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_queue_that_is_paused_gives_nothing_to_anybody(house, protocol):
+    client = house.client(protocol)
+    client.push(work())
+    house.engine.pause("q", paused=True, now=house.now)
+    client.finds_nothing("q")
+    house.engine.pause("q", paused=False, now=house.now)
+    assert not isinstance(client.asks("lease", "q"), Nothing)
+
+
+@pytest.mark.parametrize("protocol", able("wait"))
+def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(house, protocol):
+    client = house.client(protocol)
+    client.push(work())
+    house.engine.pause("q", paused=True, now=house.now)
+    client.waits("q", 2)
+    house.engine.pause("q", paused=False, now=house.now)
+    house.tell()
+    assert client.hears_held().id == shown(client, house.job())
