@@ -4,7 +4,12 @@ BIN    := .venv/bin
 ROUNDS ?= 1000
 WORKS  ?= 10
 HARM   ?= 15
-.PHONY: TIME ?= 60 TARGET .DEFAULT_GOAL := help setup run test lint format bench bench-memory bench-idle crash recovery abuse simulate fuzz DURATION 3600 soak lock clean
+TIME   ?= 60
+TARGET ?=
+DURATION ?= 3600
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20

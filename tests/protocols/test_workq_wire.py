@@ -1098,7 +1098,7 @@ def test_times_are_those_of_the_server():
 def test_names_of_one_lease_are_bounded():
     with Workq() as talk:
         client = talk.connect()
-        names = [f"q{number}" for number in range(4096)]
+        names = [f"q{number}" for number in range(10_000)]
         client.leases(*names).hears_timeout()
         client.leases(*names, "more").hears_client_error("Invalid command args")
-        assert len(talk.engine.queues) == 4096
+        assert len(talk.engine.queues) == 10_000
