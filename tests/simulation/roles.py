@@ -125,7 +125,6 @@ def drawn(client: Client, number: int) -> Work:
     if "dependency" in can and random.random() < 0.25:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
-        due = 0 if protocol == "qless" else due
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
         queue=client.queue(),

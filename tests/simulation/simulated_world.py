@@ -18,7 +18,13 @@ from promises import BrokenPromise, Promises
 from simulated_disk import SimulatedDisk
 from simulated_loop import ProcessEnded, Schedule, SimulatedLoop
 from simulated_network import Network
-from state_checks import check_engine, check_qless, check_recovered, nobody_waits_in_vain
+from state_checks import (
+    check_engine,
+    check_qless,
+    check_reasons,
+    check_recovered,
+    nobody_waits_in_vain,
+)
 from steps import Steps
 
 import millrace.store.sqlite
@@ -266,6 +272,7 @@ class Life:
     def look(self) -> None:
         """Is everything as it must be between two steps?"""
         check_engine(self.engine, self.world.promises)
+        check_reasons(self.engine, self.world.clock())
         for hub in self.server.hubs:
             if isinstance(hub, QlessHub):
                 check_qless(hub)

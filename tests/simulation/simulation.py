@@ -10,7 +10,7 @@ from typing import Final
 from promises import BrokenPromise
 from roles import PROTOCOLS, Client, DiligentWorker, cast
 from simulated_world import World
-from state_checks import check_engine, unfinished
+from state_checks import check_engine, check_reasons, unfinished
 
 from scene import durable_but_for_seqs
 
@@ -188,7 +188,7 @@ class Simulation:
         elif int(world.schedule.steps) % 50 and since < DRAINED_WITHIN:
             return False
         else:
-            left = unfinished(world.life.engine)
+            left = unfinished(world.life.engine, world.clock())
         if left and since > DRAINED_WITHIN:
             raise BrokenPromise(f"not done after {since:.0f} s without faults: {left[:5]}")
         return not left
@@ -201,6 +201,7 @@ class Simulation:
         for client in self.clients:
             client.over = True
         life.look()
+        check_reasons(life.engine, world.clock())
         stopped = world.promises.life
         world.restart()
         world.run_until(lambda: world.life is None)
