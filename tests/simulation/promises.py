@@ -68,6 +68,7 @@ class Request:
     job: "Booked | None" = None
     lease: Lease | None = None
     wait: float = 0.0
+    queue: str = ""
     text: bytes = b""
     answer: Answer | None = None
 
@@ -126,6 +127,8 @@ class Promises:
         self.heartbeat = 60.0
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
+        #: Queues that are stopped, and since when.
+        self.paused: dict[str, int] = {}
         self.jumped_at = 0
         #: When the server's clock was set.
         self.jumps: list[float] = []
@@ -148,6 +151,8 @@ class Promises:
         self.counts["commands"] += 1
         request = Request(command, wire, self.stamp, self._now(), self._wall(), self.life, **more)
         job = request.job
+        if command in {"pause", "resume"}:
+            self.paused.pop(request.queue, None)
         if job is None:
             return request
         if command in {"push", "run"}:
@@ -177,6 +182,8 @@ class Promises:
         command, job = request.command, request.job
         if isinstance(answer, Leased):
             self._leased(request, answer)
+        elif command == "pause" and isinstance(answer, Accepted):
+            self.paused[request.queue] = self.stamp
         elif job is None:
             return
         elif command == "push":
@@ -214,6 +221,8 @@ class Promises:
             raise BrokenPromise(f"{name(job)} came with another payload: {held}")
         if held.queue not in {job.work.queue, job.work.dead_queue}:
             raise BrokenPromise(f"{name(job)} came from another queue: {held}")
+        if self.paused.get(held.queue, self.stamp) < request.sent:
+            raise BrokenPromise(f"{name(job)} was handed out although its queue is paused")
         if not (job.accepted or job.unsure):
             raise BrokenPromise(f"{name(job)} was handed out although its push was refused")
         for other in job.after:

@@ -10,7 +10,7 @@ from fault_plan import WORK
 from promises import Booked, Lease
 from simulated_world import World
 
-from speakers import Held, Leased, Work
+from speakers import Answer, Held, Leased, Work
 
 PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: Protocols in which the very same push may be sent again when it was not answered.
@@ -151,28 +151,37 @@ class Worker(Client):
         for held, lease in unsaid:
             await self._end("complete", held, lease)
         while not self.over:
-            future = self._lease()
-            answer = await future
-            if isinstance(answer, Leased):
-                lease = future.request.lease  # type: ignore[attr-defined]
-                try:
-                    await self._do(answer.held, lease)
-                except Cut:
-                    if self.random.random() < 0.7:
-                        self._unsaid.append((answer.held, lease))
-                    raise
-            else:
+            asked = [self._lease(nth) for nth in range(self.random.choice((1, 1, 1, 3)))]
+            found = [await self._work_on(future) for future in asked]
+            if not any(found):
                 await self.rest()
+
+    async def _work_on(self, future: "asyncio.Future[Answer]") -> bool:
+        answer = await future
+        if not isinstance(answer, Leased):
+            return False
+        lease = future.request.lease  # type: ignore[attr-defined]
+        try:
+            await self._do(answer.held, lease)
+        except Cut:
+            if self.random.random() < 0.7:
+                self._unsaid.append((answer.held, lease))
+            raise
+        return True
 
     async def rest(self) -> None:
         """Before asking again, when there was nothing."""
         await self.pause(1.0 if self.protocol == "qless" else 0.2)
 
-    def _lease(self) -> "asyncio.Future[object]":
+    def _lease(self, nth: int) -> "asyncio.Future[Answer]":
+        """Ask for a job, behind so many others that were asked for just now."""
         call = self.call
-        wait = self.random.choice((0, 0.1, 2, 10)) if "wait" in call.can else 0
-        wait = max(wait, call.speaker.least_wait)
-        return call.send("lease", call.speaker.lease(self.queue(), call.now, wait), wait=wait)
+        wait = max(self.wait() if "wait" in call.can else 0, call.speaker.least_wait)
+        data = call.speaker.lease(self.queue(), call.now, wait)
+        return call.send("lease", data, wait=wait + 10 * nth)
+
+    def wait(self) -> float:
+        return self.random.choice((0, 0.1, 2, 10))
 
     async def _do(self, held: Held, lease: Lease) -> None:
         random, can = self.random, self.call.can
@@ -219,8 +228,11 @@ class DiligentWorker(Worker):
     def queue(self) -> str:
         return self._queue
 
+    def wait(self) -> float:
+        return 20
+
     async def rest(self) -> None:
-        await self.pause(5.0)
+        await self.pause(20.0)
 
     async def _do(self, held: Held, lease: Lease) -> None:
         await self._end("complete", held, lease)
@@ -234,6 +246,38 @@ class Configurer(Client):
             now = self.call.now
             data = self.call.speaker._call("set", "", "config.set", now, key, value)
             await self.call.ask("set", data)
+        self.over = True
+
+
+class Pauser(Client):
+    """Stops queues for a while."""
+
+    async def work(self) -> None:
+        while not self.over:
+            await self.resume_all()
+            await self.pause(5.0)
+            queue = self.queue()
+            jobs = self.world.promises.jobs
+            if any(job.accepted and job.work.queue == queue for job in jobs):
+                await self._say("pause", queue)
+                await self.pause(3.0)
+        await self.resume_all()
+
+    async def resume_all(self) -> None:
+        for queue in self.world.plan.queues:
+            await self._say("resume", queue)
+
+    async def _say(self, command: str, queue: str) -> None:
+        line = f"QUEUE {command.upper()} {queue}\r\n".encode()
+        data = self.call.speaker._ask(command, queue, line)
+        await self.call.ask(command, data, queue=queue)
+
+
+class Resumer(Pauser):
+    """Afterwards none shall be stopped."""
+
+    async def work(self) -> None:
+        await self.resume_all()
         self.over = True
 
 
@@ -303,6 +347,7 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
     "canceller": (Canceller, tuple(CANCELS)),
     "looker": (Looker, ("faktory", "masenko", "qless")),
     "waiter": (Waiter, ("workq",)),
+    "pauser": (Pauser, ("faktory",)),
 }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from promises import BrokenPromise
-from roles import PROTOCOLS, Client, DiligentWorker, cast
+from roles import PROTOCOLS, Client, DiligentWorker, Resumer, cast
 from simulated_world import World
 from state_checks import check_engine, check_reasons, unfinished
 
@@ -177,6 +177,7 @@ class Simulation:
             for protocol in PROTOCOLS
             for queue in world.plan.queues
         ]
+        self._send_out([Resumer(world, "resumer", "faktory")])
         self.clients += workers
         self._send_out(list(workers))
 

@@ -60,6 +60,9 @@ def _promises_are_kept(engine: Engine, promises: Promises) -> None:
         _may_be_there(booked, job)
         if len(there[booked.number]) > booked.sent:
             raise BrokenPromise(f"{name(booked)} is there more often than it was pushed")
+    for queue in promises.paused:
+        if queue not in engine.queues or not engine.queues[queue].paused:
+            raise BrokenPromise(f"{queue} is not paused any more, although that was acknowledged")
     for booked in promises.must_be_there():
         if booked.number not in there:
             raise BrokenPromise(f"{name(booked)} is lost, although its push was acknowledged")
