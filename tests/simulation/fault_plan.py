@@ -21,6 +21,7 @@ FAULTS = {
     "power": (4.0, 60.0),
     "restart": (8.0, 80.0),
 }
+PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: What a worker does with a job: completes it, fails it, is late, asks for more time, goes away,
 #: forgets it.
 WORK = ("complete", "fail", "late", "renew", "leave", "forget")
@@ -52,6 +53,8 @@ class Plan:
     jump: float
     #: How long a Qless worker has a job.
     heartbeat: int
+    #: What workers speak: if that is little, they are in each other's way.
+    working: list[str]
     #: How often workers do each of WORK with what they get, one against the other.
     manners: tuple[int, ...]
     weather: Weather = field(default_factory=Weather)
@@ -92,6 +95,7 @@ def draw(random: Random) -> Plan:
         checkpoint=random.choice((1, 10, 50, 2000)),
         jump=random.choice((2.0, 60.0, 900.0)),
         heartbeat=random.choice((2, 10, 60)),
+        working=random.sample(PROTOCOLS, random.choice((1, 2, 5))),
         manners=random.choice(((70, 10, 6, 6, 5, 3), (30, 10, 30, 10, 5, 15))),
     )
     weather = plan.weather

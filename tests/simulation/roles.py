@@ -6,13 +6,12 @@ from random import Random
 from uuid import UUID
 
 from callers import Call, Cut
-from fault_plan import WORK
+from fault_plan import PROTOCOLS, WORK
 from promises import Booked, Lease
 from simulated_world import World
 
 from speakers import Answer, Held, Leased, Work
 
-PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: Protocols in which the very same push may be sent again when it was not answered.
 REPEATABLE = frozenset({"workq", "faktory", "qless"})
 #: What each can cancel: jobs that were pushed by these, by the ids that they were told.
@@ -352,13 +351,12 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
 
 
 def cast(world: World) -> list[Client]:
-    """All clients of a plan, each of some protocol; sometimes of few, who are then in each other's
-    way.
-    """
+    """All clients of a plan, each of some protocol."""
     clients: list[Client] = [Configurer(world, "configurer", "qless")]
-    most = world.random.choice((1, 2, 5))
     for role, count in world.plan.clients.items():
         kind, spoken = ROLES[role]
-        some = world.random.sample(spoken, min(len(spoken), most))
+        some = world.random.sample(spoken, len(spoken))
+        if role == "worker":
+            some = world.plan.working
         clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
     return clients

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from fault_plan import PROTOCOLS, Plan
 from promises import BrokenPromise
-from roles import PROTOCOLS, Client, DiligentWorker, Resumer, cast
+from roles import Client, DiligentWorker, Resumer, cast
 from simulated_world import World
 from state_checks import check_engine, check_reasons, unfinished
 
@@ -34,9 +35,15 @@ class Outcome:
     limits: str = ""
 
 
-def simulate(seed: int, root: Path, steps: int = 60) -> Outcome:
-    """The same seed gives the same run, whenever and wherever. So many of its last steps are kept."""
+def simulate(
+    seed: int, root: Path, steps: int = 60, focus: Callable[[Plan], None] | None = None
+) -> Outcome:
+    """The same seed gives the same run, whenever and wherever. So many of its last steps are kept;
+    what it draws may be changed by `focus`.
+    """
     world = World(seed, root, steps)
+    if focus is not None:
+        focus(world.plan)
     outcome = Outcome(seed, world.plan.told(), limits=world.disk.limits)
     try:
         Simulation(world).run()
@@ -57,6 +64,7 @@ def simulate(seed: int, root: Path, steps: int = 60) -> Outcome:
 class Simulation:
     def __init__(self, world: World) -> None:
         self.world = world
+        world.promises.heartbeat = world.plan.heartbeat
         self.peace = False
         self.clients: list[Client] = []
 
