@@ -19,7 +19,7 @@ FAULTS = {
     "slow sync": (3.0, 30.0),
     "kill": (4.0, 60.0),
     "power": (4.0, 60.0),
-    "restart": (8.0, 80.0),
+    "restart": (3.0, 40.0),
 }
 PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: What a worker does with a job: completes it, fails it, is late, asks for more time, goes away,

@@ -28,8 +28,11 @@ NUMBER = re.compile(rb"job-(\d+)-")
 SLACK = 30.0
 #: What a change that could not be written is answered with, in all protocols.
 UNCHANGED = "nothing was changed"
+#: What Workq says of a job that would be gone before its time, as the server's clock has it.
+TOO_LATE = "Invalid Time"
 #: What Masenko says, without being asked, to a client that was silent for too long.
 NO_HEARTBEAT = "no heartbeat"
+REFUSALS = (UNCHANGED, TOO_LATE, NO_HEARTBEAT)
 
 
 class BrokenPromise(BaseException):
@@ -201,11 +204,14 @@ class Promises:
     def _pushed(self, request: Request, job: Booked, answer: Answer) -> None:
         if isinstance(answer, Refused) and "Duplicate" not in answer.text:
             job.unsure -= 1
-            if UNCHANGED not in answer.text and answer.text != NO_HEARTBEAT:
+            if not any(text in answer.text for text in REFUSALS):
                 raise BrokenPromise(f"the push of {name(job)} was refused: {answer.text}")
             return
         job.unsure -= 1
         job.accepted = job.accepted or self.stamp
+        # The clock may have been set back before the server looked at it.
+        begun = self._wall() - (self._now() - request.sent_at)
+        job.expires = min(job.expires, begun + job.work.ttl - 1)
         if isinstance(answer, Accepted):
             job.shown = answer.id
             known = self._ids.setdefault((job.protocol, answer.id), job)
@@ -342,8 +348,9 @@ class Promises:
 
     def must_be_there(self) -> Iterator[Booked]:
         """All that are, unless something was lost."""
+        latest = self.latest_wall = max(self.latest_wall, self._wall())
         for job in self.jobs:
-            if job.accepted and not job.may_be_gone and self.latest_wall < job.expires:
+            if job.accepted and not job.may_be_gone and latest < job.expires:
                 yield job
 
     def must_be_leased(self) -> Iterator[Lease]:
@@ -351,7 +358,7 @@ class Promises:
         for lease in self._open:
             job = lease.job
             unsure = lease.loose or not lease.durable or job.may_be_gone or job.again
-            bound = lease.protocol == "masenko"
+            bound = lease.protocol == "masenko" or self.latest_wall >= job.expires
             if not (unsure or bound or self.expired(lease)) and lease is job.leases[-1]:
                 yield lease
 

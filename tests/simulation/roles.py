@@ -132,7 +132,7 @@ def drawn(client: Client, number: int) -> Work:
         rank=min(rank, 0) if protocol == "goqueue" else rank,
         due=due,
         ttr=random.choice((60, 90) if protocol == "faktory" else (1, 3, 10, 60)),
-        ttl=10 * 86_400,
+        ttl=random.choice((10 * 86_400, 10 * 86_400, 20)) if protocol == "workq" else 10 * 86_400,
         retries=random.choice((0, 1, 2, 3)),
         after=after,
     )

@@ -23,6 +23,9 @@ from plants import PLANTS  # noqa: E402
 from disk.recording import is_preloaded, missing, preloaded  # noqa: E402
 from simulation import Outcome, simulate  # noqa: E402
 
+#: How often a long run says how far it is, in seconds.
+TELL_EVERY = 15.0
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
@@ -67,7 +70,7 @@ class Runs:
         self._failed: list[int] = []
         self._seconds = 0.0
         self._counts: Counter[str] = Counter()
-        self._began = time.monotonic()
+        self._began = self._told = time.monotonic()
 
     def run(self, seeds: range) -> int:
         memory = Path("/dev/shm")
@@ -78,6 +81,7 @@ class Runs:
                 if not self._done and outcome.limits:
                     print(f"note: {outcome.limits}", flush=True)
                 self._count(outcome)
+                self._tell_progress()
                 if outcome.problem:
                     self._report(outcome)
                     if self._first:
@@ -91,6 +95,11 @@ class Runs:
             shutil.rmtree(root, ignore_errors=True)
         self._sum_up()
         return 1 if self._failed else 0
+
+    def _tell_progress(self) -> None:
+        if time.monotonic() - self._told > TELL_EVERY:
+            self._told = time.monotonic()
+            print(f"{self._done} seeds, {len(self._failed)} failed", flush=True)
 
     def _count(self, outcome: Outcome) -> None:
         self._done += 1
