@@ -72,6 +72,8 @@ class Request:
     lease: Lease | None = None
     wait: float = 0.0
     queue: str = ""
+    #: It is the first that ends its lease.
+    ends: bool = False
     text: bytes = b""
     answer: Answer | None = None
 
@@ -170,6 +172,7 @@ class Promises:
         elif command in {"fail", "bury"}:
             job.fails += 1
         if request.lease is not None and command != "renew":
+            request.ends = request.lease in self._open
             self._open.pop(request.lease, None)
         if command == "cancel":
             self._loosen(job)
@@ -286,7 +289,11 @@ class Promises:
             return
         lease = request.lease
         if request.wire.protocol == "faktory" and (
-            lease is None or lease.loose or lease.life != self.life or self.expired(lease)
+            lease is None
+            or not request.ends
+            or lease.loose
+            or lease.life != self.life
+            or self.expired(lease)
         ):
             return  # it is told OK, but it may not have been its any more
         if request.command == "complete" and request.wire.protocol in {"qless", "masenko"}:
