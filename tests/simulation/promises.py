@@ -72,6 +72,8 @@ class Request:
     lease: Lease | None = None
     wait: float = 0.0
     queue: str = ""
+    #: Jobs that are pushed as one.
+    jobs: list["Booked"] = field(default_factory=list)
     #: It is the first that ends its lease.
     ends: bool = False
     text: bytes = b""
@@ -132,6 +134,8 @@ class Promises:
         self.heartbeat = 60.0
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
+        #: Jobs that were pushed as one.
+        self.groups: list[list[Booked]] = []
         #: Queues that are stopped, and since when.
         self.paused: dict[str, int] = {}
         self.jumped_at = 0
@@ -158,14 +162,14 @@ class Promises:
         job = request.job
         if command in {"pause", "resume"}:
             self.paused.pop(request.queue, None)
+        for each in request.jobs:
+            self._sends(each)
+        if request.jobs:
+            self.groups.append(request.jobs)
         if job is None:
             return request
         if command in {"push", "run"}:
-            job.again = job.again or job.sent > 0
-            job.sent += 1
-            job.unsure += 1
-            job.sent_first = job.sent_first or self.stamp
-            job.expires = min(job.expires, self._wall() + job.work.ttl - 1)
+            self._sends(job)
         elif command in {"complete", "cancel"}:
             job.ending.add(request)
             job.results.add(request.text)
@@ -178,6 +182,18 @@ class Promises:
             self._loosen(job)
         return request
 
+    def _sends(self, job: Booked) -> None:
+        job.again = job.again or job.sent > 0
+        job.sent += 1
+        job.unsure += 1
+        job.sent_first = job.sent_first or self.stamp
+        self._lives_from(job, self._wall())
+
+    def _lives_from(self, job: Booked, moment: float) -> None:
+        """It was pushed then, or later; its life begins when it is due."""
+        begun = min(moment, job.work.due / 1_000_000) if job.work.due else moment
+        job.expires = min(job.expires, begun + job.work.ttl - 1)
+
     # What the server says
 
     def said(self, request: Request, answer: Answer) -> None:
@@ -188,6 +204,9 @@ class Promises:
         command, job = request.command, request.job
         if isinstance(answer, Leased):
             self._leased(request, answer)
+        elif command == "atomic":
+            for each in request.jobs:
+                self._pushed(request, each, answer)
         elif command == "pause" and isinstance(answer, Accepted):
             self.paused[request.queue] = self.stamp
         elif job is None:
@@ -213,9 +232,8 @@ class Promises:
         job.unsure -= 1
         job.accepted = job.accepted or self.stamp
         # The clock may have been set back before the server looked at it.
-        begun = self._wall() - (self._now() - request.sent_at)
-        job.expires = min(job.expires, begun + job.work.ttl - 1)
-        if isinstance(answer, Accepted):
+        self._lives_from(job, self._wall() - (self._now() - request.sent_at))
+        if isinstance(answer, Accepted) and answer.id:
             job.shown = answer.id
             known = self._ids.setdefault((job.protocol, answer.id), job)
             if known is not job:

@@ -10,7 +10,7 @@ from fault_plan import PROTOCOLS, WORK
 from promises import Booked, Lease
 from simulated_world import World
 
-from speakers import Answer, Held, Leased, Work
+from speakers import SPEAKERS, Answer, Held, Leased, Work
 
 #: Protocols in which the very same push may be sent again when it was not answered.
 REPEATABLE = frozenset({"workq", "faktory", "qless"})
@@ -97,6 +97,9 @@ class Producer(Client):
 
     async def _push(self, jobs: list[Booked]) -> None:
         """All are sent before the first is answered."""
+        if self.protocol == "masenko" and len(jobs) > 1 and self.random.random() < 0.5:
+            await self._push_as_one(jobs)
+            return
         speaker, now = self.call.speaker, self.call.now
         sent = [(job, self.call.send("push", speaker.push(job.work, now), job=job)) for job in jobs]
         cut: Cut | None = None
@@ -108,6 +111,11 @@ class Producer(Client):
                 cut = error
         if cut is not None:
             raise cut
+
+    async def _push_as_one(self, jobs: list[Booked]) -> None:
+        lines = b"".join(SPEAKERS["masenko"]().push(job.work, self.call.now) for job in jobs)
+        data = self.call.speaker._ask("atomic", "", b"ATOMIC\n" + lines + b"DONE\n")
+        await self.call.ask("atomic", data, jobs=jobs)
 
 
 def drawn(client: Client, number: int) -> Work:
@@ -123,6 +131,7 @@ def drawn(client: Client, number: int) -> Work:
     jobs = world.promises.jobs
     if "dependency" in can and random.random() < 0.25:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
+        known = [job for job in known if job.shown]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
@@ -287,7 +296,10 @@ class Canceller(Client):
             jobs = [
                 job
                 for job in self.world.promises.jobs[-30:]
-                if job.accepted and job.protocol in CANCELS[self.protocol] and not job.fleeting
+                if job.accepted
+                and job.shown
+                and job.protocol in CANCELS[self.protocol]
+                and not job.fleeting
             ]
             if jobs:
                 job = self.random.choice(jobs)

@@ -63,6 +63,10 @@ def _promises_are_kept(engine: Engine, promises: Promises) -> None:
     for queue in promises.paused:
         if queue not in engine.queues or not engine.queues[queue].paused:
             raise BrokenPromise(f"{queue} is not paused any more, although that was acknowledged")
+    for group in promises.groups:
+        lost = [job for job in group if job.number not in there and not job.may_be_gone]
+        if 0 < len(lost) < len(group) and any(job.number in there for job in group):
+            raise BrokenPromise(f"{name(lost[0])} is not there, others of its transaction are")
     for booked in promises.must_be_there():
         if booked.number not in there:
             raise BrokenPromise(f"{name(booked)} is lost, although its push was acknowledged")
