@@ -138,6 +138,8 @@ class Promises:
         self.groups: list[list[Booked]] = []
         #: Queues that are stopped, and since when.
         self.paused: dict[str, int] = {}
+        #: What was last said about whether a queue is stopped.
+        self._arranged: dict[str, Request] = {}
         self.jumped_at = 0
         #: When the server's clock was set.
         self.jumps: list[float] = []
@@ -162,6 +164,7 @@ class Promises:
         job = request.job
         if command in {"pause", "resume"}:
             self.paused.pop(request.queue, None)
+            self._arranged[request.queue] = request
         for each in request.jobs:
             self._sends(each)
         if request.jobs:
@@ -208,7 +211,8 @@ class Promises:
             for each in request.jobs:
                 self._pushed(request, each, answer)
         elif command == "pause" and isinstance(answer, Accepted):
-            self.paused[request.queue] = self.stamp
+            if self._arranged[request.queue] is request:  # nobody has said otherwise since
+                self.paused[request.queue] = self.stamp
         elif job is None:
             return
         elif command == "push":
@@ -253,7 +257,7 @@ class Promises:
         if not (job.accepted or job.unsure):
             raise BrokenPromise(f"{name(job)} was handed out although its push was refused")
         for other in job.after:
-            failed = other.fails or other.times_leased > 1 or other.work.retries == 0
+            failed = other.fails or other.times_leased > 1 or other.work.retries == 0 or other.after
             if not (other.may_be_gone or failed):
                 raise BrokenPromise(f"{name(job)} was handed out before {name(other)} had ended")
         late = self._now() - job.ended_at > SLACK and request.wire.healthy
