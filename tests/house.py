@@ -14,12 +14,15 @@ import msgspec
 
 from millrace.engine.batch import Batch
 from millrace.engine.job import Job
-from millrace.server.app import _listeners
+from millrace.server.app import listeners
 from millrace.server.config import Config
 from millrace.store import MemoryStore
 from scene import recover
 from speakers import SPEAKERS, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
-from wires import SECOND, Wire, World
+from wires import SECOND, START, Wire, World
+
+#: More connections than any test makes.
+MOST = 10_000
 
 
 class House(World):
@@ -34,7 +37,7 @@ class House(World):
 
     def _open(self) -> None:
         config = self._config
-        self.listeners = {each.name: each for each in _listeners(config, self.engine)}
+        self.listeners = {each.name: each for each in listeners(config, self.engine, START, MOST)}
         hubs = [listener.hub for listener in self.listeners.values()]
         self.touched = hubs[0].touched
         for hub in hubs:

@@ -30,7 +30,18 @@ ALLOWED = {
         "millrace",
     ),
     "client": ("millrace.client",),
-    "cli": ("millrace.server.config", "millrace.server.app", "millrace.cli", "millrace"),
+    "cli": (
+        "millrace.engine.why",
+        "millrace.protocols.control",
+        "millrace.server.config",
+        "millrace.server.app",
+        "millrace.server.local",
+        "millrace.store.backup",
+        "millrace.store.errors",
+        "millrace.store.examination",
+        "millrace.cli",
+        "millrace",
+    ),
 }
 #: What would bring I/O, time, threads or chance into the rooms that have none.
 PURE = ("engine", "protocols")

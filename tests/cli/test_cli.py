@@ -242,6 +242,7 @@ def test_config_shows_every_value_with_its_source(
             max_connections = 10000           # default
             max_line = "64KiB"                # millrace.toml:2
             max_output = "64MiB"              # default
+            max_buffered = "256MiB"           # default
             stop_grace = "90s"                # MILLRACE_SERVER_STOP_GRACE
 
             [faktory]

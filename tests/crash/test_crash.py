@@ -39,7 +39,9 @@ def test_the_rounds_notice_a_server_that_keeps_nothing(tmp_path: Path) -> None:
 def test_a_torn_tail_of_the_log_takes_nothing_acknowledged_with_it(
     tmp_path: Path, damage: str
 ) -> None:
-    """What was written after the last acknowledgement may be damaged in any way."""
+    """What was written after the last acknowledgement may be damaged in any way, and the mark may
+    be as old as that: it is not synced.
+    """
     seed = new_seed()
     print(f"seed {seed}")
     rng = random.Random(seed)
@@ -53,10 +55,12 @@ def test_a_torn_tail_of_the_log_takes_nothing_acknowledged_with_it(
                 push_acknowledged(connection, ledger, f"before-{cycle}", rng.randint(1, 100))
                 (log,) = server.data.rglob("*-wal")
                 safe = log.stat().st_size
+                mark = (server.data / "mark").read_bytes()
                 push_unheard(connection, ledger, f"after-{cycle}", rng.randint(1, 100))
                 wait_for_growth(log, safe)
                 server.kill()
             tear(log, safe, damage, rng)
+            (server.data / "mark").write_bytes(mark)
         ledger.life += 1
         server.start()
         with RawFaktory(server.port, wid="auditor") as auditor:

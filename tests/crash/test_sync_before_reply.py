@@ -1,5 +1,7 @@
 """With a sync that takes 300 ms: who waits for it, and who must not."""
 
+import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -175,3 +177,28 @@ def wait_until_visible(connection: RawFaktory, queue: str) -> None:
     deadline = time.monotonic() + 5
     while not connection.queue_size(queue):
         assert time.monotonic() < deadline
+
+
+def test_what_waits_for_a_slow_disk_is_bounded(disk: SlowDisk) -> None:
+    """Behind a reply that waits for the sync wait all others; so not many are made meanwhile."""
+    reader = socket.create_connection(("127.0.0.1", disk.server.ports["qless"]), 30)
+    reader.sendall(b"RPUSH k %b\r\n" % (b"x" * 60_000))
+    assert reader.recv(100) == b":1\r\n"
+    before = _resident(disk.server)
+    disk.slow()
+    reader.sendall(b"QLESS.PUT 1 q jid klass {} 1352375209 0\r\n" + b"LRANGE k 0 -1\r\n" * 2000)
+    heard = reader.recv(1 << 20)
+    assert heard.startswith(b"$3\r\njid\r\n")
+    assert _resident(disk.server) - before < 16
+    size = len(b"$3\r\njid\r\n") + 2000 * len(b"*1\r\n$60000\r\n" + b"x" * 60_000 + b"\r\n")
+    got = len(heard)
+    while got < size:
+        got += len(reader.recv(1 << 20))
+    assert got == size
+    reader.close()
+
+
+def _resident(server: ServerProcess) -> float:
+    """MiB."""
+    pages = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)

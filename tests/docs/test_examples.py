@@ -253,6 +253,7 @@ COMMANDS: list[tuple[str, ...]] = [
     (),
     ("serve",),
     ("config",),
+    ("why",),
     ("faktory",),
     ("faktory", "quiet"),
     ("faktory", "terminate"),

@@ -2,6 +2,7 @@
 client: what Workq asks of the engine, in the engine's words.
 """
 
+import sqlite3
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -20,6 +21,7 @@ from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from millrace.store import MemoryStore, SqliteStore
 from millrace.store.changes import decode_any, decode_job, encode
+from older_formats import downgrade
 from scene import START, Scene, commit, commit_or_revert, durable_state, ready_jids, recover
 
 
@@ -318,6 +320,30 @@ def test_an_abandoned_job_goes_when_that_can_be_written():
     assert scene.engine.timers.when(job.seq + LIFE) is None
 
 
+def test_an_abandoned_job_goes_before_anybody_is_given_jobs_again():
+    scene = WorkqScene()
+    job = scene.push(fleeting=True)
+    scene.engine.halted = "disk full"
+    scene.engine.abandon(job, scene.now)
+    scene.wait(seconds=60)
+    scene.now -= 3600 * SECOND  # whatever the clock says by then
+    scene.engine.resume(scene.now)
+    assert not scene.engine.jobs
+    assert not scene.delivered()
+    assert scene.lease() is None
+
+
+def test_a_job_that_somebody_still_waits_for_stays_when_changes_are_possible_again():
+    scene = WorkqScene()
+    job = scene.push(fleeting=True)
+    waiter = scene.awaits(job)
+    scene.engine.halted = "disk full"
+    scene.engine.resume(scene.now)
+    assert scene.lease() is job
+    scene.engine.complete(job, scene.now, WORKQ)
+    assert scene.told() == [(waiter, "completed", True, b"")]
+
+
 def test_after_a_restart_fleeting_jobs_are_dropped_and_the_journal_says_so():
     store = MemoryStore()
     scene = WorkqScene()
@@ -399,13 +425,13 @@ def test_a_folder_of_before_still_loads(tmp_path: Path):
     scene.pushed_and_leased("leased", "other", tags=["red"])
     commit(scene.engine, store)
     store.load()  # folds everything into `jobs`
-    (columns,) = [store._db.execute("SELECT seq, record FROM jobs").fetchall()]
-    for seq, record in columns:
-        store._db.execute(
-            "UPDATE jobs SET record = ? WHERE seq = ?",
-            (encode(old_record(decode_job(record))), seq),
-        )
     store.close()
+    downgrade(tmp_path, 1)
+    with sqlite3.connect(tmp_path / "millrace.db") as db:
+        for seq, record in db.execute("SELECT seq, record FROM jobs").fetchall():
+            old = encode(old_record(decode_job(record)))
+            db.execute("UPDATE jobs SET record = ? WHERE seq = ?", (old, seq))
+    db.close()
     store = SqliteStore(tmp_path)
     engine = recover(store)
     assert {job.jid: job.state for job in engine.jobs.values()} == {

@@ -11,7 +11,6 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,7 +58,6 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.now = START
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(app, "clock", lambda: self.now)
         #: A connection, to which leases are bound; when it is gone there is another.
         self.calls = 0
         self.store: Any = self.open_store()
@@ -86,9 +84,8 @@ class Machine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def recovered(self) -> Engine:
-        config = SimpleNamespace(faktory=SimpleNamespace(dead_max=DEAD_MAX))
-        engine = app._recover(config, self.store)
-        engine.random = Random(1)
+        engine = Engine(Random(1), dead_max=DEAD_MAX)
+        app.recover(engine, self.store, lambda: self.now)
         self.calls += 1
         engine.holders.add(self.caller)
         return engine

@@ -37,6 +37,17 @@ def test_while_halted_the_clock_changes_no_job(scene):
     assert scene.engine.next_timer() <= scene.now + HALTED_RETRY
 
 
+def test_queues_are_in_their_order_again(scene):
+    store = MemoryStore()
+    for name in ("a", "b", "c"):
+        scene.push(name, name)
+    commit(scene.engine, store)
+    scene.engine.remove_queue("a", scene.now)
+    scene.push("again", "a")
+    undo(scene.engine, store, [scene.engine.take_batch()], "disk full")
+    assert list(scene.engine.queues) == ["a", "b", "c"] == list(recover(store).queues)
+
+
 def test_while_halted_waiters_time_out_as_ever(scene):
     waiter = scene.wait(seconds=2)
     scene.engine.halted = "disk full"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from millrace.engine.job import FAKTORY, FOREVER, WORKQ
+from millrace.engine.job import FAKTORY, FOREVER, QLESS, WORKQ
 from millrace.engine.queues import Waiter
 from millrace.engine.states import LEASED, READY
-from scene import SECOND, START, Scene
+from scene import SECOND, START, Scene, unit
 
 
 @pytest.fixture
@@ -192,3 +192,44 @@ def test_the_end_of_a_job_can_be_waited_for_for_ever(scene):
     scene.complete(job, result=b"42")
     assert [(told, outcome.result) for told, outcome in scene.engine.outcomes] == [(waiter, b"42")]
     assert scene.engine._awaited == {}
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_lease_begins_now_whatever_the_clock_of_whoever_brought_the_job(hours):
+    scene = Scene()
+    scene.wait()
+    skew = scene.engine.skew = hours * 3600 * SECOND
+    job = scene.engine.push(unit("theirs", origin=QLESS, lease_for=60 * SECOND), scene.now + skew)
+    assert (job.leased_at, job.deadline) == (scene.now, scene.now + 60 * SECOND)
+    assert scene.engine.timers.when(job.seq) == job.deadline
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_job_that_somebody_with_another_clock_gives_back_is_ready_since_now(hours):
+    scene = Scene()
+    job = scene.pushed_and_leased()
+    skew = scene.engine.skew = hours * 3600 * SECOND
+    scene.engine.release(job, scene.now + skew)
+    scene.engine.skew = 0
+    assert job.ready_at == scene.now
+    assert scene.push("after it").created == scene.now
+
+
+def test_when_the_clock_is_set_a_wait_is_as_long_as_it_was_to_be(scene):
+    before = scene.wait(seconds=10)
+    scene.advance(1)
+    scene.engine.tick(scene.now)
+    scene.now -= 3600 * SECOND
+    since = scene.wait(seconds=10)
+    scene.engine.clock_moved(-3600 * SECOND)
+    scene.advance(9)
+    assert scene.timed_out() == [before]
+    scene.advance(1)
+    assert scene.timed_out() == [since]
+
+
+def test_when_the_clock_is_set_a_lease_ends_when_the_clock_says(scene):
+    job = scene.pushed_and_leased(lease_for=10 * SECOND)
+    deadline = job.deadline
+    scene.engine.clock_moved(-3600 * SECOND)
+    assert scene.engine.timers.when(job.seq) == job.deadline == deadline

@@ -56,6 +56,8 @@ def test_no_text(line, where):
         (rb"\ud83d\\ude00", rb"\ufffd\\ude00"),
         (rb"\u0041\n\"", rb"\u0041\n\""),
         (rb"\ud7ff\ue000", rb"\ud7ff\ue000"),
+        (rb"\ude0J", rb"\ude0J"),  # no escape at all, so it stays what is no JSON
+        (rb"\udfff"[:5], rb"\udfff"[:5]),
         (b"plain", b"plain"),
     ],
 )

@@ -233,6 +233,19 @@ def test_one_task_in_many_words(line):
 @pytest.mark.parametrize(
     "line",
     [
+        '{"name":"a","retry":0,"execute_at":"2020-01-01T00:00:00Z"}',
+        '{"name":"a","retry":0,"payload":"-0"}',
+        '{"name":"a","retry":0,"queue":"b-0"}',
+    ],
+)
+def test_no_retry_with_a_minus_and_a_zero_elsewhere(line):
+    """That was taken for `"retry":-0`, which Go refuses."""
+    assert heard(f"PUSH {line}") == b'OK {"id":1}\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
         b"",
         b" ",
         b"{",
@@ -287,6 +300,11 @@ def test_one_task_in_many_words(line):
 )
 def test_what_cannot_be_read(line):
     assert heard(b"PUSH " + line + b"\n") == UNREADABLE
+
+
+def test_a_zero_that_is_not_negative_may_stand_beside_one_that_looks_so():
+    line = b'{"name":"a","retry":0,"payload":"2024-01-02"}'
+    assert pushed(line) == ("a", "default", "", 0, b'"2024-01-02"')
 
 
 def test_nothing_is_an_empty_object():

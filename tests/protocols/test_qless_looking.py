@@ -32,6 +32,7 @@ def test_multiget_skips_what_is_not_there(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b")
     assert [job["jid"] for job in c.json("multiget", 2, "b", "zz", "a")] == ["b", "a"]
+    assert [job["jid"] for job in c.json("multiget", 2, "b", "a", "b")] == ["b", "a"]
     assert c("multiget", 2, "zz") == "{}"
     assert c("multiget", 2) == "{}"
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from millrace.protocols.qless import lua
 from millrace.protocols.qless.contract import ScriptError
+from millrace.store import changes
 
 
 @pytest.mark.parametrize(
@@ -148,3 +149,35 @@ def test_lists() -> None:
     assert lua.strings([]) == b"{}"
     assert lua.strings(["é"]) == '["é"]'.encode()
     assert lua.listed([b"1", b"{}"]) == b"[1,{}]"
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"[18446744073709551615,-9223372036854775808]", [2**64 - 1, -(2**63)]),
+        (b"[18446744073709551616]", [18446744073709551616.0]),
+        (b"-9223372036854775809", -9223372036854775809.0),
+        (b'["18446744073709551616"]', ["18446744073709551616"]),
+        (b'{"\\"1":[1111111111111111111111.5e1]}', {'"1': [11111111111111111111115.0]}),
+    ],
+)
+def test_numbers_beyond_64_bits_are_floats_and_can_be_kept(data: bytes, value: object) -> None:
+    """Else the batch that has one could not be written, with everybody's changes in it."""
+    assert lua.decode(data) == value
+    assert repr(lua.decode(data)) == repr(value)
+    changes.encode(lua.decode(data))
+
+
+def test_a_number_without_end_is_refused() -> None:
+    with pytest.raises(ScriptError):
+        lua.decode(b"[%b]" % (b"1" * 400))
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_what_is_nested_too_deeply_is_refused_before_it_cannot_be_written(opening: bytes) -> None:
+    closing = b"]" if opening == b"[" else b"}"
+    good = opening * lua.MOST_DEPTH + b"1" + closing * lua.MOST_DEPTH
+    changes.encode(lua.decode(good))
+    assert lua.decode(b'["%b"]' % (b"[" * 2000)) == ["[" * 2000]
+    with pytest.raises(ScriptError, match=r"^Found too many nested data structures \(501\)$"):
+        lua.decode(opening + good + closing)

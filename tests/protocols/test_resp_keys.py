@@ -3,6 +3,8 @@
 import pytest
 from resp_conversation import NIL, OK, Resp, array, bulk
 
+from millrace.protocols.qless.commands import TOO_LARGE
+
 WRONG_TYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 NOT_INTEGER = "ERR value is not an integer or out of range"
 NONE = b"*0\r\n"
@@ -362,3 +364,11 @@ def test_a_subscriber_may_wait_in_resp3():
 def test_a_wait_of_no_length(timeout, error):
     with Resp() as talk:
         talk.connect().asks("BRPOP", "a", timeout).hears_resp_error(error)
+
+
+def test_a_field_that_is_asked_for_many_times_does_not_fill_the_memory():
+    """16 MiB of scratch space, 65,536 times, would be a terabyte."""
+    with Resp() as talk:
+        client = talk.connect().asks("HSET", "h", "f", "x" * 1_000_000).hears(b":1\r\n")
+        client.asks("HMGET", "h", *["f"] * 60_000).hears_resp_error(TOO_LARGE)
+        client.asks("HMGET", "h", *["none"] * 1_000).hears(array(*[NIL] * 1_000))

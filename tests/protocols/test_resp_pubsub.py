@@ -3,6 +3,7 @@
 import pytest
 from resp_conversation import OK, SHA_C, Resp, array, bulk
 
+from millrace.protocols.qless import pubsub
 from millrace.protocols.qless.pubsub import MOST_CHANNEL, MOST_SUBSCRIPTIONS, Message
 
 
@@ -202,3 +203,22 @@ def test_whoever_leaves_listens_no_more(left):
         talk.connect().asks("PUBLISH", "a", "x").hears(b":0\r\n")
         assert not talk.hub.pubsub.channels
         assert not talk.hub.pubsub.patterns
+
+
+def test_a_client_that_would_be_told_too_much_is_cut(monkeypatch):
+    """A message comes once for each pattern that it matches; others hear it all the same."""
+    monkeypatch.setattr(pubsub, "MOST_TOLD", 1000)
+    with Resp() as talk:
+        greedy, modest = talk.connect(), talk.connect()
+        for number in range(1, 9):
+            greedy.asks("PSUBSCRIBE", "*" * number)
+        greedy._taken = len(greedy.wire.heard)
+        modest.asks("SUBSCRIBE", "c").hears(array(bulk("subscribe"), bulk("c"), b":1\r\n"))
+        talk.connect().asks("PUBLISH", "c", "x" * 50).hears(b":9\r\n")
+        modest.hears_message("c", "x" * 50)
+        greedy._taken = len(greedy.wire.heard)
+        greedy.is_still_there()
+        talk.connect().asks("PUBLISH", "c", "x" * 300).hears(b":9\r\n")
+        modest.hears_message("c", "x" * 300)
+        greedy._taken = len(greedy.wire.heard)
+        greedy.hears_the_end()

@@ -3,6 +3,9 @@
 import pytest
 from resp_conversation import NIL, OK, QUEUED, SHA_C, Resp, array, bulk
 
+from millrace.protocols.qless import connection
+from millrace.protocols.qless.commands import TOO_LARGE
+
 ABORTED = "EXECABORT Transaction discarded because of previous errors."
 
 
@@ -195,3 +198,32 @@ def test_watching_is_bounded_and_ends_with_the_connection():
         client.asks("WATCH", "more").hears_resp_error("ERR a client may watch 1000 keys")
         client.hangs_up()
         assert not talk.hub.keyspace._watchers
+
+
+def test_names_that_are_watched_are_bounded():
+    with Resp() as talk:
+        client = talk.connect().asks("WATCH", "k" * 1000).hears(OK)
+        text = "ERR the name of a watched key may have 1000 bytes"
+        client.asks("WATCH", "a", "k" * 1001).hears_resp_error(text)
+        assert list(talk.hub.keyspace._watchers) == [b"k" * 1000]
+
+
+def test_what_is_queued_is_bounded_also_in_the_number_of_its_words():
+    with Resp(max_line=10_000) as talk:
+        client = talk.connect().asks("MULTI").hears(OK)
+        client.asks("DEL", *[""] * 100).hears(QUEUED)
+        client.asks("DEL", *[""] * 100)
+        client.hears_resp_error("ERR a transaction may have 1000 commands, and not too large")
+
+
+def test_what_a_transaction_tells_is_bounded(monkeypatch):
+    """Each of a thousand commands may ask for the whole scratch space."""
+    monkeypatch.setattr(connection, "MOST_REPLY", 1000)
+    with Resp() as talk:
+        client = talk.connect().asks("RPUSH", "l", "x" * 400).hears(b":1\r\n")
+        client.asks("MULTI").hears(OK)
+        for _ in range(3):
+            client.asks("LRANGE", "l", 0, -1).hears(QUEUED)
+        client.asks("LLEN", "l").hears(QUEUED)
+        told, error = array(bulk("x" * 400)), b"-%b\r\n" % TOO_LARGE.encode()
+        client.asks("EXEC").hears(array(told, told, error, b":1\r\n"))

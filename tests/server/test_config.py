@@ -77,6 +77,7 @@ def test_without_any_source_the_defaults_hold():
     assert (server.host, server.data, server.durability) == ("127.0.0.1", Path("./data"), "fsync")
     assert (server.log_level, server.max_connections, server.stop_grace) == ("info", 10_000, 30.0)
     assert (server.max_line, server.max_output) == (64 * MIB, 64 * MIB)
+    assert server.max_buffered == 256 * MIB
     faktory = found.config.faktory
     assert (faktory.port, faktory.password, faktory.dead_max) == (7419, "", 100_000)
     assert (faktory.recover_lost_workers, faktory.allow_unauthenticated) == (False, False)
@@ -589,6 +590,18 @@ def test_the_largest_job_must_fit_into_the_output_limit():
     ]
     (problem,) = problems({"MILLRACE_SERVER_MAX_OUTPUT": "1MiB"})
     assert problem.startswith("MILLRACE_SERVER_MAX_OUTPUT: server.max_output: expected max_output")
+
+
+def test_one_connection_may_not_take_more_than_all_together():
+    message = (
+        'server.max_buffered: expected max_buffered ("1MiB") to be at least max_output ("64MiB"), '
+        "as it is for all connections together"
+    )
+    assert problems({"MILLRACE_SERVER_MAX_BUFFERED": "1MiB"}) == [
+        f"MILLRACE_SERVER_MAX_BUFFERED: {message}"
+    ]
+    (problem,) = problems({"MILLRACE_SERVER_MAX_OUTPUT": "1GiB"})
+    assert problem.startswith("MILLRACE_SERVER_MAX_OUTPUT: server.max_output: expected max_buffer")
 
 
 # Reloading

@@ -1,5 +1,6 @@
 """Stores on a folder that goes away with the test."""
 
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,27 @@ from typing import Any
 import pytest
 
 import millrace.store.sqlite
+from disk.recording import missing
 from failing_stores import FailingSqliteStore
+
+MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """Where thousands of folders can be written quickly, for those who work with records."""
+    if reason := missing():
+        pytest.skip(reason)
+    if not MEMORY.is_dir():
+        yield tmp_path / "quick"
+        return
+    with tempfile.TemporaryDirectory(prefix="millrace-", dir=MEMORY) as home:
+        yield Path(home) / "data"
 
 
 class OpenStore:

@@ -115,6 +115,7 @@ def full_job(seq: int) -> Job:
         extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80", fleeting=True),
         expires=START + 5,
         most_attempts=9,
+        ended_at=START + 7,
     )
 
 

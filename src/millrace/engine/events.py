@@ -1,5 +1,6 @@
 """Events: what the journal is made of. The engine makes them, everything else reads them."""
 
+from functools import lru_cache
 from hashlib import blake2s
 from re import compile as regex
 from typing import Any, NamedTuple
@@ -48,6 +49,8 @@ _VARYING = regex(
 )
 
 
+# What fails at once mostly fails in the same words, and there may be a hundred thousand.
+@lru_cache(maxsize=256)
 def fingerprint(group: str, message: str) -> str:
     """The same for errors that differ only in numbers, ids and quoted words."""
     shape = group + "\0" + _VARYING.sub("#", message[:1000])

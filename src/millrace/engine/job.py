@@ -94,6 +94,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     expires: int = 0
     #: How often it may be leased. 0: no limit.
     most_attempts: int = 0
+    # What changes, added later.
+    #: When it was done, or died.
+    ended_at: int = 0
 
 
 class Push(msgspec.Struct, gc=False):
@@ -142,6 +145,7 @@ def changing(job: Job) -> Changing:
         job.actor,
         job.failure,
         job.extra,
+        job.ended_at,
     )
 
 
@@ -163,6 +167,8 @@ def apply(job: Job, half: Changing) -> None:
         job.actor,
         failure,
         extra,
+        *later,
     ) = half
+    job.ended_at = later[0] if later else 0
     job.failure = None if failure is None else msgspec.convert(failure, Failure)
     job.extra = None if extra is None else msgspec.convert(extra, Extra)

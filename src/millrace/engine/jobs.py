@@ -86,6 +86,8 @@ class Jobs:
         #: Connections to which leases are bound. One that is not here has lost its leases.
         self.holders: set[str] = set()
         self._waits = 0
+        #: The last of them that there was at the last tick.
+        self._waits_known = 0
         self._waiters: dict[int, Waiter] = {}
         #: (waiter, job) pairs to be told; each job is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
@@ -198,9 +200,10 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
-            queue = self.queues.get(name)
+            queue = self.queues.pop(name, None)
             if queue is None:
-                queue = self.queues[name] = Queue(name)
+                queue = Queue(name)
+            self.queues[name] = queue  # behind those before it: their order is kept, too
             queue.paused = paused
             queue.known = True
         for job in jobs:
@@ -236,12 +239,18 @@ class Jobs:
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
                 self.timers.set(job.seq, self.latest)
-        for job in self.jobs.values():
-            fleeting = job.extra is not None and job.extra.fleeting
-            if fleeting and job.seq not in self._awaited:
-                self.timers.set(job.seq + LIFE, self.latest)
+        for job in self._forlorn():
+            self.timers.set(job.seq + LIFE, self.latest)
         self.reverts += 1
         self.batch = Batch()
+
+    def _forlorn(self) -> list[Job]:
+        """Fleeting jobs whose clients are gone."""
+        return [
+            job
+            for job in self.jobs.values()
+            if job.extra is not None and job.extra.fleeting and job.seq not in self._awaited
+        ]
 
     def _restore(self, job: Job) -> None:
         queue = self.queues.get(job.queue)
@@ -277,8 +286,11 @@ class Jobs:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
-        if job.extra is not None and job.extra.blockers:
-            self._stop_waiting(job)
+        if job.extra is not None:
+            if job.extra.fleeting:
+                self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
+            if job.extra.blockers:
+                self._stop_waiting(job)
         twins = self._twins.get(job.jid) if self._twins else None
         if twins is None:
             del self.by_jid[job.jid]
@@ -346,12 +358,15 @@ class Jobs:
             if job.origin == QLESS:
                 latest = now + self.theirs - self.skew
             else:
-                self.latest = latest = max(now, self.latest + (cause in _BEHIND))
+                self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
             job.ready_at = latest
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
                 job.place = latest
+        elif to == DONE:
+            job.ended_at = now
         elif to == DEAD:
+            job.ended_at = now
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
         if job.failure is None and job.extra is None:
             event: Row = (
@@ -529,10 +544,14 @@ class Jobs:
         job.deadline = until
         job.holder = holder
         job.actor = actor
+        queue.asked = now
         self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
 
     def _serve(self, queue: Queue, now: int) -> None:
-        """Bring waiting jobs and waiting workers together, the longest waiter first."""
+        """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
+        goes by our clock, also if somebody with another one brought the job.
+        """
+        now -= self.skew
         while queue.waiters and not queue.paused and not self.halted:
             job = queue.ready.pop()
             if job is None:

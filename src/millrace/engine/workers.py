@@ -79,6 +79,7 @@ class Workers:
         worker.connections -= 1
         if worker.connections:
             return
+        worker.hostname, worker.labels = "", []  # it says so again when it comes back
         if len(worker.wid) > LONGEST_AWAY:
             del self.known[worker.wid]
             return

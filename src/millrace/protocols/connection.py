@@ -6,6 +6,7 @@ from typing import Any, Final
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Outcome, Waiter
+from millrace.engine.why import Reason
 
 
 class Hub:
@@ -41,6 +42,15 @@ class Hub:
         """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError
 
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        """What the protocol knows that keeps a ready job from running."""
+        return []
+
+    def clock_moved(self, by: int) -> None:
+        """The clock was set: what was measured by it until now is so much later."""
+        for connection in self.connections:
+            connection.clock_moved(by)
+
 
 class Connection:
     """One client's side of a conversation, sans-IO.
@@ -66,6 +76,15 @@ class Connection:
     @property
     def backlog(self) -> int:
         """How many bytes of commands have come that are not done yet."""
+        raise NotImplementedError
+
+    @property
+    def held(self) -> int:
+        """How many bytes this client's commands take that are not done, all there or not."""
+        raise NotImplementedError
+
+    def discard(self) -> None:
+        """Forget what has come and is not done: this client will not be heard any more."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> None:
@@ -102,6 +121,9 @@ class Connection:
     def alarm(self, what: str, now: int) -> None:
         """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError
+
+    def clock_moved(self, by: int) -> None:
+        """The clock was set."""
 
     def overdue(self) -> bool:
         """Asked once, a moment after connecting: is the client too late to introduce itself?"""
@@ -145,6 +167,11 @@ class Lines:
         line = self.pending.popleft()
         self.size -= len(line) + LINE_COSTS
         return line
+
+    @property
+    def held(self) -> int:
+        """What is held, roughly: lines, and the beginning of one."""
+        return self.size + len(self._partial)
 
     @property
     def empty(self) -> bool:

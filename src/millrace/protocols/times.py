@@ -19,7 +19,7 @@ def rfc3339(microseconds: int) -> str:
         return _moment_text
     second, fraction = divmod(microseconds, 1_000_000)
     if second != _second:
-        _second_text = (_EPOCH + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%S")
+        _second_text = (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
         _second = second
     _moment = microseconds
     if fraction:

@@ -18,6 +18,7 @@ import uvloop
 from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.engine.jobs import in_order
+from millrace.protocols.control import ControlConnection, ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -25,9 +26,10 @@ from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
-from . import logs
+from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
+from .local import socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -43,7 +45,7 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     """Serve until told to stop; the process's exit code."""
     config = loaded.config
     logs.setup(config.server.log_level)
-    _raise_file_limit()
+    files = descriptors.raise_limit()
     # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
     # and not at all while a million jobs are read.
     gc.set_threshold(50_000, 20, 100)
@@ -58,7 +60,9 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
                 sync=config.server.durability == "fsync",
                 outbox_max=config.journal.outbox_max,
             )
-        engine = _recover(config, store)
+        engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
+        if store is not None:
+            recover(engine, store, clock)
     except StoreFailing as error:
         folder = config.server.data
         log.critical(
@@ -81,7 +85,7 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
         )
         return 1
     try:
-        return uvloop.run(_serve(config, reload, engine, store, tls))
+        return uvloop.run(_serve(config, reload, engine, store, tls, files))
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
         return 1
@@ -90,11 +94,8 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
             store.close()
 
 
-def _recover(config: Config, store: Store | None) -> Engine:
-    """An engine with everything the store holds."""
-    engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
-    if store is None:
-        return engine
+def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
+    """Put into a new engine everything the store holds."""
     started = time.monotonic()
 
     def progress(done: int, total: int) -> None:
@@ -112,7 +113,6 @@ def _recover(config: Config, store: Store | None) -> Engine:
     if recovered.jobs:
         took = time.monotonic() - started
         log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
-    return engine
 
 
 async def _serve(
@@ -121,6 +121,7 @@ async def _serve(
     engine: Engine,
     store: SqliteStore | None,
     tls: "ssl.SSLContext | None",
+    files: int,
 ) -> int:
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
@@ -134,12 +135,15 @@ async def _serve(
         )
         os._exit(3)
 
+    most = descriptors.connections(config.server.max_connections, files)
     server = Server(
         engine,
         store,
         clock,
-        max_connections=config.server.max_connections,
+        max_connections=most,
         max_output=config.server.max_output,
+        max_buffered=config.server.max_buffered,
+        strangers=descriptors.strangers(files),
         ended=ended,
     )
 
@@ -151,9 +155,14 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     current = [config]
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store))
+    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store, files))
 
-    ports = await server.listen(config.server.host, _listeners(config, engine), tls)
+    serving = listeners(config, engine, clock(), most)
+    if store is not None:
+        control = ControlHub(engine, most)
+        path = socket_of(config.server.data)
+        serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
+    ports = await server.listen(config.server.host, serving, tls)
     _announce(config, ports)
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
@@ -162,16 +171,17 @@ async def _serve(
     return 0
 
 
-def _listeners(config: Config, engine: Engine) -> list[Listener]:
+def listeners(
+    config: Config, engine: Engine, started_at: int, max_connections: int
+) -> list[Listener]:
     """The protocols that are to be served, each with its port."""
-    started_at = clock()
     faktory = FaktoryHub(
         engine,
         started_at=started_at,
         challenge=lambda: (4000 + secrets.randbelow(4096), f"{secrets.randbits(63):x}"),
-        memory_mb=_memory_mb,
+        memory_mb=_memory(),
         password=config.faktory.password,
-        max_connections=config.server.max_connections,
+        max_connections=max_connections,
         max_line=config.server.max_line,
         recover_lost_workers=config.faktory.recover_lost_workers,
     )
@@ -179,19 +189,19 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         engine,
         started_at=started_at,
         dialect=config.workq.dialect,
-        max_connections=config.server.max_connections,
+        max_connections=max_connections,
         max_line=config.server.max_line,
     )
     masenko = MasenkoHub(
         engine,
         heartbeat=round(config.masenko.heartbeat * 1_000_000),
         dialect=config.masenko.dialect,
-        max_connections=config.server.max_connections,
+        max_connections=max_connections,
         max_line=min(config.masenko.max_line, config.server.max_line),
     )
     goqueue = GoqueueHub(
         engine,
-        max_connections=config.server.max_connections,
+        max_connections=max_connections,
         max_data=min(config.goqueue.max_data, config.server.max_line),
         max_deliveries=config.goqueue.max_deliveries,
     )
@@ -200,18 +210,18 @@ def _listeners(config: Config, engine: Engine) -> list[Listener]:
         started_at=started_at,
         password=config.qless.password,
         dialect=config.qless.dialect,
-        max_connections=config.server.max_connections,
+        max_connections=max_connections,
         max_line=config.server.max_line,
     )
     QlessApi(qless)
-    listeners = [
+    known = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
         Listener("masenko", config.masenko.port, masenko, lambda: MasenkoConnection(masenko)),
         Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
         Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
-    return [listener for listener in listeners if listener.port is not None]
+    return [listener for listener in known if listener.port is not None]
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:
@@ -242,6 +252,7 @@ def _reload(
     reload: Callable[[], Loaded],
     server: Server,
     store: SqliteStore | None,
+    files: int,
 ) -> None:
     """SIGHUP: take over what can be changed in flight, and say what cannot."""
     try:
@@ -256,9 +267,11 @@ def _reload(
         else:
             log.warning("%s has changed, but takes effect only at the next start", key)
     logs.set_level(new.server.log_level)
-    server.max_connections = new.server.max_connections
+    most = descriptors.connections(new.server.max_connections, files)
+    server.max_connections = most
+    server.buffers.most = new.server.max_buffered
     for hub in server.hubs:
-        hub.max_connections = new.server.max_connections
+        hub.max_connections = most
         if isinstance(hub, FaktoryHub):
             hub.password = new.faktory.password
             hub.recover_lost_workers = new.faktory.recover_lost_workers
@@ -281,14 +294,10 @@ def _tls(config: Config) -> "ssl.SSLContext | None":
     return context
 
 
-def _raise_file_limit() -> None:
-    import resource  # noqa: PLC0415
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _memory_mb() -> int:
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - this is asked often
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+def _memory() -> Callable[[], int]:
+    """What tells how many MiB the process takes. Its file stays open: it is asked often, and also
+    when no more files can be opened.
+    """
+    statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+    page = os.sysconf("SC_PAGE_SIZE")
+    return lambda: int(os.pread(statm, 100, 0).split()[1]) * page >> 20

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Hashable
+from pathlib import Path
 from typing import NamedTuple
 
 from millrace.engine.engine import Engine
@@ -12,7 +13,11 @@ from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
+from .buffers import Buffers
 from .commits import Commits
+from .descriptors import STRANGERS
+from .local import beside, sweep
+from .runqueue import RunQueue
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
 
@@ -20,19 +25,20 @@ log = logging.getLogger(__name__)
 
 #: The wall clock may jump, so no timer trusts it for longer than this.
 MOST_SLEEP = 1_000_000
-#: Connections that have not introduced themselves may exceed the limit by so many.
-STRANGERS = 1000
+#: When it has, by at least so much, spans that are being waited for are put right.
+JUMP = 2_000_000
 
 
 class Listener(NamedTuple):
     """A protocol's port, and how its connections are made. Port 0 takes any free one, None is for a
-    protocol that is not to be served.
+    protocol that is not to be served. With a path it is a socket of this machine instead.
     """
 
     name: str
     port: int | None
     hub: Hub
     connect: Callable[[], Connection]
+    path: Path | None = None
 
 
 class Server:
@@ -46,6 +52,8 @@ class Server:
         *,
         max_connections: int,
         max_output: int,
+        max_buffered: int = 1 << 62,
+        strangers: int = STRANGERS,
         ended: Callable[[str], None],
         commits: type[Commits] = Commits,
     ) -> None:
@@ -55,6 +63,8 @@ class Server:
         self.touched: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
+        #: Connections that have not introduced themselves may exceed the limit by so many.
+        self.strangers = strangers
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(
@@ -66,10 +76,15 @@ class Server:
             commits=commits,
         )
         self.sessions: set[Session] = set()
+        self.queue = RunQueue(self.loop, clock)
+        self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
+        self._local: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 1 << 63
         self._telling = False
+        #: What both clocks said last.
+        self._then = (clock(), self.loop.time())
 
     async def listen(
         self, host: str, listeners: list[Listener], tls: ssl.SSLContext | None
@@ -85,6 +100,14 @@ class Server:
             def session(connect: Callable[[], Connection] = listener.connect) -> Session:
                 return Session(self, connect)
 
+            if listener.path is not None:
+                sweep(listener.path)
+                with beside(listener.path) as path:
+                    server = await self.loop.create_unix_server(session, path)
+                listener.path.chmod(0o600)
+                self._local.append(listener.path)
+                self._listening.append(server)
+                continue
             server = await self.loop.create_server(
                 session,
                 host,
@@ -100,6 +123,8 @@ class Server:
 
     async def stop(self, grace: float, hurry: asyncio.Event) -> None:
         """Take no more connections, let consumers finish for `grace` seconds, write, close."""
+        for path in self._local:
+            sweep(path)
         for server in self._listening:
             server.close()
         self._listening.clear()
@@ -129,7 +154,7 @@ class Server:
     # What sessions call
 
     def admit(self, session: Session) -> bool:
-        if len(self.sessions) >= self.max_connections + STRANGERS:
+        if len(self.sessions) >= self.max_connections + self.strangers:
             return False
         self.sessions.add(session)
         return True
@@ -208,9 +233,22 @@ class Server:
         self._armed_for = now + delay
         self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
 
+    def _watch_the_clock(self, now: int) -> None:
+        """Somebody may have set it."""
+        time = self.loop.time()
+        before, since = self._then
+        self._then = (now, time)
+        moved = now - before - round((time - since) * 1_000_000)
+        if abs(moved) >= JUMP:
+            log.warning("the clock was set by %+.1f s", moved / 1_000_000)
+            self.engine.clock_moved(moved)
+            for hub in self.hubs:
+                hub.clock_moved(moved)
+
     def _tick(self) -> None:
         now = self.clock()
         try:
+            self._watch_the_clock(now)
             self.engine.tick(now)
             self.after(now)
         finally:

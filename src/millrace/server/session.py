@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: So many commands of one client are done before the others have their turn.
-SHARE: Final = 64
 #: With so many bytes of commands waiting, nothing more is read from the client.
 MOST_BACKLOG: Final = 1 << 20
+#: With so many bytes of replies that wait for the disk, nothing more is done for the client.
+MOST_UNSYNCED: Final = 1 << 20
+#: Most commands are shorter.
+SHORT: Final = 512
+#: What a queue takes that exists only because somebody waits for it: anybody can make up names.
+QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
@@ -25,7 +29,10 @@ READ_WITHIN: Final = 60.0
 class Gone(Connection):
     """In the place of a connection that is over."""
 
-    backlog = 0
+    backlog = held = 0
+
+    def discard(self) -> None:
+        pass
 
     def feed(self, data: bytes) -> None:
         pass
@@ -49,6 +56,8 @@ class Session(asyncio.Protocol):
         "_reading",
         "_server",
         "_timer",
+        "_unsynced",
+        "buffered",
         "connection",
         "lost",
         "pending",
@@ -64,6 +73,10 @@ class Session(asyncio.Protocol):
         #: The turn whose sync the last held reply waits for.
         self.pending = 0
         self.lost = False
+        #: What it makes the server keep: see buffers.py.
+        self.buffered = 0
+        #: The bytes of held replies.
+        self._unsynced = 0
         self._reading = True
         self._choked: asyncio.TimerHandle | None = None
         self._continuing = False
@@ -93,13 +106,16 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server
-        if self._continuing or self._choked is not None:
+        if connection.closing:
+            return  # nobody will look at it
+        if self._continuing or self._choked is not None or self._unsynced > MOST_UNSYNCED:
             connection.feed(data)
             self._throttle()
+            self._account()
             return
         now = server.clock()
         try:
-            more = connection.receive(data, now, SHARE)
+            more = connection.receive(data, now, server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
@@ -114,6 +130,9 @@ class Session(asyncio.Protocol):
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
+        # What came with a reply to it and was short leaves nothing worth counting.
+        if len(data) > SHORT or not replies or self.buffered or connection.waiter is not None:
+            self._account()
         server.after(now)
 
     def eof_received(self) -> bool:
@@ -138,6 +157,7 @@ class Session(asyncio.Protocol):
         self.lost = True
         now = self._server.clock()
         self.connection.lost(now)
+        self._server.buffers.change(self, 0)
         self._server.dismiss(self)
         for job, attempt in self.connection.handed:
             if job.attempt == attempt:
@@ -157,6 +177,7 @@ class Session(asyncio.Protocol):
             self._choked = None
         if self.pending <= self._server.turns.synced:
             self.connection.handed.clear()
+        self._account()
         self._continue_soon()
 
     # What the server calls
@@ -166,21 +187,34 @@ class Session(asyncio.Protocol):
         try:
             tell(*what, now)
             self.advance(now)
+            if self.buffered:
+                self._account()
         except Exception as mistake:
             self._defect(mistake)
 
-    def advance(self, now: int) -> None:
+    def advance(self, now: int, share: int | None = None) -> None:
         """Do this client's share of commands, and send what can be sent."""
-        if self._continuing or self._choked is not None:
+        if self._continuing or self._blocked:
             self.flush()  # its turn comes
             return
         try:
-            more = self.connection.run(now, SHARE)
+            more = self.connection.run(now, share or self._server.queue.share)
         except Exception as mistake:
             self._defect(mistake)
             return
         self.flush()
         self._pace(more)
+
+    def go_on(self, share: int) -> None:
+        """Its turn has come."""
+        self._continuing = False
+        if self.lost or self._blocked:
+            return
+        now = self._server.clock()
+        self.advance(now, share)
+        self._throttle()
+        self._account()
+        self._server.after(now)
 
     def flush(self) -> None:
         """Send replies, or hold them until what they announce is durable."""
@@ -193,6 +227,7 @@ class Session(asyncio.Protocol):
                 connection.marks = []
             if (marks or self.pending > turns.synced) and turns.durable:
                 turns.hold(self, replies, marks)
+                self._unsynced += len(replies[0]) if len(replies) == 1 else sum(map(len, replies))
             else:
                 self.write(replies)
         elif self._finished():
@@ -208,14 +243,49 @@ class Session(asyncio.Protocol):
             log.warning("cut a client that does not read its replies")
             transport.abort()
             return
+        if self._choked is not None:
+            self._account()
         if self.pending <= self._server.turns.synced:
             connection = self.connection
+            if self._unsynced > MOST_UNSYNCED:
+                self._continue_soon()
+            self._unsynced = 0
             if connection.handed and self._choked is None:
                 connection.handed.clear()
             if (connection.closing or self._ended) and self._finished():
                 transport.close()
 
+    def expel(self, reason: str) -> None:
+        """All together hold too much, and this one the most of it: it has to go."""
+        log.debug("cut a client that held %d bytes: %s", self.buffered, reason)
+        connection = self.connection
+        self._server.buffers.change(self, 0)
+        connection.discard()
+        if connection.waiter is not None:
+            self._server.engine.unwait(connection.waiter)  # now, and not when the socket is closed
+        if self._choked is not None or connection.closing:
+            self.transport.abort()  # it does not read, or will not
+            return
+        connection.replies.append(connection.refusal(reason))
+        connection.closing = True
+        self.flush()
+
     # Within
+
+    @property
+    def _blocked(self) -> bool:
+        """Must it wait until what was said to it has gone out?"""
+        return self._choked is not None or self._unsynced > MOST_UNSYNCED
+
+    def _account(self) -> None:
+        connection = self.connection
+        size = 0 if connection.closing else connection.held
+        if connection.waiter is not None:
+            size += connection.waiter.made * QUEUE_COSTS
+        if self._choked is not None:
+            size += self.transport.get_write_buffer_size()
+        if size != self.buffered and not self.lost:
+            self._server.buffers.change(self, size)
 
     def _defect(self, mistake: Exception) -> None:
         """A mistake of ours: this client is cut, the others go on."""
@@ -244,20 +314,11 @@ class Session(asyncio.Protocol):
         if not self._continuing:
             self._continuing = True
             self._throttle()
-            self._server.loop.call_soon(self._continue)
-
-    def _continue(self) -> None:
-        self._continuing = False
-        if self.lost or self._choked is not None:
-            return
-        now = self._server.clock()
-        self.advance(now)
-        self._throttle()
-        self._server.after(now)
+            self._server.queue.add(self)
 
     def _throttle(self) -> None:
         """Read on, or not: a client that floods us or does not read is held back."""
-        want = self._choked is None and self.connection.backlog <= MOST_BACKLOG
+        want = not self._blocked and self.connection.backlog <= MOST_BACKLOG
         if want == self._reading or self.lost or self.transport.is_closing():
             return
         self._reading = want

@@ -1,5 +1,15 @@
 """What can go wrong with the store, and what each means for the server."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from . import wal
+
 
 class StoreError(Exception):
     """The store could not do what was asked."""
@@ -19,3 +29,57 @@ class StoreDamaged(StoreError):
 
 class DataFolderInUse(StoreError):
     """Another process serves this data folder."""
+
+
+class Mismatch(ValueError):
+    """Two things that must agree do not: a row and its sum, a table and the tally."""
+
+
+_PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
+_SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
+#: A value that is of another type than it was written as, or not within its bounds.
+_SENSELESS: Final = (
+    msgspec.DecodeError,
+    LookupError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
+
+
+def damaged(path: Path, what: str) -> StoreDamaged:
+    """A refusal that names the database, its log if that is to blame, and what to do."""
+    return StoreDamaged(f"{path}: {what}. {wal.blame(path)}{ADVICE}")
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors in our words."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0)
+        name = getattr(error, "sqlite_errorname", "")
+        if code in _SYNC_CODES:
+            raise SyncFailed(f"{path}: sync failed ({name}: {error})") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFailing("disk full") from error
+        if code & 0xFF in _PASSING_CODES:
+            raise StoreFailing(f"the store is busy ({name})") from error
+        if code & 0xFF == sqlite3.SQLITE_IOERR:
+            raise StoreFailing(f"I/O error on the disk ({name})") from error
+        raise damaged(path, f"damaged, or not Millrace's ({error} {name})") from error
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """A record that makes no sense is damage, too."""
+    try:
+        yield
+    except Mismatch as error:
+        raise damaged(path, f"damaged: {error}") from error
+    except _SENSELESS as error:
+        raise damaged(path, f"a record cannot be read ({error!r})") from error

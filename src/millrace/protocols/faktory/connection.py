@@ -26,6 +26,8 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: How long an error may be.
 MOST_ERROR: Final = 1000
+#: What a client may say of itself: it is kept while the client is connected.
+MOST_HELLO: Final = 16_384
 #: So many jobs of a PUSHB are done before others get their turn.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
@@ -33,6 +35,8 @@ LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
 MOST_TWINS: Final = 16
 MOST_QUEUES: Final = 1000
+#: And so much all their names may take.
+MOST_QUEUES_BYTES: Final = 1 << 20
 #: Commands that are refused while nothing can be made durable; of QUEUE, some are.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -73,7 +77,9 @@ class FaktoryConnection(Connection):
         self.identified = False
         self.worker: Worker | None = None
         self._lines = Lines(hub.max_line)
+        #: A command that takes several turns, and how many bytes it had.
         self._work: Iterator[None] | None = None
+        self._work_size = 0
         self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
@@ -91,6 +97,14 @@ class FaktoryConnection(Connection):
     @property
     def backlog(self) -> int:
         return self._lines.size
+
+    @property
+    def held(self) -> int:
+        return self._lines.held + (0 if self._work is None else self._work_size)
+
+    def discard(self) -> None:
+        self._lines = Lines(0)
+        self._work = None
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -165,6 +179,7 @@ class FaktoryConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
+        self._work = None  # it leads back here, and would stay with all that it has read
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
             self.waiter = None
@@ -179,6 +194,9 @@ class FaktoryConnection(Connection):
     def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
+            return
+        if len(argument) > MOST_HELLO:
+            self._end(error(f"invalid HELLO: longer than {MOST_HELLO} bytes"))
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
@@ -271,6 +289,7 @@ class FaktoryConnection(Connection):
                 self._push_bulk(mended, now)
                 return
             raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
+        self._work_size = len(line)
         self._work = self._pushing(units, now)
 
     def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
@@ -311,11 +330,9 @@ class FaktoryConnection(Connection):
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
         if argument != self._fetch_names or argument is None:
-            names = tuple(dict.fromkeys(shown_all(argument or b"").split()))
-            if len(names) > MOST_QUEUES:
-                raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
+            names = _queue_names(argument or b"")
             self._fetch_names = argument
-            self._fetch_queues = names or ("default",)
+            self._fetch_queues = tuple(names) or ("default",)
         worker = self.worker
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
@@ -406,7 +423,7 @@ class FaktoryConnection(Connection):
     def _queue(self, argument: bytes | None, now: int) -> None:
         sub, space, rest = _need(argument).strip().partition(b" ")
         what = sub.upper()
-        names = shown_all(rest).split()
+        names = _queue_names(rest)
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
@@ -434,6 +451,7 @@ class FaktoryConnection(Connection):
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
+        self._work_size = len(argument or b"")
         self._work = self._mutating(operation, now)
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
@@ -501,6 +519,16 @@ def _need(argument: bytes | None) -> bytes:
     if argument is None:
         raise ClientError("internal error")
     return argument
+
+
+def _queue_names(data: bytes) -> list[str]:
+    """The queues that a command names, each once, in their order."""
+    if len(data) > MOST_QUEUES_BYTES:
+        raise ClientError(f"names of queues too long: at most {MOST_QUEUES_BYTES} bytes")
+    names = list(dict.fromkeys(shown_all(data).split()))
+    if len(names) > MOST_QUEUES:
+        raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
+    return names
 
 
 def shown_all(data: bytes) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator
 from hashlib import sha256
 from hmac import compare_digest
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from millrace.engine.engine import Engine
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 #: A lost worker's jobs fail so long after its last sign of life.
 LOST_AFTER: Final = 60 * SECOND
+
+#: So many of them fail before others get their turn.
+AT_ONCE: Final = 500
 
 #: So many rounds of the password's hash are done before others get their turn.
 ROUNDS: Final = 256
@@ -87,6 +91,10 @@ class FaktoryHub(Hub):
     def busy(self) -> bool:
         return bool(self.of_worker)
 
+    def clock_moved(self, by: int) -> None:
+        for worker in self.workers.known.values():
+            worker.beat_at += by
+
     def alarm(self, what: str, now: int) -> None:
         """A worker left some time ago. If it is still away, its jobs are somebody else's."""
         wid = what
@@ -97,7 +105,10 @@ class FaktoryHub(Hub):
         if now < lost_at or self.engine.halted:
             self.engine.alarm((self, wid), max(lost_at, now + SECOND))
             return
-        mine = [j for j in self.engine.leased.values() if j.holder == wid and j.actor == FAKTORY]
+        leased = self.engine.leased.values()
+        mine = list(islice((j for j in leased if j.holder == wid and j.actor == FAKTORY), AT_ONCE))
+        if len(mine) == AT_ONCE:
+            self.engine.alarm((self, wid), now)  # others want their turn before the rest
         for job in mine:
             message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])

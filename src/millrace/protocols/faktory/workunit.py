@@ -23,6 +23,8 @@ DEFAULT_RESERVE: Final = 1800
 LEAST_RESERVE: Final = 60
 MOST_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+#: Longer names are checked each time, so that what is remembered cannot become large.
+MOST_REMEMBERED: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
 _ABSENT: Final = msgspec.Raw()
 #: The spec of a work unit that came with nothing but the required members.
@@ -201,7 +203,7 @@ def _check_name(queue: str) -> None:
         raise ClientError(
             f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
         )
-    if len(_good_names) < 10_000:
+    if len(_good_names) < 10_000 and len(queue) <= MOST_REMEMBERED:
         _good_names.add(queue)
 
 

@@ -74,6 +74,14 @@ class GoqueueConnection(Connection):
     def _held(self) -> int:
         return len(self._data) - self._at + len(self._later)
 
+    @property
+    def held(self) -> int:
+        return len(self._data) + len(self._later)
+
+    def discard(self) -> None:
+        self._data, self._at, self._needed = b"", 0, 1
+        self._later = bytearray()
+
     def feed(self, data: bytes) -> None:
         if self.closing:
             return  # nobody will look at it

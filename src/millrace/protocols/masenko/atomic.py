@@ -19,6 +19,8 @@ MOST_SIZE: Final = 1_000_000
 PUSH_SIZE: Final = 19
 BLOCKER_SIZE: Final = 4
 ACK_SIZE: Final = 7
+#: What an operation takes in memory beside its bytes, roughly.
+OPERATION_COSTS: Final = 400
 _COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
 
 
@@ -38,6 +40,11 @@ class Transaction:
         #: Why it fails: a command, or else what would come of all of them.
         self._failure = ""
         self._unwritable = ""
+
+    @property
+    def held(self) -> int:
+        """What it takes in memory, roughly."""
+        return self._size + OPERATION_COSTS * len(self.operations)
 
     def take(self, verb: bytes, payload: bytes) -> None:
         """Look at a command, and keep it while all are good."""

@@ -9,12 +9,12 @@ from typing import Final
 
 from millrace.engine.job import MASENKO, Job
 from millrace.engine.queues import Waiter
-from millrace.engine.states import DEAD, LEASED
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import ClientError
 
 from . import info, tasks
 from .atomic import Transaction
+from .forsaken import leave_queue
 from .held import Held
 from .hub import MasenkoHub
 from .replies import EMPTY, OK, PONG, error
@@ -60,6 +60,14 @@ class MasenkoConnection(Connection):
     @property
     def backlog(self) -> int:
         return self._lines.size
+
+    @property
+    def held(self) -> int:
+        transaction = self._transaction
+        return self._lines.held + (0 if transaction is None else transaction.held)
+
+    def discard(self) -> None:
+        self._lines, self._transaction = Lines(0), None
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -163,6 +171,10 @@ class MasenkoConnection(Connection):
         elif not self.closing:
             self.engine.alarm(self._alarm, until + 1)
 
+    def clock_moved(self, by: int) -> None:
+        if self._heard_at:
+            self._heard_at += by
+
     def _waited(self, now: int) -> None:
         """A wait is over, and may have taken all of the heartbeat: half of it is still to come."""
         self.waiter = None
@@ -185,7 +197,7 @@ class MasenkoConnection(Connection):
         self.closing = True
         engine = self.engine
         engine.unalarm(self._alarm)
-        self._lines, self._transaction = Lines(0), None  # cancelled alarms are kept for a while
+        self.discard()  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
             engine.unwait(self.waiter)
@@ -196,28 +208,13 @@ class MasenkoConnection(Connection):
         unheard = (
             set() if engine.halted else {seq for seq in map(self._unheard, self.handed) if seq}
         )
-        for seq in self._held:
-            job = engine.jobs.get(seq)
-            mine = job is not None and job.state == LEASED and job.holder == self.name
-            if job is not None and mine and seq not in unheard:
-                queue = job.queue
-                engine.forsake(job, now, f"the connection {self.name} has ended")
-                self._leave_queue(job, queue, now)
+        self.hub.forsake(self.name, [seq for seq in self._held if seq not in unheard], now)
 
     def _unheard(self, handed: tuple[Job, int]) -> int:
         """The id of a task whose reply was never written, which the server gives back."""
         job, attempt = handed
         same = self.engine.jobs.get(job.seq) is job and job.attempt == attempt
         return job.seq if same else 0
-
-    def _leave_queue(self, job: Job, name: str, now: int) -> None:
-        """A task has failed. A queue goes with its last one, if that failed for good there."""
-        queue = self.engine.queues.get(name)
-        if queue is None or not queue.known or queue.paused or queue.waiters:
-            return
-        left = job.queue != name or job.state == DEAD
-        if left and job.origin == MASENKO and not any(queue.counts[:DEAD]):
-            self.engine.remove_queue(name, now)
 
     # Commands
 
@@ -287,7 +284,7 @@ class MasenkoConnection(Connection):
         job = self._acquired(seq, now)
         queue = job.queue
         self.engine.fail(job, now, MASENKO, "Nack", "", [])
-        self._leave_queue(job, queue, now)
+        leave_queue(self.engine, job, queue, now)
         self._held.end(seq)
         self._say(b"OK", OK)
 

@@ -6,8 +6,12 @@ from millrace.engine.engine import Engine
 from millrace.engine.policy import SECOND
 from millrace.protocols.connection import Hub
 
+from .forsaken import Forsaken
+
 MOST_LINE: Final = 8 << 20
 HEARTBEAT: Final = 45 * SECOND
+#: The name of the alarm that goes on with tasks whose connections have ended.
+FORSAKEN: Final = "forsaken"
 
 
 class MasenkoHub(Hub):
@@ -30,6 +34,7 @@ class MasenkoHub(Hub):
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
         )
         self.responses = dict.fromkeys((b"OK", b"EMPTY", b"ERR", b"PONG"), 0)
+        self._forsaken = Forsaken(engine)
         self._named = 0
         self._named_since = 0
 
@@ -40,3 +45,17 @@ class MasenkoHub(Hub):
         self._named_since = self._named_since or now
         self._named += 1
         return f"masenko-{self._named_since:x}-{self._named}"
+
+    def forsake(self, holder: str, seqs: list[int], now: int) -> None:
+        """A connection has ended, and these are the tasks that it left: they have failed."""
+        if not seqs:
+            return
+        waiting = bool(self._forsaken)
+        self._forsaken.add(holder, seqs)
+        if not waiting:
+            self.alarm(FORSAKEN, now)
+
+    def alarm(self, what: str, now: int) -> None:
+        self._forsaken.fail_some(now)
+        if self._forsaken:
+            self.engine.alarm((self, FORSAKEN), now)

@@ -79,7 +79,9 @@ def read_push(line: bytes) -> Push:
         task = _decode_push(line)
     except _REFUSED:
         task = _unusual_push(line)
-    if not 0 <= task.retry <= MOST_RETRY or (not task.retry and b"-0" in line):
+    if not task.retry and b"-0" in line:
+        task = _unusual_push(line)  # it may be of the retry, or of a date
+    if not 0 <= task.retry <= MOST_RETRY:
         raise ClientError(UNREADABLE)
     if (  # nothing to refuse, nothing unusual: what most pushes are
         task.name in _good_names

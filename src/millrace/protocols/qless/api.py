@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.why import Reason
 
 from . import arranging, first, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
@@ -96,6 +97,20 @@ class QlessApi:
     def flush(self, now: int) -> None:
         self.engine.flush(now)
         self.qless.flush()
+
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        self.qless.refresh()
+        found = []
+        most = self.qless.setting(f"{job.queue}-max-concurrency")
+        if 0 < most <= self.qless.running(job.queue, now):
+            about = f"Qless's setting {job.queue}-max-concurrency"
+            found.append(Reason("limit", count=int(most), about=about))
+        for tid in throttles.names_of(job):
+            maximum = self.qless.throttles.maximum(tid, now)
+            if 0 < maximum <= len(self.qless.throttles.holders(tid)):
+                about = f"Qless's throttle {tid}"
+                found.append(Reason("limit", count=int(maximum), about=about))
+        return found
 
     # Scripts
 

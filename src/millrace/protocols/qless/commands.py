@@ -21,6 +21,10 @@ SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
 ALONE: Final = 8
 
+#: The largest reply to a command that can ask for the same thing many times.
+MOST_REPLY: Final = 64 << 20
+TOO_LARGE: Final = f"ERR the reply would have more than {MOST_REPLY} bytes"
+
 #: As many as there are.
 ANY: Final = 1 << 30
 

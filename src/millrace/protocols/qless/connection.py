@@ -17,9 +17,11 @@ from . import info, keys, pubsub, scripts
 from .commands import (
     ALONE,
     ANY,
+    MOST_REPLY,
     STRANGER,
     SUBSCRIBER,
     SYNTAX,
+    TOO_LARGE,
     UNQUEUED,
     Answer,
     Command,
@@ -34,13 +36,27 @@ from .commands import (
 from .contract import Refused, ScriptError
 from .hub import QlessHub
 from .pubsub import Message
-from .resp import NO_LIST, OK, Error, ProtocolError, Reply, Requests, Simple, Verbatim, encode
+from .resp import (
+    NO_LIST,
+    OK,
+    Error,
+    ProtocolError,
+    Reply,
+    Requests,
+    Simple,
+    Verbatim,
+    encode,
+    size_of,
+)
 
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 #: How many commands one transaction may have, and how many keys a client may watch.
 MOST_QUEUED: Final = 1000
 MOST_WATCHED: Final = 1000
+MOST_WATCHED_NAME: Final = 1000
+#: What an argument takes besides its bytes.
+ARGUMENT_COSTS: Final = 64
 MOST_NAME: Final = 1000
 DATABASES: Final = 16
 #: What browsers say that were sent here by somebody else's page: they hear nothing.
@@ -70,6 +86,8 @@ class QlessConnection(Connection):
         self.hub = hub
         self.engine = hub.engine
         self._requests = Requests()
+        #: What is held is not all of a request.
+        self._incomplete = False
         self._ended = False
         #: Whether it said AUTH, or need not.
         self._known = not hub.password
@@ -81,6 +99,8 @@ class QlessConnection(Connection):
         #: What it listens to.
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
+        #: How much it was told since all its replies were last written.
+        self.told = 0
         #: Since MULTI: what EXEC will do, what it takes, and whether something was wrong.
         self._queued: list[Queued] | None = None
         self._queued_size = 0
@@ -104,13 +124,25 @@ class QlessConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        return len(self._requests)
+        """A request that is not all there counts as one byte: the rest of it must be let in."""
+        held = len(self._requests)
+        return min(held, 1) if self._incomplete else held
+
+    @property
+    def held(self) -> int:
+        return len(self._requests) + self._queued_size
+
+    def discard(self) -> None:
+        self._requests = Requests()
+        self._discard_queue()
 
     def feed(self, data: bytes) -> None:
         self._requests.feed(data)
+        self._incomplete = False
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
         self._requests.feed(data)
+        self._incomplete = False
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
@@ -125,6 +157,7 @@ class QlessConnection(Connection):
                 self.closing = True
                 return False
             if request is None:
+                self._incomplete = True
                 self.closing = self._ended
                 return False
             if request:
@@ -194,6 +227,7 @@ class QlessConnection(Connection):
         try:
             return command.do(self, args, now)
         except ScriptError as problem:
+            self.engine.depend()  # it may tell of what somebody did just now
             return Error(f"ERR user_script:1: {problem}")
         except ClientError as problem:
             return Error(str(problem))
@@ -386,7 +420,7 @@ class QlessConnection(Connection):
 
     def _queue(self, command: Command, args: list[bytes]) -> None:
         assert self._queued is not None
-        self._queued_size += sum(map(len, args))
+        self._queued_size += sum(map(len, args)) + ARGUMENT_COSTS * len(args)
         if len(self._queued) >= MOST_QUEUED or self._queued_size > self.hub.limits.request:
             self._queued.clear()
             self._spoilt = True
@@ -407,9 +441,23 @@ class QlessConnection(Connection):
             return NO_LIST
         self.transacting = True
         try:
-            return [self._perform_queued(command, words, now) for command, words in queued]
+            return self._perform_all(queued, now)
         finally:
             self.transacting = False
+
+    def _perform_all(self, queued: list[Queued], now: int) -> list[Reply]:
+        """All are done, but together they are told no more than one may tell."""
+        answers: list[Reply] = []
+        room = MOST_REPLY
+        for command, words in queued:
+            answer = self._perform_queued(command, words, now)
+            size = size_of(answer)
+            if size > room:
+                answer = Error(TOO_LARGE)
+            else:
+                room -= size
+            answers.append(answer)
+        return answers
 
     def _perform_queued(self, command: Command, args: list[bytes], now: int) -> Reply:
         answer = self._perform(command, args, now)
@@ -433,6 +481,8 @@ class QlessConnection(Connection):
             raise ClientError("ERR WATCH inside MULTI is not allowed")
         if len(self._watched) + len(args) > MOST_WATCHED:
             raise ClientError(f"ERR a client may watch {MOST_WATCHED} keys")
+        if any(len(key) > MOST_WATCHED_NAME for key in args):
+            raise ClientError(f"ERR the name of a watched key may have {MOST_WATCHED_NAME} bytes")
         for key in args:
             if key not in self._watched:
                 self._watched[key] = self._content(key)

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Final, Protocol
 
+from millrace.engine.job import Job
+from millrace.engine.why import Reason
 from millrace.protocols.errors import ClientError
 
 from .dialects import Script
@@ -48,6 +50,10 @@ class Api(Protocol):
 
     def forget(self) -> None:
         """Keep no script; SCRIPT FLUSH."""
+        ...
+
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        """Which limits keep a ready job from those who pop over Qless."""
         ...
 
 

@@ -3,6 +3,8 @@
 from typing import Final
 
 from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.why import Reason
 from millrace.protocols.connection import Hub
 from millrace.protocols.errors import ClientError
 
@@ -61,6 +63,9 @@ class QlessHub(Hub):
             raise Refused
         self.keyspace.clear()
         self.api.flush(now)
+
+    def holds_back(self, job: Job, now: int) -> list[Reason]:
+        return self.api.holds_back(job, now)
 
     def key_count(self, now: int) -> int:
         return len(self.keyspace.names(now)) + self.virtual.count()

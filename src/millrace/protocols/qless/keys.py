@@ -10,8 +10,10 @@ from millrace.protocols.errors import ClientError
 
 from .commands import (
     ANY,
+    MOST_REPLY,
     NOTHING,
     SYNTAX,
+    TOO_LARGE,
     WRONG_TYPE,
     Answer,
     Command,
@@ -22,7 +24,7 @@ from .commands import (
 )
 from .contract import WRITABLE
 from .globs import matcher, pattern_of
-from .resp import NO_LIST, OK, Map, Set, Simple
+from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -220,7 +222,10 @@ def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Answ
 
 def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     have = dict(_hash(connection, args[0], now))
-    return [have.get(field) for field in args[1:]]
+    answer: list[Reply] = [have.get(field) for field in args[1:]]
+    if size_of(answer) > MOST_REPLY:
+        raise ClientError(TOO_LARGE)
+    return answer
 
 
 # Sets, of which only Qless has any

@@ -103,8 +103,8 @@ def get(q: Qless, now: int, args: Args) -> bytes | None:
 
 
 def multiget(q: Qless, now: int, args: Args) -> bytes:
-    """jids"""
-    found = map(q.find, texts(args))
+    """jids, each once: a large job must not be told as often as its jid fits into a request"""
+    found = map(q.find, dict.fromkeys(texts(args)))
     return lua.listed([job_json(q, job) for job in found if job is not None])
 
 

@@ -94,13 +94,49 @@ def listed(items: list[bytes]) -> bytes:
 
 
 def decode(data: bytes | None) -> Any:
-    """Decode JSON, or complain as cjson does."""
+    """Decode JSON, or complain as cjson does. What it gives can be encoded again, and kept."""
     if data is None:
         raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
+    _check_depth(data)
     try:
-        return _decode(data)
+        value = _decode(data)
+        return _decode(_BIG.sub(_as_float, data)) if _BIG_PERHAPS.search(data) else value
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ScriptError(_complaint(data, error)) from None
+
+
+#: What is nested deeper can perhaps be read but not written, as that takes a few levels more.
+MOST_DEPTH: Final = 500
+_BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+def _check_depth(data: bytes) -> None:
+    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+        return
+    depth = 0
+    for match in _BRACKETS.finditer(data):
+        sign = match[0]
+        if sign in {b"[", b"{"}:
+            depth += 1
+            if depth > MOST_DEPTH:
+                raise ScriptError(f"Found too many nested data structures ({depth})")
+        elif sign in {b"]", b"}"}:
+            depth -= 1
+
+
+_BIG_PERHAPS: Final = re.compile(rb"[0-9]{19}")
+_BIG: Final = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+"|-?[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+', re.DOTALL
+)
+
+
+def _as_float(match: re.Match[bytes]) -> bytes:
+    """To Lua every number is a float; so is to us what has more than 64 bits."""
+    word = match[0]
+    if len(word) < 19 or not word.removeprefix(b"-").isdigit():
+        return word
+    fits = len(word) <= 20 and -(1 << 63) <= int(word) < 1 << 64
+    return word if fits else word + b"e0"
 
 
 def check(data: bytes | None) -> bytes:

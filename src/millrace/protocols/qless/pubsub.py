@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 #: What one client may listen to, and how long such a name may be.
 MOST_SUBSCRIPTIONS: Final = 1000
 MOST_CHANNEL: Final = 1000
+#: What a client may be told that it has not been sent yet: with a thousand patterns, one message
+#: comes a thousand times. It is more than the largest message.
+MOST_TOLD: Final = 80 << 20
 
 Listeners = dict["QlessConnection", None]
 
@@ -57,6 +60,11 @@ class PubSub:
             if message is None:
                 message = Message(encode(Push(parts), listener.protocol))
                 written[listener.protocol] = message
+            listener.told = len(message) + (listener.told if listener.replies else 0)
+            if listener.told > MOST_TOLD:
+                listener.closing = True  # as Redis cuts whoever cannot be told so much
+                self._hub.touched.add(listener)
+                continue
             if changes:
                 listener.marks.append(len(listener.replies))
             listener.replies.append(message)

@@ -81,7 +81,7 @@ def get(shape: Shape, api: Any, call: Call) -> Reply:
 
 
 def multiget(shape: Shape, api: Any, call: Call) -> Reply:
-    found = map(api.qless.find, texts(call.args))
+    found = map(api.qless.find, dict.fromkeys(texts(call.args)))
     return _jobs(shape, api.qless, [job for job in found if job is not None])
 
 

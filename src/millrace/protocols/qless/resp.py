@@ -85,7 +85,8 @@ class Requests:
     def __len__(self) -> int:
         """How many bytes are held, at most."""
         whole = AT_ONCE if self._whole else 0
-        return len(self._piece) + len(self._buffer) + self._held + whole
+        still_coming = max(0, self._size)
+        return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
 
     def feed(self, data: bytes) -> None:
         if self._piece or self._whole or self._buffer or self._wanted:
@@ -96,7 +97,8 @@ class Requests:
 
     def take(self, limits: Limits) -> list[bytes] | None:
         """The next request; None if it is not all there. An empty one asks for nothing."""
-        if self._fresh and not self._whole and not self._wanted:
+        # A line that was not all there when last looked at is gone on with where that ended.
+        if self._fresh and not self._whole and not self._wanted and not self._searched:
             if not self._buffer and len(self._piece) <= limits.at_once:
                 args = read_alone(self._piece)
                 if args is not None:
@@ -431,6 +433,16 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
     sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
     parts = [encode(part, protocol) for part in value]
     return b"%b%d\r\n%b" % (sign, len(value), b"".join(parts))
+
+
+def size_of(value: Reply) -> int:
+    """What a reply takes when it is written, and more than that."""
+    if isinstance(value, bytes | str):
+        return len(value) * (1 if isinstance(value, bytes) else 4) + 32
+    if isinstance(value, Map):
+        return 32 + sum(size_of(part) for pair in value for part in pair)
+    parts: list[Any] = value if isinstance(value, list) else []
+    return 32 + sum(map(size_of, parts))
 
 
 def number_text(value: float) -> bytes:

@@ -298,6 +298,8 @@ class Throttles:
 def names_of(job: Job) -> list[str]:
     """A job's throttles: those that it was given, and its queue's."""
     own = OF_QUEUE + job.queue
+    if job.extra is None or job.extra.own is None:
+        return [own]  # nobody who speaks Qless has looked at it yet
     return [*(tid for tid in part_of(job).throttles if tid != own), own]
 
 

@@ -145,17 +145,20 @@ def _blockers(q: Qless, depends: list[str]) -> list[int]:
 
 # Popping
 
+#: However many are asked for, the rest can wait for the next who asks: others want their turn, too.
+MOST_AT_ONCE: Final = 1000
+
 
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
     """queue, worker, count"""
     queue = text(args, 0, "Queue(): no queue name provided")
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
-    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
+    count = min(number(args, 2, 'Pop(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     engine = q.engine
     known = engine.queues.get(queue)
     if known is not None and known.paused:
         return []
-    q.workers[worker] = now
+    q.hear(worker, now)
     most = q.setting(f"{queue}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
@@ -236,7 +239,7 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     """queue, count"""
     queue = text(args, 0, "Queue(): no queue name provided")
-    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
+    count = min(number(args, 1, 'Peek(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     found = q.expired(queue, now, offset + count)
     recurring.spawn(q, queue, now, offset + count - len(found))
     q.make_due(queue, now, offset + count - len(found))
@@ -262,7 +265,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.workers[worker] = now
+    q.hear(worker, now)
     part_of(job).expired_at = None
     if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
         q.engine.amend(job, payload=data)
@@ -542,6 +545,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
     """jids; those that depend on them must be among them"""
+    q.engine.depend()  # one that is not there, or is done, may be so since just now
     wanted = texts(args)
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]

@@ -1,13 +1,12 @@
 """The words of a command line: what each may be, and the error if it is something else."""
 
 import re
-from datetime import UTC, datetime
 from sys import intern
 from typing import Final
 from urllib.parse import quote
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.times import parse_rfc3339
+from millrace.protocols.times import parse_rfc3339, rfc3339
 
 INVALID_ARGS: Final = "Invalid command args"
 INVALID_FLAGS: Final = "Invalid command flags"
@@ -141,8 +140,7 @@ def moment(word: bytes) -> int:
 
 def whole_second(microseconds: int) -> bytes:
     """`2016-08-22T01:50:51Z`: fractions are not shown."""
-    shown = datetime.fromtimestamp(microseconds // 1_000_000, UTC)
-    return shown.strftime("%Y-%m-%dT%H:%M:%SZ").rjust(20, "0").encode()
+    return rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
 
 def wait_timeout(word: bytes) -> int:

@@ -23,6 +23,8 @@ def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """The keys to blame, each with the reason; keys that are `broken` anyway count for nothing."""
     if broken.isdisjoint({"server.max_line", "server.max_output"}):
         yield from _output_limit(config)
+    if broken.isdisjoint({"server.max_output", "server.max_buffered"}):
+        yield from _buffer_limit(config)
     if "server.host" not in broken:
         yield from _open_ports(config, broken)
     if broken.isdisjoint({"tls.cert", "tls.key"}):
@@ -36,6 +38,18 @@ def _output_limit(config: Config) -> Iterator[tuple[str, str]]:
         changed = "max_line" if output == keys()["server.max_output"].default else "max_output"
         limits = f"max_output ({write_size(output)}) to be at least max_line ({write_size(line)})"
         yield f"server.{changed}", f"expected {limits}, as a reply may hold the largest job"
+
+
+def _buffer_limit(config: Config) -> Iterator[tuple[str, str]]:
+    output, buffered = config.server.max_output, config.server.max_buffered
+    if buffered < output:
+        default = keys()["server.max_buffered"].default
+        changed = "max_output" if buffered == default else "max_buffered"
+        limits = (
+            f"max_buffered ({write_size(buffered)}) to be at least max_output "
+            f"({write_size(output)})"
+        )
+        yield f"server.{changed}", f"expected {limits}, as it is for all connections together"
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:

@@ -95,6 +95,14 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             "least `max_line`, as a reply may hold the largest job."
         ),
     ] = 64 * MIB
+    max_buffered: Annotated[
+        int,
+        size_from(64 * KIB),
+        About(
+            "The bytes of unfinished commands and unread replies over all connections; beyond it "
+            "the connection that has the most is cut. At least `max_output`."
+        ),
+    ] = 256 * MIB
     stop_grace: Annotated[
         Duration,
         About(
@@ -279,6 +287,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 RELOADABLE = frozenset({
     "server.log_level",
     "server.max_connections",
+    "server.max_buffered",
     "faktory.password",
     "faktory.dead_max",
     "faktory.recover_lost_workers",

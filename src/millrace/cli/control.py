@@ -1,0 +1,62 @@
+"""What is asked of a running server over the socket in its data folder (protocols/control.py)."""
+
+import socket
+from pathlib import Path
+
+import msgspec
+
+from millrace.engine.why import Why, sentence
+from millrace.protocols.control import Answer
+from millrace.server.local import beside, socket_of
+
+PATIENCE = 30.0  # seconds
+
+
+class NotAnswered(Exception):
+    """The server could not be asked; the text says what to do."""
+
+
+def ask_why(folder: Path, name: str) -> Answer:
+    """What the server on this data folder knows of the jobs of that name."""
+    line = msgspec.json.encode({"why": name}) + b"\n"
+    try:
+        return msgspec.json.decode(_converse(folder, line), type=Answer)
+    except msgspec.DecodeError as error:
+        raise NotAnswered(f"the server on {folder} answered something else: {error}") from error
+
+
+def _converse(folder: Path, line: bytes) -> bytes:
+    path = socket_of(folder)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection, beside(path) as name:
+            connection.settimeout(PATIENCE)
+            connection.connect(name)
+            connection.sendall(line)
+            with connection.makefile("rb") as stream:
+                return stream.readline()
+    except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
+        raise NotAnswered(
+            f"no server runs on the data folder {folder}, so no job of it runs. Start one with "
+            f"`millrace serve --data {folder}`, or name another folder with --data."
+        ) from None
+    except OSError as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
+        raise NotAnswered(f"cannot ask the server on {folder}: {reason}") from error
+
+
+def in_words(answer: Answer, name: str) -> str:
+    """The answer to `why`, for a person."""
+    if not answer.jobs:
+        if answer.known:
+            return f"Job {name} has ended, and nothing is kept of it."
+        return (
+            f"There is no job {name}. It never was, or it has ended and nothing is kept of it; the "
+            "id must be whole, as it was pushed."
+        )
+    return "\n\n".join(_about(job, answer.now) for job in answer.jobs)
+
+
+def _about(job: Why, now: int) -> str:
+    kind = f" {job.kind}" if job.kind else ""
+    head = f'{job.jid} is {job.state}: job {job.seq},{kind} in queue "{job.queue}", of {job.origin}'
+    return "\n".join([head, *(f"  - {sentence(reason, job, now)}" for reason in job.reasons)])

@@ -1,0 +1,129 @@
+"""What `millrace` asks a running server over the socket in its data folder.
+
+A request is a line of JSON, an object with the name of what is asked; so is each answer:
+
+    C: {"why": "6ba7b810-9dad-11d1-80b4-00c04fd430c4"}
+    S: {"jobs": [...]}            (see engine.why; none if no job has that id)
+    C: {"sizes": true}
+    S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
+    C: nonsense
+    S: {"error": "..."}
+
+A job may be named by its jid or by its number. Whoever can open the socket may ask; nothing here
+changes anything.
+"""
+
+import msgspec
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import ALIAS, Job
+from millrace.engine.sizes import sizes
+from millrace.engine.states import READY
+from millrace.engine.why import Why, why
+
+from .connection import Connection, Hub, Lines
+
+MOST_LINE = 65_536
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True):
+    why: str | None = None
+    sizes: bool = False
+
+
+class Answer(msgspec.Struct):
+    jobs: list[Why]
+    now: int
+    #: Did a job of that number ever exist?
+    known: bool
+
+
+_decode = msgspec.json.Decoder(Request).decode
+
+
+class ControlHub(Hub):
+    def why(self, name: str, now: int) -> Answer:
+        jobs = [self._why(job, now) for job in named(self.engine, name)]
+        seq = _number(name)
+        return Answer(jobs, now, bool(jobs) or 0 < seq < self.engine.next_seq)
+
+    def sizes(self) -> dict[str, int]:
+        return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
+
+    def _why(self, job: Job, now: int) -> Why:
+        found = why(self.engine, job, now)
+        if job.state == READY:
+            held = [reason for hub in self.hubs for reason in hub.holds_back(job, now)]
+            found.reasons[-1:-1] = held  # its place in the queue says least
+        return found
+
+
+def named(engine: Engine, name: str) -> list[Job]:
+    """The jobs that somebody may mean by that name: of several, the oldest first."""
+    job = engine.jobs.get(_number(name))
+    return engine.find_all(name) or ([] if job is None else [job])
+
+
+def _number(name: str) -> int:
+    """The job's number, if that is what the name is, or what it was made from; else 0."""
+    if name.startswith(ALIAS):
+        try:
+            return int(name[len(ALIAS) :], 16)
+        except ValueError:
+            return 0
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 20 else 0
+
+
+class ControlConnection(Connection):
+    def __init__(self, hub: ControlHub) -> None:
+        super().__init__()
+        self.hub = hub
+        self._lines = Lines(MOST_LINE)
+        hub.connections.add(self)
+
+    @property
+    def backlog(self) -> int:
+        return self._lines.size
+
+    @property
+    def held(self) -> int:
+        return self._lines.held
+
+    def discard(self) -> None:
+        self._lines = Lines(0)
+
+    def feed(self, data: bytes) -> None:
+        self._lines.feed(data)
+
+    def receive(self, data: bytes, now: int, most: int) -> bool:
+        self.feed(data)
+        return self.run(now, most)
+
+    def run(self, now: int, most: int) -> bool:
+        lines = self._lines
+        while lines.pending and most > 0 and not self.closing:
+            self.replies.append(self._answer(lines.take(), now))
+            most -= 1
+        if lines.too_long and not lines.pending and not self.closing:
+            self.replies.append(self.refusal(f"a line is longer than {MOST_LINE} bytes"))
+            self.closing = True
+        return bool(lines.pending) and not self.closing
+
+    def _answer(self, line: bytes, now: int) -> bytes:
+        try:
+            request = _decode(line)
+        except msgspec.DecodeError as error:
+            return self.refusal(str(error))
+        if request.sizes:
+            answer: Answer | dict[str, int] = self.hub.sizes()
+        elif request.why is None:
+            return self.refusal("nothing was asked: `why` or `sizes`")
+        else:
+            answer = self.hub.why(request.why, now)
+        return msgspec.json.encode(answer) + b"\n"
+
+    def refusal(self, reason: str) -> bytes:
+        return msgspec.json.encode({"error": reason}) + b"\n"
+
+    def lost(self, now: int) -> None:
+        self.hub.connections.discard(self)

@@ -1,0 +1,49 @@
+"""The data folder: made so that it lasts, and taken by one process at a time."""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import Final
+
+from .errors import DataFolderInUse, StoreError
+
+DATABASE: Final = "millrace.db"
+
+
+def lock(folder: Path) -> int:
+    """Take the data folder, made if there is none; the lock goes with the process."""
+    try:
+        _make(folder)
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot use the data folder {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        owner = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise DataFolderInUse(
+            f"the data folder {folder} is in use by process {owner}. "
+            "Stop that one, or give this one another folder with --data."
+        ) from None
+    with contextlib.suppress(OSError):  # it only says who we are, and the disk may be full
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
+    return fd
+
+
+def _make(folder: Path) -> None:
+    """SQLite syncs what is in the folder, but not that there is a folder."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for path in made:
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

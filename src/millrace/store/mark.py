@@ -1,0 +1,101 @@
+"""The file `mark`: the last turn that was committed, told apart from the database.
+
+SQLite takes a damaged, cut or missing log for one that ends there, so that committed turns would be
+missing without anybody noticing. This file has the number of the last of them. It is written after
+each commit and never synced: what a power cut leaves of it may be older, and then it says less, but
+never more than is true. It is no reason to refuse that it is missing or damaged itself.
+
+Without syncs (durability "os") the mark may survive a power cut that the turn did not; so there it
+also names the boot of the machine, and says nothing after the next one.
+"""
+
+import logging
+import os
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+log = logging.getLogger(__name__)
+
+NAME: Final = "mark"
+_SIZE: Final = 96
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_SYNCED: Final = "synced"
+
+
+def _line(turn: int, since: str) -> bytes:
+    text = b"turn %020d %b " % (turn, since.encode())
+    return (text + b"%08x" % crc32(text)).ljust(_SIZE - 1) + b"\n"
+
+
+def _boot() -> str:
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def read_mark(folder: Path) -> int:
+    """The last turn that must be there; 0 if nothing can be said."""
+    path = folder / NAME
+    try:
+        line = path.read_bytes()
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        log.warning("%s cannot be read (%s): a loss would go unnoticed", path, error.strerror)
+        return 0
+    if not line:
+        return 0  # not written yet
+    words = line.split()
+    if len(words) != 4 or not words[1].isdigit():
+        turn, since = -1, ""
+    else:
+        turn, since = int(words[1]), words[2].decode(errors="replace")
+    if turn < 0 or line != _line(turn, since):
+        log.warning("%s is damaged: it will be written anew; a loss would go unnoticed", path)
+        return 0
+    if since != _SYNCED and (since != _boot() or since == "unknown"):
+        log.info("%s is of before the machine was started: it does not count", path)
+        return 0
+    return turn
+
+
+class Mark:
+    """The mark of a store that is open."""
+
+    def __init__(self, folder: Path, *, sync: bool) -> None:
+        self._path = folder / NAME
+        self._sync = sync
+        self._since = _SYNCED if sync else _boot()
+        self._fd = -1
+        self._failed = False
+
+    def write(self, turn: int) -> None:
+        """A mark that cannot be written is an older one: no reason to stop."""
+        try:
+            if self._fd < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._fd = os.open(self._path, flags, 0o600)
+                os.pwrite(self._fd, _line(turn, self._since), 0)
+                os.ftruncate(self._fd, _SIZE)
+            else:
+                os.pwrite(self._fd, _line(turn, self._since), 0)
+        except OSError as error:
+            if not self._failed:
+                log.warning("%s cannot be written: %s", self._path, error.strerror)
+            self._failed = True
+        else:
+            self._failed = False
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        try:
+            if self._sync:
+                os.fsync(self._fd)
+        except OSError as error:
+            log.warning("%s cannot be synced: %s", self._path, error.strerror)
+        finally:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,122 @@
+"""Opening the database: what does not look like ours is not touched, what is old is migrated."""
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from . import schema, wal
+from .errors import ADVICE, Mismatch, StoreDamaged, damaged
+from .mark import NAME, read_mark
+from .reading import open_read_only, structure
+
+_MAGIC: Final = b"SQLite format 3\0"
+#: Bytes 18 to 23: without a log, as it is made, or with one; nothing reserved; three constants.
+_MODES: Final = (bytes((1, 1, 0, 64, 32, 32)), bytes((2, 2, 0, 64, 32, 32)))
+_UTF8: Final = b"\0\0\0\1"
+#: At 52: not vacuumed by itself.
+_ZERO: Final = bytes(4)
+
+
+class Opened:
+    """`guard` only reads. While it is open, closing the other one leaves the log where it is: a
+    folder that is refused stays as it is.
+    """
+
+    def __init__(self, folder: Path, path: Path, *, sync: bool) -> None:
+        #: The turn that must be there.
+        self.marked = read_mark(folder)
+        self.guard: sqlite3.Connection | None = None
+        if has_database(path, folder / NAME, self.marked):
+            check_header(path)
+            self.guard = open_read_only(path)
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
+        try:
+            self._open_files(path)
+            self._prepare(folder, path, sync=sync)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_files(self, path: Path) -> None:
+        """Which only a first statement does: the guard's before any other. But what died while the
+        database was made, and left a journal, only the other one can roll back.
+        """
+        if path.with_name(path.name + "-journal").exists():
+            self.db.execute("PRAGMA schema_version").fetchone()
+        if self.guard is not None:
+            self.guard.execute("PRAGMA schema_version").fetchone()
+
+    def _prepare(self, folder: Path, path: Path, *, sync: bool) -> None:
+        version = schema.check_schema(self.db, path)
+        if version == 0:
+            check_turn(folder, path, 0, self.marked)
+        self.db.execute("PRAGMA journal_mode = WAL")
+        self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
+        self.db.execute("PRAGMA wal_autocheckpoint = 2000")
+        self.db.execute("PRAGMA journal_size_limit = 67108864")
+        self.db.execute("PRAGMA cache_size = -32768")
+        if 0 < version < schema.SCHEMA:
+            for problem in structure(self.db):
+                raise Mismatch(problem)
+        if version < schema.SCHEMA:
+            schema.migrate(self.db, version)
+
+    def release(self) -> None:
+        """All is well: the next to be closed is the last."""
+        if self.guard is not None:
+            self.guard.close()
+            self.guard = None
+
+    def close(self) -> None:
+        try:
+            if self.db.in_transaction:
+                self.db.rollback()
+            self.db.close()
+        finally:
+            self.release()
+
+
+def has_database(path: Path, mark: Path, marked: int) -> bool:
+    """Is there one? There must be, if anything tells of it."""
+    if path.exists() and path.stat().st_size:
+        return True
+    log = path.with_name(path.name + "-wal")
+    told = [mark] if marked else []
+    if log.exists() and wal.examine(log.read_bytes()).frames:
+        told.append(log)
+    if told:
+        raise StoreDamaged(
+            f"{path} is {'empty' if path.exists() else 'missing'}, but there is {told[0]}, which "
+            "is written after it. Put it back, or restore the newest backup. To begin anew, with "
+            "nothing, empty the folder."
+        )
+    return False
+
+
+def check_header(path: Path) -> None:
+    """What SQLite would take for another kind of database. (Nobody may open the file beside SQLite
+    later on: closing it would end SQLite's locks.)
+    """
+    with path.open("rb") as file:
+        header = file.read(100)
+    ours = header[:16] == _MAGIC and len(header) == 100
+    if not ours or header[18:24] not in _MODES or header[56:60] not in {_UTF8, _ZERO}:
+        raise damaged(path, "damaged, or not Millrace's: it does not begin as it must")
+    if header[52:56] != _ZERO:
+        raise damaged(path, "damaged: its header tells of pages that are not there")
+
+
+def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
+    """Refuse a database that ends with `turn` if `marked` was committed."""
+    if turn >= marked:
+        return
+    log = path.with_name(path.name + "-wal")
+    if not log.exists():
+        blamed = f"Its log {log} is missing, or it is an older copy. "
+    else:
+        blamed = wal.blame(path) or f"Its log {log} is cut short, or one of both is an older copy. "
+    raise StoreDamaged(
+        f"{path} ends with turn {turn}, but turn {marked} was committed. {blamed}"
+        f"What was acknowledged after turn {turn} is not there. {ADVICE} To go on without it, "
+        f"remove {folder / NAME}."
+    )

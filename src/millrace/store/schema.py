@@ -1,0 +1,165 @@
+"""The tables of the database, and how older ones become these.
+
+Changing the schema: raise SCHEMA, add a function to MIGRATIONS that leads from the version before,
+and keep what TABLE_NAMES says of the versions before.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from . import sums
+from .errors import ADVICE, Mismatch, StoreDamaged, damaged
+from .sums import Tally
+
+SCHEMA: Final = 3
+
+#: A row's sum stands before what may be long, so that it is read without that.
+TABLES: Final = {
+    "turns": "CREATE TABLE turns (id INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+    " tally BLOB NOT NULL, changes BLOB NOT NULL)",
+    "jobs": "CREATE TABLE jobs (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+    " record BLOB NOT NULL)",
+    "states": "CREATE TABLE states (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+    " record BLOB NOT NULL)",
+    "queues": "CREATE TABLE queues (place INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+    " name TEXT NOT NULL, paused INTEGER NOT NULL)",
+    "notes": "CREATE TABLE notes (key TEXT PRIMARY KEY, sum INTEGER NOT NULL,"
+    " value BLOB NOT NULL) WITHOUT ROWID",
+    "stats": "CREATE TABLE stats (queue TEXT NOT NULL, day INTEGER NOT NULL,"
+    " sum INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (queue, day)) WITHOUT ROWID",
+    "outbox": "CREATE TABLE outbox (first INTEGER PRIMARY KEY, count INTEGER NOT NULL,"
+    " version INTEGER NOT NULL, sum INTEGER NOT NULL, events BLOB NOT NULL)",
+}
+_FIRST: Final = frozenset({"turns", "jobs", "states", "queues", "stats", "outbox", "meta"})
+#: By version, so that a version number that was damaged starts no migration.
+TABLE_NAMES: Final = {1: _FIRST, 2: _FIRST | {"notes"}, 3: frozenset(TABLES)}
+
+
+def version_of(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def check_schema(db: sqlite3.Connection, path: Path) -> int:
+    """The version of the database, which is one that we know, or 0: nothing is in it."""
+    version = version_of(db)
+    if version > SCHEMA:
+        raise StoreDamaged(
+            f"{path} was written by a newer Millrace (format {version}, this one reads {SCHEMA}), "
+            f"or is damaged. Start that version again. If there is none: {ADVICE}"
+        )
+    found = dict(db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    if version == 0 and not found:
+        return 0
+    expected = version in TABLE_NAMES and found.keys() == TABLE_NAMES[version]
+    if not expected or (version == SCHEMA and found != TABLES):
+        raise damaged(
+            path, f"damaged, or not Millrace's: it has not the tables of format {version}"
+        )
+    return version
+
+
+def create(db: sqlite3.Connection) -> None:
+    for statement in TABLES.values():
+        db.execute(statement)
+
+
+def _add_notes_and_order(db: sqlite3.Connection) -> None:
+    """From 1 to 2: notes, what protocols keep beside jobs; and queues in the order of their making,
+    which is that of their names for those that are there.
+    """
+    db.execute("CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
+    db.execute("ALTER TABLE queues RENAME TO old_queues")
+    db.execute("CREATE TABLE queues (name TEXT PRIMARY KEY, paused INTEGER NOT NULL)")
+    db.execute("INSERT INTO queues SELECT name, paused FROM old_queues ORDER BY name")
+    db.execute("DROP TABLE old_queues")
+
+
+#: How the rows of format 3 are made of those of format 2, but for turns.
+_SUMMED: Final = {
+    "jobs": "SELECT seq, job_sum(seq, record), record FROM old_jobs",
+    "states": "SELECT seq, state_sum(seq, record), record FROM old_states",
+    "queues": "SELECT rowid, queue_sum(rowid, name, paused), name, paused FROM old_queues",
+    "notes": "SELECT key, note_sum(key, value), value FROM old_notes",
+    "stats": "SELECT queue, day, day_sum(queue, day, record), record FROM old_stats",
+    "outbox": "SELECT first, count, version, events_sum(first, count, version, events), events"
+    " FROM old_outbox",
+}
+
+
+def _add_sums(db: sqlite3.Connection) -> None:
+    """From 2 to 3: a sum in each row, and the tally in each turn, where `meta` goes as well."""
+    for function in (
+        sums.job_sum,
+        sums.state_sum,
+        sums.queue_sum,
+        sums.note_sum,
+        sums.day_sum,
+        sums.events_sum,
+    ):
+        arguments = function.__code__.co_argcount
+        db.create_function(function.__name__, arguments, function, deterministic=True)
+    for table, statement in TABLES.items():
+        db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
+        db.execute(statement)
+    for table, rows in _SUMMED.items():
+        db.execute(f"INSERT INTO {table} {rows}")
+    _add_tallies(db)
+    for table in TABLES:
+        db.execute(f"DROP TABLE old_{table}")
+    db.execute("DROP TABLE meta")
+
+
+def _add_tallies(db: sqlite3.Connection) -> None:
+    """Only the last turn's tally is ever looked at: the others get the counters that they had."""
+
+    def one(query: str) -> Any:
+        return db.execute(query).fetchone()[0]
+
+    last = one("SELECT max(id) FROM old_turns")
+    tally = Tally(
+        first_turn=one("SELECT coalesce(min(id), 1) FROM old_turns"),
+        stats_event=one("SELECT coalesce(max(value), 1) FROM meta WHERE key = 'stats_event'"),
+        jobs=one("SELECT coalesce(sum(sum), 0) FROM jobs"),
+        states=one("SELECT coalesce(sum(sum), 0) FROM states"),
+        outbox_bytes=one("SELECT coalesce(sum(length(events)), 0) FROM outbox"),
+        others=sum(
+            one(f"SELECT coalesce(sum(sum), 0) FROM {table}")  # noqa: S608 - names of ours
+            for table in ("queues", "notes", "stats")
+        ),
+    )
+    if last is None and (tally.jobs or tally.states or tally.others):
+        raise Mismatch("there are rows, but no turn that wrote them")
+    rows = db.execute(
+        "SELECT id, next_seq, next_event, processed, failures, changes FROM old_turns ORDER BY id"
+    )
+    for turn, next_seq, next_event, processed, failures, changes in rows:
+        tally.next_seq, tally.next_event = next_seq, next_event
+        tally.processed, tally.failures = processed, failures
+        tally.first_event = one(f"SELECT coalesce(min(first), {next_event}) FROM outbox")  # noqa: S608
+        packed = sums.encode_tally(tally)
+        summed = sums.turn_sum(turn, packed, changes)
+        db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", (turn, summed, packed, changes))
+
+
+MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {
+    1: _add_notes_and_order,
+    2: _add_sums,
+}
+
+
+def migrate(db: sqlite3.Connection, version: int) -> None:
+    """Bring the tables to this format, all at once or not at all."""
+    try:
+        db.execute("BEGIN IMMEDIATE")
+        if version == 0:
+            create(db)
+        for step in range(version or SCHEMA, SCHEMA):
+            MIGRATIONS[step](db)
+        db.execute(f"PRAGMA user_version = {SCHEMA}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.rollback()
+        raise

@@ -1,0 +1,77 @@
+"""What lets damage show: a sum in each row, and one of them all.
+
+SQLite notices damage to its structure, but a byte of a value that has changed is as good to it as
+any other, and a row that vanished was never there. So each row has a CRC-32 of its key and value,
+which also tells its table from the others. And the row of each turn has a Tally: where the turns
+and the outbox begin and end, which have no gaps, and to what the sums of the other tables add up.
+Whoever reads everything and finds it so has read exactly what was written.
+"""
+
+from typing import Final
+from zlib import crc32
+
+import msgspec
+
+WORD: Final = 0xFFFF_FFFF
+# A row of one table makes no sense in another.
+_TURN: Final = 0x7475_726E
+JOB: Final = 0x6A6F_6273
+_STATE: Final = 0x7374_6174
+_QUEUE: Final = 0x7175_6575
+_NOTE: Final = 0x6E6F_7465
+_DAY: Final = 0x6461_7973
+_EVENTS: Final = 0x6576_656E
+
+
+class Tally(msgspec.Struct, array_like=True, gc=False):
+    """The counters after a turn, and what the tables hold then. New fields: at the end, with a
+    default.
+    """
+
+    next_seq: int = 1
+    next_event: int = 1
+    processed: int = 0
+    failures: int = 0
+    #: The oldest turn and the oldest event that are kept.
+    first_turn: int = 1
+    first_event: int = 1
+    #: The first event that the rows of `stats` do not contain.
+    stats_event: int = 1
+    #: The sums of these tables' rows; `others` is of queues, notes and stats together.
+    jobs: int = 0
+    states: int = 0
+    others: int = 0
+    #: How much the outbox holds.
+    outbox_bytes: int = 0
+
+
+encode_tally = msgspec.msgpack.Encoder().encode
+decode_tally = msgspec.msgpack.Decoder(Tally).decode
+
+
+def turn_sum(turn: int, tally: bytes, changes: bytes) -> int:
+    return crc32(changes, crc32(tally, turn & WORD ^ _TURN))
+
+
+def job_sum(seq: int, record: bytes) -> int:
+    return crc32(record, seq & WORD ^ JOB)
+
+
+def state_sum(seq: int, record: bytes) -> int:
+    return crc32(record, seq & WORD ^ _STATE)
+
+
+def queue_sum(place: int, name: str, paused: int) -> int:
+    return crc32(b"\1" if paused else b"\0", crc32(name.encode(), place & WORD ^ _QUEUE))
+
+
+def note_sum(key: str, value: bytes) -> int:
+    return crc32(value, crc32(key.encode(), _NOTE))
+
+
+def day_sum(queue: str, day: int, record: bytes) -> int:
+    return crc32(record, crc32(queue.encode(), day & WORD ^ _DAY))
+
+
+def events_sum(first: int, count: int, version: int, events: bytes) -> int:
+    return crc32(events, crc32(b"%d %d" % (count, version), first & WORD ^ _EVENTS))

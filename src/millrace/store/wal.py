@@ -1,0 +1,74 @@
+"""SQLite's write-ahead log, read without SQLite: only to say where it is damaged.
+
+SQLite reads it up to the first frame that is not whole, as it must after a crash, and so takes
+damage for the end. Whether that is so cannot be told from the log alone, but it can be told whether
+it looks so: frames of the same round follow, each with a sum that continues its predecessor's.
+Format: sqlite.org/fileformat2.html#walformat.
+"""
+
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_HEADER: Final = struct.Struct(">8I")
+_FRAME: Final = struct.Struct(">6I")
+_MAGIC: Final = 0x377F0682
+_WORD: Final = 0xFFFF_FFFF
+
+
+class Log(NamedTuple):
+    frames: int  # whole ones, from the beginning
+    #: Where the first byte of damage may be, if whole frames follow it.
+    damaged_at: int | None
+
+
+def blame(database: Path) -> str:
+    """A sentence about the log of a damaged database; empty if it seems to be innocent."""
+    path = database.with_name(database.name + "-wal")
+    try:
+        log = examine(path.read_bytes())
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"Its log {path} cannot be read ({error.strerror}). "
+    if log.damaged_at is None:
+        return ""
+    return f"Its log {path} is damaged near byte {log.damaged_at}. "
+
+
+def examine(log: bytes) -> Log:
+    if len(log) < _HEADER.size:
+        return Log(0, None)
+    magic, _, page_size, _, *salts, sum_0, sum_1 = _HEADER.unpack_from(log)
+    order = ">" if magic & 1 else "<"
+    whole = (
+        magic & ~1 == _MAGIC
+        and page_size in {1 << n for n in range(9, 17)}
+        and _sum(log[:24], order, (0, 0)) == (sum_0, sum_1)
+    )
+    if not whole:
+        return Log(0, 0)
+    size = _FRAME.size + page_size
+    expected, frames, broken = (sum_0, sum_1), 0, None
+    for at in range(_HEADER.size, len(log) - size + 1, size):
+        _, _, *salt, sum_0, sum_1 = _FRAME.unpack_from(log, at)
+        found = _sum(log[at : at + 8], order, expected)
+        found = _sum(log[at + _FRAME.size : at + size], order, found)
+        fits = salt == salts and found == (sum_0, sum_1)
+        if broken is None and fits:
+            frames += 1
+        elif broken is None:
+            broken = at
+        elif fits:
+            return Log(frames, broken)
+        expected = (sum_0, sum_1)
+    return Log(frames, None)
+
+
+def _sum(data: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:
+    one, two = start
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for n in range(0, len(words), 2):
+        one = (one + words[n] + two) & _WORD
+        two = (two + words[n + 1] + one) & _WORD
+    return one, two

@@ -1,0 +1,90 @@
+"""What all abusers need: many sockets in one thread, and the first words of each protocol."""
+
+import contextlib
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Iterator
+
+HOST = "127.0.0.1"
+PROTOCOLS = ("faktory", "workq", "masenko", "goqueue", "qless")
+HELLO = b'HELLO {"v":2}\r\n'
+GREETING = b'+HI {"v":2}\r\n'
+
+
+def told_to_stop(timeout: float = 0.0) -> bool:
+    """Whoever started this process closes its input when it has seen enough."""
+    return bool(select.select([sys.stdin], [], [], timeout)[0])
+
+
+def connect(ports: dict[str, int], protocol: str, *, receive_buffer: int = 0) -> socket.socket:
+    """A connection that may send commands; for Faktory it has said HELLO."""
+    connection = socket.socket()
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.settimeout(30)
+    connection.connect((HOST, ports[protocol]))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if protocol == "faktory":
+        connection.sendall(HELLO)
+        expected = GREETING + b"+OK\r\n"
+        heard = b""
+        while len(heard) < len(expected):
+            piece = connection.recv(len(expected) - len(heard))
+            if not piece:
+                raise ConnectionError("closed while saying HELLO")
+            heard += piece
+        assert heard == expected, heard
+    return connection
+
+
+def crowd(ports: dict[str, int], count: int, **options: int) -> list[tuple[str, socket.socket]]:
+    """So many connections, in turn to each port."""
+    chosen = (PROTOCOLS[number % len(PROTOCOLS)] for number in range(count))
+    return [(protocol, connect(ports, protocol, **options)) for protocol in chosen]
+
+
+def reset(connection: socket.socket) -> None:
+    """Close with an RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def heard_until_end(connection: socket.socket, seconds: float) -> bytes:
+    """What still comes until the server closes, or for so many seconds."""
+    heard = b""
+    deadline = time.monotonic() + seconds
+    with contextlib.suppress(OSError):
+        while (left := deadline - time.monotonic()) > 0:
+            connection.settimeout(left)
+            piece = connection.recv(1 << 16)
+            if not piece:
+                break
+            heard = (heard + piece)[-4096:]
+    return heard
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Whether the server has not closed it."""
+    connection.setblocking(False)
+    try:
+        while piece := connection.recv(1 << 16):
+            assert piece
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            connection.setblocking(True)
+    return False
+
+
+def in_rounds(seconds: float) -> Iterator[int]:
+    """Numbers, one every so many seconds, until this process is told to stop."""
+    number = 0
+    while not told_to_stop(seconds):
+        yield number
+        number += 1

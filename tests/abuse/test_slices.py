@@ -1,0 +1,187 @@
+"""What one client can ask for, or leave behind, is done in slices, between which others are served."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY, MASENKO, Push
+from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.faktory.hub import AT_ONCE, LOST_AFTER
+from millrace.protocols.masenko import MasenkoHub
+from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
+from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.working import MOST_AT_ONCE, peek, pop
+from millrace.server.runqueue import MOMENT, MOST, SHARE, SLICE, RunQueue
+
+NOW = 1_794_771_831_000_000
+
+
+def filled(count: int) -> Engine:
+    engine = Engine(Random(1))
+    for _ in range(count):
+        engine.push(Push("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
+    return engine
+
+
+def test_the_tasks_of_a_lost_connection_fail_some_in_each_turn():
+    engine = filled(2 * FORSAKEN + 1)
+    hub = MasenkoHub(engine)
+    seqs = [engine.lease(["q"], "lost", MASENKO, NOW).seq for _ in range(2 * FORSAKEN + 1)]
+    hub.forsake("lost", seqs, NOW)
+    left = []
+    while engine.leased:
+        left.append(len(engine.leased))
+        engine.tick(NOW)
+        assert engine.alarms == [(hub, "forsaken")]
+        engine.alarms.clear()
+        hub.alarm("forsaken", NOW)
+    assert left == [FORSAKEN + 1, 1]
+    assert engine.next_timer() != NOW
+    assert {job.failure.group for job in engine.jobs.values()} == {"ConnectionLost"}
+
+
+def test_a_task_that_ended_before_its_turn_came_is_passed_over():
+    engine = filled(FORSAKEN + 1)
+    hub = MasenkoHub(engine)
+    jobs = [engine.lease(["q"], "lost", MASENKO, NOW) for _ in range(FORSAKEN + 1)]
+    hub.forsake("lost", [job.seq for job in jobs], NOW)
+    engine.cancel(jobs[-1], NOW)
+    hub.alarm("forsaken", NOW)
+    assert len(engine.jobs) == FORSAKEN
+    assert not engine.leased
+
+
+def test_the_jobs_of_a_lost_worker_fail_some_in_each_turn():
+    engine = filled(AT_ONCE + 1)
+    hub = FaktoryHub(
+        engine,
+        started_at=NOW,
+        challenge=lambda: (1, "s"),
+        memory_mb=lambda: 1,
+        recover_lost_workers=True,
+    )
+    for _ in range(AT_ONCE + 1):
+        engine.lease(["q"], "lost", FAKTORY, NOW)
+    later = NOW + LOST_AFTER
+    hub.alarm("lost", later)
+    assert len(engine.leased) == 1
+    engine.tick(later)
+    assert engine.alarms == [(hub, "lost")]
+    hub.alarm("lost", later)
+    assert not engine.leased
+
+
+def test_a_hello_that_tells_a_story_is_refused():
+    """What it says of itself is kept as long as the client is there."""
+    engine = Engine(Random(1))
+    hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, "s"), memory_mb=lambda: 1)
+    client = FaktoryConnection(hub)
+    client.receive(b'HELLO {"v":2,"wid":"w","hostname":"%b"}\r\n' % (b"x" * 16_384), NOW, 64)
+    assert client.replies[-1] == b"-ERR invalid HELLO: longer than 16384 bytes\r\n"
+    assert client.closing
+
+
+def test_a_pop_gives_no_more_than_can_be_done_at_once():
+    engine = filled(MOST_AT_ONCE + 5)
+    api = QlessApi(QlessHub(engine, started_at=NOW))
+    assert len(peek(api.qless, NOW, [b"q", b"100000"])) == MOST_AT_ONCE
+    assert len(pop(api.qless, NOW, [b"q", b"w", b"100000"])) == MOST_AT_ONCE
+    assert len(pop(api.qless, NOW, [b"q", b"w", b"100000"])) == 5
+
+
+# The queue of those who have more commands than their share
+
+
+class Loop:
+    """Of an event loop only what is called soon."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        soon, self.soon = self.soon, []
+        for callback in soon:
+            callback()
+
+
+class Pipeliner:
+    """A session with so many commands; each takes so long."""
+
+    def __init__(self, name: str, commands: int, takes: int, scene: "Scene") -> None:
+        self.name = name
+        self.commands = commands
+        self._takes = takes
+        self._scene = scene
+
+    def go_on(self, share: int) -> None:
+        done = min(share, self.commands)
+        self.commands -= done
+        self._scene.now += done * self._takes
+        self._scene.served.append(self.name)
+        if self.commands:
+            self._scene.queue.add(self)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.now = 0
+        self.served: list[str] = []
+        self.loop = Loop()
+        self.queue = RunQueue(self.loop, lambda: self.now)
+
+    def comes(self, name: str, commands: int, takes: int) -> None:
+        self.queue.add(Pipeliner(name, commands, takes, self))
+
+    def turn(self) -> list[str]:
+        self.served.clear()
+        self.loop.turn()
+        return list(self.served)
+
+
+def test_those_who_wait_take_turns_and_together_only_a_moment():
+    scene = Scene()
+    takes = MOMENT // SLICE // 2 + 1  # two slices are a moment
+    for name in "abc":
+        scene.comes(name, 2 * SLICE, takes)
+    assert [scene.turn() for _ in range(4)] == [["a", "b"], ["c", "a"], ["b", "c"], []]
+
+
+def test_while_somebody_waits_others_have_one_command_done_at_once():
+    scene = Scene()
+    assert scene.queue.share == SHARE
+    scene.comes("a", 3 * SLICE, MOMENT)
+    assert scene.queue.share == 1
+    scene.turn()
+    assert scene.queue.share == 1
+    while scene.turn():
+        pass
+    assert scene.queue.share == SHARE
+    assert scene.loop.soon == []
+
+
+def test_a_clock_that_stands_still_or_goes_back_stops_nobody():
+    scene = Scene()
+    scene.comes("a", (MOST + 1) * SLICE, 0)
+    assert len(scene.turn()) == MOST
+    assert len(scene.turn()) == 1
+    scene.comes("b", 2 * SLICE, -1_000_000)
+    assert [scene.turn(), scene.turn()] == [["b"], ["b"]]
+
+
+def test_a_session_that_breaks_leaves_the_others_their_turn():
+    scene = Scene()
+    scene.queue.add(Breaking())
+    scene.comes("a", SLICE, 1)
+    with pytest.raises(ZeroDivisionError):
+        scene.turn()
+    assert scene.turn() == ["a"]
+
+
+class Breaking:
+    def go_on(self, share: int) -> None:
+        raise ZeroDivisionError

@@ -1,0 +1,123 @@
+"""Where fuzzing begins: what clients say in the transcripts of the documents, and words that a random
+byte would not find.
+"""
+
+import re
+import shlex
+import struct
+from pathlib import Path
+
+import vocabulary as known
+from resp_conversation import request
+from targets import TARGETS
+
+from millrace.store import changes
+from scene import Scene
+
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+#: The choices before a stream: the first settings, small pieces.
+CHOICES = b"\x00\x02\x06\x40"
+
+
+def plant(name: str, corpus: Path) -> None:
+    """Write a target's first inputs and its words, beside what is there."""
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(of(name)):
+        (corpus / f"seed-{number:03}").write_bytes(seed)
+    written = [f'"{"".join(f"{chr(92)}x{byte:02x}" for byte in word)}"' for word in known.of(name)]
+    corpus.with_name(f"{name}.dict").write_text("\n".join(written) + "\n")
+
+
+def of(name: str) -> list[bytes]:
+    page = TARGETS[name].page
+    if page:
+        words = [word for word in known.of(name) if len(word) < 200]
+        streams = [*transcripts(page), *words, b"".join(words), b"x" * 2000, known.LONG[name]]
+        first = [CHOICES + stream for stream in streams]
+        return first + [
+            bytes([choice]) + CHOICES[1:] + stream
+            for choice in range(1, 4)
+            for stream in (streams[0], *streams[-3:])
+        ]
+    if name == "crossing":
+        return [crossing()]
+    if name == "resp":
+        return [CHOICES + stream for stream in transcripts("qless")[:20]]
+    if name == "changes":
+        return [*records(), *known.of(name)]
+    return [word for word in known.of(name) if len(word) > 3]
+
+
+def transcripts(page: str) -> list[bytes]:
+    """What clients say in each block of a page's transcripts."""
+    text = (PAGES / f"{page}.md").read_text()
+    blocks = re.findall(r"^(?: {4}|```\w*\n)(.*?)(?:\n\n|```)", text, re.MULTILINE | re.DOTALL)
+    streams = []
+    for block in re.split(r"\n\n|```", text):
+        lines = [line.strip() for line in block.splitlines()]
+        said = [
+            re.sub(r"^(?:C\d*:|>) ", "", each) for each in lines if re.match(r"(C\d*:|>) ", each)
+        ]
+        if said:
+            streams.append(b"".join(SPOKEN[page](each) for each in said))
+    assert streams or not blocks
+    return streams
+
+
+def lines(end: bytes):
+    return lambda said: said.encode() + end
+
+
+def goqueue(said: str) -> bytes:
+    r"""`ADD\0 emails\0 4:0 4:60 4:5 hello`"""
+    found = b""
+    for word in said.replace('"', "").split(" "):
+        number = re.fullmatch(r"([48]):(\d+)", word)
+        if number:
+            found += struct.pack("<I" if number[1] == "4" else "<Q", int(number[2]) % 2**32)
+        else:
+            found += word.replace("\\0", "\0").encode()
+    return found
+
+
+def redis(said: str) -> bytes:
+    try:
+        words = shlex.split(said)
+    except ValueError:
+        return said.encode() + b"\r\n"
+    return request(*words)
+
+
+SPOKEN = {
+    "faktory": lines(b"\r\n"),
+    "workq": lines(b"\r\n"),
+    "masenko": lines(b"\n"),
+    "goqueue": goqueue,
+    "qless": redis,
+}
+
+
+def crossing() -> bytes:
+    """Each protocol's first words, one client after another."""
+    steps = [CHOICES]
+    for round_ in range(6):
+        for number, page in enumerate(("faktory", "workq", "masenko", "goqueue", "qless")):
+            said = transcripts(page)[round_][:250]
+            steps.append(bytes([number, len(said)]) + said)
+    return b"".join(steps)
+
+
+def records() -> list[bytes]:
+    """Batches as the store has them."""
+    scene = Scene()
+    found = []
+    for number in range(4):
+        job = scene.push(f"job-{number}", tags=["a"] if number else [])
+        scene.lease()
+        found.append(changes.encode_batch(scene.engine.take_batch()))
+        if number % 2:
+            scene.complete(job)
+        else:
+            scene.fail(job)
+        found.append(changes.encode_batch(scene.engine.take_batch()))
+    return [*found, changes.encode(job)]

@@ -1,0 +1,158 @@
+"""What `millrace` asks of a running server: lines of JSON, in any pieces."""
+
+from random import Random
+
+import msgspec
+import pytest
+from qless_conversation import Qless
+from reqless_conversation import Reqless
+from resp_conversation import Resp
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY, alias
+from millrace.engine.why import Reason
+from millrace.protocols.control import MOST_LINE, ControlConnection, ControlHub
+from scene import START, unit
+
+
+class Asked:
+    """A connection and what it has answered."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(Random(1))
+        self.hub = ControlHub(self.engine, 10)
+        self.connection = ControlConnection(self.hub)
+
+    def says(self, *pieces: bytes) -> list[dict]:
+        for piece in pieces:
+            more = self.connection.receive(piece, START, 64)
+            while more:
+                more = self.connection.run(START, 64)
+        heard, self.connection.replies = b"".join(self.connection.replies), []
+        return [msgspec.json.decode(line) for line in heard.splitlines()]
+
+    def why(self, name: str) -> dict:
+        (answer,) = self.says(msgspec.json.encode({"why": name}) + b"\n")
+        return answer
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def test_why(asked):
+    asked.engine.push(unit("job-1"), START)
+    answer = asked.why("job-1")
+    assert answer["now"] == START
+    assert [job["jid"] for job in answer["jobs"]] == ["job-1"]
+    assert [reason["code"] for reason in answer["jobs"][0]["reasons"]] == ["unasked", "queued"]
+
+
+def test_several_of_one_id_are_all_told_the_oldest_first(asked):
+    for _ in range(3):
+        asked.engine.push(unit("job-1"), START)
+    assert [job["seq"] for job in asked.why("job-1")["jobs"]] == [1, 2, 3]
+
+
+def test_a_job_may_be_named_by_its_number_or_what_is_made_from_it(asked):
+    asked.engine.push(unit("job-1"), START)
+    asked.engine.push(unit(""), START)
+    assert [job["seq"] for job in asked.why("1")["jobs"]] == [1]
+    assert [job["seq"] for job in asked.why(alias(1))["jobs"]] == [1]
+    assert [job["seq"] for job in asked.why(alias(2))["jobs"]] == [2]
+
+
+def test_an_id_that_looks_like_a_number_is_an_id_first(asked):
+    asked.engine.push(unit("2"), START)
+    asked.engine.push(unit("job-2"), START)
+    assert [job["seq"] for job in asked.why("2")["jobs"]] == [1]
+
+
+@pytest.mark.parametrize(
+    "name", ["nobody", "", "0", "2", "99999999999999999999", alias(2), alias(1) + "x", "²", "-1"]
+)
+def test_a_job_that_never_was(asked, name):
+    asked.engine.push(unit("job-1"), START)
+    assert asked.why(name) == {"jobs": [], "now": START, "known": False}
+
+
+@pytest.mark.parametrize("name", ["1", alias(1)])
+def test_a_number_that_is_gone_was_there_once(asked, name):
+    asked.engine.cancel(asked.engine.push(unit("job-1"), START), START)
+    assert asked.why(name) == {"jobs": [], "now": START, "known": True}
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"why", b"{}", b"[]", b'{"why":1}', b'{"why":"a","who":"b"}', b"\xff", b'{"why":']
+)
+def test_nonsense_is_refused_and_forgiven(asked, line):
+    refused, answered = asked.says(line + b'\n{"why":"a"}\n')
+    assert list(refused) == ["error"]
+    assert answered["jobs"] == []
+
+
+def test_byte_by_byte_and_many_at_once(asked):
+    line = b'{"why":"a"}\n'
+    assert len(asked.says(*(bytes([byte]) for byte in line))) == 1
+    assert len(asked.says(line * 200)) == 200
+
+
+def test_a_line_without_an_end(asked):
+    (refused,) = asked.says(b"x" * (MOST_LINE + 1))
+    assert refused == {"error": f"a line is longer than {MOST_LINE} bytes"}
+    assert asked.connection.closing
+
+
+def test_it_is_forgotten_when_it_is_gone(asked):
+    asked.connection.lost(START)
+    assert not asked.hub.connections
+
+
+def why_beside(talk: Resp, jid: str) -> list[Reason]:
+    """The reasons, from a server that serves Qless as well; the engine knows no limits of Qless."""
+    hub = ControlHub(talk.engine, 10)
+    hub.hubs = [talk.world.hub, hub]
+    (job,) = hub.why(jid, 12_000_000).jobs
+    return job.reasons
+
+
+def test_a_limit_of_qless_is_told():
+    with Qless() as talk:
+        c = talk.speaks("C")
+        c.put(10, "one")
+        c.put(10, "two")
+        c("config.set", 10, "q-max-concurrency", 1)
+        assert c.pop(11, 5) == ["one"]
+        limit = Reason("limit", count=1, about="Qless's setting q-max-concurrency")
+        assert why_beside(talk, "two") == [limit, Reason("queued", since=10_000_000)]
+
+
+def test_a_throttle_of_qless_is_told():
+    with Reqless() as talk:
+        client = talk.speaker()
+        for jid in ("one", "two"):
+            client.calls("queue.throttle.set", 10, "q", 1).hears_whatever()
+            client.calls("queue.put", 10, "w", "q", jid, "klass", "{}", 0).hears_whatever()
+        client.calls("queue.pop", 11, "q", "w", 2).hears_whatever()
+        limit = Reason("limit", count=1, about="Qless's throttle ql:q:q")
+        assert why_beside(talk, "two")[0] == limit
+
+
+def test_sizes(asked):
+    for number in range(3):
+        asked.engine.push(unit(f"job-{number}"), START)
+    job = asked.engine.lease(["default"], "w", FAKTORY, START)
+    asked.engine.cancel(asked.engine.find("job-1"), START)
+    (answer,) = asked.says(b'{"sizes": true}\n')
+    told = {name: answer[name] for name in ("jobs", "ready", "leased", "timers", "queues")}
+    assert told == {"jobs": 2, "ready": 1, "leased": 1, "timers": 1, "queues": 1}
+    assert answer["ready jobs that are over"] == 1
+    asked.engine.complete(job, START, FAKTORY)
+    (answer,) = asked.says(b'{"sizes": true}\n')
+    assert (answer["timers"], answer["timers that are over"]) == (0, 1)
+
+
+def test_nothing_asked(asked):
+    (answer,) = asked.says(b"{}\n")
+    assert answer == {"error": "nothing was asked: `why` or `sizes`"}

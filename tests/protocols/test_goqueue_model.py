@@ -1,0 +1,76 @@
+"""A model of Go Job Queue that knows only whole commands agrees with what is served."""
+
+from goqueue_conversation import GoqueueWorld, add, added, delete, error, reserve, reserved
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+good_names = st.sampled_from(["a", "b", "ż"])
+good_commands = st.one_of(
+    st.tuples(
+        st.just("add"), good_names, st.integers(0, 2), st.integers(0, 3), st.binary(max_size=8)
+    ),
+    st.tuples(st.just("reserve"), good_names),
+    st.tuples(st.just("delete"), st.integers(1, 8)),
+    st.tuples(st.just("sleep"), st.integers(1, 3)),
+)
+
+
+class Model:
+    """Jobs in one dictionary, all looked through each time."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.seq = 0
+        self.reserves = 0
+        self.jobs: dict[int, tuple[str, int, int, bytes]] = {}
+        #: When a reservation ends, and how many there were before it.
+        self.until: dict[int, tuple[int, int]] = {}
+
+    def add(self, name: str, priority: int, ttp: int, data: bytes) -> tuple[bytes, bytes]:
+        self.seq += 1
+        self.jobs[self.seq] = (name, priority, max(1, ttp), data)
+        return add(data, name, priority, ttp), added(self.seq)
+
+    def reserve(self, name: str) -> tuple[bytes, bytes]:
+        """With a time-out of 1 s: of those that are ready the most urgent, else of those that will
+        be by then the first that comes back.
+        """
+        mine = [seq for seq, job in self.jobs.items() if job[0] == name]
+        ready = [seq for seq in mine if self.until.get(seq, (0, 0))[0] <= self.now]
+        soon = [seq for seq in mine if self.until.get(seq, (0, 0))[0] == self.now + 1]
+        if ready:
+            seq = min(ready, key=lambda seq: (self.jobs[seq][1], seq))
+        else:
+            self.now += 1
+            if not soon:
+                return reserve(name, 1), b"TIMEOUT\0"
+            seq = min(soon, key=lambda seq: self.until[seq])
+        _, priority, ttp, data = self.jobs[seq]
+        self.reserves += 1
+        self.until[seq] = (self.now + ttp, self.reserves)
+        return reserve(name, 1), reserved(seq, data, priority, ttp)
+
+    def delete(self, seq: int) -> tuple[bytes, bytes]:
+        if self.jobs.pop(seq, None) is None:
+            return delete(seq), error(f"Job {seq} already deleted")
+        self.until.pop(seq, None)
+        return delete(seq), b"OK\0"
+
+
+@given(st.lists(good_commands, max_size=25))
+@settings(max_examples=300, deadline=None)
+def test_a_model_agrees(said):
+    world, model = GoqueueWorld({}), Model()
+    start = world.now
+    wire = world.connect()
+    for what, *fields in said:
+        if what == "sleep":
+            model.now += fields[0]
+        else:
+            command, reply = getattr(model, what)(*fields)
+            before = len(wire.heard)
+            wire.receive(command)
+            world.advance(start + model.now * 1_000_000 - world.now)
+            assert bytes(wire.heard[before:]) == reply, (what, fields)
+        world.advance(start + model.now * 1_000_000 - world.now)
+    assert set(world.engine.jobs) == set(model.jobs)

@@ -1,0 +1,320 @@
+"""What clients do. Each role is a coroutine that calls, does its part, and calls again when cut."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from uuid import UUID
+
+from callers import Call, Cut
+from fault_plan import WORK
+from promises import Booked, Lease
+from simulated_world import World
+
+from speakers import Held, Leased, Work
+
+PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
+#: Protocols in which the very same push may be sent again when it was not answered.
+REPEATABLE = frozenset({"workq", "faktory", "qless"})
+#: What each can cancel: jobs that were pushed by these, by the ids that they were told.
+CANCELS = {
+    "workq": frozenset({"workq", "faktory", "qless"}),
+    "qless": frozenset({"workq", "faktory", "qless"}),
+    "goqueue": frozenset({"goqueue", "masenko"}),
+}
+
+
+class Client:
+    """Somebody who calls again and again until the world says that it is enough."""
+
+    def __init__(self, world: World, name: str, protocol: str) -> None:
+        self.world = world
+        self.name = name
+        self.protocol = protocol
+        self.over = False
+        self._call: Call | None = None
+
+    @property
+    def random(self) -> Random:
+        return self.world.random
+
+    @property
+    def call(self) -> Call:
+        """The connection it has now."""
+        assert self._call is not None
+        return self._call
+
+    async def live(self) -> None:
+        while not self.over:
+            try:
+                self._call = Call(self.world, self.protocol, self.name)
+                hello = self.call.speaker.hello()
+                if hello:
+                    await self.call.ask("hello", hello)
+                await self.work()
+            except Cut:
+                pass
+            if not self.over:
+                await asyncio.sleep(self.random.choice((0.01, 0.5, 3.0)))
+        if self._call is not None:
+            self._call.hang_up()
+
+    async def work(self) -> None:
+        """Do this client's part until it is over, or Cut."""
+        raise NotImplementedError
+
+    async def pause(self, mean: float) -> None:
+        await asyncio.sleep(min(self.random.expovariate(1 / mean), 10 * mean))
+
+    def queue(self) -> str:
+        return self.random.choice(self.world.plan.queues)
+
+
+class Producer(Client):
+    def __init__(self, world: World, name: str, protocol: str) -> None:
+        super().__init__(world, name, protocol)
+        self._unanswered: list[Booked] = []
+
+    async def work(self) -> None:
+        await self._push(self._take_again())
+        while not self.over:
+            await self.pause(self.world.plan.pace)
+            if len(self.world.promises.jobs) >= self.world.plan.most_jobs:
+                await self._wait()
+            else:
+                await self._push([self._book() for _ in range(self.random.choice((1, 1, 1, 2, 5)))])
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(1.0)
+        if self.protocol == "masenko":
+            await self.call.ask("ping", self.call.speaker.ping())
+
+    def _take_again(self) -> list[Booked]:
+        """What was not answered is pushed again, where that does no harm, or given up."""
+        lost, self._unanswered = self._unanswered, []
+        return [job for job in lost if self.protocol in REPEATABLE and self.random.random() < 0.8]
+
+    def _book(self) -> Booked:
+        return self.world.promises.book(self.protocol, lambda n: drawn(self, n))
+
+    async def _push(self, jobs: list[Booked]) -> None:
+        """All are sent before the first is answered."""
+        speaker, now = self.call.speaker, self.call.now
+        sent = [(job, self.call.send("push", speaker.push(job.work, now), job=job)) for job in jobs]
+        cut: Cut | None = None
+        for job, answer in sent:
+            try:
+                await answer
+            except Cut as error:
+                self._unanswered.append(job)
+                cut = error
+        if cut is not None:
+            raise cut
+
+
+def drawn(client: Client, number: int) -> Work:
+    """A job that a client of this protocol can push."""
+    random, world, protocol = client.random, client.world, client.protocol
+    can = client.call.can
+    rank = random.choice((0, 0, 0, -1, -2, 1, 2)) if "priority" in can else 0
+    due = 0
+    if "schedule" in can and random.random() < 0.2:
+        due = world.their_clock() + int(random.uniform(0.5, 30) * 1_000_000)
+    size = random.choice((0, 10, 10, 100, 100, 5000))
+    after: tuple[str, ...] = ()
+    jobs = world.promises.jobs
+    if "dependency" in can and random.random() < 0.25:
+        known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
+        after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
+        due = 0 if protocol == "qless" else due
+    return Work(
+        id=str(UUID(int=random.getrandbits(128), version=4)),
+        queue=client.queue(),
+        payload=b'["job-%d-","%b"]' % (number, b"x" * size),
+        kind=f"kind-{random.randrange(3)}",
+        rank=min(rank, 0) if protocol == "goqueue" else rank,
+        due=due,
+        ttr=random.choice((60, 90) if protocol == "faktory" else (1, 3, 10, 60)),
+        ttl=10 * 86_400,
+        retries=random.choice((0, 1, 2, 3)),
+        after=after,
+    )
+
+
+class Worker(Client):
+    """Does what it gets mostly well, sometimes badly, and sometimes not at all."""
+
+    def __init__(self, world: World, name: str, protocol: str) -> None:
+        super().__init__(world, name, protocol)
+        self._unsaid: list[tuple[Held, Lease]] = []
+
+    async def work(self) -> None:
+        unsaid, self._unsaid = self._unsaid, []
+        for held, lease in unsaid:
+            await self._end("complete", held, lease)
+        while not self.over:
+            future = self._lease()
+            answer = await future
+            if isinstance(answer, Leased):
+                lease = future.request.lease  # type: ignore[attr-defined]
+                try:
+                    await self._do(answer.held, lease)
+                except Cut:
+                    if self.random.random() < 0.7:
+                        self._unsaid.append((answer.held, lease))
+                    raise
+            else:
+                await self.rest()
+
+    async def rest(self) -> None:
+        """Before asking again, when there was nothing."""
+        await self.pause(1.0 if self.protocol == "qless" else 0.2)
+
+    def _lease(self) -> "asyncio.Future[object]":
+        call = self.call
+        wait = self.random.choice((0, 0.1, 2, 10)) if "wait" in call.can else 0
+        wait = max(wait, call.speaker.least_wait)
+        return call.send("lease", call.speaker.lease(self.queue(), call.now, wait), wait=wait)
+
+    async def _do(self, held: Held, lease: Lease) -> None:
+        random, can = self.random, self.call.can
+        (work,) = random.choices(WORK, self.world.plan.manners)
+        lasts = self.world.plan.heartbeat if self.protocol == "qless" else lease.job.work.ttr
+        if work == "complete":
+            await self.pause(random.choice((0.001, 0.1, 1.0)))
+        elif work == "fail":
+            commands = [command for command in ("fail", "bury", "release") if command in can]
+            if commands:
+                await self._end(random.choice(commands), held, lease)
+            return
+        elif work == "late":
+            await asyncio.sleep(min(lasts * random.uniform(0.9, 2), 40))  # or almost
+        elif work == "renew" and "renew" in can:
+            await asyncio.sleep(lasts * random.uniform(0, 0.8))
+            await self._end("renew", held, lease)
+            await asyncio.sleep(lasts * random.uniform(0, 0.8))
+        elif work == "leave":
+            self.call.hang_up(rudely=random.random() < 0.5)
+            raise Cut
+        else:
+            return
+        await self._end("complete", held, lease)
+
+    async def _end(self, command: str, held: Held, lease: Lease) -> None:
+        call = self.call
+        text = b""
+        if command == "complete":
+            text = b"result-%d" % self.random.randrange(1000) if self.protocol == "workq" else b""
+            data = call.speaker.complete(held, call.now, text)
+        else:
+            data = getattr(call.speaker, command)(held, call.now)
+        await call.ask(command, data, job=lease.job, lease=lease, text=text)
+
+
+class DiligentWorker(Worker):
+    """For the end, when everything shall be done: takes from one queue, and does it well."""
+
+    def __init__(self, world: World, name: str, protocol: str, queue: str) -> None:
+        super().__init__(world, name, protocol)
+        self._queue = queue
+
+    def queue(self) -> str:
+        return self._queue
+
+    async def rest(self) -> None:
+        await self.pause(5.0)
+
+    async def _do(self, held: Held, lease: Lease) -> None:
+        await self._end("complete", held, lease)
+
+
+class Configurer(Client):
+    """Says once how long Qless workers have their jobs."""
+
+    async def work(self) -> None:
+        for key, value in (("heartbeat", self.world.plan.heartbeat), ("grace-period", 1)):
+            now = self.call.now
+            data = self.call.speaker._call("set", "", "config.set", now, key, value)
+            await self.call.ask("set", data)
+        self.over = True
+
+
+class Canceller(Client):
+    async def work(self) -> None:
+        while not self.over:
+            await self.pause(3.0)
+            jobs = [
+                job
+                for job in self.world.promises.jobs[-30:]
+                if job.accepted and job.protocol in CANCELS[self.protocol] and not job.fleeting
+            ]
+            if jobs:
+                job = self.random.choice(jobs)
+                data = self.call.speaker.cancel(job.shown, self.call.now)
+                await self.call.ask("cancel", data, job=job)
+
+
+class Looker(Client):
+    """Asks what is there, which must change nothing."""
+
+    async def work(self) -> None:
+        while not self.over:
+            await self.pause(2.0)
+            await self.call.ask("look", self._look())
+
+    def _look(self) -> bytes:
+        speaker = self.call.speaker
+        if self.protocol == "qless":
+            return speaker._call("look", "", "queues", self.call.now)
+        return speaker._ask(
+            "look", "", {"faktory": b"INFO\r\n", "masenko": b"INFO\n"}[self.protocol]
+        )
+
+
+class Waiter(Client):
+    """Wants results: runs jobs and waits for their end, or asks for the end of others' jobs."""
+
+    async def work(self) -> None:
+        while not self.over:
+            await self.pause(2.0)
+            if self.random.random() < 0.5:
+                await self._run()
+            else:
+                await self._ask()
+
+    async def _run(self) -> None:
+        if len(self.world.promises.jobs) >= self.world.plan.most_jobs:
+            return
+        job = self.world.promises.book("workq", lambda n: drawn(self, n), fleeting=True)
+        wait = self.random.choice((0.1, 5.0))
+        data = self.call.speaker.run(job.work, self.call.now, wait)
+        await self.call.ask("run", data, job=job, wait=wait + job.work.ttr)
+
+    async def _ask(self) -> None:
+        jobs = [job for job in self.world.promises.jobs[-30:] if job.protocol == "workq"]
+        if jobs:
+            job = self.random.choice(jobs)
+            wait = self.random.choice((0.0, 5.0))
+            data = self.call.speaker.result(job.work.id, self.call.now, wait)
+            await self.call.ask("result", data, job=job, wait=wait)
+
+
+ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = {
+    "producer": (Producer, PROTOCOLS),
+    "worker": (Worker, PROTOCOLS),
+    "canceller": (Canceller, tuple(CANCELS)),
+    "looker": (Looker, ("faktory", "masenko", "qless")),
+    "waiter": (Waiter, ("workq",)),
+}
+
+
+def cast(world: World) -> list[Client]:
+    """All clients of a plan, each of some protocol; sometimes of few, who are then in each other's
+    way.
+    """
+    clients: list[Client] = [Configurer(world, "configurer", "qless")]
+    most = world.random.choice((1, 2, 5))
+    for role, count in world.plan.clients.items():
+        kind, spoken = ROLES[role]
+        some = world.random.sample(spoken, min(len(spoken), most))
+        clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
+    return clients

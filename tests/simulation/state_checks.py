@@ -1,0 +1,100 @@
+"""What must be true of an engine, given what was promised: at any moment, and after a recovery."""
+
+from typing import Any
+
+from promises import Booked, BrokenPromise, Promises, name
+
+from millrace.engine.consistency import check
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, STATE_NAMES
+from millrace.protocols.qless import QlessHub, consistency
+
+#: What is left of a job that was ended by a command, if anything is.
+REMAINS = {"complete": {DONE}, "cancel": {DONE}, "bury": {DEAD}}
+
+
+def check_engine(engine: Engine, promises: Promises) -> None:
+    """Between two steps."""
+    found = check(engine)
+    if found.total:
+        raise BrokenPromise(f"the engine contradicts itself: {found.problems[:3]}")
+    _promises_are_kept(engine, promises)
+
+
+def check_qless(hub: QlessHub) -> None:
+    """What Qless knows beside the engine."""
+    api: Any = hub.api
+    api.qless.refresh()
+    found = consistency.check(api.qless)
+    if found.total:
+        raise BrokenPromise(f"Qless contradicts itself: {found.problems[:3]}")
+
+
+def check_recovered(engine: Engine, promises: Promises) -> None:
+    """Before anything is done with what was read back."""
+    _promises_are_kept(engine, promises)
+    jobs = {promises.find(job.payload): job for job in engine.jobs.values()}
+    for lease in promises.must_be_leased():
+        job = jobs.get(lease.job)
+        if job is None or job.state != LEASED:
+            raise BrokenPromise(
+                f"the lease of {name(lease.job)} by {lease.protocol} is lost: {job}"
+            )
+
+
+def nobody_waits_in_vain(engine: Engine, *, stopping: bool) -> None:
+    for queue in engine.queues.values():
+        if queue.waiters and len(queue.ready) and not (queue.paused or engine.halted or stopping):
+            raise BrokenPromise(f"somebody waits for {queue.name}, where jobs are ready")
+
+
+def _promises_are_kept(engine: Engine, promises: Promises) -> None:
+    there: dict[int, list[Job]] = {}
+    for job in engine.jobs.values():
+        booked = promises.find(job.payload)
+        if booked is None:
+            raise BrokenPromise(f"nobody pushed what is there: {job}")
+        there.setdefault(booked.number, []).append(job)
+        _may_be_there(booked, job)
+        if len(there[booked.number]) > booked.sent:
+            raise BrokenPromise(f"{name(booked)} is there more often than it was pushed")
+    for booked in promises.must_be_there():
+        if booked.number not in there:
+            raise BrokenPromise(f"{name(booked)} is lost, although its push was acknowledged")
+
+
+def _may_be_there(booked: Booked, job: Job) -> None:
+    if booked.fleeting:
+        return  # while the store fails it cannot go
+    if not (booked.accepted or booked.unsure):
+        raise BrokenPromise(f"{name(booked)} is there, although its push was refused")
+    if booked.ended and not booked.again and job.state not in REMAINS[booked.ended_by]:
+        raise BrokenPromise(
+            f"{name(booked)} is {STATE_NAMES[job.state]} after its end was acknowledged"
+        )
+    if job.payload != booked.work.payload:
+        raise BrokenPromise(f"{name(booked)} has another payload: {job.payload!r}")
+    if job.state == DEAD and not (booked.times_leased or booked.after):
+        raise BrokenPromise(f"{name(booked)} is dead, and nobody ever had it")
+
+
+def unfinished(engine: Engine) -> list[str]:
+    """Jobs that have not ended, and do not say why not."""
+    found = []
+    for job in engine.jobs.values():
+        if job.state in {DONE, DEAD}:
+            continue
+        blockers = job.extra.blockers if job.state == BLOCKED and job.extra else []
+        if any(_never_ends(engine, seq) for seq in blockers):
+            continue
+        found.append(f"job {job.seq} ({job.jid}) in {job.queue} is {STATE_NAMES[job.state]}")
+    return found
+
+
+def _never_ends(engine: Engine, seq: int) -> bool:
+    """It has failed for good, or waits for one that has."""
+    job = engine.jobs[seq]
+    if job.state == BLOCKED and job.extra:
+        return any(_never_ends(engine, blocker) for blocker in job.extra.blockers)
+    return job.state == DEAD

@@ -1,0 +1,256 @@
+"""A data folder with flipped, missing or misplaced bytes: either everything that was committed is
+read from it, or it is refused, with the name of the file and what to do. Never a silent loss.
+
+MILLRACE_DAMAGE=all flips every byte.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from recorded import State, Work, record_work
+from test_recovery import recovered
+
+from disk.crashes import Disk, Files, read_folder, write_folder
+from disk.recording import NOTE, missing
+from millrace.store import SqliteStore, StoreDamaged, wal
+from millrace.store.folder import DATABASE
+
+ALL = os.environ.get("MILLRACE_DAMAGE") == "all"
+WAL = DATABASE + "-wal"
+PAGE = 4096
+FRAME = 24 + PAGE
+
+
+class Folder:
+    """A folder as a killed server left it, and what is true of it."""
+
+    def __init__(self, files: Files, state: State, turn: int, scratch: Path) -> None:
+        self.files, self.state, self.turn, self.scratch = files, state, turn, scratch
+
+    def check(self, files: Files, what: str) -> bool:
+        """Was it refused?"""
+        try:
+            turn, state = recovered(files, self.scratch)
+        except StoreDamaged as refusal:
+            return self._is_well_said(str(refusal), what)
+        except Exception as error:
+            raise AssertionError(f"{what}: {error!r}") from error
+        assert turn == self.turn, what
+        assert state == self.state, what
+        return False
+
+    def _is_well_said(self, refusal: str, what: str) -> bool:
+        assert str(self.scratch / DATABASE) in refusal, what
+        assert "backup" in refusal, what
+        return True
+
+    def flip(self, name: str, at: int, bits: int) -> bool:
+        content = bytearray(self.files[name])
+        content[at] ^= bits
+        return self.check({**self.files, name: bytes(content)}, f"{name}, byte {at} ^ {bits}")
+
+    def places(self, name: str, rng: Random) -> list[int]:
+        """Which bytes to flip: headers are dense, the rest is sampled."""
+        size = len(self.files[name])
+        if ALL:
+            return list(range(size))
+        step, first = (FRAME, 32) if name == WAL else (PAGE, 0)
+        heads = [at + n for at in range(first, size, step) for n in range(0, 24, 5)]
+        dense = range(min(100, size))
+        if name == WAL and is_copied_back(self.files):
+            dense, heads = range(0, 32, 3), heads[:60]
+        return sorted(
+            {*dense, *rng.sample(heads, min(60, len(heads))), *rng.sample(range(size), 100)}
+        )
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    if reason := missing():
+        pytest.skip(reason)
+    return record_work(tmp_path_factory.mktemp("work"), turns=70, seed=1)
+
+
+def killed(work: Work, scratch: Path, suits: Callable[[Files], bool]) -> Folder:
+    """The last moment between two commits at which the files suit."""
+    disk, found = Disk(work.before), None
+    for k, operation in enumerate(work.operations):
+        disk.do(operation)
+        turn = work.acknowledged[k]
+        if (
+            operation.kind == NOTE
+            and suits(files := disk.as_it_is())
+            and b"%d " % turn in files["mark"]
+        ):
+            found = Folder(files, work.states[turn], turn, scratch)
+    assert found is not None, "the work was to contain such a moment"
+    return found
+
+
+def has_log(files: Files, frames: int) -> bool:
+    """Is so much of the log in use? Beyond may be frames of the round before."""
+    return wal.examine(files.get(WAL, b"")).frames >= frames and len(files[DATABASE]) > 16 * PAGE
+
+
+def is_copied_back(files: Files) -> bool:
+    """Is all that is in the log also in the database?"""
+    content, database = files[WAL], files[DATABASE]
+    pages: dict[int, bytes] = {}
+    for n in range(wal.examine(content).frames):
+        at = 32 + n * FRAME
+        number = int.from_bytes(content[at : at + 4], "big")
+        pages[(number - 1) * PAGE] = content[at + 24 : at + FRAME]
+    return all(database[at : at + PAGE] == page for at, page in pages.items())
+
+
+@pytest.fixture(params=["long log", "copied log", "short log", "closed"])
+def folder(request: pytest.FixtureRequest, work: Work, quick_folder: Path) -> Folder:
+    if request.param == "long log":
+        return with_long_log(work, quick_folder)
+    if request.param == "copied log":
+        return killed(work, quick_folder, lambda f: has_log(f, 20) and is_copied_back(f))
+    if request.param == "short log":
+        return killed(work, quick_folder, lambda files: has_log(files, 3) and not has_log(files, 9))
+    left = killed(work, quick_folder, lambda files: has_log(files, 3))
+    turn, state = recovered(left.files, quick_folder)  # and closed
+    files = read_folder(quick_folder)
+    assert WAL not in files
+    return Folder(files, state, turn, quick_folder)
+
+
+def with_long_log(work: Work, scratch: Path) -> Folder:
+    return killed(work, scratch, lambda files: has_log(files, 20) and not is_copied_back(files))
+
+
+def test_the_folders_are_read_as_they_are(folder):
+    assert not folder.check(folder.files, "not damaged")
+
+
+def test_a_flipped_byte_is_refused_or_does_not_matter(folder):
+    rng = Random(1)
+    refused = 0
+    for name in (DATABASE, WAL):
+        for at in folder.places(name, rng) if name in folder.files else ():
+            refused += folder.flip(name, at, rng.choice((1, 2, 4, 8, 16, 32, 64, 128, 255)))
+    assert refused > 50
+
+
+def test_a_file_that_is_cut_short_is_refused_or_does_not_matter(folder):
+    for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
+        content = folder.files.get(name, b"")
+        for size in range(first, len(content), step):
+            folder.check({**folder.files, name: content[:size]}, f"{name} cut at {size}")
+            folder.check({**folder.files, name: content[: size + 100]}, f"{name} cut at {size}+100")
+    assert folder.check({**folder.files, DATABASE: b""}, "an empty database")
+
+
+def test_a_missing_file_is_refused_or_does_not_matter(folder):
+    for name in folder.files:
+        left = {other: content for other, content in folder.files.items() if other != name}
+        refused = folder.check(left, f"without {name}")
+        expected = name == DATABASE or (name == WAL and not is_copied_back(folder.files))
+        assert refused == expected, name
+
+
+def test_a_page_of_zeros_is_refused_or_does_not_matter(folder):
+    for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
+        content = folder.files.get(name, b"")
+        for at in range(first, len(content), step):
+            holed = content[:at] + bytes(step) + content[at + step :]
+            folder.check({**folder.files, name: holed}, f"{name} without what is at {at}")
+
+
+def pages_of(content: bytes, step: int, first: int) -> list[int]:
+    return list(range(first, len(content) - step + 1, step))
+
+
+def test_pages_that_changed_places_are_refused_or_do_not_matter(folder):
+    rng, refused = Random(2), 0
+    for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
+        content = folder.files.get(name, b"")
+        places = pages_of(content, step, first)
+        for _ in range(80 if places else 0):
+            one, other = sorted(rng.sample(places, 2))
+            swapped = bytearray(content)
+            swapped[one : one + step] = content[other : other + step]
+            if rng.random() < 0.7:  # else: one is twice there
+                swapped[other : other + step] = content[one : one + step]
+            files = {**folder.files, name: bytes(swapped)}
+            refused += folder.check(files, f"{name}: {other} at {one}")
+    assert refused > 30
+
+
+def test_a_page_that_is_older_than_the_rest_is_refused_or_does_not_matter(work, folder):
+    """A write that the disk forgot: no byte is wrong, and each page is a good one."""
+    content = folder.files[DATABASE]
+    versions: dict[int, set[bytes]] = {}
+    for files in snapshots(work):
+        for at in pages_of(files.get(DATABASE, b""), PAGE, 0):
+            versions.setdefault(at, set()).add(files[DATABASE][at : at + PAGE])
+    rng, refused = Random(3), 0
+    for at in pages_of(content, PAGE, 0):
+        older = sorted(versions.get(at, set()) - {content[at : at + PAGE]})
+        for page in rng.sample(older, min(3, len(older))):
+            files = {**folder.files, DATABASE: content[:at] + page + content[at + PAGE :]}
+            refused += folder.check(files, f"an older page at {at}")
+    assert refused > 10
+
+
+def snapshots(work: Work) -> Iterator[Files]:
+    disk = Disk(work.before)
+    for k, operation in enumerate(work.operations):
+        disk.do(operation)
+        if k % 50 == 0:
+            yield disk.as_it_is()
+
+
+def test_the_mark_and_the_index_of_the_log_are_no_reason_to_refuse(folder):
+    for at in range(0, len(folder.files["mark"]), 1 if ALL else 5):
+        assert not folder.flip("mark", at, 1 << at % 8)
+    for mark in (b"", b"x", folder.files["mark"] * 2, bytes(96), Random(1).randbytes(5000)):
+        assert not folder.check({**folder.files, "mark": mark}, f"mark {mark[:10]!r}")
+    for index in (b"", bytes(32768), Random(1).randbytes(32768)):
+        files = {**folder.files, DATABASE + "-shm": index}
+        assert not folder.check(files, "another index of the log")
+
+
+def test_a_refused_folder_is_left_as_it_is(folder):
+    for name, at in ((DATABASE, 2 * PAGE + 7), (WAL, 32 + 2 * FRAME + 50)):
+        if name not in folder.files:
+            continue
+        content = bytearray(folder.files[name])
+        content[at] ^= 255
+        damaged = {**folder.files, name: bytes(content)}
+        if folder.check(damaged, f"{name} at {at}"):
+            left = read_folder(folder.scratch)
+            assert left.pop(WAL, b"") == damaged.get(WAL, b"")
+            assert left[DATABASE] == damaged[DATABASE]
+            assert left["mark"] == damaged["mark"]
+
+
+def test_a_damaged_log_is_named_with_the_place(work, quick_folder):
+    folder = with_long_log(work, quick_folder)
+    content = bytearray(folder.files[WAL])
+    content[32 + 4 * FRAME + 1000] ^= 1
+    write_folder({**folder.files, WAL: bytes(content)}, quick_folder)
+    store = SqliteStore(quick_folder, sync=False)
+    with pytest.raises(StoreDamaged, match=rf"log .*{WAL} is damaged near byte {32 + 4 * FRAME}"):
+        store.load()
+    store.close()
+
+
+def test_without_the_mark_one_can_go_on_if_one_accepts_the_loss(work, quick_folder):
+    folder = with_long_log(work, quick_folder)
+    closed = {name: content for name, content in folder.files.items() if name != WAL}
+    assert folder.check(closed, "without its log")
+    # What is left is whole in itself only if the log had not been begun to be copied back.
+    del closed["mark"]
+    try:
+        turn, state = recovered(closed, quick_folder)
+    except StoreDamaged:
+        return
+    assert turn < folder.turn
+    assert state == work.states[turn]
