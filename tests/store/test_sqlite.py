@@ -540,6 +540,13 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
         SqliteStore(tmp_path / "file")
 
 
+def test_a_database_that_cannot_be_opened_is_named(folder):
+    (folder / "millrace.db").mkdir(parents=True)
+    for _ in range(2):  # the lock is given back
+        with pytest.raises(StoreError, match=r"cannot use .*millrace\.db: Is a directory"):
+            SqliteStore(folder)
+
+
 # Files that are not ours, or not ours any more
 
 

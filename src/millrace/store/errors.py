@@ -56,9 +56,11 @@ def damaged(path: Path, what: str) -> StoreDamaged:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors in our words."""
+    """SQLite's errors, and those of reading beside it, in our words."""
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"cannot use {error.filename or path}: {error.strerror}") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0)
         name = getattr(error, "sqlite_errorname", "")
