@@ -63,7 +63,7 @@ class Folder:
         if name == WAL and is_copied_back(self.files):
             dense, heads = range(0, 32, 3), heads[:60]
         return sorted(
-            {*dense, *rng.sample(heads, min(60, len(heads))), *rng.sample(range(size), 100)}
+            {*dense, *rng.sample(heads, min(50, len(heads))), *rng.sample(range(size), 70)}
         )
 
 

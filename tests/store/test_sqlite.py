@@ -471,6 +471,7 @@ def sqlite_error(code: int, name: str) -> sqlite3.OperationalError:
         (sqlite3.SQLITE_NOMEM, StoreFailing),
         (sqlite3.SQLITE_IOERR_FSYNC, SyncFailed),
         (sqlite3.SQLITE_IOERR_DIR_FSYNC, SyncFailed),
+        (sqlite3.SQLITE_CANTOPEN, StoreError),
         (sqlite3.SQLITE_CORRUPT, StoreDamaged),
         (sqlite3.SQLITE_NOTADB, StoreDamaged),
     ],

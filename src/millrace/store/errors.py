@@ -72,6 +72,8 @@ def translated(path: Path) -> Iterator[None]:
             raise StoreFailing(f"the store is busy ({name})") from error
         if code & 0xFF == sqlite3.SQLITE_IOERR:
             raise StoreFailing(f"I/O error on the disk ({name})") from error
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            raise StoreError(f"cannot use {path}: {error} ({name})") from error
         raise damaged(path, f"damaged, or not Millrace's ({error} {name})") from error
 
 
