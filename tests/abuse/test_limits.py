@@ -179,3 +179,35 @@ def test_who_speaks_plainly_to_a_port_with_tls_holds_up_nobody(tmp_path, certifi
         with RawFaktory(server.port, ca=certificates.ca) as client:
             client.push(UNIT)
         assert [r for r in server.log_records() if r["level"] == "error"] == []
+
+
+def test_who_waits_for_queues_that_nobody_knows_pays_for_them(tmp_path):
+    """A thousand made-up names are a few kilobytes on the wire, and megabytes in memory."""
+    limits = {**SMALL, "MILLRACE_SERVER_MAX_BUFFERED": "16MiB"}
+    with running_server(tmp_path / "data", **limits, **MEMORY) as server:
+        before = resident(server.pid)
+        crowd = [connect(server.ports, "masenko") for _ in range(100)]
+        for number, each in enumerate(crowd):
+            names = ",".join(f'"{number}-{n}"' for n in range(1000))
+            each.sendall(b'FETCH {"queues":[%b],"timeout":"40s"}\n' % names.encode())
+        deadline = time.monotonic() + 20
+        while sum(is_open(each) for each in crowd) != 8:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert resident(server.pid) - before < 32
+        # The same queues, if somebody has made them, are free.
+        busy = connect(server.ports, "masenko")
+        for each in crowd:
+            each.close()
+        names = [f"known-{number}" for number in range(1000)]
+        for name in names:
+            busy.sendall(b'PUSH {"name":"x","queue":"%b"}\n' % name.encode())
+            busy.recv(100)
+            busy.sendall(b'FETCH {"queues":["%b"]}\n' % name.encode())
+            busy.recv(200)
+        workers = [connect(server.ports, "masenko") for _ in range(20)]
+        wanted = ",".join(f'"{name}"' for name in names).encode()
+        for each in workers:
+            each.sendall(b'FETCH {"queues":[%b],"timeout":"40s"}\n' % wanted)
+        _settle(server)
+        assert all(is_open(each) for each in workers)

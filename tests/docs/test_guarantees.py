@@ -27,10 +27,10 @@ def test_a_guarantee_is_proved_by_tests_that_are_there(row: tuple[str, ...]) -> 
     assert found, "a guarantee has a proof"
     for path, name in found:
         assert (ROOT / path).exists(), path
-        assert not name or name in tests_of(path), f"{path} has no {name}"
+        assert not name or name in names_in(path), f"{path} has no {name}"
 
 
-def tests_of(path: str) -> set[str]:
+def names_in(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text("utf-8"))
     return {
         node.name

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import Any, NamedTuple
 
-from conversation import Wire, World
 from invariants import (
     counters_equal_a_recount,
     dependents_are_those_who_wait,
@@ -25,9 +24,12 @@ from invariants import (
 
 from millrace.engine import consistency
 from millrace.engine.engine import Engine
+from millrace.engine.job import Extra, Job
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
+from millrace.store.changes import decode_any, encode
 from scene import durable_state, recover
+from wires import Wire, World
 
 #: Choices before the stream.
 HEAD = 4
@@ -42,7 +44,7 @@ class Protocol(NamedTuple):
     error: Callable[[bytes], str | None]
     #: What errors the documents name.
     documented: re.Pattern[str]
-    #: What one command that is still on its way may take in that world.
+    #: How large a command may be in that world.
     most: Callable[[int], int]
     #: What the client has said before the stream.
     before: Callable[[World, Wire, int], None] = lambda _world, _wire, _choice: None
@@ -112,7 +114,8 @@ def play(
     wire = world.connect()
     protocol.before(world, wire, choice)
     before = len(wire.replies)
-    limit = protocol.most(choice)
+    # The command, its parts, and what is kept of it to compare with the next one.
+    limit = held(wire.connection) + 3 * protocol.most(choice) + 500
     for number, piece in enumerate(piece for piece in pieces if piece):
         heard, turns = len(wire.replies), store.turns
         if fed and not wire.closed:
@@ -179,8 +182,27 @@ class Journal:
         recovered, there = durable_state(again), durable_state(world.engine)
         for state in (recovered, there):
             del state["statistics"], state["next_seq"]
+        for seq, job in there["jobs"].items():
+            forget_looks(job, recovered["jobs"].get(seq))
         assert recovered == there
         return again
+
+
+#: Where a job's record has what few jobs have, and where that has what protocols keep with it.
+_EXTRA = Job.__struct_fields__.index("extra")
+_OWN_PART = Extra.__struct_fields__.index("own")
+
+
+def forget_looks(job: list[Any], written: list[Any] | None) -> None:
+    """Who looks at another protocol's job with Qless makes what Qless keeps with it, which is made
+    again after a restart and so not written.
+    """
+    extra, kept = job[_EXTRA], written[_EXTRA] if written else None
+    if extra is None or (kept is not None and kept[_OWN_PART] is not None):
+        return
+    extra[_OWN_PART] = None
+    if kept is None and extra == decode_any(encode(Extra())):
+        job[_EXTRA] = None
 
 
 def agree(world: World) -> None:
@@ -194,7 +216,8 @@ def agree(world: World) -> None:
 
 def leave(world: World) -> None:
     """Everybody goes, and nothing stays of anybody."""
-    engine, hubs = world.engine, getattr(world, "hubs", [world.hub])
+    engine = world.engine
+    hubs = getattr(world, "hubs", None) or [world.hub]
     for wire in world.clients:
         wire.end()
         wire.lose()

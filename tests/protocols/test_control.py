@@ -9,7 +9,7 @@ from reqless_conversation import Reqless
 from resp_conversation import Resp
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import alias
+from millrace.engine.job import FAKTORY, alias
 from millrace.engine.why import Reason
 from millrace.protocols.control import MOST_LINE, ControlConnection, ControlHub
 from scene import START, unit
@@ -137,3 +137,22 @@ def test_a_throttle_of_qless_is_told():
         client.calls("queue.pop", 11, "q", "w", 2).hears_whatever()
         limit = Reason("limit", count=1, about="Qless's throttle ql:q:q")
         assert why_beside(talk, "two")[0] == limit
+
+
+def test_sizes(asked):
+    for number in range(3):
+        asked.engine.push(unit(f"job-{number}"), START)
+    job = asked.engine.lease(["default"], "w", FAKTORY, START)
+    asked.engine.cancel(asked.engine.find("job-1"), START)
+    (answer,) = asked.says(b'{"sizes": true}\n')
+    told = {name: answer[name] for name in ("jobs", "ready", "leased", "timers", "queues")}
+    assert told == {"jobs": 2, "ready": 1, "leased": 1, "timers": 1, "queues": 1}
+    assert answer["ready jobs that are over"] == 1
+    asked.engine.complete(job, START, FAKTORY)
+    (answer,) = asked.says(b'{"sizes": true}\n')
+    assert (answer["timers"], answer["timers that are over"]) == (0, 1)
+
+
+def test_nothing_asked(asked):
+    (answer,) = asked.says(b"{}\n")
+    assert answer == {"error": "nothing was asked: `why` or `sizes`"}

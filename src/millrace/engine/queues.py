@@ -17,7 +17,7 @@ class Waiter:
     give: then there are no queues, but `seq`. `owner` is whoever shall be told.
     """
 
-    __slots__ = ("actor", "holder", "key", "owner", "queues", "seq")
+    __slots__ = ("actor", "holder", "key", "made", "owner", "queues", "seq")
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
         self.queues = queues
@@ -26,6 +26,8 @@ class Waiter:
         self.owner = owner
         self.key = 0  # the engine's number for this wait, negative
         self.seq = 0
+        #: How many of its queues nobody knew before.
+        self.made = 0
 
 
 class Outcome(NamedTuple):
@@ -136,6 +138,11 @@ class Ready:
 
     def __len__(self) -> int:
         return len(self._fifo) - len(self._ghosts) + len(self._tickets)
+
+    @property
+    def ghosts(self) -> int:
+        """How many are kept that are not there any more."""
+        return len(self._ghosts) + len(self._heap) - len(self._tickets)
 
     def _settle(self) -> None:
         """Drop ghosts and stale entries from both heads."""

@@ -4,6 +4,8 @@ A request is a line of JSON, an object with the name of what is asked; so is eac
 
     C: {"why": "6ba7b810-9dad-11d1-80b4-00c04fd430c4"}
     S: {"jobs": [...]}            (see engine.why; none if no job has that id)
+    C: {"sizes": true}
+    S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
     C: nonsense
     S: {"error": "..."}
 
@@ -15,6 +17,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import ALIAS, Job
+from millrace.engine.sizes import sizes
 from millrace.engine.states import READY
 from millrace.engine.why import Why, why
 
@@ -24,7 +27,8 @@ MOST_LINE = 65_536
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
-    why: str
+    why: str | None = None
+    sizes: bool = False
 
 
 class Answer(msgspec.Struct):
@@ -42,6 +46,9 @@ class ControlHub(Hub):
         jobs = [self._why(job, now) for job in named(self.engine, name)]
         seq = _number(name)
         return Answer(jobs, now, bool(jobs) or 0 < seq < self.engine.next_seq)
+
+    def sizes(self) -> dict[str, int]:
+        return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
 
     def _why(self, job: Job, now: int) -> Why:
         found = why(self.engine, job, now)
@@ -78,6 +85,13 @@ class ControlConnection(Connection):
     def backlog(self) -> int:
         return self._lines.size
 
+    @property
+    def held(self) -> int:
+        return self._lines.held
+
+    def discard(self) -> None:
+        self._lines = Lines(0)
+
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
@@ -100,7 +114,13 @@ class ControlConnection(Connection):
             request = _decode(line)
         except msgspec.DecodeError as error:
             return self.refusal(str(error))
-        return msgspec.json.encode(self.hub.why(request.why, now)) + b"\n"
+        if request.sizes:
+            answer: Answer | dict[str, int] = self.hub.sizes()
+        elif request.why is None:
+            return self.refusal("nothing was asked: `why` or `sizes`")
+        else:
+            answer = self.hub.why(request.why, now)
+        return msgspec.json.encode(answer) + b"\n"
 
     def refusal(self, reason: str) -> bytes:
         return msgspec.json.encode({"error": reason}) + b"\n"

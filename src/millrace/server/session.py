@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 MOST_BACKLOG: Final = 1 << 20
 #: With so many bytes of replies that wait for the disk, nothing more is done for the client.
 MOST_UNSYNCED: Final = 1 << 20
+#: Most commands are shorter.
+SHORT: Final = 512
+#: What a queue takes that exists only because somebody waits for it: anybody can make up names.
+QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
@@ -104,7 +108,7 @@ class Session(asyncio.Protocol):
         connection, server = self.connection, self._server
         if connection.closing:
             return  # nobody will look at it
-        if self._continuing or self._blocked:
+        if self._continuing or self._choked is not None or self._unsynced > MOST_UNSYNCED:
             connection.feed(data)
             self._throttle()
             self._account()
@@ -126,7 +130,8 @@ class Session(asyncio.Protocol):
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
-        if connection.held or self.buffered:
+        # What came with a reply to it and was short leaves nothing worth counting.
+        if len(data) > SHORT or not replies or self.buffered or connection.waiter is not None:
             self._account()
         server.after(now)
 
@@ -182,6 +187,8 @@ class Session(asyncio.Protocol):
         try:
             tell(*what, now)
             self.advance(now)
+            if self.buffered:
+                self._account()
         except Exception as mistake:
             self._defect(mistake)
 
@@ -220,7 +227,7 @@ class Session(asyncio.Protocol):
                 connection.marks = []
             if (marks or self.pending > turns.synced) and turns.durable:
                 turns.hold(self, replies, marks)
-                self._unsynced += sum(map(len, replies))
+                self._unsynced += len(replies[0]) if len(replies) == 1 else sum(map(len, replies))
             else:
                 self.write(replies)
         elif self._finished():
@@ -254,6 +261,8 @@ class Session(asyncio.Protocol):
         connection = self.connection
         self._server.buffers.change(self, 0)
         connection.discard()
+        if connection.waiter is not None:
+            self._server.engine.unwait(connection.waiter)  # now, and not when the socket is closed
         if self._choked is not None or connection.closing:
             self.transport.abort()  # it does not read, or will not
             return
@@ -271,6 +280,8 @@ class Session(asyncio.Protocol):
     def _account(self) -> None:
         connection = self.connection
         size = 0 if connection.closing else connection.held
+        if connection.waiter is not None:
+            size += connection.waiter.made * QUEUE_COSTS
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
         if size != self.buffered and not self.lost:

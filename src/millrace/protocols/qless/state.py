@@ -6,6 +6,7 @@ undo something. The indexes may lag behind what other protocols do: whoever take
 looks whether it is still so.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
@@ -42,6 +43,8 @@ DEFAULTS: Final[dict[str, Any]] = {
     "jobs-history": 604800,
 }
 #: These have a default too, but are not listed.
+#: So many workers are remembered, however often somebody asks for them.
+MOST_WORKERS: Final = 10_000
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 
 #: What the first dialect told tracked jobs' listeners, and in which words.
@@ -81,12 +84,12 @@ class Qless:
         self.hub = hub
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
-        self.workers: dict[str, int] = {}
+        self.workers: OrderedDict[str, int] = OrderedDict()
         #: Whoever is being served knows the channels without their prefix; so do those who listen.
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
-        self._built_for = -1
+        self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
         self._configured()
         self.tracked: dict[str, int] = {}
@@ -118,12 +121,12 @@ class Qless:
 
     def refresh(self) -> None:
         """Make everything anew if the engine's jobs are not those from which it was made."""
-        if self._built_for != self.engine.reverts:
+        if self._built_for != (self.engine.reverts, self.engine.wipes):
             self._build()
 
     def _build(self) -> None:
         engine = self.engine
-        self._built_for = engine.reverts
+        self._built_for = (engine.reverts, engine.wipes)
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()
@@ -168,6 +171,23 @@ class Qless:
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
+
+    def hear(self, worker: str, now: int) -> None:
+        """A worker has shown itself. The last of them are remembered: anybody can make up names."""
+        workers = self.workers
+        if worker not in workers:
+            self._forget_workers(now)
+        workers[worker] = now
+        workers.move_to_end(worker)
+
+    def _forget_workers(self, now: int) -> None:
+        oldest = now - lua.moment(self.setting("max-worker-age"))
+        workers = self.workers
+        while workers:
+            name, heard = next(iter(workers.items()))
+            if heard > oldest and len(workers) < MOST_WORKERS:
+                return
+            del workers[name]
 
     # Finding
 

@@ -158,7 +158,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     known = engine.queues.get(queue)
     if known is not None and known.paused:
         return []
-    q.workers[worker] = now
+    q.hear(worker, now)
     most = q.setting(f"{queue}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
@@ -265,7 +265,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.workers[worker] = now
+    q.hear(worker, now)
     part_of(job).expired_at = None
     if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
         q.engine.amend(job, payload=data)
@@ -545,6 +545,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
     """jids; those that depend on them must be among them"""
+    q.engine.depend()  # one that is not there, or is done, may be so since just now
     wanted = texts(args)
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]

@@ -28,6 +28,10 @@ CRLF: Final = b"\r\n"
 MOST_DRAINED: Final = 64 << 20
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
+#: So many names one `lease` may have: each is looked at before others get their turn.
+MOST_NAMES: Final = 10_000
+#: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
+MOST_QUEUES: Final = 10_000
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
 MOST_MESSAGE: Final = 1000
@@ -332,7 +336,7 @@ class WorkqConnection(Connection):
     # Worker commands
 
     def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        if len(args) < 2 or flags:
+        if not 2 <= len(args) <= MOST_NAMES + 1 or flags:
             raise ClientError(words.INVALID_ARGS)
         timeout = words.wait_timeout(args.pop())
         if args != self._names[0]:
@@ -341,7 +345,7 @@ class WorkqConnection(Connection):
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
-            if queue is None or not queue.known:
+            if (queue is None or not queue.known) and len(engine.queues) < MOST_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # wait, but for nothing

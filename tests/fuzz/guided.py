@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the targets, all side by side or those that are named.
 
-    run.py [TARGET ...] --time 60     look for inputs that break a promise
-    run.py TARGET --replay FILE       play one of them again; needs no atheris
+    guided.py [TARGET ...] --time 60     look for inputs that break a promise
+    guided.py TARGET --replay FILE       play one of them again; needs no atheris
 
 Inputs that reach new code are kept in .fuzz/corpus and go on from there the next time; those that
 break a promise are kept in .fuzz/crashes.
@@ -9,6 +9,7 @@ break a promise are kept in .fuzz/crashes.
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -73,16 +74,14 @@ def run(name: str, seconds: int) -> int:
 
 def tell(name: str) -> None:
     """What a target has come to, and how what it found is played again."""
-    log = (KEPT / f"{name}.log").read_text(errors="replace").splitlines()
-    done = [
-        line
-        for line in log
-        if (line.startswith(("Done ", "#")) and "cov:" in line) or "Done" in line
-    ]
-    print(f"{name}: {done[-1] if done else 'see .fuzz/' + name + '.log'}", flush=True)
+    log = (KEPT / f"{name}.log").read_text(errors="replace")
+    done = re.search(r"^Done .*", log, re.MULTILINE)
+    print(f"{name}: {done[0] if done else f'see .fuzz/{name}.log'}", flush=True)
     for crash in sorted((KEPT / "crashes" / name).iterdir()):
         print(f"{name}: found something. To play it again:", flush=True)
-        print(f"    .venv/bin/python tests/fuzz/run.py {name} --replay {crash.relative_to(ROOT)}")
+        print(
+            f"    .venv/bin/python tests/fuzz/guided.py {name} --replay {crash.relative_to(ROOT)}"
+        )
 
 
 def fuzz(name: str, seconds: int) -> int:

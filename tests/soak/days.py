@@ -1,0 +1,190 @@
+"""Days in the life of a server, on a clock that only we move: all five protocols, one engine, a real
+store. Workers and producers with names of their own come and go, and leave behind whatever clients
+leave behind: leases, waits, subscriptions, jobs that nobody wants.
+"""
+
+import json
+import random
+import uuid
+from pathlib import Path
+
+from house import Client, House
+from millrace.store import SqliteStore
+from speakers import SPEAKERS, Held, Leased, Work
+from wires import SECOND
+
+QUEUES = ("mail", "video", "reports")
+HOUR = 3600
+DAY = 24 * HOUR
+
+
+def request(*words: object) -> bytes:
+    parts = [str(word).encode() for word in words]
+    return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
+
+
+class Days(House):
+    def __init__(self, seed: int, folder: Path) -> None:
+        super().__init__(faktory={"dead_max": 50, "recover_lost_workers": True})
+        self.engine.dead_max = 50
+        self.random = random.Random(seed)
+        self.store = SqliteStore(folder, sync=False, outbox_max=1 << 20)
+        self.store.load()
+        self._number = 0
+        take = self.engine.take_batch
+
+        def write() -> object:
+            batch = take()
+            if batch:
+                self.store.begin(batch, self.engine)
+                self.store.commit()
+            return batch
+
+        self.engine.take_batch = write  # type: ignore[method-assign,assignment]
+        setting = self.newcomer("qless")
+        for name, value in (("jobs-history-count", 50), ("jobs-history", HOUR)):
+            self._qless(setting, "QLESS.CONFIG", 0, "set", name, value)
+        setting.hangs_up()
+
+    def close(self) -> None:
+        self.store.close()
+
+    @property
+    def seconds(self) -> int:
+        return self.now // SECOND
+
+    def newcomer(self, protocol: str) -> Client:
+        """A client whose name nobody had before."""
+        self._number += 1
+        self.clients.clear()  # those who are gone
+        return self.client(protocol, f"someone-{self._number}")
+
+    # What people do
+
+    def hour(self) -> None:
+        for protocol in SPEAKERS:
+            self._produce(protocol)
+        for protocol in SPEAKERS:
+            self._work(protocol)
+        self._wait_in_vain()
+        self._use_qless()
+        self.pass_time(HOUR)
+
+    def _produce(self, protocol: str) -> None:
+        client, dice = self.newcomer(protocol), self.random
+        can = client.speaker.can
+        for number in range(4):
+            later = dice.random() < 0.3 and "schedule" in can
+            work = Work(
+                id=str(uuid.UUID(int=dice.getrandbits(128), version=4)),
+                queue=dice.choice(QUEUES),
+                payload=json.dumps([self._number, "x" * dice.randrange(200)]).encode(),
+                rank=dice.choice((0, 0, -3)),
+                due=self.now + dice.randrange(2 * HOUR) * SECOND if later else 0,
+                ttr=dice.choice((60, 600)),
+                ttl=dice.choice((HOUR, 6 * HOUR)),
+                retries=dice.choice((0, 1, 2)),
+                dead_queue="reports" if dice.random() < 0.1 else "",
+            )
+            pushed = client.push(work)
+            if number == 3 and "cancel" in can:
+                client.asks("cancel", pushed)
+        if dice.random() < 0.5:
+            client.wire.end()
+        client.hangs_up()
+
+    def _work(self, protocol: str) -> None:
+        client, dice = self.newcomer(protocol), self.random
+        for _ in range(6):
+            held = self._lease(client, dice.choice(QUEUES))
+            if held is None:
+                continue
+            what = dice.random()
+            if what < 0.6:
+                client.asks("complete", held)
+            elif what < 0.8 and "fail" in client.speaker.can:
+                client.asks("fail", held)
+            elif what < 0.85 and "bury" in client.speaker.can:
+                client.asks("bury", held)
+            elif what < 0.9 and "renew" in client.speaker.can:
+                client.asks("renew", held)
+            # or it is never heard of again
+        client.hangs_up()
+
+    def _lease(self, client: Client, queue: str) -> Held | None:
+        client.says(client.speaker.lease(queue, self.now))
+        answers = client.hears()
+        if not answers:
+            self.pass_time(max(1.0, client.speaker.least_wait))
+            answers = client.hears()
+        answer = answers[0] if answers else None
+        return answer.held if isinstance(answer, Leased) else None
+
+    def _wait_in_vain(self) -> None:
+        """Nobody pushes to queues of these names, and some leave before their time."""
+        for protocol, speaker in SPEAKERS.items():
+            if "wait" not in speaker.can:
+                continue
+            for stays in (True, False):
+                client = self.newcomer(protocol)
+                # Workq makes a queue of every name; what there may be of those is another test's.
+                queue = "nobody" if protocol == "workq" else f"nobody-{self._number}"
+                client.says(client.speaker.lease(queue, self.now, 20))
+                if stays:
+                    self.pass_time(30)
+                client.hangs_up()
+
+    def _use_qless(self) -> None:
+        client, name = self.newcomer("qless"), f"thing-{self._number}"
+        now = self.seconds
+        self._qless(
+            client, "QLESS.RECUR", 0, "on", "mail", name, "k", "{}", now, "interval", 600, 0
+        )
+        self._qless(client, "QLESS.PUT", 1, "video", f"{name}-job", "k", "{}", now, 0, "tags",
+                    json.dumps([name, "all"]))  # fmt: skip
+        self._qless(client, "QLESS.TRACK", 0, "track", f"{name}-job", now)
+        self._qless(client, "QLESS.PEEK", 1, "mail", 10, now + 1)
+        self._qless(client, "RPUSH", name, "item")
+        self._qless(client, "EXPIRE", name, 60)
+        self._qless(client, "WATCH", name)
+        self._qless(client, "QLESS.TRACK", 0, "untrack", f"{name}-job", now)
+        self._qless(client, "QLESS.RECUR", 0, "off", name)
+        self._qless(client, "QLESS.CANCEL", 0, f"{name}-job")
+        self._qless(client, "SUBSCRIBE", name)
+        client.hangs_up()
+
+    def _qless(self, client: Client, *words: object) -> bytes:
+        before = len(client.wire.heard)
+        client.says(request(*words))
+        reply = bytes(client.wire.heard[before:])
+        assert not reply.startswith(b"-"), (words, reply)
+        return reply
+
+    # Rest
+
+    def rest(self) -> None:
+        """Everybody does what there is until there is nothing, and all that is kept for a while is
+        kept no longer.
+        """
+        self._forgive()
+        for _ in range(40):
+            for protocol in ("workq", "masenko", "faktory", "qless"):
+                client = self.newcomer(protocol)
+                for queue in QUEUES:
+                    while (held := self._lease(client, queue)) is not None:
+                        client.asks("complete", held)
+                client.hangs_up()
+            self.pass_time(6 * HOUR)
+            if not (self.engine.ready_count() or self.engine.leased or self.engine.scheduled):
+                return
+        raise AssertionError("it never comes to rest")
+
+    def _forgive(self) -> None:
+        """What failed in Qless is kept until somebody takes it away, and scratch keys that expired
+        until somebody looks.
+        """
+        client = self.newcomer("qless")
+        for job in list(self.engine.dying.values()):
+            self._qless(client, "QLESS.CANCEL", 0, job.jid)
+        self._qless(client, "DBSIZE")
+        client.hangs_up()

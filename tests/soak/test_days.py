@@ -1,0 +1,54 @@
+"""Days in which much comes and goes, and nothing may stay that is over: see days.py."""
+
+from pathlib import Path
+
+import pytest
+from census import census, grown
+from days import Days
+
+from millrace.protocols.faktory import workunit
+from millrace.protocols.masenko import tasks
+from millrace.store import sqlite
+
+WARM_UP, LATER = 2, 6
+#: What may be there by chance at one moment and not at another.
+SLACK = 20
+MOST_LOG = 16 << 20
+
+
+@pytest.fixture
+def days(tmp_path, monkeypatch):
+    # What happens to the store with every 8 MiB, or 30 days, shall happen often in a few days.
+    monkeypatch.setattr(sqlite, "GENERATION_BYTES", 1 << 16)
+    monkeypatch.setattr(sqlite, "GENERATION_JOBS", 500)
+    monkeypatch.setattr(sqlite, "STATS_DAYS", 1)
+    days = Days(1, tmp_path / "data")
+    yield days
+    days.close()
+
+
+def look(days: Days):
+    hubs = [listener.hub for listener in days.listeners.values()]
+    return census(days.engine, days.store, *hubs) | census(
+        {"names": {"faktory": workunit._good_names, "masenko": tasks._good_names}}
+    )
+
+
+def test_after_days_of_coming_and_going_nothing_has_grown(days: Days):
+    database = Path(days.store.folder) / "millrace.db"
+    for _ in range(WARM_UP * 24):
+        days.hour()
+    days.rest()
+    before, size = look(days), database.stat().st_size
+    for _ in range((LATER - WARM_UP) * 24):
+        days.hour()
+    days.rest()
+    assert grown(before, look(days), SLACK) == {}
+    assert database.stat().st_size < size * 1.5 + (1 << 20)
+    assert database.with_name("millrace.db-wal").stat().st_size < MOST_LOG
+
+
+def test_a_census_finds_what_grows():
+    """Without it the test above could not fail."""
+    before, after = census({"a": [1] * 10}), census({"a": [1] * 100, "b": {2: {3}}})
+    assert grown(before, after, SLACK) == {"dict[]": (10, 101)}
