@@ -558,7 +558,7 @@ def _answers(stream: bytes, cuts: list[int]):
         wire.receive(stream[start:end])
         lines = wire.connection._lines
         assert len(lines._partial) <= LIMIT + longest
-        assert all(len(line) <= LIMIT for line in lines.pending)
+        assert all(len(line) <= LIMIT for each in lines.pending for line in each.split(b"\n"))
     while wire.waits:
         world.advance(2_000_000)
     return bytes(wire.heard), wire.closed, world.snapshot()
