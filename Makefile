@@ -2,11 +2,14 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 ROUNDS ?= 1000
+WORKS  ?= 10
 HARM   ?= 15
+TIME   ?= 60
+TARGET ?=
 DURATION ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash abuse soak lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,8 +48,27 @@ test: lint  ## all tests, with coverage
 crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
 
+recovery: setup  ## recover from every prefix of longer recorded works, and from every flipped byte (WORKS=10)
+	@MILLRACE_RECOVERY_SEEDS=$(WORKS) MILLRACE_DAMAGE=all $(BIN)/python -m pytest tests/store/test_recovery.py tests/store/test_damage.py
+
 abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
 	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
+
+simulate: setup  ## clients, faults and crashes on a simulated clock, network and disk, until Ctrl-C (SEED=n: that one)
+	@$(BIN)/python tests/simulation/run.py $(if $(SEED),--seed $(SEED))
+
+# Apart from .venv, because the fuzzer has wheels for few versions of Python.
+.fuzz/venv/ready: requirements-fuzz.lock
+	@echo "fuzz: building .fuzz/venv from requirements-fuzz.lock (once, about a minute)"
+	@$(PYTHON) -m venv --clear .fuzz/venv
+	@.fuzz/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
+	  -r requirements-fuzz.lock || { $(PYTHON) --version; \
+	  echo "fuzz: the fuzzer, atheris, cannot be installed for this Python. It has wheels for 3.11 to 3.13 on"; \
+	  echo "      Linux (x86-64): set PYTHON=... to one of them. \`make test\` checks the same targets without it."; exit 1; }
+	@touch $@
+
+fuzz: .fuzz/venv/ready  ## look for inputs that break a parser's promises (TIME=60 seconds each, TARGET=faktory for one)
+	@.fuzz/venv/bin/python tests/fuzz/guided.py --time $(TIME) $(TARGET)
 
 soak: setup  ## mixed load on all ports while everything is watched that could grow (DURATION=3600 seconds)
 	@$(BIN)/python tests/soak/soak.py --duration $(DURATION)
@@ -60,12 +82,14 @@ bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
 bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
 
-lock: setup  ## write requirements.lock anew from pyproject.toml
+lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
 	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra dev -o requirements.lock pyproject.toml
+	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
+	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra fuzz -o requirements-fuzz.lock pyproject.toml
 
 clean:  ## remove everything that was built (not your data)
 	@rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
-	@rm -rf tests/clients/node/node_modules
+	@rm -rf tests/clients/node/node_modules .fuzz/venv
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

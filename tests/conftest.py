@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from certificates import Certificates, make_certificates
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
+
+# An example may take as long as a busy machine makes it take.
+settings.register_profile("millrace", deadline=None)
+settings.load_profile("millrace")
 
 
 @pytest.fixture

@@ -12,11 +12,17 @@ from typing import Any
 
 import msgspec
 
+from millrace.engine.batch import Batch
 from millrace.engine.job import Job
 from millrace.server.app import listeners
 from millrace.server.config import Config
+from millrace.store import MemoryStore
+from scene import recover
 from speakers import SPEAKERS, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
-from wires import SECOND, Wire, World
+from wires import SECOND, START, Wire, World
+
+#: More connections than any test makes.
+MOST = 10_000
 
 
 class House(World):
@@ -25,9 +31,13 @@ class House(World):
         super().__init__()
         # Nobody here has to say something all the time.
         settings = {"masenko": {"heartbeat": 100 * 86_400.0}, **options}
-        config = msgspec.convert(settings, Config)
-        serving = listeners(config, self.engine, self.now, config.server.max_connections)
-        self.listeners = {each.name: each for each in serving}
+        self._config = msgspec.convert(settings, Config)
+        self.store = MemoryStore()
+        self._open()
+
+    def _open(self) -> None:
+        config = self._config
+        self.listeners = {each.name: each for each in listeners(config, self.engine, START, MOST)}
         hubs = [listener.hub for listener in self.listeners.values()]
         self.touched = hubs[0].touched
         for hub in hubs:
@@ -42,6 +52,19 @@ class House(World):
 
     def pass_time(self, seconds: float) -> None:
         self.advance(round(seconds * SECOND))
+
+    def keep(self, batch: Batch) -> None:
+        self.store.begin(batch, self.engine)
+        self.store.commit()
+
+    def crash(self) -> None:
+        """The server is killed and started again: what was acknowledged is there."""
+        self.now += 1  # it takes a moment
+        self.engine = recover(self.store)
+        self.engine.random = self.dice
+        self.engine.begin_anew(self.now)
+        self.clients = []
+        self._open()
 
     def tell(self) -> None:
         while True:
@@ -81,6 +104,8 @@ class Client:
 
     def hears(self) -> list[Answer]:
         """All that was answered since this was last asked."""
+        if len(self.wire.heard) == self._heard:
+            return []
         data = bytes(self.wire.heard[self._heard :])
         self._heard += len(data)
         return self.speaker.receive(data)

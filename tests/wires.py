@@ -8,6 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
@@ -77,7 +78,10 @@ class World:
                 owner.alarm(what, self.now)
                 if isinstance(owner, Connection):
                     owner.session.run()
-        engine.take_batch()
+        self.keep(engine.take_batch())
+
+    def keep(self, batch: Batch) -> None:
+        """A turn is over. Most tests have no store."""
 
 
 class Wire:

@@ -1,5 +1,7 @@
 """A pair of protocols on one engine: see pairs.py."""
 
+from collections.abc import Iterator
+
 import pytest
 
 pytest.register_assert_rewrite("pairs", "samples", "house")
@@ -7,11 +9,16 @@ pytest.register_assert_rewrite("pairs", "samples", "house")
 from pairs import Pair  # noqa: E402
 
 from house import House  # noqa: E402 - its assertions shall explain themselves
+from millrace.protocols.qless.consistency import check  # noqa: E402
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def house() -> Iterator[House]:
+    """All protocols on one engine; when the test is over, all that is known of its jobs agrees."""
+    house = House()
+    yield house
+    report = check(house.listeners["qless"].hub.api.qless)
+    assert report.problems == []
 
 
 @pytest.fixture

@@ -125,3 +125,14 @@ def test_a_queue_that_is_paused_gives_nothing_to_anybody(house, protocol):
     client.finds_nothing("q")
     house.engine.pause("q", paused=False, now=house.now)
     assert not isinstance(client.asks("lease", "q"), Nothing)
+
+
+@pytest.mark.parametrize("protocol", able("wait"))
+def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(house, protocol):
+    client = house.client(protocol)
+    client.push(work())
+    house.engine.pause("q", paused=True, now=house.now)
+    client.waits("q", 2)
+    house.engine.pause("q", paused=False, now=house.now)
+    house.tell()
+    assert client.hears_held().id == shown(client, house.job())

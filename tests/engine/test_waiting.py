@@ -213,3 +213,23 @@ def test_a_job_that_somebody_with_another_clock_gives_back_is_ready_since_now(ho
     scene.engine.skew = 0
     assert job.ready_at == scene.now
     assert scene.push("after it").created == scene.now
+
+
+def test_when_the_clock_is_set_a_wait_is_as_long_as_it_was_to_be(scene):
+    before = scene.wait(seconds=10)
+    scene.advance(1)
+    scene.engine.tick(scene.now)
+    scene.now -= 3600 * SECOND
+    since = scene.wait(seconds=10)
+    scene.engine.clock_moved(-3600 * SECOND)
+    scene.advance(9)
+    assert scene.timed_out() == [before]
+    scene.advance(1)
+    assert scene.timed_out() == [since]
+
+
+def test_when_the_clock_is_set_a_lease_ends_when_the_clock_says(scene):
+    job = scene.pushed_and_leased(lease_for=10 * SECOND)
+    deadline = job.deadline
+    scene.engine.clock_moved(-3600 * SECOND)
+    assert scene.engine.timers.when(job.seq) == job.deadline == deadline

@@ -128,6 +128,7 @@ FAKTORY = named(
     "invalid FAIL ...",
     "invalid BEAT ...",
     "too many queues: at most 1000, not <n>",
+    "names of queues too long: at most <n> bytes",
     "missing JID",
     "Job not found ...",
     "unknown worker ...",

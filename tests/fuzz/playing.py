@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import Any, NamedTuple
 
-from conversation import Wire, World
 from invariants import (
     counters_equal_a_recount,
     dependents_are_those_who_wait,
@@ -28,6 +27,7 @@ from millrace.engine.engine import Engine
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
 from scene import durable_state, recover
+from wires import Wire, World
 
 #: Choices before the stream.
 HEAD = 4
@@ -42,7 +42,7 @@ class Protocol(NamedTuple):
     error: Callable[[bytes], str | None]
     #: What errors the documents name.
     documented: re.Pattern[str]
-    #: What one command that is still on its way may take in that world.
+    #: How large a command may be in that world.
     most: Callable[[int], int]
     #: What the client has said before the stream.
     before: Callable[[World, Wire, int], None] = lambda _world, _wire, _choice: None
@@ -112,7 +112,8 @@ def play(
     wire = world.connect()
     protocol.before(world, wire, choice)
     before = len(wire.replies)
-    limit = protocol.most(choice)
+    # The command, its parts, and what is kept of it to compare with the next one.
+    limit = held(wire.connection) + 3 * protocol.most(choice) + 500
     for number, piece in enumerate(piece for piece in pieces if piece):
         heard, turns = len(wire.replies), store.turns
         if fed and not wire.closed:
@@ -194,7 +195,8 @@ def agree(world: World) -> None:
 
 def leave(world: World) -> None:
     """Everybody goes, and nothing stays of anybody."""
-    engine, hubs = world.engine, getattr(world, "hubs", [world.hub])
+    engine = world.engine
+    hubs = getattr(world, "hubs", None) or [world.hub]
     for wire in world.clients:
         wire.end()
         wire.lose()

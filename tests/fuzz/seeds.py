@@ -31,17 +31,20 @@ def plant(name: str, corpus: Path) -> None:
 def of(name: str) -> list[bytes]:
     page = TARGETS[name].page
     if page:
-        return [CHOICES + stream for stream in transcripts(page)] + [
+        words = [word for word in known.of(name) if len(word) < 200]
+        streams = [*transcripts(page), *words, b"".join(words), b"x" * 2000, known.LONG[name]]
+        first = [CHOICES + stream for stream in streams]
+        return first + [
             bytes([choice]) + CHOICES[1:] + stream
             for choice in range(1, 4)
-            for stream in transcripts(page)[:5]
+            for stream in (streams[0], *streams[-3:])
         ]
     if name == "crossing":
         return [crossing()]
     if name == "resp":
         return [CHOICES + stream for stream in transcripts("qless")[:20]]
     if name == "changes":
-        return records()
+        return [*records(), *known.of(name)]
     return [word for word in known.of(name) if len(word) > 3]
 
 

@@ -175,7 +175,7 @@ masenko = st.one_of(
     spaced(one(b"PUSH", b"push", b"ATOMIC"), st.one_of(_task, _values)),
     spaced(b"FETCH", st.one_of(_fetch, one(b'{"queues":["a","default"],"timeout":"1ms"}'))),
     spaced(one(b"ACK", b"NACK"), st.one_of(jsons((b"id", _numbers)), _values, one(b'{"id":1}', b'{"id":2}'))),
-    one(b"x" * 400, b"\xff\xfe x", "ſ".encode()),
+    one(b"x" * 400, b"\xff\xfe x", b"\xc5\xbf"),
 )  # fmt: skip
 
 # Go Job Queue

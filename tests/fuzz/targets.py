@@ -8,7 +8,7 @@ import blocks
 import crossing
 import documents
 import parsers
-from conversation import Wire, World
+from conversation import World
 from goqueue_conversation import GoqueueWorld
 from masenko_conversation import MasenkoWorld
 from playing import Came, Protocol, check
@@ -19,6 +19,7 @@ from workq_conversation import WorkqWorld
 from millrace.engine.engine import Engine
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.state import Qless
+from wires import Wire
 
 Check = Callable[[bytes], object]
 
@@ -136,7 +137,7 @@ FAKTORY = Protocol(
     of_settings(World, {}, {"max_line": 300}, {}, {"password": "sesame"}),
     faktory_error,
     documents.FAKTORY,
-    lambda choice: 2_000 if choice % 4 == 1 else 200_000,
+    lambda choice: 300 if choice % 4 == 1 else 64 << 20,
     introduced,
     one_reply_for_each_line,
 )
@@ -144,14 +145,14 @@ WORKQ = Protocol(
     of_settings(WorkqWorld, {}, {"max_line": 300}, {"dialect": "original"}),
     workq_error,
     documents.WORKQ,
-    lambda choice: 2_000 if choice % 3 == 1 else 200_000,
+    lambda choice: 300 if choice % 3 == 1 else 1 << 20,
     patience=90_000_000_000,
 )
 MASENKO = Protocol(
     of_settings(MasenkoWorld, {}, {"max_line": 300}, {"dialect": "original"}),
     masenko_error,
     documents.MASENKO,
-    lambda choice: 2_000 if choice % 3 == 1 else 200_000,
+    lambda choice: 300 if choice % 3 == 1 else 1 << 20,
     after=one_reply_for_each_task,
     patience=22_000_000,
 )
@@ -159,14 +160,15 @@ GOQUEUE = Protocol(
     of_settings(GoqueueWorld, {"max_data": 40}, {}, {"max_deliveries": 2}),
     goqueue_error,
     documents.GOQUEUE,
-    lambda choice: 2_000 if choice % 3 == 0 else 200_000,
+    lambda choice: 300 if choice % 3 == 0 else 16 << 20,
 )
 _LEAST = {"max_line": 500, "max_arguments": 20, "max_keys": 3, "max_scratch": 500}
 QLESS = Protocol(
     of_settings(QlessWorld, {}, {"dialect": "original"}, _LEAST, {"password": "sesame"}),
     qless_error,
     documents.QLESS,
-    lambda choice: 20_000 if choice % 4 == 2 else 400_000,
+    # A line of words may have 64 KiB whatever the limit of a request is.
+    lambda choice: 66_000 if choice % 4 == 2 else 64 << 20,
     scripts_loaded,
     left=qless_can_be_made_anew,
 )

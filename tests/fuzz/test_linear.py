@@ -25,7 +25,7 @@ FRAMING = (
     millrace.protocols.qless.resp,
     millrace.protocols.workq.framing,
 )
-SMALL, LARGE = 3_000, 12_000
+SMALL, LARGE = 500, 2_000
 #: So many times may each byte be touched.
 MOST_TOUCHES = 12
 

@@ -42,6 +42,11 @@ FAKTORY = (
     b'"current_state":"quiet"', b'{"cmd":"requeue","target":"retries"}', b'"filter":{"regexp":"*"}',
     b"\r\n", b"\n", b"*", *MOMENTS,
 )  # fmt: skip
+#: Nothing where something must be.
+FAKTORY += tuple(
+    b"%b {}\r\n" % verb
+    for verb in (b"FAIL", b"ACK", b"BEAT", b"MUTATE", b"PUSH", b"PUSHB", b"QUEUE")
+)
 WORKQ = (
     b"add ", b"schedule ", b"run ", b"lease ", b"complete ", b"fail ", b"result ", b"delete ", b"inspect job ",
     b"inspect jobs ", b"inspect scheduled-jobs ", b"inspect queues ", b"inspect queue ", b"inspect server",
@@ -75,6 +80,14 @@ QLESS = (
     b"EXPIRE l ", b"ql:q:q-work", b"ql:j:a", b"RESET\r\n", b"log 1 a message ", b"config.set 1 heartbeat ",
     *NUMBERS, *JSON[:10],
 )  # fmt: skip
+#: The beginnings of what is larger than some settings allow.
+LONG = {
+    "faktory": b"PUSH " + b"x" * 2000,
+    "workq": b"add 6ba7b810-9dad-41d1-80b4-000000000001 a 1000 1000 99999\r\n" + b"x" * 2000,
+    "masenko": b'ATOMIC\nPUSH {"name":"' + b"x" * 2000,
+    "goqueue": b"ADD\0a\0\0\0\0\0\1\0\0\0\xff\xff\0\0" + b"x" * 2000,
+    "qless": b"*2\r\n$99999\r\n" + b"x" * 2000,
+}
 _BY_TARGET = {
     "faktory": (*FAKTORY, *JSON),
     "workq": WORKQ,
@@ -97,7 +110,14 @@ _BY_TARGET = {
         b"QlessAPI.put = function(now, me, queue",
     ),
     "globs": (b"a*b\0axb", b"[a-z]\0b", b"[^a]", b"\\*", b"[", b"[]", b"[^]", b"[z-a]", b"?"),
-    "changes": (b"\x93\x90\x90\x90", b"\x93\x90\x90\x91\x01", b"\xc0", b"\xdc", b"\xc4\x00"),
+    "changes": (
+        b"\x93\x90\x91" + b"\x91" * 1100 + b"\x00\x90",
+        b"\x93\x90\x90\x90",
+        b"\x93\x90\x90\x91\x01",
+        b"\xc0",
+        b"\xdc",
+        b"\xc4\x00",
+    ),
 }
 
 

@@ -61,27 +61,11 @@ def test_a_job_is_in_a_failure_group_once_it_is_dead(talk, c):
     }
 
 
-def test_a_task_goes_to_its_dead_queue(talk, c):
-    pushes(talk, MASENKO, retries=0, dead_queue="late")
-    c.pop(1000)
-    c("fail", 1001, "a", "w1", "group", "message")
-    job = talk.job("a")
-    assert (job.state, job.queue, job.failures) == (READY, "late", 0)
-
-
 def test_a_heartbeat_leaves_the_payload_alone(talk, c):
     pushes(talk, GOQUEUE, payload=b"\xff")
     c.pop(1000)
     assert c("heartbeat", 1001, "a", "w1", '"/w=="') == 1061
     assert talk.job("a").payload == b"\xff"
-
-
-def test_a_lost_lock_is_no_failure_of_a_workq_job(talk, c):
-    pushes(talk, WORKQ, retries=0)
-    assert c.pop(1000) == ["a"]
-    assert c.pop(1100, worker="w2") == []  # the first worker has a time of grace
-    assert c.pop(1200, worker="w2") == ["a"]
-    assert talk.job("a").failures == 0
 
 
 @pytest.mark.parametrize("dialect", ["C", "spec"])
@@ -221,3 +205,13 @@ def test_what_waits_keeps_its_order_by_the_callers_clock(talk, c):
     does(talk, completes)
     c.put(1000.5, "c")
     assert c.pop(1001, 2) == ["b", "c"]
+
+
+def test_nothing_is_left_of_jobs_that_another_protocol_flushed(talk, c):
+    c.put(1000, "a", "tags", '["x"]')
+    c.put(1000, "b", "tags", '["x"]')
+    c.pop(1001)
+    talk.acts(lambda world: world.engine.flush(world.now))
+    assert c.json("tag", 1002, "top") == {}
+    qless = talk.world.api.qless
+    assert (qless.tags, qless.locks, qless.schedule) == ({}, {}, {})

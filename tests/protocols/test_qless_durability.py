@@ -14,11 +14,12 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY
 from millrace.engine.policy import SECOND
 from millrace.engine.states import SCHEDULED
-from millrace.protocols.qless import QlessHub
+from millrace.protocols.qless import QlessConnection, QlessHub
 from millrace.protocols.qless.api import QlessApi
 from millrace.protocols.qless.contract import Refused
 from millrace.protocols.qless.dialects import Script
 from scene import commit, commit_or_revert, recover, unit
+from speakers import QlessSpeaker
 
 SERVER_NOW = 1_794_771_831_000_000
 QUEUES = ("q", "q2")
@@ -306,3 +307,31 @@ def test_nothing_changes_while_nothing_can_be_kept(
         if change is CHANGES["flush"]:
             return
     assert kept.seen() == before
+
+
+# What was done just now may still be undone
+
+
+@pytest.mark.parametrize("jid", ["a", "nobody's"])
+def test_whoever_is_told_that_a_job_is_no_more_can_rely_on_it(jid):
+    kept = Kept(FailingMemoryStore())
+    kept.put(1000, "a")
+    kept("pop", 1001, "q", "w1", 1)
+    kept("complete", 1002, "a", "w1", "q", "{}")
+    before = kept.engine.changes
+    kept("cancel", 1003, jid)
+    assert kept.engine.changes > before
+
+
+def test_an_error_waits_for_what_it_tells_of():
+    kept = Kept(FailingMemoryStore())
+    kept.put(1000, "a")
+    connection = QlessConnection(kept.hub)
+    speaker = QlessSpeaker("w1")
+    connection.receive(speaker.hello() + speaker.lease("q", 1001 * SECOND), SERVER_NOW, 10)
+    held = speaker.receive(b"".join(connection.replies))[-1].held
+    ends = speaker.complete(held, 1002 * SECOND) * 2
+    connection.replies, connection.marks = [], []
+    connection.receive(ends, SERVER_NOW, 10)
+    assert b"not currently running" in connection.replies[1]
+    assert connection.marks == [0, 1]

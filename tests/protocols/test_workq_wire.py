@@ -1093,3 +1093,12 @@ def test_a_stopping_server_hands_out_nothing():
 
 def test_times_are_those_of_the_server():
     assert START // 1_000_000 == 1_794_771_831
+
+
+def test_names_of_one_lease_are_bounded():
+    with Workq() as talk:
+        client = talk.connect()
+        names = [f"q{number}" for number in range(10_000)]
+        client.leases(*names).hears_timeout()
+        client.leases(*names, "more").hears_client_error("Invalid command args")
+        assert len(talk.engine.queues) == 10_000

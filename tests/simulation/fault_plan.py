@@ -21,6 +21,9 @@ FAULTS = {
     "power": (4.0, 60.0),
     "restart": (8.0, 80.0),
 }
+#: What a worker does with a job: completes it, fails it, is late, asks for more time, goes away,
+#: forgets it.
+WORK = ("complete", "fail", "late", "renew", "leave", "forget")
 
 
 @dataclass
@@ -49,6 +52,8 @@ class Plan:
     jump: float
     #: How long a Qless worker has a job.
     heartbeat: int
+    #: How often workers do each of WORK with what they get, one against the other.
+    manners: tuple[int, ...]
     weather: Weather = field(default_factory=Weather)
 
     def told(self) -> str:
@@ -86,6 +91,7 @@ def draw(random: Random) -> Plan:
         checkpoint=random.choice((1, 10, 50, 2000)),
         jump=random.choice((2.0, 60.0, 900.0)),
         heartbeat=random.choice((2, 10, 60)),
+        manners=random.choice(((70, 10, 6, 6, 5, 3), (30, 10, 30, 10, 5, 15))),
     )
     weather = plan.weather
     if not calm:

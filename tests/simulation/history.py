@@ -88,6 +88,7 @@ class Seen:
             return
         for other in fresh.values():
             first = 0 < other.accepted < job.sent_first and other.work.rank >= job.work.rank
+            first = first and not other.ended
             # Whoever brings its own time is where its time says.
             if first and (other.protocol == "qless") == (event.origin == QLESS):
                 raise BrokenPromise(f"{name(job)} was leased before {name(other)}")

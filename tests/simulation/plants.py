@@ -5,7 +5,6 @@ from itertools import count
 from typing import Any
 
 import millrace.protocols.qless.working
-import millrace.store.sqlite
 from millrace.engine.batch import Batch
 from millrace.engine.jobs import Jobs
 from millrace.engine.queues import Ready
@@ -77,12 +76,12 @@ def a_commit_that_is_none() -> None:
 
 
 def no_sync() -> None:
-    open_it = millrace.store.sqlite._open
+    begin = SqliteStore.__init__
 
-    def carelessly(path: Any, *, sync: bool) -> Any:
-        return open_it(path, sync=False)
+    def carelessly(self: SqliteStore, folder: Any, **more: Any) -> None:
+        begin(self, folder, **more | {"sync": False})
 
-    millrace.store.sqlite._open = carelessly  # type: ignore[assignment]
+    SqliteStore.__init__ = carelessly  # type: ignore[method-assign]
 
 
 def the_last_first() -> None:

@@ -127,6 +127,8 @@ class Promises:
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
         self.jumped_at = 0
+        #: When the server's clock was set.
+        self.jumps: list[float] = []
         self._ids: dict[tuple[str, str], Booked] = {}
         self._open: dict[Lease, None] = {}
 
@@ -226,7 +228,9 @@ class Promises:
         holder = wire.client.name if wire.protocol == "qless" else wire
         until = self._until(request, job)
         lease = Lease(job, wire.protocol, wire, self.stamp, self.life, holder, until)
-        lease.loose = not request.wire.healthy or job.again
+        # Nobody can say by which clock it began, or whether it was heard of, or of which of two.
+        jumped = self.jumped_at > request.sent
+        lease.loose = jumped or not wire.healthy or job.again
         job.leases.append(lease)
         job.told_leases += 1
         if job.told_leases > job.times_leased:
@@ -287,6 +291,8 @@ class Promises:
 
     def _ran(self, request: Request, job: Booked, answer: Answer) -> None:
         job.unsure -= 1
+        if isinstance(answer, Refused):
+            return
         job.accepted = job.accepted or self.stamp
         job.ended, job.ended_at, job.ended_by = self.stamp, self._now(), "run"
         if isinstance(answer, Result):
@@ -314,6 +320,7 @@ class Promises:
 
     def clock_jumped(self) -> None:
         self.jumped_at = self.stamp
+        self.jumps.append(self._now())
         for lease in self._open:
             lease.loose = lease.loose or lease.protocol not in {"qless", "masenko"}
 

@@ -6,6 +6,7 @@ from random import Random
 from uuid import UUID
 
 from callers import Call, Cut
+from fault_plan import WORK
 from promises import Booked, Lease
 from simulated_world import World
 
@@ -124,6 +125,7 @@ def drawn(client: Client, number: int) -> Work:
     if "dependency" in can and random.random() < 0.25:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
+        due = 0 if protocol == "qless" else due
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
         queue=client.queue(),
@@ -175,27 +177,27 @@ class Worker(Client):
 
     async def _do(self, held: Held, lease: Lease) -> None:
         random, can = self.random, self.call.can
-        ttr = lease.job.work.ttr
-        choice = random.random()
-        if choice < 0.70:
+        (work,) = random.choices(WORK, self.world.plan.manners)
+        lasts = self.world.plan.heartbeat if self.protocol == "qless" else lease.job.work.ttr
+        if work == "complete":
             await self.pause(random.choice((0.001, 0.1, 1.0)))
-            await self._end("complete", held, lease)
-        elif choice < 0.80:
-            command = random.choice([c for c in ("fail", "bury", "release") if c in can] or [""])
-            if command:
-                await self._end(command, held, lease)
-        elif choice < 0.86:
-            await asyncio.sleep(min(ttr * random.uniform(0.9, 1.5), 40))  # perhaps too late
-            await self._end("complete", held, lease)
-        elif choice < 0.92:
-            if "renew" in can:
-                await asyncio.sleep(random.uniform(0, 30))
-                await self._end("renew", held, lease)
-                await asyncio.sleep(random.uniform(0, 50))
-                await self._end("complete", held, lease)
-        elif choice < 0.97:
+        elif work == "fail":
+            commands = [command for command in ("fail", "bury", "release") if command in can]
+            if commands:
+                await self._end(random.choice(commands), held, lease)
+            return
+        elif work == "late":
+            await asyncio.sleep(min(lasts * random.uniform(0.9, 2), 40))  # or almost
+        elif work == "renew" and "renew" in can:
+            await asyncio.sleep(lasts * random.uniform(0, 0.8))
+            await self._end("renew", held, lease)
+            await asyncio.sleep(lasts * random.uniform(0, 0.8))
+        elif work == "leave":
             self.call.hang_up(rudely=random.random() < 0.5)
             raise Cut
+        else:
+            return
+        await self._end("complete", held, lease)
 
     async def _end(self, command: str, held: Held, lease: Lease) -> None:
         call = self.call
@@ -306,13 +308,13 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
 
 
 def cast(world: World) -> list[Client]:
-    """All clients of a plan, each of some protocol."""
+    """All clients of a plan, each of some protocol; sometimes of few, who are then in each other's
+    way.
+    """
     clients: list[Client] = [Configurer(world, "configurer", "qless")]
+    most = world.random.choice((1, 2, 5))
     for role, count in world.plan.clients.items():
-        kind, protocols = ROLES[role]
-        first = world.random.randrange(len(protocols))
-        clients += [
-            kind(world, f"{role}-{n}", protocols[(first + n) % len(protocols)])
-            for n in range(count)
-        ]
+        kind, spoken = ROLES[role]
+        some = world.random.sample(spoken, min(len(spoken), most))
+        clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
     return clients

@@ -65,10 +65,10 @@ def _promises_are_kept(engine: Engine, promises: Promises) -> None:
 
 
 def _may_be_there(booked: Booked, job: Job) -> None:
-    if not (booked.accepted or booked.unsure):
-        raise BrokenPromise(f"{name(booked)} is there, although its push was refused")
     if booked.fleeting:
         return  # while the store fails it cannot go
+    if not (booked.accepted or booked.unsure):
+        raise BrokenPromise(f"{name(booked)} is there, although its push was refused")
     if booked.ended and not booked.again and job.state not in REMAINS[booked.ended_by]:
         raise BrokenPromise(
             f"{name(booked)} is {STATE_NAMES[job.state]} after its end was acknowledged"

@@ -1,5 +1,6 @@
 """The SQLite store: what is in its file, and what becomes of it in trouble."""
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -501,6 +502,17 @@ def test_a_second_opener_is_refused(store, folder):
     assert str(folder) in str(caught.value)
     assert str(os.getpid()) in str(caught.value)
     assert "--data" in str(caught.value)
+
+
+def test_the_folder_is_taken_also_where_nobody_can_write_down_by_whom(tmp_path, monkeypatch):
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    store = SqliteStore(tmp_path)
+    with pytest.raises(DataFolderInUse, match="in use by process unknown"):
+        SqliteStore(tmp_path)
+    store.close()
 
 
 def test_another_process_is_refused(store, folder):

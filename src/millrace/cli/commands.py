@@ -4,6 +4,7 @@ import inspect
 import platform
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -214,6 +215,65 @@ def _why(
         raise typer.Exit(1) from error
     typer.echo(msgspec.json.encode(answer) if json else control.in_words(answer, jid))
     raise typer.Exit(0 if answer.jobs else 1)
+
+
+@app.command("check")
+def _check(
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Verify a data folder, and show what is in it. Nothing in it is changed.
+
+    Reads everything: the sums of all rows, the structure of the database, whether turns or events
+    are missing, and whether the indexes made of the jobs agree. While a server runs on the folder,
+    what is verified is one moment of its work. Exits with 1 if anything is wrong, and says what to
+    do.
+
+    For example:
+
+    - `millrace check --data /var/lib/millrace`
+    - `millrace check --data /backups/monday --json | jq .jobs`
+    """
+    from millrace.cli.check import check  # noqa: PLC0415 - only here the store is needed
+
+    raise typer.Exit(_on_folder(config, data, lambda folder: check(folder, json=json)))
+
+
+@app.command("backup")
+def _backup(
+    dest: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="A new folder, or an empty one.", show_default=False),
+    ],
+    data: Data = None,
+    config: ConfigFile = None,
+) -> None:
+    """Copy a data folder while its server runs.
+
+    The copy is of one moment between two commits. It is made beside DEST, verified as `millrace
+    check` does it, and only then gets that name: what is called DEST is whole. To restore it, start
+    a server on it, or on a copy of it.
+
+    For example:
+
+    - `millrace backup /backups/monday --data /var/lib/millrace`
+    - `millrace serve --data /backups/monday`
+    """
+    from millrace.cli.backup import backup  # noqa: PLC0415 - as above
+
+    raise typer.Exit(_on_folder(config, data, lambda folder: backup(folder, Path(dest))))
+
+
+def _on_folder(config: str | None, data: str | None, act: Callable[[Path], int]) -> int:
+    given = {"--config": config, "--data": data}
+    try:
+        known = {flag: value for flag, value in given.items() if value is not None}
+        loaded = read(known, listening=False)
+    except ConfigError as error:
+        return complain(error)
+    return act(loaded.config.server.data)
 
 
 @app.command("version")

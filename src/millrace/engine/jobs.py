@@ -86,6 +86,8 @@ class Jobs:
         #: Connections to which leases are bound. One that is not here has lost its leases.
         self.holders: set[str] = set()
         self._waits = 0
+        #: The last of them that there was at the last tick.
+        self._waits_known = 0
         self._waiters: dict[int, Waiter] = {}
         #: (waiter, job) pairs to be told; each job is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
@@ -110,8 +112,9 @@ class Jobs:
         self.restored_theirs = 0
         #: Counts batches: which one is being filled.
         self.turn = 0
-        #: How often batches were undone.
+        #: How often batches were undone, and how often all jobs were forgotten.
         self.reverts = 0
+        self.wipes = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
         self.synced_seq = 1 << 63
 
@@ -308,6 +311,7 @@ class Jobs:
         for seq in self.jobs:
             self.timers.cancel(seq)
             self.timers.cancel(seq + LIFE)
+        self.wipes += 1
         self.jobs.clear()
         self.by_jid.clear()
         self._twins.clear()

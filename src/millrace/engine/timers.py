@@ -1,6 +1,6 @@
 """One heap for every moment the engine waits for."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from heapq import heapify, heappop, heappush
 
 Entry = tuple[int, int, Hashable]
@@ -29,6 +29,12 @@ class Timers:
 
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
+
+    def move(self, chosen: Callable[[Hashable], bool], by: int) -> None:
+        """Let the moments of these keys be so much later."""
+        for key, (when, _, _) in list(self._live.items()):
+            if chosen(key):
+                self.set(key, when + by)
 
     def clear(self) -> None:
         self.heap.clear()

@@ -413,6 +413,7 @@ class Working(Jobs):
 
     def tick(self, now: int, most: int = 1000) -> None:
         """Do what has fallen due, at most so much at once."""
+        self._waits_known = self._waits
         for key in self.timers.due(now, most):
             if not isinstance(key, int):
                 self.alarms.append(key)
@@ -429,6 +430,17 @@ class Working(Jobs):
                 self._fall_due(self.jobs[key], now)
             elif key - LIFE in self.jobs:
                 self._outlive(self.jobs[key - LIFE], now)
+
+    def clock_moved(self, by: int) -> None:
+        """The clock was set since the last tick. Those who had been waiting then wait as long as
+        they asked for all the same, and alarms, which are about spans, keep theirs. What is about a
+        moment, as are leases and due times, outlives the process, and goes by the clock.
+        """
+
+        def is_span(key: Hashable) -> bool:
+            return not isinstance(key, int) or self._waits_known <= key < 0
+
+        self.timers.move(is_span, by)
 
     def resume(self, now: int) -> None:
         """Changes can be made durable again: those who waited meanwhile get their jobs, but none of

@@ -46,6 +46,11 @@ class Hub:
         """What the protocol knows that keeps a ready job from running."""
         return []
 
+    def clock_moved(self, by: int) -> None:
+        """The clock was set: what was measured by it until now is so much later."""
+        for connection in self.connections:
+            connection.clock_moved(by)
+
 
 class Connection:
     """One client's side of a conversation, sans-IO.
@@ -116,6 +121,9 @@ class Connection:
     def alarm(self, what: str, now: int) -> None:
         """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError
+
+    def clock_moved(self, by: int) -> None:
+        """The clock was set."""
 
     def overdue(self) -> bool:
         """Asked once, a moment after connecting: is the client too late to introduce itself?"""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: The wall clock may jump, so no timer trusts it for longer than this.
 MOST_SLEEP = 1_000_000
+#: When it has, by at least so much, spans that are being waited for are put right.
+JUMP = 2_000_000
 
 
 class Listener(NamedTuple):
@@ -81,6 +83,8 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = 1 << 63
         self._telling = False
+        #: What both clocks said last.
+        self._then = (clock(), self.loop.time())
 
     async def listen(
         self, host: str, listeners: list[Listener], tls: ssl.SSLContext | None
@@ -229,9 +233,22 @@ class Server:
         self._armed_for = now + delay
         self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
 
+    def _watch_the_clock(self, now: int) -> None:
+        """Somebody may have set it."""
+        time = self.loop.time()
+        before, since = self._then
+        self._then = (now, time)
+        moved = now - before - round((time - since) * 1_000_000)
+        if abs(moved) >= JUMP:
+            log.warning("the clock was set by %+.1f s", moved / 1_000_000)
+            self.engine.clock_moved(moved)
+            for hub in self.hubs:
+                hub.clock_moved(moved)
+
     def _tick(self) -> None:
         now = self.clock()
         try:
+            self._watch_the_clock(now)
             self.engine.tick(now)
             self.after(now)
         finally:

@@ -45,6 +45,7 @@ _SENSELESS: Final = (
     TypeError,
     AttributeError,
     ArithmeticError,
+    RecursionError,
 )
 ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 

@@ -1,5 +1,6 @@
 """The data folder: made so that it lasts, and taken by one process at a time."""
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -26,8 +27,9 @@ def lock(folder: Path) -> int:
             f"the data folder {folder} is in use by process {owner}. "
             "Stop that one, or give this one another folder with --data."
         ) from None
-    os.ftruncate(fd, 0)
-    os.write(fd, f"{os.getpid()}\n".encode())
+    with contextlib.suppress(OSError):  # it only says who we are, and the disk may be full
+        os.ftruncate(fd, 0)
+        os.write(fd, f"{os.getpid()}\n".encode())
     return fd
 
 

@@ -29,18 +29,27 @@ class Opened:
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
             self.guard = open_read_only(path)
-        # Only the next statement of each opens the files.
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
-            if self.guard is not None:
-                self.guard.execute("PRAGMA schema_version").fetchone()
-            self._prepare(path, sync=sync)
+            self._open_files(path)
+            self._prepare(folder, path, sync=sync)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self, path: Path, *, sync: bool) -> None:
+    def _open_files(self, path: Path) -> None:
+        """Which only a first statement does: the guard's before any other. But what died while the
+        database was made, and left a journal, only the other one can roll back.
+        """
+        if path.with_name(path.name + "-journal").exists():
+            self.db.execute("PRAGMA schema_version").fetchone()
+        if self.guard is not None:
+            self.guard.execute("PRAGMA schema_version").fetchone()
+
+    def _prepare(self, folder: Path, path: Path, *, sync: bool) -> None:
         version = schema.check_schema(self.db, path)
+        if version == 0:
+            check_turn(folder, path, 0, self.marked)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
         self.db.execute("PRAGMA wal_autocheckpoint = 2000")

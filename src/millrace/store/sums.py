@@ -12,10 +12,10 @@ from zlib import crc32
 
 import msgspec
 
-_WORD: Final = 0xFFFF_FFFF
+WORD: Final = 0xFFFF_FFFF
 # A row of one table makes no sense in another.
 _TURN: Final = 0x7475_726E
-_JOB: Final = 0x6A6F_6273
+JOB: Final = 0x6A6F_6273
 _STATE: Final = 0x7374_6174
 _QUEUE: Final = 0x7175_6575
 _NOTE: Final = 0x6E6F_7465
@@ -50,19 +50,19 @@ decode_tally = msgspec.msgpack.Decoder(Tally).decode
 
 
 def turn_sum(turn: int, tally: bytes, changes: bytes) -> int:
-    return crc32(changes, crc32(tally, turn & _WORD ^ _TURN))
+    return crc32(changes, crc32(tally, turn & WORD ^ _TURN))
 
 
 def job_sum(seq: int, record: bytes) -> int:
-    return crc32(record, seq & _WORD ^ _JOB)
+    return crc32(record, seq & WORD ^ JOB)
 
 
 def state_sum(seq: int, record: bytes) -> int:
-    return crc32(record, seq & _WORD ^ _STATE)
+    return crc32(record, seq & WORD ^ _STATE)
 
 
 def queue_sum(place: int, name: str, paused: int) -> int:
-    return crc32(b"\1" if paused else b"\0", crc32(name.encode(), place & _WORD ^ _QUEUE))
+    return crc32(b"\1" if paused else b"\0", crc32(name.encode(), place & WORD ^ _QUEUE))
 
 
 def note_sum(key: str, value: bytes) -> int:
@@ -70,8 +70,8 @@ def note_sum(key: str, value: bytes) -> int:
 
 
 def day_sum(queue: str, day: int, record: bytes) -> int:
-    return crc32(record, crc32(queue.encode(), day & _WORD ^ _DAY))
+    return crc32(record, crc32(queue.encode(), day & WORD ^ _DAY))
 
 
 def events_sum(first: int, count: int, version: int, events: bytes) -> int:
-    return crc32(events, crc32(b"%d %d" % (count, version), first & _WORD ^ _EVENTS))
+    return crc32(events, crc32(b"%d %d" % (count, version), first & WORD ^ _EVENTS))

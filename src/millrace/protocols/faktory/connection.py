@@ -35,6 +35,8 @@ LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
 MOST_TWINS: Final = 16
 MOST_QUEUES: Final = 1000
+#: And so much all their names may take.
+MOST_QUEUES_BYTES: Final = 1 << 20
 #: Commands that are refused while nothing can be made durable; of QUEUE, some are.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -328,11 +330,9 @@ class FaktoryConnection(Connection):
 
     def _fetch(self, argument: bytes | None, now: int) -> None:
         if argument != self._fetch_names or argument is None:
-            names = tuple(dict.fromkeys(shown_all(argument or b"").split()))
-            if len(names) > MOST_QUEUES:
-                raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
+            names = _queue_names(argument or b"")
             self._fetch_names = argument
-            self._fetch_queues = names or ("default",)
+            self._fetch_queues = tuple(names) or ("default",)
         worker = self.worker
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
@@ -423,7 +423,7 @@ class FaktoryConnection(Connection):
     def _queue(self, argument: bytes | None, now: int) -> None:
         sub, space, rest = _need(argument).strip().partition(b" ")
         what = sub.upper()
-        names = shown_all(rest).split()
+        names = _queue_names(rest)
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
@@ -519,6 +519,16 @@ def _need(argument: bytes | None) -> bytes:
     if argument is None:
         raise ClientError("internal error")
     return argument
+
+
+def _queue_names(data: bytes) -> list[str]:
+    """The queues that a command names, each once, in their order."""
+    if len(data) > MOST_QUEUES_BYTES:
+        raise ClientError(f"names of queues too long: at most {MOST_QUEUES_BYTES} bytes")
+    names = list(dict.fromkeys(shown_all(data).split()))
+    if len(names) > MOST_QUEUES:
+        raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
+    return names
 
 
 def shown_all(data: bytes) -> str:

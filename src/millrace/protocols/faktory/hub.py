@@ -91,6 +91,10 @@ class FaktoryHub(Hub):
     def busy(self) -> bool:
         return bool(self.of_worker)
 
+    def clock_moved(self, by: int) -> None:
+        for worker in self.workers.known.values():
+            worker.beat_at += by
+
     def alarm(self, what: str, now: int) -> None:
         """A worker left some time ago. If it is still away, its jobs are somebody else's."""
         wid = what

@@ -171,6 +171,10 @@ class MasenkoConnection(Connection):
         elif not self.closing:
             self.engine.alarm(self._alarm, until + 1)
 
+    def clock_moved(self, by: int) -> None:
+        if self._heard_at:
+            self._heard_at += by
+
     def _waited(self, now: int) -> None:
         """A wait is over, and may have taken all of the heartbeat: half of it is still to come."""
         self.waiter = None

@@ -227,6 +227,7 @@ class QlessConnection(Connection):
         try:
             return command.do(self, args, now)
         except ScriptError as problem:
+            self.engine.depend()  # it may tell of what somebody did just now
             return Error(f"ERR user_script:1: {problem}")
         except ClientError as problem:
             return Error(str(problem))

@@ -89,7 +89,7 @@ class Qless:
         self.bare = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
-        self._built_for = -1
+        self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
         self._configured()
         self.tracked: dict[str, int] = {}
@@ -121,12 +121,12 @@ class Qless:
 
     def refresh(self) -> None:
         """Make everything anew if the engine's jobs are not those from which it was made."""
-        if self._built_for != self.engine.reverts:
+        if self._built_for != (self.engine.reverts, self.engine.wipes):
             self._build()
 
     def _build(self) -> None:
         engine = self.engine
-        self._built_for = engine.reverts
+        self._built_for = (engine.reverts, engine.wipes)
         self.config.clear()
         self.tracked.clear()
         self.recurring.clear()

@@ -545,6 +545,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
     """jids; those that depend on them must be among them"""
+    q.engine.depend()  # one that is not there, or is done, may be so since just now
     wanted = texts(args)
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]

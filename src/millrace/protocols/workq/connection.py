@@ -28,7 +28,7 @@ CRLF: Final = b"\r\n"
 MOST_DRAINED: Final = 64 << 20
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
-#: So many names one `lease` may have.
+#: So many names one `lease` may have: each is looked at before others get their turn.
 MOST_NAMES: Final = 10_000
 #: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
 MOST_QUEUES: Final = 10_000

@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the targets, all side by side or those that are named.
 
-    run.py [TARGET ...] --time 60     look for inputs that break a promise
-    run.py TARGET --replay FILE       play one of them again; needs no atheris
+    guided.py [TARGET ...] --time 60     look for inputs that break a promise
+    guided.py TARGET --replay FILE       play one of them again; needs no atheris
 
 Inputs that reach new code are kept in .fuzz/corpus and go on from there the next time; those that
 break a promise are kept in .fuzz/crashes.
@@ -82,7 +82,9 @@ def tell(name: str) -> None:
     print(f"{name}: {done[-1] if done else 'see .fuzz/' + name + '.log'}", flush=True)
     for crash in sorted((KEPT / "crashes" / name).iterdir()):
         print(f"{name}: found something. To play it again:", flush=True)
-        print(f"    .venv/bin/python tests/fuzz/run.py {name} --replay {crash.relative_to(ROOT)}")
+        print(
+            f"    .venv/bin/python tests/fuzz/guided.py {name} --replay {crash.relative_to(ROOT)}"
+        )
 
 
 def fuzz(name: str, seconds: int) -> int:

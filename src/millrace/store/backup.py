@@ -1,0 +1,124 @@
+"""Copies a data folder, also while a server works on it.
+
+SQLite copies the pages as they are at one moment, from a connection that only reads: the server
+goes on committing, and only cannot begin its log anew until that is done. The copy is made aside,
+synced, and checked like any data folder; only then does it get its name. So what has that name is a
+backup, and what a killed process leaves has another.
+"""
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
+from .examination import Findings, held, look, reader, traceless
+from .folder import DATABASE, lock, sync_folder
+from .mark import Mark, read_mark
+from .reading import Content
+from .recovered import Progress
+from .schema import SCHEMA, check_schema
+
+#: So many pages are copied at a time (8 MiB), and then told.
+PAGES: Final = 2048
+#: What must stay free on the disk beside the copy.
+MARGIN: Final = 16 << 20
+
+
+def back_up(source: Path, target: Path, progress: Progress | None = None) -> Findings:
+    """Make `target` a copy of the data folder `source`, and say what is in it."""
+    if not (source / DATABASE).exists():
+        raise StoreError(f"there is no data folder {source} with anything in it")
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StoreError(
+            f"{target} is there already: give the name of a new folder, or an empty one"
+        )
+    with _aside(target) as aside:
+        found = Findings(str(source))
+        with held(source, found), traceless(source, found):
+            turn = _copy(source, aside, progress, served=bool(found.server))
+        _sync(aside / DATABASE)
+        findings = Findings(str(aside))
+        look(aside, findings)
+        if findings.problems or findings.turn != turn or read_mark(aside) != turn:
+            told = "; ".join(findings.problems) or "it is not complete"
+            raise StoreError(
+                f"the copy of {source} is damaged, and was removed (`millrace check` tells whether "
+                f"the folder itself is): {told}"
+            )
+        findings.folder = str(target)
+        (aside / "lock").unlink()
+        sync_folder(aside)
+        aside.rename(target)
+    sync_folder(target.parent)
+    return findings
+
+
+@contextlib.contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """A folder beside the target, which goes if all does not go well."""
+    aside = target.with_name(f".{target.name}.partial")
+    try:
+        held = lock(aside)
+    except DataFolderInUse:
+        raise StoreError(f"another backup to {target} is being made") from None
+    try:
+        for left in aside.iterdir():  # by one that was killed
+            if left.name != "lock":
+                left.unlink()
+        yield aside
+    except OSError as error:
+        raise StoreError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+        os.close(held)
+
+
+def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool) -> int:
+    """The last turn that is in the copy."""
+    path = source / DATABASE
+    with translated(path), readable(path), reader(source, served=served) as db:
+        if check_schema(db, path) != SCHEMA:
+            raise StoreError(f"{path} has an older format: start this version's server on it first")
+        content = Content(db)
+        content.read_numbers()
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        (page_size,) = db.execute("PRAGMA page_size").fetchone()
+        _check_space(aside, pages * page_size)
+
+        # First: it tells of a database that is not there yet, so that no server starts here.
+        mark = Mark(aside, sync=True)
+        mark.write(content.turn)
+        mark.close()
+
+        def told(_: int, remaining: int, total: int) -> None:
+            if progress is not None:
+                progress(total - remaining, total)
+
+        copy = sqlite3.connect(aside / DATABASE, isolation_level=None)
+        try:
+            copy.execute("PRAGMA journal_mode = OFF")
+            copy.execute("PRAGMA synchronous = OFF")
+            db.backup(copy, pages=PAGES, progress=told)
+        finally:
+            copy.close()
+        return content.turn
+
+
+def _check_space(aside: Path, size: int) -> None:
+    free = shutil.disk_usage(aside).free
+    if free < size + MARGIN:
+        raise StoreFailing(
+            f"the copy takes {size >> 20} MiB, but only {free >> 20} MiB are free in {aside.parent}"
+        )
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

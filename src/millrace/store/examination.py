@@ -1,0 +1,168 @@
+"""Looks at a data folder without changing it: is it whole, and what is in it?"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+
+from millrace.engine import consistency
+from millrace.engine.engine import Engine
+from millrace.engine.jobs import in_order
+from millrace.engine.states import STATE_NAMES
+
+from .errors import StoreDamaged, StoreError, readable, translated
+from .folder import DATABASE
+from .mark import NAME, read_mark
+from .opening import check_header, check_turn, has_database
+from .reading import Content, open_read_only, outbox, structure
+from .recovered import Progress, Recovered
+from .schema import SCHEMA, check_schema
+
+#: So many things that are wrong are told; there may be more.
+MOST_TOLD: Final = 20
+
+
+class Findings(msgspec.Struct):
+    """What is in a data folder, and what is wrong with it."""
+
+    folder: str
+    #: The process that serves it; empty: none does.
+    server: str = ""
+    format: int = 0
+    turn: int = 0
+    jobs: dict[str, int] = {}
+    queues: int = 0
+    paused: int = 0
+    #: Events that wait to be shipped.
+    events: int = 0
+    bytes: int = 0
+    #: All sums were looked at; older formats have none.
+    summed: bool = False
+    problems: list[str] = []
+
+
+def examine(folder: Path, progress: Progress | None = None) -> Findings:
+    """A running server goes on meanwhile: then this is of one moment between two commits."""
+    if not folder.is_dir():
+        raise StoreError(f"there is no data folder {folder}")
+    findings = Findings(str(folder))
+    with held(folder, findings), traceless(folder, findings):
+        look(folder, findings, progress)
+    return findings
+
+
+def look(folder: Path, findings: Findings, progress: Progress | None = None) -> None:
+    """The same of a folder that nobody else writes to, or that a server runs on."""
+    path = folder / DATABASE
+    findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
+    try:
+        with translated(path), readable(path):
+            marked = read_mark(folder)
+            if not has_database(path, folder / NAME, marked):
+                raise StoreError(f"there is nothing in the data folder {folder}")
+            if path.with_name(path.name + "-journal").exists():
+                raise StoreError(f"{path} was not yet made when its server died: start one again")
+            check_header(path)
+            with reader(folder, served=bool(findings.server)) as db:
+                findings.format = check_schema(db, path)
+                if findings.format == 0:
+                    check_turn(folder, path, 0, marked)
+                if findings.format == SCHEMA:
+                    _read(db, folder, marked, findings, progress)
+                _check_structure(db, path, findings)
+    except StoreDamaged as damage:
+        findings.problems.append(str(damage))
+
+
+@contextlib.contextmanager
+def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
+    """A connection that sees one moment only."""
+    path = folder / DATABASE
+    log = path.with_name(path.name + "-wal")
+    alone = not served and not (log.exists() and log.stat().st_size)
+    db = open_read_only(path, alone=alone)
+    try:
+        db.execute("BEGIN")
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        yield db
+    finally:
+        db.close()
+
+
+def _read(
+    db: sqlite3.Connection,
+    folder: Path,
+    marked: int,
+    findings: Findings,
+    progress: Progress | None,
+) -> None:
+    path = folder / DATABASE
+    content = Content(db)
+    try:
+        with readable(path):
+            content.read(progress)
+            tally = content.tally
+            for _ in outbox(db, tally.first_event, tally.next_event):
+                pass
+            findings.summed = True
+            findings.turn = content.turn
+            findings.events = tally.next_event - tally.first_event
+            _read_engine(content.recovered, path, findings)
+        check_turn(folder, path, content.turn, marked)
+    except StoreDamaged as damage:
+        findings.problems.append(str(damage))
+
+
+def _read_engine(recovered: Recovered, path: Path, findings: Findings) -> None:
+    findings.queues, findings.paused = len(recovered.queues), sum(recovered.queues.values())
+    states = Counter(STATE_NAMES[job.state] for job in recovered.jobs.values())
+    findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
+    engine = Engine(Random(0))
+    engine.restore(in_order(recovered.jobs.values()), recovered.queues)
+    engine.next_seq = recovered.next_seq
+    for problem in consistency.check(engine).problems[:MOST_TOLD]:
+        what = f"job {problem.jid}" if problem.jid else f"queue {problem.queue}"
+        findings.problems.append(f"{path}: {what}: {problem.what}: {problem.detail}")
+
+
+def _check_structure(db: sqlite3.Connection, path: Path, findings: Findings) -> None:
+    for problem in structure(db, MOST_TOLD):
+        findings.problems.append(f"{path}: {problem}")
+
+
+@contextlib.contextmanager
+def held(folder: Path, findings: Findings) -> Iterator[None]:
+    """Let no server start meanwhile; if one runs, note which."""
+    try:
+        fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            findings.server = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def traceless(folder: Path, findings: Findings) -> Iterator[None]:
+    """Whoever reads a log makes an index for it. Nobody else uses it: it goes again."""
+    before = set(folder.iterdir())
+    try:
+        yield
+    finally:
+        if not findings.server:
+            for path in folder.glob(DATABASE + "-*"):
+                if path not in before:
+                    path.unlink()

@@ -1,0 +1,129 @@
+"""`millrace check` and `millrace backup`, beside a server that works and without one."""
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from raw_faktory import RawFaktory
+from server_process import MILLRACE, ServerProcess, running_server
+
+
+def millrace(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [MILLRACE, *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+
+
+def jobs(count: int, start: int = 0) -> list[dict]:
+    return [
+        {"jid": f"job-{start + n:06d}", "jobtype": "SomeJob", "args": ["x" * 200]}
+        for n in range(count)
+    ]
+
+
+def push(connection: RawFaktory, units: list[dict]) -> None:
+    for unit in units:
+        connection.push(unit)
+
+
+@pytest.fixture
+def data(server: ServerProcess) -> Path:
+    """The folder of a running server with 50 jobs."""
+    with RawFaktory(server.port) as connection:
+        push(connection, jobs(50))
+    return server.data
+
+
+def test_a_running_server_s_folder_is_checked(server, data):
+    ran = millrace("check", "--data", data)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert f"process {server.pid}" in ran.stdout
+    assert "50: 50 ready" in ran.stdout
+    assert "sums, structure and indexes are as must be" in ran.stdout
+
+
+def test_a_stopped_server_s_folder_is_checked_for_programs(server, data):
+    server.stop()
+    ran = millrace("check", "--data", data, "--json")
+    told = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert told["ok"] is True
+    assert told["jobs"] == {"ready": 50}
+    assert (told["queues"], told["server"], told["problems"]) == (1, "", [])
+
+
+def test_the_folder_of_a_killed_server_is_checked(server, data):
+    server.kill()
+    ran = millrace("check", "--data", data, "--json")
+    assert json.loads(ran.stdout)["jobs"] == {"ready": 50}
+    server.start()
+
+
+def test_what_is_wrong_and_what_to_do_is_told(server, data):
+    server.stop()
+    database = data / "millrace.db"
+    content = database.read_bytes()
+    database.write_bytes(content.replace(b"job-000017", b"job-000018", 1))
+    ran = millrace("check", "--data", data)
+    assert ran.returncode == 1
+    assert "damaged" in ran.stdout
+    assert str(database) in ran.stderr
+    assert "restore the newest backup" in ran.stderr
+    told = json.loads(millrace("check", "--data", data, "--json").stdout)
+    assert told["ok"] is False
+    assert told["problems"]
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path):
+    ran = millrace("check", "--data", tmp_path / "nowhere")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "nowhere" in ran.stderr
+    ran = millrace("check", "--data", tmp_path / "nowhere", "--json")
+    assert json.loads(ran.stdout)["ok"] is False
+    ran = millrace("backup", tmp_path / "backup", "--data", tmp_path / "nowhere")
+    assert ran.returncode == 1
+    assert "no backup was made" in ran.stderr
+
+
+def test_a_wrong_configuration_is_told(tmp_path):
+    (tmp_path / "wrong.toml").write_text("[server]\nlog_level = 'loud'\n")
+    for command in (["check"], ["backup", tmp_path / "backup"]):
+        assert millrace(*command, "--config", tmp_path / "wrong.toml").returncode == 2
+
+
+def test_a_server_starts_on_a_backup_with_all_that_was_acknowledged(server, data, tmp_path):
+    stop, known, acknowledged = threading.Event(), 50, []
+
+    def go_on() -> None:
+        with RawFaktory(server.port) as connection:
+            while not stop.is_set():
+                push(connection, jobs(1, known + len(acknowledged)))
+                acknowledged.append(True)
+
+    traffic = threading.Thread(target=go_on)
+    traffic.start()
+    try:
+        for name in ("one", "two"):
+            before = known + len(acknowledged)
+            ran = millrace("backup", tmp_path / name, "--data", data)
+            assert ran.returncode == 0, ran.stderr
+            assert "whole" in ran.stdout
+            with running_server(tmp_path / name) as other, RawFaktory(other.port) as connection:
+                enqueued = connection.info()["faktory"]["total_enqueued"]
+            assert before <= enqueued <= known + len(acknowledged)
+            assert millrace("check", "--data", tmp_path / name).returncode == 0
+    finally:
+        stop.set()
+        traffic.join()
+    assert server.alive
+    with RawFaktory(server.port) as connection:
+        assert connection.info()["faktory"]["total_enqueued"] == known + len(acknowledged)
+
+
+def test_a_backup_overwrites_nothing(server, data, tmp_path):
+    ran = millrace("backup", data, "--data", data)
+    assert ran.returncode == 1
+    assert "there already" in ran.stderr

@@ -1,0 +1,193 @@
+"""A queue that all five protocols fill and workers of all five empty: every job is done exactly once,
+by somebody, and the counts add up. Without sockets in any order a seed gives; and over sockets.
+"""
+
+import socket
+import time
+from collections import Counter
+from random import Random
+
+import pytest
+from pairs import PROTOCOLS, able, end_badly, uid, work
+
+from house import Client, House
+from millrace.engine.states import DONE
+from server_process import ServerProcess
+from speakers import SPEAKERS, Accepted, Answer, Leased, Nothing, Result, Speaker
+from wires import SECOND
+
+EACH = 20
+
+
+def marked(number: int) -> bytes:
+    """A payload that every protocol can push, and whose number a worker of any sees."""
+    return b'["job %d"]' % number
+
+
+def number_in(payload: bytes) -> int:
+    return int(payload.removeprefix(b'["job ').removesuffix(b'"]'))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_job_is_done_once(seed):
+    house, random = House(), Random(seed)
+    pushers = {protocol: house.client(protocol, f"{protocol}-pusher") for protocol in PROTOCOLS}
+    workers = [house.client(protocol, f"{protocol}-{n}") for protocol in PROTOCOLS for n in (1, 2)]
+    todo = [(protocol, number) for number, protocol in enumerate(PROTOCOLS * EACH)]
+    random.shuffle(todo)
+    done: Counter[int] = Counter()
+    by: Counter[str] = Counter()
+    held: list[tuple[Client, Leased]] = []
+    while sum(done.values()) < len(PROTOCOLS) * EACH:
+        if todo and random.random() < 0.5:
+            protocol, number = todo.pop()
+            pushers[protocol].push(work(number, payload=marked(number), **chance(house, random)))
+        house.advance(random.randrange(SECOND if todo else 10 * SECOND))
+        worker = random.choice(workers)
+        if not worker.wire.waits:
+            worker.says(worker.speaker.lease("q", house.now))
+        for each in workers:
+            held += [(each, answer) for answer in each.hears() if isinstance(answer, Leased)]
+        if held and random.random() < 0.9:
+            worker, answer = held.pop(random.randrange(len(held)))
+            if worker.wire.waits:
+                held.append((worker, answer))  # it says no more before it has its next
+            elif random.random() < 0.1 and "fail" in worker.speaker.can:
+                end_badly(worker, answer.held)
+            else:
+                worker.complete(answer.held)
+                done[number_in(answer.held.payload)] += 1
+                by[worker.speaker.protocol] += 1
+    assert done == Counter(range(len(PROTOCOLS) * EACH))
+    assert set(by) == set(PROTOCOLS)
+    over(house, len(done))
+
+
+def chance(house: House, random: Random) -> dict[str, int]:
+    """Sometimes a job is more or less urgent, or for later; all are tried as often as it takes."""
+    due = house.now + random.randrange(10 * SECOND) if random.random() < 0.2 else 0
+    return {"due": due, "rank": -random.randrange(3), "retries": 100, "ttr": 3600}
+
+
+def over(house: House, count: int) -> None:
+    """Nothing is left but what protocols keep of jobs that are done."""
+    engine = house.engine
+    assert all(job.state == DONE for job in engine.jobs.values())
+    kept = Counter(job.origin for job in engine.jobs.values())
+    assert set(kept.values()) == {EACH}, "Workq and Qless keep all of theirs"
+    counts = engine.queues["q"].counts
+    assert counts == [0, 0, 0, 0, 2 * EACH, 0]
+    assert engine.totals.processed - engine.totals.failures == count
+
+
+# Over sockets
+
+
+class Connection:
+    """A speaker on a socket."""
+
+    def __init__(self, server: ServerProcess, protocol: str, name: str) -> None:
+        self.speaker: Speaker = SPEAKERS[protocol](name)
+        self.socket = socket.create_connection(("127.0.0.1", server.ports[protocol]), 30)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._answers: list[Answer] = []
+        hello = self.speaker.hello()
+        if hello:
+            assert isinstance(self.ask(hello), Accepted)
+
+    def ask(self, data: bytes) -> Answer:
+        self.socket.sendall(data)
+        return self.answer()
+
+    def answer(self) -> Answer:
+        while not self._answers:
+            data = self.socket.recv(1 << 16)
+            assert data, "the server closed the connection"
+            self._answers += self.speaker.receive(data)
+        return self._answers.pop(0)
+
+
+@pytest.fixture
+def connect(server: ServerProcess):
+    """Makes connections to a server of this test's own."""
+    made: list[Connection] = []
+
+    def make(protocol: str, name: str = "worker") -> Connection:
+        made.append(Connection(server, protocol, name))
+        return made[-1]
+
+    yield make
+    for connection in made:
+        connection.socket.close()
+
+
+def clock() -> int:
+    return time.time_ns() // 1000
+
+
+def test_every_job_is_done_once_over_sockets(connect):
+    """All push, then all work at once until nobody finds anything: each waits for its next job with
+    the last one's end in the same packet.
+    """
+    count = len(PROTOCOLS) * EACH
+    for index, protocol in enumerate(PROTOCOLS):
+        pusher = connect(protocol, "pusher")
+        numbers = range(index, count, len(PROTOCOLS))
+        jobs = [work(n, payload=marked(n)) for n in numbers]
+        pusher.socket.sendall(b"".join(pusher.speaker.push(job, clock()) for job in jobs))
+        assert all(isinstance(pusher.answer(), Accepted) for _ in jobs)
+    workers = [connect(protocol) for protocol in PROTOCOLS]
+    done: Counter[int] = Counter()
+    by: Counter[str] = Counter()
+    for worker in workers:
+        worker.socket.sendall(worker.speaker.lease("q", clock()))
+    while workers:
+        for worker in list(workers):
+            answer = worker.answer()
+            if isinstance(answer, Nothing):
+                workers.remove(worker)
+                continue
+            assert isinstance(answer, Leased)
+            done[number_in(answer.held.payload)] += 1
+            by[worker.speaker.protocol] += 1
+            speaker = worker.speaker
+            worker.socket.sendall(
+                speaker.complete(answer.held, clock()) + speaker.lease("q", clock())
+            )
+            assert isinstance(worker.answer(), Accepted)
+    assert done == Counter(range(count))
+    assert set(by) == set(PROTOCOLS)
+
+
+@pytest.mark.parametrize("worker", PROTOCOLS)
+def test_a_job_of_each_protocol_over_sockets(connect, worker):
+    """Who waits is woken, with the payload; and what was done is done."""
+    client = connect(worker)
+    for number, protocol in enumerate(PROTOCOLS, 1):
+        pusher = connect(protocol, "pusher")
+        pushed = pusher.speaker.push(work(number, payload=marked(number)), clock())
+        if worker in able("wait"):
+            client.socket.sendall(client.speaker.lease("q", clock(), 10))
+            assert isinstance(pusher.ask(pushed), Accepted)
+            answer = client.answer()
+        else:
+            assert isinstance(pusher.ask(pushed), Accepted)
+            answer = client.ask(client.speaker.lease("q", clock()))
+        assert isinstance(answer, Leased)
+        assert answer.held.payload == marked(number)
+        done = client.ask(client.speaker.complete(answer.held, clock()))
+        assert done == Accepted("complete", answer.held.id)
+
+
+def test_a_result_over_sockets(connect):
+    """Whoever works it, whoever runs it is told."""
+    runner = connect("workq")
+    for number, protocol in enumerate(PROTOCOLS, 1):
+        worker = connect(protocol)
+        runner.socket.sendall(runner.speaker.run(work(number), clock(), 30))
+        answer: Answer = Nothing("lease", "")
+        while not isinstance(answer, Leased):  # Qless cannot wait
+            answer = worker.ask(worker.speaker.lease("q", clock(), 10))
+        worker.ask(worker.speaker.complete(answer.held, clock(), b'"done"'))
+        content = b'"done"' if protocol in {"workq", "qless"} else b""
+        assert runner.answer() == Result("run", uid(number), True, content)

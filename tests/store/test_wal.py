@@ -1,0 +1,87 @@
+"""Reading SQLite's log without SQLite: as far as SQLite reads it, and where it is damaged."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from millrace.store.wal import Log, blame, examine
+
+FRAME = 24 + 4096
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """Three commits in a log, as a killed process leaves it."""
+    path = tmp_path / "live.db"
+    db = sqlite3.connect(path, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("CREATE TABLE t (b)")
+    for _ in range(3):
+        db.execute("INSERT INTO t VALUES (?)", (bytes(9000),))
+    for suffix in ("", "-wal"):
+        content = (tmp_path / f"live.db{suffix}").read_bytes()
+        (tmp_path / f"killed.db{suffix}").write_bytes(content)
+    db.close()
+    return tmp_path / "killed.db"
+
+
+@pytest.fixture
+def log(database: Path) -> bytes:
+    return database.with_name("killed.db-wal").read_bytes()
+
+
+def flipped(content: bytes, at: int) -> bytes:
+    return content[:at] + bytes((content[at] ^ 4,)) + content[at + 1 :]
+
+
+def test_a_whole_log_is_read_to_its_end(log):
+    assert examine(log) == Log((len(log) - 32) // FRAME, None)
+
+
+def test_one_that_is_cut_is_read_as_far_as_it_goes(log):
+    for frames in range((len(log) - 32) // FRAME + 1):
+        assert examine(log[: 32 + frames * FRAME]).frames == frames
+
+
+@pytest.mark.parametrize("within", [0, 5, 9, 17, 30, 4000])
+def test_damage_is_found_where_it_is(log, within):
+    for frame in range((len(log) - 32) // FRAME - 2):
+        at = 32 + frame * FRAME
+        assert examine(flipped(log, at + within)) == Log(frame, at)
+
+
+def test_a_damaged_header_is_damage(log):
+    for at in (0, 9, 13, 17, 25, 31):
+        assert examine(flipped(log, at)) == Log(0, 0)
+
+
+def test_an_end_that_a_crash_tore_is_not_called_damage(log):
+    frames = (len(log) - 32) // FRAME
+    assert examine(log[:-100]) == Log(frames - 1, None)
+    assert examine(flipped(log, len(log) - 50)) == Log(frames - 1, None)
+    assert examine(log + bytes(3 * FRAME)) == Log(frames, None)
+
+
+def test_frames_of_the_round_before_are_not_called_damage(log):
+    other = bytearray(log)
+    for at in range(32, len(log), FRAME):
+        other[at + 8 : at + 16] = b"\1" * 8  # other salts
+    assert examine(log + bytes(other[32:])) == Log((len(log) - 32) // FRAME, None)
+
+
+def test_what_is_no_log_has_no_frames():
+    assert examine(b"") == Log(0, None)
+    assert examine(bytes(31)) == Log(0, None)
+    assert examine(bytes(5000)) == Log(0, 0)
+
+
+def test_only_a_damaged_log_is_blamed(database, log):
+    path = database.with_name("killed.db-wal")
+    assert blame(database) == ""
+    path.write_bytes(flipped(log, 32 + FRAME + 100))
+    assert blame(database) == f"Its log {path} is damaged near byte {32 + FRAME}. "
+    path.unlink()
+    assert blame(database) == ""
+    path.mkdir()
+    assert "cannot be read" in blame(database)
