@@ -9,6 +9,7 @@ break a promise are kept in .fuzz/crashes.
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -73,13 +74,9 @@ def run(name: str, seconds: int) -> int:
 
 def tell(name: str) -> None:
     """What a target has come to, and how what it found is played again."""
-    log = (KEPT / f"{name}.log").read_text(errors="replace").splitlines()
-    done = [
-        line
-        for line in log
-        if (line.startswith(("Done ", "#")) and "cov:" in line) or "Done" in line
-    ]
-    print(f"{name}: {done[-1] if done else 'see .fuzz/' + name + '.log'}", flush=True)
+    log = (KEPT / f"{name}.log").read_text(errors="replace")
+    done = re.search(r"^Done .*", log, re.MULTILINE)
+    print(f"{name}: {done[0] if done else f'see .fuzz/{name}.log'}", flush=True)
     for crash in sorted((KEPT / "crashes" / name).iterdir()):
         print(f"{name}: found something. To play it again:", flush=True)
         print(

@@ -24,8 +24,10 @@ from invariants import (
 
 from millrace.engine import consistency
 from millrace.engine.engine import Engine
+from millrace.engine.job import Extra, Job
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import MemoryStore
+from millrace.store.changes import decode_any, encode
 from scene import durable_state, recover
 from wires import Wire, World
 
@@ -180,8 +182,27 @@ class Journal:
         recovered, there = durable_state(again), durable_state(world.engine)
         for state in (recovered, there):
             del state["statistics"], state["next_seq"]
+        for seq, job in there["jobs"].items():
+            forget_looks(job, recovered["jobs"].get(seq))
         assert recovered == there
         return again
+
+
+#: Where a job's record has what few jobs have, and where that has what protocols keep with it.
+_EXTRA = Job.__struct_fields__.index("extra")
+_OWN_PART = Extra.__struct_fields__.index("own")
+
+
+def forget_looks(job: list[Any], written: list[Any] | None) -> None:
+    """Who looks at another protocol's job with Qless makes what Qless keeps with it, which is made
+    again after a restart and so not written.
+    """
+    extra, kept = job[_EXTRA], written[_EXTRA] if written else None
+    if extra is None or (kept is not None and kept[_OWN_PART] is not None):
+        return
+    extra[_OWN_PART] = None
+    if kept is None and extra == decode_any(encode(Extra())):
+        job[_EXTRA] = None
 
 
 def agree(world: World) -> None:

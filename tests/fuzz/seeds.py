@@ -5,6 +5,7 @@ byte would not find.
 import re
 import shlex
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import vocabulary as known
@@ -50,21 +51,16 @@ def of(name: str) -> list[bytes]:
 
 def transcripts(page: str) -> list[bytes]:
     """What clients say in each block of a page's transcripts."""
-    text = (PAGES / f"{page}.md").read_text()
-    blocks = re.findall(r"^(?: {4}|```\w*\n)(.*?)(?:\n\n|```)", text, re.MULTILINE | re.DOTALL)
     streams = []
-    for block in re.split(r"\n\n|```", text):
-        lines = [line.strip() for line in block.splitlines()]
-        said = [
-            re.sub(r"^(?:C\d*:|>) ", "", each) for each in lines if re.match(r"(C\d*:|>) ", each)
-        ]
+    for block in re.split(r"\n\n|```", (PAGES / f"{page}.md").read_text()):
+        said = re.findall(r"^ *(?:C\d*:|>) (.*)", block, re.MULTILINE)
         if said:
-            streams.append(b"".join(SPOKEN[page](each) for each in said))
-    assert streams or not blocks
+            streams.append(b"".join(map(SPOKEN[page], said)))
+    assert streams, page
     return streams
 
 
-def lines(end: bytes):
+def lines(end: bytes) -> Callable[[str], bytes]:
     return lambda said: said.encode() + end
 
 
@@ -88,7 +84,8 @@ def redis(said: str) -> bytes:
     return request(*words)
 
 
-SPOKEN = {
+#: How what a page shows is said on the wire.
+SPOKEN: dict[str, Callable[[str], bytes]] = {
     "faktory": lines(b"\r\n"),
     "workq": lines(b"\r\n"),
     "masenko": lines(b"\n"),

@@ -429,6 +429,23 @@ def test_fetch_of_countless_queues_costs_no_more_than_its_line():
         client.says(b"FETCH " + names + b"\r\n")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'FAIL {"jid":"job-0001","backtrace":%b}\r\n',
+        b'FAIL {"jid":"job-0001","message":%b}\r\n',
+        b'PUSH {"jid":"job-0001","jobtype":"x","args":[],"retry":%b}\r\n',
+        b'MUTATE {"cmd":"kill","target":"dead","filter":{"jids":%b}}\r\n',
+    ],
+)
+def test_what_is_of_a_wrong_type_is_not_read_before_it_is_refused(talk, line):
+    client = talk.client()
+    said = line % (b"[%b[]]" % (b"[]," * 100_000))
+    with memory_below(8 * len(said)):
+        client.connection.receive(said, talk.now, 64)
+        assert client.connection.replies.pop().startswith(b"-ERR invalid ")
+
+
 @pytest.mark.parametrize("verb", [b"FETCH", b"QUEUE PAUSE", b"QUEUE LATENCY"])
 def test_countless_queues_hold_up_nobody(talk, verb):
     client = talk.client()

@@ -215,3 +215,18 @@ def test_nothing_is_left_of_jobs_that_another_protocol_flushed(talk, c):
     assert c.json("tag", 1002, "top") == {}
     qless = talk.world.api.qless
     assert (qless.tags, qless.locks, qless.schedule) == ({}, {}, {})
+
+
+def test_a_job_that_was_set_aside_is_one_like_others_once_somebody_has_it(talk, c):
+    """Throttles are between those who pop over Qless; others take the job, and its rank is its own."""
+    talk.acts(lambda world: world.api.qless.throttles.set("t", 1, 0, world.now))
+    c.put(1000, "a", "throttles", '["t"]', "priority", 3)
+    c.put(1000, "b", "throttles", '["t"]', "priority", 2)
+    assert c.pop(1001, 2) == ["a"]
+    assert c.state("b") == "throttled"
+    talk.acts(lambda world: world.engine.lease(["q"], "somebody", FAKTORY, world.now))
+    assert (c.state("b"), talk.job("b").rank) == ("running", 2)
+    does(talk, lambda engine, job, now: engine.fail(job, now, FAKTORY, "Oops", "", []), "b")
+    assert (c.state("b"), talk.job("b").rank) == ("waiting", 2)
+    c("complete", 1002, "a", "w1", "q", "{}")
+    assert c.pop(1003) == ["b"]

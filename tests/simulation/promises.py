@@ -257,8 +257,7 @@ class Promises:
         if not (job.accepted or job.unsure):
             raise BrokenPromise(f"{name(job)} was handed out although its push was refused")
         for other in job.after:
-            failed = other.fails or other.times_leased > 1 or other.work.retries == 0 or other.after
-            if not (other.may_be_gone or failed):
+            if not (other.may_be_gone or _may_have_failed(other)):
                 raise BrokenPromise(f"{name(job)} was handed out before {name(other)} had ended")
         late = self._now() - job.ended_at > SLACK and request.wire.healthy
         if job.ended and not job.again and (request.sent > job.ended or late):
@@ -394,3 +393,10 @@ class Promises:
 
 def name(job: Booked) -> str:
     return f"job {job.number} of {job.protocol} in {job.work.queue} ({job.shown or 'no id'})"
+
+
+def _may_have_failed(job: Booked) -> bool:
+    """Also with one that it waited for: then who waits for it later need not."""
+    if job.fails or job.times_leased > 1 or job.work.retries == 0:
+        return True
+    return any(_may_have_failed(other) for other in job.after)

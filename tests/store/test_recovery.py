@@ -57,7 +57,7 @@ def check_every_prefix(work: Work, folder: Path, seed: int, crashes: int) -> Non
 
 
 def test_every_prefix_of_what_was_written_is_recovered(tmp_path, quick_folder):
-    work = record_work(tmp_path, turns=70, seed=1)
+    work = record_work(tmp_path, turns=60, seed=1)
     kinds = {operation.kind for operation in work.operations}
     assert {SYNC, TRUNCATE, FAILED, UNLINK} <= kinds, "the work was to contain all of this"
     check_every_prefix(work, quick_folder, seed=1, crashes=1)

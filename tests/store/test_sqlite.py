@@ -472,6 +472,7 @@ def sqlite_error(code: int, name: str) -> sqlite3.OperationalError:
         (sqlite3.SQLITE_NOMEM, StoreFailing),
         (sqlite3.SQLITE_IOERR_FSYNC, SyncFailed),
         (sqlite3.SQLITE_IOERR_DIR_FSYNC, SyncFailed),
+        (sqlite3.SQLITE_CANTOPEN, StoreError),
         (sqlite3.SQLITE_CORRUPT, StoreDamaged),
         (sqlite3.SQLITE_NOTADB, StoreDamaged),
     ],
@@ -550,6 +551,13 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError, match=r"cannot use the data folder .*file"):
         SqliteStore(tmp_path / "file")
+
+
+def test_a_database_that_cannot_be_opened_is_named(folder):
+    (folder / "millrace.db").mkdir(parents=True)
+    for _ in range(2):  # the lock is given back
+        with pytest.raises(StoreError, match=r"cannot use .*millrace\.db: Is a directory"):
+            SqliteStore(folder)
 
 
 # Files that are not ours, or not ours any more

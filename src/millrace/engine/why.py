@@ -205,8 +205,8 @@ def _waits_for(reason: Reason) -> str:
 def _to(until: int, now: int) -> str:
     if not until:
         return ", for as long as its connection stands"
-    if until <= now:
-        return f"; the lease ran out {moment(until, now)}, and the next worker gets it"
+    if until <= now:  # only Qless has such: its leases end when somebody looks
+        return f"; the lease ran out {moment(until, now)}, and whoever next pops over Qless gets it"
     return f"; the lease ends {moment(until, now)}"
 
 

@@ -10,6 +10,8 @@ from .errors import BadJson
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
+_decode_strings = msgspec.json.Decoder(list[str]).decode
+_NUMERIC: Final = frozenset(b"%c" % digit for digit in b"-0123456789")
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
@@ -65,10 +67,10 @@ def string(raw: bytes | None, name: str) -> str:
     """A member that must be a string; absent is empty."""
     if raw is None:
         return ""
-    value = _value(raw, name)
-    if not isinstance(value, str):
+    if raw[:1] != b'"':  # and whatever it is, it need not be read
         raise BadJson(f"{name} must be a string")
-    return value
+    text: str = _value(raw, name)
+    return text
 
 
 def integer(
@@ -77,8 +79,8 @@ def integer(
     """A member that must be an integer literal within these bounds."""
     if raw is None:
         return None
-    value = _value(raw, name)
-    if not isinstance(value, int) or isinstance(value, bool):
+    value = _value(raw, name) if raw[:1] in _NUMERIC else None
+    if not isinstance(value, int):
         raise BadJson(f"{name} must be an integer")
     if not least <= value <= most:
         raise BadJson(f"{name} is out of range")
@@ -89,10 +91,12 @@ def strings(raw: bytes | None, name: str) -> list[str]:
     """A member that must be an array of strings; absent is empty."""
     if raw is None:
         return []
-    value = _value(raw, name)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise BadJson(f"{name} must be an array of strings")
-    return value
+    try:
+        return _decode_strings(raw)
+    except msgspec.ValidationError:
+        raise BadJson(f"{name} must be an array of strings") from None
+    except (msgspec.MsgspecError, RecursionError):
+        raise BadJson(f"{name} cannot be read") from None
 
 
 def quote(text: str) -> str:

@@ -57,9 +57,11 @@ def damaged(path: Path, what: str) -> StoreDamaged:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors in our words."""
+    """SQLite's errors, and those of reading beside it, in our words."""
     try:
         yield
+    except OSError as error:
+        raise StoreError(f"cannot use {error.filename or path}: {error.strerror}") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0)
         name = getattr(error, "sqlite_errorname", "")
@@ -71,6 +73,8 @@ def translated(path: Path) -> Iterator[None]:
             raise StoreFailing(f"the store is busy ({name})") from error
         if code & 0xFF == sqlite3.SQLITE_IOERR:
             raise StoreFailing(f"I/O error on the disk ({name})") from error
+        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
+            raise StoreError(f"cannot use {path}: {error} ({name})") from error
         raise damaged(path, f"damaged, or not Millrace's ({error} {name})") from error
 
 

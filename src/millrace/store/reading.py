@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Final
-from urllib.parse import quote
 from zlib import crc32
 
 import msgspec
@@ -31,7 +30,7 @@ def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     """Closing such a connection as the last one leaves the log as it is. `alone`: nobody writes,
     and there is no log; then not even its index is made.
     """
-    uri = f"file:{quote(str(path.absolute()))}?{'immutable=1' if alone else 'mode=ro'}"
+    uri = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
 
 

@@ -114,8 +114,8 @@ class Qless:
         elif actor != QLESS and cause == "leased":
             part = part_of(job)
             part.expired_at = None
-            if part.stalled:
-                part.stalled, job.rank = False, part.rank
+            if part.stalled or part.throttled is not None:
+                part.stalled, part.throttled, job.rank = False, None, part.rank
 
     # Building
 
