@@ -254,6 +254,8 @@ COMMANDS: list[tuple[str, ...]] = [
     ("serve",),
     ("config",),
     ("why",),
+    ("check",),
+    ("backup",),
     ("faktory",),
     ("faktory", "quiet"),
     ("faktory", "terminate"),

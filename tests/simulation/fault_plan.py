@@ -11,7 +11,7 @@ FAULTS = {
     "reset": (0.3, 20.0),
     "fin": (1.0, 30.0),
     "vanish": (2.0, 30.0),
-    "stall": (1.0, 20.0),
+    "stall": (0.3, 10.0),
     "clock": (4.0, 40.0),
     "full": (3.0, 40.0),
     "broken": (3.0, 40.0),
@@ -19,8 +19,9 @@ FAULTS = {
     "slow sync": (3.0, 30.0),
     "kill": (4.0, 60.0),
     "power": (4.0, 60.0),
-    "restart": (8.0, 80.0),
+    "restart": (3.0, 40.0),
 }
+PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: What a worker does with a job: completes it, fails it, is late, asks for more time, goes away,
 #: forgets it.
 WORK = ("complete", "fail", "late", "renew", "leave", "forget")
@@ -52,6 +53,8 @@ class Plan:
     jump: float
     #: How long a Qless worker has a job.
     heartbeat: int
+    #: What workers speak: if that is little, they are in each other's way.
+    working: list[str]
     #: How often workers do each of WORK with what they get, one against the other.
     manners: tuple[int, ...]
     weather: Weather = field(default_factory=Weather)
@@ -80,6 +83,7 @@ def draw(random: Random) -> Plan:
             "canceller": random.randint(0, 2),
             "looker": random.randint(0, 2),
             "waiter": random.randint(0, 3),
+            "pauser": random.choice((0, 0, 1)),
         },
         queues=[f"queue-{n}" for n in range(random.randint(1, 3))],
         pace=random.choice((0.1, 0.5, 2.0, 5.0)),
@@ -91,6 +95,7 @@ def draw(random: Random) -> Plan:
         checkpoint=random.choice((1, 10, 50, 2000)),
         jump=random.choice((2.0, 60.0, 900.0)),
         heartbeat=random.choice((2, 10, 60)),
+        working=random.sample(PROTOCOLS, random.choice((1, 2, 5))),
         manners=random.choice(((70, 10, 6, 6, 5, 3), (30, 10, 30, 10, 5, 15))),
     )
     weather = plan.weather

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Any
 
+from fault_plan import Plan
+
 import millrace.protocols.qless.working
 from millrace.engine.batch import Batch
 from millrace.engine.jobs import Jobs
@@ -11,6 +13,9 @@ from millrace.engine.queues import Ready
 from millrace.server.listeners import Server
 from millrace.server.turns import Turns
 from millrace.store import SqliteStore
+
+#: Some mistakes show only where certain things happen.
+Focus = Callable[[Plan], None]
 
 
 def a_reply_before_its_commit() -> None:
@@ -41,7 +46,7 @@ def half_an_undo() -> None:
     Jobs.revert = half  # type: ignore[method-assign]
 
 
-def whoever_has_it() -> None:
+def whoever_has_it() -> Focus:
     """The end of an attempt is believed to anybody, also to one whose attempt was over."""
     working: Any = millrace.protocols.qless.working
     held = working._held
@@ -51,6 +56,13 @@ def whoever_has_it() -> None:
         return held(q, jid, worker if job is None else job.holder, queue, *more)
 
     working._held = anybodys
+    return late_with_qless
+
+
+def late_with_qless(plan: Plan) -> None:
+    plan.working, plan.heartbeat = ["qless"], 2
+    plan.clients["worker"] = 8
+    plan.manners = (20, 10, 60, 0, 0, 10)
 
 
 def a_timer_never_armed() -> None:
@@ -107,7 +119,7 @@ def an_event_too_few() -> None:
     Jobs.take_batch = sometimes  # type: ignore[method-assign]
 
 
-PLANTS: dict[str, Callable[[], None]] = {
+PLANTS: dict[str, Callable[[], Focus | None]] = {
     plant.__name__.replace("_", "-"): plant
     for plant in (
         a_reply_before_its_commit,

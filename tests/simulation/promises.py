@@ -28,8 +28,11 @@ NUMBER = re.compile(rb"job-(\d+)-")
 SLACK = 30.0
 #: What a change that could not be written is answered with, in all protocols.
 UNCHANGED = "nothing was changed"
+#: What Workq says of a job that would be gone before its time, as the server's clock has it.
+TOO_LATE = "Invalid Time"
 #: What Masenko says, without being asked, to a client that was silent for too long.
 NO_HEARTBEAT = "no heartbeat"
+REFUSALS = (UNCHANGED, TOO_LATE, NO_HEARTBEAT)
 
 
 class BrokenPromise(BaseException):
@@ -68,6 +71,11 @@ class Request:
     job: "Booked | None" = None
     lease: Lease | None = None
     wait: float = 0.0
+    queue: str = ""
+    #: Jobs that are pushed as one.
+    jobs: list["Booked"] = field(default_factory=list)
+    #: It is the first that ends its lease.
+    ends: bool = False
     text: bytes = b""
     answer: Answer | None = None
 
@@ -126,6 +134,10 @@ class Promises:
         self.heartbeat = 60.0
         #: How far the server's clock has ever been.
         self.latest_wall = 0.0
+        #: Jobs that were pushed as one.
+        self.groups: list[list[Booked]] = []
+        #: Queues that are stopped, and since when.
+        self.paused: dict[str, int] = {}
         self.jumped_at = 0
         #: When the server's clock was set.
         self.jumps: list[float] = []
@@ -148,24 +160,39 @@ class Promises:
         self.counts["commands"] += 1
         request = Request(command, wire, self.stamp, self._now(), self._wall(), self.life, **more)
         job = request.job
+        if command in {"pause", "resume"}:
+            self.paused.pop(request.queue, None)
+        for each in request.jobs:
+            self._sends(each)
+        if request.jobs:
+            self.groups.append(request.jobs)
         if job is None:
             return request
         if command in {"push", "run"}:
-            job.again = job.again or job.sent > 0
-            job.sent += 1
-            job.unsure += 1
-            job.sent_first = job.sent_first or self.stamp
-            job.expires = min(job.expires, self._wall() + job.work.ttl - 1)
+            self._sends(job)
         elif command in {"complete", "cancel"}:
             job.ending.add(request)
             job.results.add(request.text)
         elif command in {"fail", "bury"}:
             job.fails += 1
         if request.lease is not None and command != "renew":
+            request.ends = request.lease in self._open
             self._open.pop(request.lease, None)
         if command == "cancel":
             self._loosen(job)
         return request
+
+    def _sends(self, job: Booked) -> None:
+        job.again = job.again or job.sent > 0
+        job.sent += 1
+        job.unsure += 1
+        job.sent_first = job.sent_first or self.stamp
+        self._lives_from(job, self._wall())
+
+    def _lives_from(self, job: Booked, moment: float) -> None:
+        """It was pushed then, or later; its life begins when it is due."""
+        begun = min(moment, job.work.due / 1_000_000) if job.work.due else moment
+        job.expires = min(job.expires, begun + job.work.ttl - 1)
 
     # What the server says
 
@@ -177,6 +204,11 @@ class Promises:
         command, job = request.command, request.job
         if isinstance(answer, Leased):
             self._leased(request, answer)
+        elif command == "atomic":
+            for each in request.jobs:
+                self._pushed(request, each, answer)
+        elif command == "pause" and isinstance(answer, Accepted):
+            self.paused[request.queue] = self.stamp
         elif job is None:
             return
         elif command == "push":
@@ -194,12 +226,14 @@ class Promises:
     def _pushed(self, request: Request, job: Booked, answer: Answer) -> None:
         if isinstance(answer, Refused) and "Duplicate" not in answer.text:
             job.unsure -= 1
-            if UNCHANGED not in answer.text and answer.text != NO_HEARTBEAT:
+            if not any(text in answer.text for text in REFUSALS):
                 raise BrokenPromise(f"the push of {name(job)} was refused: {answer.text}")
             return
         job.unsure -= 1
         job.accepted = job.accepted or self.stamp
-        if isinstance(answer, Accepted):
+        # The clock may have been set back before the server looked at it.
+        self._lives_from(job, self._wall() - (self._now() - request.sent_at))
+        if isinstance(answer, Accepted) and answer.id:
             job.shown = answer.id
             known = self._ids.setdefault((job.protocol, answer.id), job)
             if known is not job:
@@ -214,6 +248,8 @@ class Promises:
             raise BrokenPromise(f"{name(job)} came with another payload: {held}")
         if held.queue not in {job.work.queue, job.work.dead_queue}:
             raise BrokenPromise(f"{name(job)} came from another queue: {held}")
+        if self.paused.get(held.queue, self.stamp) < request.sent:
+            raise BrokenPromise(f"{name(job)} was handed out although its queue is paused")
         if not (job.accepted or job.unsure):
             raise BrokenPromise(f"{name(job)} was handed out although its push was refused")
         for other in job.after:
@@ -270,7 +306,11 @@ class Promises:
             return
         lease = request.lease
         if request.wire.protocol == "faktory" and (
-            lease is None or lease.loose or lease.life != self.life or self.expired(lease)
+            lease is None
+            or not request.ends
+            or lease.loose
+            or lease.life != self.life
+            or self.expired(lease)
         ):
             return  # it is told OK, but it may not have been its any more
         if request.command == "complete" and request.wire.protocol in {"qless", "masenko"}:
@@ -332,8 +372,9 @@ class Promises:
 
     def must_be_there(self) -> Iterator[Booked]:
         """All that are, unless something was lost."""
+        latest = self.latest_wall = max(self.latest_wall, self._wall())
         for job in self.jobs:
-            if job.accepted and not job.may_be_gone and self.latest_wall < job.expires:
+            if job.accepted and not job.may_be_gone and latest < job.expires:
                 yield job
 
     def must_be_leased(self) -> Iterator[Lease]:
@@ -341,7 +382,7 @@ class Promises:
         for lease in self._open:
             job = lease.job
             unsure = lease.loose or not lease.durable or job.may_be_gone or job.again
-            bound = lease.protocol == "masenko"
+            bound = lease.protocol == "masenko" or self.latest_wall >= job.expires
             if not (unsure or bound or self.expired(lease)) and lease is job.leases[-1]:
                 yield lease
 

@@ -6,13 +6,12 @@ from random import Random
 from uuid import UUID
 
 from callers import Call, Cut
-from fault_plan import WORK
+from fault_plan import PROTOCOLS, WORK
 from promises import Booked, Lease
 from simulated_world import World
 
-from speakers import Held, Leased, Work
+from speakers import SPEAKERS, Answer, Held, Leased, Work
 
-PROTOCOLS = ("workq", "masenko", "faktory", "qless", "goqueue")
 #: Protocols in which the very same push may be sent again when it was not answered.
 REPEATABLE = frozenset({"workq", "faktory", "qless"})
 #: What each can cancel: jobs that were pushed by these, by the ids that they were told.
@@ -98,6 +97,9 @@ class Producer(Client):
 
     async def _push(self, jobs: list[Booked]) -> None:
         """All are sent before the first is answered."""
+        if self.protocol == "masenko" and len(jobs) > 1 and self.random.random() < 0.5:
+            await self._push_as_one(jobs)
+            return
         speaker, now = self.call.speaker, self.call.now
         sent = [(job, self.call.send("push", speaker.push(job.work, now), job=job)) for job in jobs]
         cut: Cut | None = None
@@ -109,6 +111,11 @@ class Producer(Client):
                 cut = error
         if cut is not None:
             raise cut
+
+    async def _push_as_one(self, jobs: list[Booked]) -> None:
+        lines = b"".join(SPEAKERS["masenko"]().push(job.work, self.call.now) for job in jobs)
+        data = self.call.speaker._ask("atomic", "", b"ATOMIC\n" + lines + b"DONE\n")
+        await self.call.ask("atomic", data, jobs=jobs)
 
 
 def drawn(client: Client, number: int) -> Work:
@@ -124,8 +131,8 @@ def drawn(client: Client, number: int) -> Work:
     jobs = world.promises.jobs
     if "dependency" in can and random.random() < 0.25:
         known = [job for job in jobs[-20:] if job.protocol == protocol and job.accepted]
+        known = [job for job in known if job.shown]
         after = tuple(job.shown for job in random.sample(known, min(len(known), 2)))
-        due = 0 if protocol == "qless" else due
     return Work(
         id=str(UUID(int=random.getrandbits(128), version=4)),
         queue=client.queue(),
@@ -134,7 +141,7 @@ def drawn(client: Client, number: int) -> Work:
         rank=min(rank, 0) if protocol == "goqueue" else rank,
         due=due,
         ttr=random.choice((60, 90) if protocol == "faktory" else (1, 3, 10, 60)),
-        ttl=10 * 86_400,
+        ttl=random.choice((10 * 86_400, 10 * 86_400, 20)) if protocol == "workq" else 10 * 86_400,
         retries=random.choice((0, 1, 2, 3)),
         after=after,
     )
@@ -152,28 +159,37 @@ class Worker(Client):
         for held, lease in unsaid:
             await self._end("complete", held, lease)
         while not self.over:
-            future = self._lease()
-            answer = await future
-            if isinstance(answer, Leased):
-                lease = future.request.lease  # type: ignore[attr-defined]
-                try:
-                    await self._do(answer.held, lease)
-                except Cut:
-                    if self.random.random() < 0.7:
-                        self._unsaid.append((answer.held, lease))
-                    raise
-            else:
+            asked = [self._lease(nth) for nth in range(self.random.choice((1, 1, 1, 3)))]
+            found = [await self._work_on(future) for future in asked]
+            if not any(found):
                 await self.rest()
+
+    async def _work_on(self, future: "asyncio.Future[Answer]") -> bool:
+        answer = await future
+        if not isinstance(answer, Leased):
+            return False
+        lease = future.request.lease  # type: ignore[attr-defined]
+        try:
+            await self._do(answer.held, lease)
+        except Cut:
+            if self.random.random() < 0.7:
+                self._unsaid.append((answer.held, lease))
+            raise
+        return True
 
     async def rest(self) -> None:
         """Before asking again, when there was nothing."""
         await self.pause(1.0 if self.protocol == "qless" else 0.2)
 
-    def _lease(self) -> "asyncio.Future[object]":
+    def _lease(self, nth: int) -> "asyncio.Future[Answer]":
+        """Ask for a job, behind so many others that were asked for just now."""
         call = self.call
-        wait = self.random.choice((0, 0.1, 2, 10)) if "wait" in call.can else 0
-        wait = max(wait, call.speaker.least_wait)
-        return call.send("lease", call.speaker.lease(self.queue(), call.now, wait), wait=wait)
+        wait = max(self.wait() if "wait" in call.can else 0, call.speaker.least_wait)
+        data = call.speaker.lease(self.queue(), call.now, wait)
+        return call.send("lease", data, wait=wait + 10 * nth)
+
+    def wait(self) -> float:
+        return self.random.choice((0, 0.1, 2, 10))
 
     async def _do(self, held: Held, lease: Lease) -> None:
         random, can = self.random, self.call.can
@@ -220,8 +236,11 @@ class DiligentWorker(Worker):
     def queue(self) -> str:
         return self._queue
 
+    def wait(self) -> float:
+        return 20
+
     async def rest(self) -> None:
-        await self.pause(5.0)
+        await self.pause(20.0)
 
     async def _do(self, held: Held, lease: Lease) -> None:
         await self._end("complete", held, lease)
@@ -238,6 +257,38 @@ class Configurer(Client):
         self.over = True
 
 
+class Pauser(Client):
+    """Stops queues for a while."""
+
+    async def work(self) -> None:
+        while not self.over:
+            await self.resume_all()
+            await self.pause(5.0)
+            queue = self.queue()
+            jobs = self.world.promises.jobs
+            if any(job.accepted and job.work.queue == queue for job in jobs):
+                await self._say("pause", queue)
+                await self.pause(3.0)
+        await self.resume_all()
+
+    async def resume_all(self) -> None:
+        for queue in self.world.plan.queues:
+            await self._say("resume", queue)
+
+    async def _say(self, command: str, queue: str) -> None:
+        line = f"QUEUE {command.upper()} {queue}\r\n".encode()
+        data = self.call.speaker._ask(command, queue, line)
+        await self.call.ask(command, data, queue=queue)
+
+
+class Resumer(Pauser):
+    """Afterwards none shall be stopped."""
+
+    async def work(self) -> None:
+        await self.resume_all()
+        self.over = True
+
+
 class Canceller(Client):
     async def work(self) -> None:
         while not self.over:
@@ -245,7 +296,10 @@ class Canceller(Client):
             jobs = [
                 job
                 for job in self.world.promises.jobs[-30:]
-                if job.accepted and job.protocol in CANCELS[self.protocol] and not job.fleeting
+                if job.accepted
+                and job.shown
+                and job.protocol in CANCELS[self.protocol]
+                and not job.fleeting
             ]
             if jobs:
                 job = self.random.choice(jobs)
@@ -304,17 +358,17 @@ ROLES: dict[str, tuple[Callable[[World, str, str], Client], tuple[str, ...]]] = 
     "canceller": (Canceller, tuple(CANCELS)),
     "looker": (Looker, ("faktory", "masenko", "qless")),
     "waiter": (Waiter, ("workq",)),
+    "pauser": (Pauser, ("faktory",)),
 }
 
 
 def cast(world: World) -> list[Client]:
-    """All clients of a plan, each of some protocol; sometimes of few, who are then in each other's
-    way.
-    """
+    """All clients of a plan, each of some protocol."""
     clients: list[Client] = [Configurer(world, "configurer", "qless")]
-    most = world.random.choice((1, 2, 5))
     for role, count in world.plan.clients.items():
         kind, spoken = ROLES[role]
-        some = world.random.sample(spoken, min(len(spoken), most))
+        some = world.random.sample(spoken, len(spoken))
+        if role == "worker":
+            some = world.plan.working
         clients += [kind(world, f"{role}-{n}", some[n % len(some)]) for n in range(count)]
     return clients

@@ -11,20 +11,25 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "src")]
 
+from fault_plan import Plan  # noqa: E402
 from plants import PLANTS  # noqa: E402
 
 from disk.recording import is_preloaded, missing, preloaded  # noqa: E402
 from simulation import Outcome, simulate  # noqa: E402
 
+#: How often a long run says how far it is, in seconds.
+TELL_EVERY = 15.0
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, help="run this one, and print its steps if it fails")
+    parser.add_argument("--seed", type=int, help="run this one, and print its steps")
     parser.add_argument("--seeds", metavar="A-B", help="run these")
     parser.add_argument("--from", dest="begin", type=int, help="run all from this one on")
     parser.add_argument("--first", action="store_true", help="end at the first that fails")
@@ -39,9 +44,9 @@ def main() -> int:
         seeds = range(int(first), int(last or first) + 1)
     else:
         seeds = range(options.begin or int(time.time()), 1 << 62)
-    if options.plant:
-        PLANTS[options.plant]()
     runs = Runs(options.steps, alone=options.seed is not None, first=options.first)
+    if options.plant:
+        runs.focus = PLANTS[options.plant]()
     return runs.run(seeds)
 
 
@@ -57,6 +62,7 @@ def _be_repeatable() -> None:
 
 class Runs:
     def __init__(self, steps: int, *, alone: bool, first: bool) -> None:
+        self.focus: Callable[[Plan], None] | None = None
         self._steps = steps
         self._alone = alone
         self._first = first
@@ -64,23 +70,24 @@ class Runs:
         self._failed: list[int] = []
         self._seconds = 0.0
         self._counts: Counter[str] = Counter()
-        self._began = time.monotonic()
+        self._began = self._told = time.monotonic()
 
     def run(self, seeds: range) -> int:
         memory = Path("/dev/shm")
         root = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
         try:
             for seed in seeds:
-                outcome = simulate(seed, root / "run", self._steps)
+                outcome = simulate(seed, root / "run", self._steps, self.focus)
                 if not self._done and outcome.limits:
                     print(f"note: {outcome.limits}", flush=True)
                 self._count(outcome)
+                self._tell_progress()
                 if outcome.problem:
                     self._report(outcome)
                     if self._first:
                         break
                 elif self._alone:
-                    print(f"seed {seed}: {outcome.plan}")
+                    self._show(outcome)
                     print(f"ok, trace {outcome.hash}")
         except KeyboardInterrupt:
             print()
@@ -89,6 +96,11 @@ class Runs:
         self._sum_up()
         return 1 if self._failed else 0
 
+    def _tell_progress(self) -> None:
+        if time.monotonic() - self._told > TELL_EVERY:
+            self._told = time.monotonic()
+            print(f"{self._done} seeds, {len(self._failed)} failed", flush=True)
+
     def _count(self, outcome: Outcome) -> None:
         self._done += 1
         self._seconds += outcome.seconds
@@ -96,10 +108,13 @@ class Runs:
         if outcome.problem:
             self._failed.append(outcome.seed)
 
-    def _report(self, outcome: Outcome) -> None:
+    def _show(self, outcome: Outcome) -> None:
         print(f"\nseed {outcome.seed}: {outcome.plan}")
         for line in outcome.last:
             print("   ", line)
+
+    def _report(self, outcome: Outcome) -> None:
+        self._show(outcome)
         if outcome.error is not None:
             traceback.print_exception(outcome.error)
         print(f"FAILED  {outcome.problem}")

@@ -18,11 +18,18 @@ from promises import BrokenPromise, Promises
 from simulated_disk import SimulatedDisk
 from simulated_loop import ProcessEnded, Schedule, SimulatedLoop
 from simulated_network import Network
-from state_checks import check_engine, check_qless, check_recovered, nobody_waits_in_vain
+from state_checks import (
+    check_engine,
+    check_qless,
+    check_reasons,
+    check_recovered,
+    nobody_waits_in_vain,
+)
 from steps import Steps
 
 import millrace.store.sqlite
 from millrace.engine.engine import Engine
+from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.qless import QlessHub
 from millrace.server.app import listeners, recover
 from millrace.server.config import Config
@@ -47,7 +54,6 @@ class World:
         self.network.weather = self.plan.weather
         self.disk = SimulatedDisk(root, self.random)
         self.promises = Promises(lambda: self.schedule.now, self.wall)
-        self.promises.heartbeat = self.plan.heartbeat
         self.seen = Seen()
         self.config = Config()
         #: How far the server's clock is ahead.
@@ -226,6 +232,9 @@ class Life:
         config = self.world.config
         most = config.server.max_connections
         serving = listeners(config, self.engine, self.world.clock(), most)
+        for listener in serving:
+            if isinstance(listener.hub, FaktoryHub):
+                listener.hub.memory_mb = lambda: 1  # INFO tells it, and it is never the same
         ports = await self.server.listen("simulated", serving, None)
         self.world.steps.note("ready")
         self.world.network.serve(self.loop, ports)
@@ -266,6 +275,7 @@ class Life:
     def look(self) -> None:
         """Is everything as it must be between two steps?"""
         check_engine(self.engine, self.world.promises)
+        check_reasons(self.engine, self.world.clock())
         for hub in self.server.hubs:
             if isinstance(hub, QlessHub):
                 check_qless(hub)

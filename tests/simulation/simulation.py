@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from fault_plan import PROTOCOLS, Plan
 from promises import BrokenPromise
-from roles import PROTOCOLS, Client, DiligentWorker, cast
+from roles import Client, DiligentWorker, Resumer, cast
 from simulated_world import World
-from state_checks import check_engine, unfinished
+from state_checks import check_engine, check_reasons, unfinished
 
 from scene import durable_but_for_seqs
 
@@ -34,9 +35,15 @@ class Outcome:
     limits: str = ""
 
 
-def simulate(seed: int, root: Path, steps: int = 60) -> Outcome:
-    """The same seed gives the same run, whenever and wherever. So many of its last steps are kept."""
+def simulate(
+    seed: int, root: Path, steps: int = 60, focus: Callable[[Plan], None] | None = None
+) -> Outcome:
+    """The same seed gives the same run, whenever and wherever. So many of its last steps are kept;
+    what it draws may be changed by `focus`.
+    """
     world = World(seed, root, steps)
+    if focus is not None:
+        focus(world.plan)
     outcome = Outcome(seed, world.plan.told(), limits=world.disk.limits)
     try:
         Simulation(world).run()
@@ -57,6 +64,7 @@ def simulate(seed: int, root: Path, steps: int = 60) -> Outcome:
 class Simulation:
     def __init__(self, world: World) -> None:
         self.world = world
+        world.promises.heartbeat = world.plan.heartbeat
         self.peace = False
         self.clients: list[Client] = []
 
@@ -177,6 +185,7 @@ class Simulation:
             for protocol in PROTOCOLS
             for queue in world.plan.queues
         ]
+        self._send_out([Resumer(world, "resumer", "faktory")])
         self.clients += workers
         self._send_out(list(workers))
 
@@ -188,7 +197,7 @@ class Simulation:
         elif int(world.schedule.steps) % 50 and since < DRAINED_WITHIN:
             return False
         else:
-            left = unfinished(world.life.engine)
+            left = unfinished(world.life.engine, world.clock())
         if left and since > DRAINED_WITHIN:
             raise BrokenPromise(f"not done after {since:.0f} s without faults: {left[:5]}")
         return not left
@@ -201,6 +210,7 @@ class Simulation:
         for client in self.clients:
             client.over = True
         life.look()
+        check_reasons(life.engine, world.clock())
         stopped = world.promises.life
         world.restart()
         world.run_until(lambda: world.life is None)

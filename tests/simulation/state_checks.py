@@ -8,6 +8,7 @@ from millrace.engine.consistency import check
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, STATE_NAMES
+from millrace.engine.why import why
 from millrace.protocols.qless import QlessHub, consistency
 
 #: What is left of a job that was ended by a command, if anything is.
@@ -59,6 +60,13 @@ def _promises_are_kept(engine: Engine, promises: Promises) -> None:
         _may_be_there(booked, job)
         if len(there[booked.number]) > booked.sent:
             raise BrokenPromise(f"{name(booked)} is there more often than it was pushed")
+    for queue in promises.paused:
+        if queue not in engine.queues or not engine.queues[queue].paused:
+            raise BrokenPromise(f"{queue} is not paused any more, although that was acknowledged")
+    for group in promises.groups:
+        lost = [job for job in group if job.number not in there and not job.may_be_gone]
+        if 0 < len(lost) < len(group) and any(job.number in there for job in group):
+            raise BrokenPromise(f"{name(lost[0])} is not there, others of its transaction are")
     for booked in promises.must_be_there():
         if booked.number not in there:
             raise BrokenPromise(f"{name(booked)} is lost, although its push was acknowledged")
@@ -79,16 +87,22 @@ def _may_be_there(booked: Booked, job: Job) -> None:
         raise BrokenPromise(f"{name(booked)} is dead, and nobody ever had it")
 
 
-def unfinished(engine: Engine) -> list[str]:
-    """Jobs that have not ended, and do not say why not."""
+def check_reasons(engine: Engine, now: int) -> None:
+    """Of every job that does not run it can be said why."""
+    for job in engine.jobs.values():
+        if not why(engine, job, now).reasons:
+            raise BrokenPromise(f"nobody can say why this job does not run: {job}")
+
+
+def unfinished(engine: Engine, now: int) -> list[str]:
+    """Jobs that have not ended, and could."""
     found = []
     for job in engine.jobs.values():
         if job.state in {DONE, DEAD}:
             continue
         blockers = job.extra.blockers if job.state == BLOCKED and job.extra else []
-        if any(_never_ends(engine, seq) for seq in blockers):
-            continue
-        found.append(f"job {job.seq} ({job.jid}) in {job.queue} is {STATE_NAMES[job.state]}")
+        if not any(_never_ends(engine, seq) for seq in blockers):
+            found.append(str(why(engine, job, now)))
     return found
 
 

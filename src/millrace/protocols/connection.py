@@ -1,7 +1,7 @@
 """What the server and any protocol's connection say to each other."""
 
 from collections import deque
-from typing import Any, Final
+from typing import Any
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
@@ -146,27 +146,34 @@ class Connection:
         raise NotImplementedError
 
 
-#: What an empty line takes.
-LINE_COSTS: Final = 64
-
-
 class Lines:
-    """Bytes in any pieces to lines without their LF. No line is longer than `limit`."""
+    """Bytes in any pieces to lines without their LF. No line is longer than `limit`.
 
-    __slots__ = ("_partial", "limit", "pending", "size", "too_long")
+    They are cut when they are taken: a client may send a hundred thousand empty lines in one
+    piece, and nobody shall wait while they are counted.
+    """
+
+    __slots__ = ("_at", "_partial", "limit", "pending", "size", "too_long")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._partial = bytearray()
+        #: Pieces of whole lines, and where the next line begins in the first of them.
         self.pending: deque[bytes] = deque()
-        #: What the pending lines take, roughly.
+        self._at = 0
+        #: What the pending lines take.
         self.size = 0
         self.too_long = False
 
     def take(self) -> bytes:
-        line = self.pending.popleft()
-        self.size -= len(line) + LINE_COSTS
-        return line
+        piece, at = self.pending[0], self._at
+        end = piece.index(b"\n", at)
+        self._at = end + 1
+        self.size -= end + 1 - at
+        if self._at == len(piece):
+            self.pending.popleft()
+            self._at = 0
+        return piece[at:end]
 
     @property
     def held(self) -> int:
@@ -180,21 +187,31 @@ class Lines:
     def feed(self, data: bytes) -> None:
         if self.too_long:
             return
-        if self._partial:
-            self._partial += data
-            if b"\n" not in data:
-                self.too_long = len(self._partial) > self.limit
-                return
-            data = bytes(self._partial)
-            self._partial.clear()
-        lines = data.split(b"\n")
-        rest = lines.pop()
-        self._partial += rest
-        for line in lines:
-            if len(line) > self.limit:
-                self.too_long = True
+        end = data.rfind(b"\n") + 1
+        if end:
+            whole = data[:end]
+            if self._partial:
+                self._partial += whole
+                whole = bytes(self._partial)
                 self._partial.clear()
+            if len(whole) > self.limit:
+                whole = self._before_too_long(whole)
+            if whole:
+                self.pending.append(whole)
+                self.size += len(whole)
+            if self.too_long:
                 return
-            self.pending.append(line)
-            self.size += len(line) + LINE_COSTS
-        self.too_long = len(self._partial) > self.limit
+            data = data[end:]
+        if data:
+            self._partial += data
+            self.too_long = len(self._partial) > self.limit
+
+    def _before_too_long(self, whole: bytes) -> bytes:
+        """The lines before the first that is too long."""
+        at = 0
+        while (end := whole.find(b"\n", at)) >= 0:
+            if end - at > self.limit:
+                self.too_long = True
+                return whole[:at]
+            at = end + 1
+        return whole

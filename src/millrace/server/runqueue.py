@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 #: So many commands of one client are done before the others have their turn,
 SHARE: Final = 64
 #: and so many if it waited here.
-SLICE: Final = 16
+SLICE: Final = 8
 #: So long the waiting are served before the loop looks for others, in microseconds;
-MOMENT: Final = 1_000
+MOMENT: Final = 500
 #: and so many of them at most: a clock may stand still.
 MOST: Final = 256
 

@@ -53,6 +53,7 @@ class Session(asyncio.Protocol):
         "_connect",
         "_continuing",
         "_ended",
+        "_hands_over",
         "_reading",
         "_server",
         "_timer",
@@ -75,6 +76,9 @@ class Session(asyncio.Protocol):
         self.lost = False
         #: What it makes the server keep: see buffers.py.
         self.buffered = 0
+        #: How many of the jobs that were handed are in replies that wait for which turn, or for an
+        #: earlier one.
+        self._hands_over: list[tuple[int, int]] = []
         #: The bytes of held replies.
         self._unsynced = 0
         self._reading = True
@@ -175,8 +179,8 @@ class Session(asyncio.Protocol):
         if self._choked is not None:
             self._choked.cancel()
             self._choked = None
-        if self.pending <= self._server.turns.synced:
-            self.connection.handed.clear()
+        if self.connection.handed:
+            self._has_heard()
         self._account()
         self._continue_soon()
 
@@ -227,6 +231,8 @@ class Session(asyncio.Protocol):
                 connection.marks = []
             if (marks or self.pending > turns.synced) and turns.durable:
                 turns.hold(self, replies, marks)
+                if connection.handed:
+                    self._hands_over.append((self.pending, len(connection.handed)))
                 self._unsynced += len(replies[0]) if len(replies) == 1 else sum(map(len, replies))
             else:
                 self.write(replies)
@@ -245,13 +251,13 @@ class Session(asyncio.Protocol):
             return
         if self._choked is not None:
             self._account()
+        connection = self.connection
+        if connection.handed and self._choked is None:
+            self._has_heard()
         if self.pending <= self._server.turns.synced:
-            connection = self.connection
             if self._unsynced > MOST_UNSYNCED:
                 self._continue_soon()
             self._unsynced = 0
-            if connection.handed and self._choked is None:
-                connection.handed.clear()
             if (connection.closing or self._ended) and self._finished():
                 transport.close()
 
@@ -276,6 +282,18 @@ class Session(asyncio.Protocol):
     def _blocked(self) -> bool:
         """Must it wait until what was said to it has gone out?"""
         return self._choked is not None or self._unsynced > MOST_UNSYNCED
+
+    def _has_heard(self) -> None:
+        """All that may be said was said: of those jobs the client knows."""
+        handed, synced = self.connection.handed, self._server.turns.synced
+        if self.pending <= synced:
+            handed.clear()
+            self._hands_over.clear()
+            return
+        heard = max((count for turn, count in self._hands_over if turn <= synced), default=0)
+        del handed[:heard]
+        later = [(turn, count - heard) for turn, count in self._hands_over if turn > synced]
+        self._hands_over = later
 
     def _account(self) -> None:
         connection = self.connection

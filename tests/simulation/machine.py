@@ -1,0 +1,106 @@
+"""A server on a simulated loop, for tests that tell it each step: with a clock that can be set, and
+commits that wait until they are let go.
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from simulated_loop import Schedule, SimulatedLoop
+from simulated_network import Network, Wire
+from steps import Steps
+
+from millrace.engine.engine import Engine
+from millrace.server.app import listeners
+from millrace.server.config import Config
+from millrace.server.listeners import Server
+from millrace.store import MemoryStore
+
+
+class Ear:
+    """A client that writes down what it hears, and when."""
+
+    name = "ear"
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self.heard: list[tuple[float, bytes]] = []
+        self.closed = False
+
+    def said(self, data: bytes) -> list[Any]:
+        return [data]
+
+    def hears(self, meanings: list[Any]) -> None:
+        self.heard += [(self._schedule.now, data) for data in meanings]
+
+    def cut(self, reason: str) -> None:
+        self.closed = True
+
+
+class WaitingCommits:
+    def __init__(self, machine: "Machine", after: Callable[[Exception | None], None]) -> None:
+        self._machine = machine
+        self._after = after
+
+    def commit(self, store: MemoryStore) -> None:
+        assert self._machine.begun is None
+        self._machine.begun = store
+        self._machine.after = self._after
+
+    def close(self) -> None:
+        pass
+
+
+class Machine:
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        self.schedule = Schedule(Random(1))
+        #: What its clock says when nothing has happened yet.
+        self.ahead = 1_700_000_000.0
+        #: A store whose commit waits.
+        self.begun: MemoryStore | None = None
+        self.after: Callable[[Exception | None], None]
+        self.loop = SimulatedLoop(self.schedule)
+        steps = Steps(lambda: self.schedule.now, 10)
+        self.network = Network(SimulatedLoop(self.schedule), Random(1), steps)
+        self.engine = Engine(Random(1))
+        with self.loop:
+            self.server = Server(
+                self.engine,
+                store,
+                self.clock,
+                max_connections=100,
+                max_output=1 << 20,
+                ended=lambda _: None,
+                commits=lambda _, after: WaitingCommits(self, after),  # type: ignore[arg-type]
+            )
+        self.loop.create_task(self._listen())
+        self.run(0.1)
+
+    async def _listen(self) -> None:
+        serving = listeners(Config(), self.engine, self.clock(), 100)
+        self.network.serve(self.loop, await self.server.listen("", serving, None))
+
+    def clock(self) -> int:
+        return int((self.ahead + self.schedule.now) * 1_000_000)
+
+    def run(self, seconds: float) -> None:
+        until = self.schedule.now + seconds
+        self.schedule.run_until(lambda: self.schedule.now >= until)
+
+    def commits(self) -> None:
+        """The commit that waits succeeds; another may follow at once."""
+        store, self.begun = self.begun, None
+        assert store is not None
+        store.commit()
+        self.loop.call_soon(self.after, None)
+        self.run(0.01)
+
+    def call(self, protocol: str) -> tuple[Wire, Ear]:
+        ear = Ear(self.schedule)
+        wire = self.network.connect(protocol, ear)
+        self.run(1.5)  # the server has looked at its clocks since
+        return wire, ear
+
+    def says(self, wire: Wire, data: bytes) -> None:
+        wire.send(data)
+        self.run(0.05)
