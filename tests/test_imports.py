@@ -6,6 +6,7 @@ meets the rest only at the wire.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -200,3 +201,12 @@ def test_a_relative_import_is_followed_from_its_own_folder():
     source = "from ..connection import Connection\nfrom ...store import Store"
     found = violations(source, "protocols", "millrace.protocols.faktory")
     assert found == ["line 2: protocols may not import millrace.store"]
+
+
+def test_no_two_modules_of_the_tests_have_one_name() -> None:
+    """They are imported by their names alone, so that the second would be taken for the first."""
+    root = PACKAGE.parents[1]
+    found = [path for room in ("tests", "bench") for path in (root / room).rglob("*.py")]
+    names = Counter(path.name for path in found if "node_modules" not in path.parts)
+    twice = {name for name, count in names.items() if count > 1}
+    assert twice <= {"conftest.py", "__init__.py"}

@@ -1,8 +1,7 @@
 """Somebody sets the clock of a machine on which a server runs: spans stay what they were."""
 
 import pytest
-
-from machine import Machine
+from stepped_machine import Machine
 
 HOUR = 3600.0
 

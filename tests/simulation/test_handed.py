@@ -1,6 +1,7 @@
 """A connection ends while jobs are on their way to it: those that it was told of are its own."""
 
-from machine import Machine
+from stepped_machine import Machine
+
 from millrace.engine.states import LEASED, READY
 from millrace.store import MemoryStore
 

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from census import census, grown
 from days import Days
+from mixed_load import Load
 from watch import Record, look
 
-from load import Load
 from server_process import ServerProcess, running_server
 
 SETTINGS = {
