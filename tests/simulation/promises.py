@@ -106,6 +106,9 @@ class Booked:
     #: It goes with the client that pushed it.
     fleeting: bool = False
     fails: int = 0
+    #: Failures that were not answered, and when the last one was.
+    fails_open: int = 0
+    failed: int = 0
     leases: list[Lease] = field(default_factory=list)
     told_leases: int = 0
     #: How often it was leased, whether or not anybody was told.
@@ -138,6 +141,8 @@ class Promises:
         self.groups: list[list[Booked]] = []
         #: Queues that are stopped, and since when.
         self.paused: dict[str, int] = {}
+        #: What was last said about whether a queue is stopped.
+        self._arranged: dict[str, Request] = {}
         self.jumped_at = 0
         #: When the server's clock was set.
         self.jumps: list[float] = []
@@ -162,6 +167,7 @@ class Promises:
         job = request.job
         if command in {"pause", "resume"}:
             self.paused.pop(request.queue, None)
+            self._arranged[request.queue] = request
         for each in request.jobs:
             self._sends(each)
         if request.jobs:
@@ -173,8 +179,9 @@ class Promises:
         elif command in {"complete", "cancel"}:
             job.ending.add(request)
             job.results.add(request.text)
-        elif command in {"fail", "bury"}:
+        elif command in {"fail", "bury", "release"}:
             job.fails += 1
+            job.fails_open += 1
         if request.lease is not None and command != "renew":
             request.ends = request.lease in self._open
             self._open.pop(request.lease, None)
@@ -202,13 +209,17 @@ class Promises:
         request.answer = answer
         self.counts[type(answer).__name__.lower()] += 1
         command, job = request.command, request.job
+        if job is not None and command in {"fail", "bury", "release"}:
+            job.fails_open -= 1
+            job.failed = self.stamp
         if isinstance(answer, Leased):
             self._leased(request, answer)
         elif command == "atomic":
             for each in request.jobs:
                 self._pushed(request, each, answer)
         elif command == "pause" and isinstance(answer, Accepted):
-            self.paused[request.queue] = self.stamp
+            if self._arranged[request.queue] is request:  # nobody has said otherwise since
+                self.paused[request.queue] = self.stamp
         elif job is None:
             return
         elif command == "push":
@@ -258,7 +269,8 @@ class Promises:
         late = self._now() - job.ended_at > SLACK and request.wire.healthy
         if job.ended and not job.again and (request.sent > job.ended or late):
             raise BrokenPromise(f"{name(job)} was handed out again after its end was acknowledged")
-        self._alone(job, request)
+        if not request.wire.was_ill:  # or it may be told of a lease that was over long ago
+            self._alone(job, request)
         wire = request.wire
         holder = wire.client.name if wire.protocol == "qless" else wire
         until = self._until(request, job)
@@ -308,6 +320,8 @@ class Promises:
         if request.wire.protocol == "faktory" and (
             lease is None
             or not request.ends
+            or job.fails_open
+            or job.failed > lease.told
             or lease.loose
             or lease.life != self.life
             or self.expired(lease)

@@ -282,11 +282,12 @@ class Pauser(Client):
 
 
 class Resumer(Pauser):
-    """Afterwards none shall be stopped."""
+    """Afterwards none shall be stopped, also not by a word that arrives late."""
 
     async def work(self) -> None:
-        await self.resume_all()
-        self.over = True
+        while not self.over:
+            await self.resume_all()
+            await self.pause(60.0)
 
 
 class Canceller(Client):

@@ -185,9 +185,9 @@ class Simulation:
             for protocol in PROTOCOLS
             for queue in world.plan.queues
         ]
-        self._send_out([Resumer(world, "resumer", "faktory")])
-        self.clients += workers
-        self._send_out(list(workers))
+        afterwards = [Resumer(world, "resumer", "faktory"), *workers]
+        self.clients += afterwards
+        self._send_out(afterwards)
 
     def _drained(self) -> bool:
         world = self.world

@@ -330,3 +330,17 @@ def test_a_flush_does_not_forget_events(scene, store, reopen):
         ("flushed", ""),
         ("pushed", "after"),
     ]
+
+
+def test_queues_that_go_and_come_again_within_a_batch_are_behind_the_others(scene, store, reopen):
+    for name in ("a", "b", "c"):
+        scene.push(name, name)
+    commit(scene.engine, store)
+    scene.engine.remove_queue("a", scene.now)
+    scene.engine.remove_queue("b", scene.now)
+    for name in ("d", "b", "a"):
+        scene.push(f"{name} again", name)
+    scene.engine.pause("d", paused=True, now=scene.now)
+    assert list(scene.engine.queues) == ["c", "d", "b", "a"]
+    commit(scene.engine, store)
+    assert list(recover(reopen()).queues) == ["c", "d", "b", "a"]

@@ -19,6 +19,7 @@ class Batch:
         "gone",
         "new",
         "notes",
+        "opened",
         "queues",
         "rewritten",
     )
@@ -31,6 +32,8 @@ class Batch:
         self.gone: dict[int, None] = {}
         #: name -> paused, or None for a queue that is no more
         self.queues: dict[str, bool | None] = {}
+        #: Those of them that are behind all others, even if they were there before.
+        self.opened: set[str] = set()
         #: key -> value, or None for a note that is no more
         self.notes: dict[str, bytes | None] = {}
         self.events: list[Row] = []

@@ -517,7 +517,9 @@ class Jobs:
         if not queue.known:
             self.queues[name] = self.queues.pop(name)  # in the order of their first pushes
             queue.known = True
+            self.batch.queues.pop(name, None)
             self.batch.queues[name] = queue.paused
+            self.batch.opened.add(name)
         return queue
 
     def _drop_if_unused(self, queue: Queue) -> None:

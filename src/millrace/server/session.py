@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 MOST_BACKLOG: Final = 1 << 20
 #: With so many bytes of replies that wait for the disk, nothing more is done for the client.
 MOST_UNSYNCED: Final = 1 << 20
+#: The kernel keeps so much for a client that does not read, twice; by itself it would go up to
+#: several MiB, and all that time the client would have its commands done.
+SEND_BUFFER: Final = 1 << 17
 #: Most commands are shorter.
 SHORT: Final = 512
 #: What a queue takes that exists only because somebody waits for it: anybody can make up names.
@@ -104,6 +107,7 @@ class Session(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._timer = self._server.loop.call_later(HELLO_WITHIN, self._check_introduced)
         self.flush()
         self._server.after(self._server.clock())  # it may have asked for a moment

@@ -52,9 +52,9 @@ class MemoryStore:
         self._batches.append(blob)
         self._events.append(events)
         for name, paused in batch.queues.items():
-            if paused is None:
+            if paused is None or name in batch.opened:
                 self._queues.pop(name, None)
-            else:
+            if paused is not None:
                 self._queues[name] = paused
         for key, value in batch.notes.items():
             if value is None:

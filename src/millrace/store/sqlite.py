@@ -142,6 +142,8 @@ class SqliteStore:
             if events:
                 self._write_events(len(batch.events), events)
             for name, paused in batch.queues.items():
+                if name in batch.opened:
+                    self._write_queue(name, None)  # it may have been there: its place is another
                 self._write_queue(name, paused)
             for key, value in batch.notes.items():
                 self._write_note(key, value)
@@ -378,8 +380,9 @@ class SqliteStore:
     def _write_queue(self, name: str, paused: bool | None) -> None:
         if paused is None:
             self._note_sum("queues", name, 0)
-            place = self._places.pop(name, 0)
-            self._db.execute("DELETE FROM queues WHERE place = ?", (place,))
+            place = self._places.pop(name, None)
+            if place is not None:
+                self._db.execute("DELETE FROM queues WHERE place = ?", (place,))
             return
         if name not in self._places:
             self._last_place += 1
