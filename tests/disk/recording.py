@@ -73,12 +73,6 @@ def preloaded(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "LD_PRELOAD": str(compiled(SOURCE))}
 
 
-def be_preloaded() -> None:
-    """For scripts: start this very command again, preloaded, unless it is."""
-    if not is_preloaded():
-        os.execve(sys.executable, [sys.executable, *sys.argv], preloaded(os.environ))
-
-
 def is_preloaded() -> bool:
     return str(compiled(SOURCE)) in os.environ.get("LD_PRELOAD", "")
 

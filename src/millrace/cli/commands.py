@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from millrace import __version__
@@ -28,6 +27,8 @@ faktory_app = typer.Typer(
     help="Orders to the Faktory workers of a running server.", no_args_is_help=True
 )
 app.add_typer(faktory_app, name="faktory")
+
+Json = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 
 
 def with_flags(command: Callable[..., int]) -> Callable[..., None]:
@@ -82,11 +83,7 @@ def _serve(given: dict[str, str]) -> int:
 
 @app.command("config")
 @with_flags
-def _config(
-    given: dict[str, str],
-    *,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
-) -> int:
+def _config(given: dict[str, str], *, json: Json = False) -> int:
     """Show the effective configuration, and where each value came from.
 
     Takes the flags of `serve` and shows what it would use. Passwords are hidden. The output is a
@@ -191,7 +188,7 @@ def _why(
     data: Data = None,
     config: ConfigFile = None,
     *,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    json: Json = False,
 ) -> None:
     """Say why a job is not running: what it waits for, who has it, or how it ended.
 
@@ -202,28 +199,13 @@ def _why(
     - `millrace why 6ba7b810-9dad-11d1-80b4-00c04fd430c4`
     - `millrace why 17 --data /var/lib/millrace`: a job of Masenko or Go Job Queue
     """
-    given = {"--data": data, "--config": config}
-    try:
-        loaded = read({k: v for k, v in given.items() if v is not None}, listening=False)
-        from millrace.cli import control  # noqa: PLC0415 - nobody else needs the engine's words
+    from millrace.cli.control import why  # noqa: PLC0415 - only here the engine's words are needed
 
-        answer = control.ask_why(loaded.config.server.data, jid)
-    except ConfigError as error:
-        raise typer.Exit(complain(error)) from error
-    except control.NotAnswered as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from error
-    typer.echo(msgspec.json.encode(answer) if json else control.in_words(answer, jid))
-    raise typer.Exit(0 if answer.jobs else 1)
+    raise typer.Exit(_on_folder(config, data, lambda folder: why(folder, jid, json=json)))
 
 
 @app.command("check")
-def _check(
-    data: Data = None,
-    config: ConfigFile = None,
-    *,
-    json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
-) -> None:
+def _check(data: Data = None, config: ConfigFile = None, *, json: Json = False) -> None:
     """Verify a data folder, and show what is in it. Nothing in it is changed.
 
     Reads everything: the sums of all rows, the structure of the database, whether turns or events
@@ -268,8 +250,8 @@ def _backup(
 
 def _on_folder(config: str | None, data: str | None, act: Callable[[Path], int]) -> int:
     given = {"--config": config, "--data": data}
+    known = {flag: value for flag, value in given.items() if value is not None}
     try:
-        known = {flag: value for flag, value in given.items() if value is not None}
         loaded = read(known, listening=False)
     except ConfigError as error:
         return complain(error)

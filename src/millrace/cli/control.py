@@ -1,6 +1,7 @@
 """What is asked of a running server over the socket in its data folder (protocols/control.py)."""
 
 import socket
+import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,18 @@ PATIENCE = 30.0  # seconds
 
 class NotAnswered(Exception):
     """The server could not be asked; the text says what to do."""
+
+
+def why(folder: Path, name: str, *, json: bool) -> int:
+    """The exit code: 0 only if there is such a job."""
+    try:
+        answer = ask_why(folder, name)
+    except NotAnswered as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    told = msgspec.json.encode(answer).decode() if json else in_words(answer, name)
+    sys.stdout.write(f"{told}\n")
+    return 0 if answer.jobs else 1
 
 
 def ask_why(folder: Path, name: str) -> Answer:

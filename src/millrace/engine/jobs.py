@@ -363,10 +363,7 @@ class Jobs:
             returns = cause == "due" and job.failures and job.origin in RETURNING
             if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
                 job.place = latest
-        elif to == DONE:
-            job.ended_at = now
         elif to == DEAD:
-            job.ended_at = now
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
         if job.failure is None and job.extra is None:
             event: Row = (
@@ -421,6 +418,8 @@ class Jobs:
             if actor not in UNTIMED:
                 self.timers.set(seq, job.deadline)
         else:
+            if to in {DONE, DEAD}:
+                job.ended_at = now
             self._enter(job, queue)
             if to == DONE and self._dependents and cause != "advanced":
                 self._unblock(job, now)

@@ -11,10 +11,9 @@ import msgspec
 
 from .engine import Engine
 from .job import FOREVER, PROTOCOLS, Job
-from .policy import BOUND
+from .policy import BOUND, SECOND
 from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 
-SECOND: Final = 1_000_000
 #: Workers that wait in short steps, or look now and then, ask at least this often.
 LATELY: Final = 60 * SECOND
 #: A job behind so many others is not told its exact place.

@@ -24,6 +24,7 @@ class Buffers:
         self.most = most
         self.total = 0
         self._sessions = sessions
+        self._cutting = False
         self._cut = 0
         self._told_at = -TELL_EVERY
 
@@ -31,10 +32,18 @@ class Buffers:
         """A session holds so much now."""
         self.total += size - session.buffered
         session.buffered = size
-        while self.total > self.most:
-            biggest = max(self._sessions, key=lambda each: each.buffered)
-            self._tell(biggest.buffered)
-            biggest.expel("too much of unfinished commands and unread replies")
+        if self.total > self.most and not self._cutting:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        self._cutting = True  # whoever goes holds less, and says so in the midst of it
+        try:
+            while self.total > self.most:
+                biggest = max(self._sessions, key=lambda each: each.buffered)
+                self._tell(biggest.buffered)
+                biggest.expel("too much of unfinished commands and unread replies")
+        finally:
+            self._cutting = False
 
     def _tell(self, size: int) -> None:
         self._cut += 1

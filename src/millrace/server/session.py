@@ -138,8 +138,9 @@ class Session(asyncio.Protocol):
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
+            self._account()
         # What came with a reply to it and was short leaves nothing worth counting.
-        if len(data) > SHORT or not replies or self.buffered or connection.waiter is not None:
+        elif not replies or self.buffered or len(data) > SHORT:
             self._account()
         server.after(now)
 
@@ -249,14 +250,14 @@ class Session(asyncio.Protocol):
             return
         transport = self.transport
         transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
-        if self._choked is not None and transport.get_write_buffer_size() > self._server.max_output:
-            log.warning("cut a client that does not read its replies")
-            transport.abort()
-            return
-        if self._choked is not None:
-            self._account()
         connection = self.connection
-        if connection.handed and self._choked is None:
+        if self._choked is not None:
+            if transport.get_write_buffer_size() > self._server.max_output:
+                log.warning("cut a client that does not read its replies")
+                transport.abort()
+                return
+            self._account()
+        elif connection.handed:
             self._has_heard()
         if self.pending <= self._server.turns.synced:
             if self._unsynced > MOST_UNSYNCED:

@@ -16,7 +16,7 @@ from typing import Final
 
 from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
 from .examination import Findings, held, look, reader, traceless
-from .folder import DATABASE, lock, sync_folder
+from .folder import DATABASE, LOCK, lock, sync_folder
 from .mark import Mark, read_mark
 from .reading import Content
 from .recovered import Progress
@@ -50,7 +50,7 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
                 f"the folder itself is): {told}"
             )
         findings.folder = str(target)
-        (aside / "lock").unlink()
+        (aside / LOCK).unlink()
         sync_folder(aside)
         aside.rename(target)
     sync_folder(target.parent)
@@ -62,19 +62,19 @@ def _aside(target: Path) -> Iterator[Path]:
     """A folder beside the target, which goes if all does not go well."""
     aside = target.with_name(f".{target.name}.partial")
     try:
-        held = lock(aside)
+        taken = lock(aside)
     except DataFolderInUse:
         raise StoreError(f"another backup to {target} is being made") from None
     try:
         for left in aside.iterdir():  # by one that was killed
-            if left.name != "lock":
+            if left.name != LOCK:
                 left.unlink()
         yield aside
     except OSError as error:
         raise StoreError(f"cannot write {target}: {error.strerror}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-        os.close(held)
+        os.close(taken)
 
 
 def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool) -> int:

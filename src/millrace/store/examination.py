@@ -18,12 +18,13 @@ from millrace.engine.jobs import in_order
 from millrace.engine.states import STATE_NAMES
 
 from .errors import StoreDamaged, StoreError, readable, translated
-from .folder import DATABASE
+from .folder import DATABASE, LOCK, owner
 from .mark import NAME, read_mark
-from .opening import check_header, check_turn, has_database
+from .opening import check_header, check_turn, has_database, was_in_the_making
 from .reading import Content, open_read_only, outbox, structure
 from .recovered import Progress, Recovered
 from .schema import SCHEMA, check_schema
+from .wal import log_of
 
 #: So many things that are wrong are told; there may be more.
 MOST_TOLD: Final = 20
@@ -67,7 +68,7 @@ def look(folder: Path, findings: Findings, progress: Progress | None = None) -> 
             marked = read_mark(folder)
             if not has_database(path, folder / NAME, marked):
                 raise StoreError(f"there is nothing in the data folder {folder}")
-            if path.with_name(path.name + "-journal").exists():
+            if was_in_the_making(path):
                 raise StoreError(f"{path} was not yet made when its server died: start one again")
             check_header(path)
             with reader(folder, served=bool(findings.server)) as db:
@@ -85,7 +86,7 @@ def look(folder: Path, findings: Findings, progress: Progress | None = None) -> 
 def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
     """A connection that sees one moment only."""
     path = folder / DATABASE
-    log = path.with_name(path.name + "-wal")
+    log = log_of(path)
     alone = not served and not (log.exists() and log.stat().st_size)
     db = open_read_only(path, alone=alone)
     try:
@@ -141,7 +142,7 @@ def _check_structure(db: sqlite3.Connection, path: Path, findings: Findings) -> 
 def held(folder: Path, findings: Findings) -> Iterator[None]:
     """Let no server start meanwhile; if one runs, note which."""
     try:
-        fd = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         yield
         return
@@ -149,7 +150,7 @@ def held(folder: Path, findings: Findings) -> Iterator[None]:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
-            findings.server = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
+            findings.server = owner(fd)
         yield
     finally:
         os.close(fd)

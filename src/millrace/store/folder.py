@@ -9,28 +9,34 @@ from typing import Final
 from .errors import DataFolderInUse, StoreError
 
 DATABASE: Final = "millrace.db"
+LOCK: Final = "lock"
 
 
 def lock(folder: Path) -> int:
     """Take the data folder, made if there is none; the lock goes with the process."""
     try:
         _make(folder)
-        fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(f"cannot use the data folder {folder}: {error.strerror}") from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        owner = os.read(fd, 20).decode(errors="replace").strip() or "unknown"
+        process = owner(fd)
         os.close(fd)
         raise DataFolderInUse(
-            f"the data folder {folder} is in use by process {owner}. "
+            f"the data folder {folder} is in use by process {process}. "
             "Stop that one, or give this one another folder with --data."
         ) from None
     with contextlib.suppress(OSError):  # it only says who we are, and the disk may be full
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode())
     return fd
+
+
+def owner(fd: int) -> str:
+    """The process that has this lock, as it wrote there."""
+    return os.read(fd, 20).decode(errors="replace").strip() or "unknown"
 
 
 def _make(folder: Path) -> None:

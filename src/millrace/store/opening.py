@@ -41,7 +41,7 @@ class Opened:
         """Which only a first statement does: the guard's before any other. But what died while the
         database was made, and left a journal, only the other one can roll back.
         """
-        if path.with_name(path.name + "-journal").exists():
+        if was_in_the_making(path):
             self.db.execute("PRAGMA schema_version").fetchone()
         if self.guard is not None:
             self.guard.execute("PRAGMA schema_version").fetchone()
@@ -76,11 +76,16 @@ class Opened:
             self.release()
 
 
+def was_in_the_making(path: Path) -> bool:
+    """Did whoever made the database die over it? Later on, there is never such a journal."""
+    return path.with_name(path.name + "-journal").exists()
+
+
 def has_database(path: Path, mark: Path, marked: int) -> bool:
     """Is there one? There must be, if anything tells of it."""
     if path.exists() and path.stat().st_size:
         return True
-    log = path.with_name(path.name + "-wal")
+    log = wal.log_of(path)
     told = [mark] if marked else []
     if log.exists() and wal.examine(log.read_bytes()).frames:
         told.append(log)
@@ -110,7 +115,7 @@ def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
     """Refuse a database that ends with `turn` if `marked` was committed."""
     if turn >= marked:
         return
-    log = path.with_name(path.name + "-wal")
+    log = wal.log_of(path)
     if not log.exists():
         blamed = f"Its log {log} is missing, or it is an older copy. "
     else:

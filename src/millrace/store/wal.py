@@ -22,9 +22,13 @@ class Log(NamedTuple):
     damaged_at: int | None
 
 
+def log_of(database: Path) -> Path:
+    return database.with_name(database.name + "-wal")
+
+
 def blame(database: Path) -> str:
     """A sentence about the log of a damaged database; empty if it seems to be innocent."""
-    path = database.with_name(database.name + "-wal")
+    path = log_of(database)
     try:
         log = examine(path.read_bytes())
     except FileNotFoundError:

@@ -109,8 +109,8 @@ class FaktoryHub(Hub):
         mine = list(islice((j for j in leased if j.holder == wid and j.actor == FAKTORY), AT_ONCE))
         if len(mine) == AT_ONCE:
             self.engine.alarm((self, wid), now)  # others want their turn before the rest
+        message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
         for job in mine:
-            message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
 
     def _lost_at(self, worker: Worker, now: int) -> int:

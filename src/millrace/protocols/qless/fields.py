@@ -5,6 +5,7 @@ from math import inf
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import Spread
 from millrace.protocols.crossing import BASE64
@@ -19,7 +20,7 @@ from .part import (
     shown_worker,
     state_of,
 )
-from .state import SECOND, Recurring
+from .state import Recurring
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -88,7 +89,7 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
 
 def of_job(job: Job) -> Fields:
     part = part_of(job)
-    data, in_base64 = shown_data(job)
+    data, encoding = shown_data(job)
     found = [
         (b"jid", job.jid.encode()),
         (b"klass", klass_of(job).encode()),
@@ -114,7 +115,7 @@ def of_job(job: Job) -> Fields:
         found.append((b"scheduled", _moment(job.due)))
     if part.throttles:
         found.append((b"throttles", lua.encode(part.throttles)))
-    if in_base64:
+    if encoding:
         found.append((b"encoding", BASE64.encode()))
     return found
 

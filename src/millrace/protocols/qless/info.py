@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millrace import __version__
+from millrace.engine.policy import DAY, SECOND
 from millrace.protocols.errors import ClientError
 
 from .commands import ANY, Answer, Command, expect, integer, shown, unknown_subcommand
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Clients look at this to know what they may ask of a server; HELLO and INFO say it.
 REDIS_VERSION: Final = "7.2.0"
-SECOND: Final = 1_000_000
-DAY: Final = 86_400 * SECOND
 
 
 def greeting(connection: "QlessConnection") -> Map:

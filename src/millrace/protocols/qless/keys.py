@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from millrace.engine.job import FOREVER
+from millrace.engine.policy import SECOND
 from millrace.protocols.errors import ClientError
 
 from .commands import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from .connection import QlessConnection
 
 OURS: Final = b"ql:"
-SECOND: Final = 1_000_000
 #: KEYS shows so many; whoever has more has no use for all of them.
 MOST_SHOWN: Final = 100_000
 BAD_TIMEOUT: Final = "ERR timeout is not a float or out of range"

@@ -25,7 +25,6 @@ from .throttles import Throttles
 if TYPE_CHECKING:
     from .hub import QlessHub
 
-SECOND: Final = 1_000_000
 
 _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
@@ -43,9 +42,9 @@ DEFAULTS: Final[dict[str, Any]] = {
     "jobs-history": 604800,
 }
 #: These have a default too, but are not listed.
-#: So many workers are remembered, however often somebody asks for them.
-MOST_WORKERS: Final = 10_000
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
+#: So many workers are remembered: anybody can make up names.
+MOST_WORKERS: Final = 10_000
 
 #: What the first dialect told tracked jobs' listeners, and in which words.
 _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
@@ -173,7 +172,7 @@ class Qless:
         self._build()
 
     def hear(self, worker: str, now: int) -> None:
-        """A worker has shown itself. The last of them are remembered: anybody can make up names."""
+        """A worker has shown itself."""
         workers = self.workers
         if worker not in workers:
             self._forget_workers(now)

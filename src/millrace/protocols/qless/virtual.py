@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import QLESS, Job
+from millrace.engine.policy import SECOND
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.stats import DAY, QueueDay
@@ -17,7 +18,7 @@ from millrace.engine.stats import DAY, QueueDay
 from . import fields, looking, lua, patterns
 from .fields import Fields
 from .part import part_of
-from .state import PATTERNS, SECOND, Qless
+from .state import PATTERNS, Qless
 
 Scores = list[tuple[bytes, float]]
 
