@@ -66,7 +66,8 @@ def test_a_job_may_be_named_by_its_number_or_what_is_made_from_it(asked):
 def test_an_id_that_looks_like_a_number_is_an_id_first(asked):
     asked.engine.push(unit("2"), START)
     asked.engine.push(unit("job-2"), START)
-    assert [job["seq"] for job in asked.why("2")["jobs"]] == [1]
+    assert [job["seq"] for job in asked.why("2")["jobs"]] == [1, 2]
+    assert [job["seq"] for job in asked.why("1")["jobs"]] == [1]
 
 
 @pytest.mark.parametrize(

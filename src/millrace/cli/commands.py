@@ -201,6 +201,7 @@ def _why(
 
     - `millrace why 6ba7b810-9dad-11d1-80b4-00c04fd430c4`
     - `millrace why 17 --data /var/lib/millrace`: a job of Masenko or Go Job Queue
+    - `millrace why -- -17a`: an id that begins as flags do
     """
     given = {"--data": data, "--config": config}
     try:

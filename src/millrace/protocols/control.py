@@ -59,9 +59,12 @@ class ControlHub(Hub):
 
 
 def named(engine: Engine, name: str) -> list[Job]:
-    """The jobs that somebody may mean by that name: of several, the oldest first."""
+    """The jobs that somebody may mean by that name: of that id the oldest first, then of that
+    number.
+    """
+    found = engine.find_all(name)
     job = engine.jobs.get(_number(name))
-    return engine.find_all(name) or ([] if job is None else [job])
+    return found if job is None or any(each is job for each in found) else [*found, job]
 
 
 def _number(name: str) -> int:

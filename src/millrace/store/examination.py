@@ -50,11 +50,12 @@ class Findings(msgspec.Struct):
 
 def examine(folder: Path, progress: Progress | None = None) -> Findings:
     """A running server goes on meanwhile: then this is of one moment between two commits."""
-    if not folder.is_dir():
-        raise StoreError(f"there is no data folder {folder}")
     findings = Findings(str(folder))
-    with held(folder, findings), traceless(folder, findings):
-        look(folder, findings, progress)
+    with translated(folder):
+        if not folder.is_dir():
+            raise StoreError(f"there is no data folder {folder}")
+        with held(folder, findings), traceless(folder, findings):
+            look(folder, findings, progress)
     return findings
 
 
