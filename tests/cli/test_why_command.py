@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raw_faktory import RawFaktory
-from server_process import MILLRACE, ServerProcess, running_server
+from server_process import MILLRACE, DidNotStartError, ServerProcess, running_server
 
 
 def why(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -104,3 +104,14 @@ def test_a_name_that_begins_as_flags_do(server: ServerProcess, faktory: RawFakto
     command = [MILLRACE, "why", "--data", server.data, "--", "-job-0001"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=30)
     assert ran.stdout.startswith("-job-0001 is ready")
+
+
+def test_a_file_where_the_socket_must_be(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "control").write_text("somebody's own")
+    server = ServerProcess(tmp_path / "data")
+    with pytest.raises(DidNotStartError, match=r"data/control is no socket .*: remove it"):
+        server.start()
+    assert server.returncode == 1
+    assert "Traceback" not in server.stderr
+    assert (tmp_path / "data" / "control").read_text() == "somebody's own"

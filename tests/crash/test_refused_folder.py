@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from raw_faktory import RawFaktory
 from server_process import DidNotStartError, ServerProcess
 
@@ -21,10 +23,6 @@ def test_a_refused_folder_is_as_it_was_when_the_process_has_ended(server: Server
     log.write_bytes(log.read_bytes()[:-1000])
     damaged = contents(server.data)
     for _ in range(3):  # the order in which a process forgets its things is not always the same
-        try:
+        with pytest.raises(DidNotStartError, match="was committed"):
             server.start()
-        except DidNotStartError as error:
-            assert "was committed" in str(error)
-        else:
-            raise AssertionError("it started")
         assert contents(server.data) == damaged

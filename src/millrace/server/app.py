@@ -30,7 +30,7 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
-from .local import socket_of
+from .local import InTheWay, socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -89,6 +89,9 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
         return uvloop.run(_serve(config, reload, engine, store, tls, files))
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
+        return 1
+    except InTheWay as error:
+        log.critical("%s", error)
         return 1
     finally:
         if store is not None:
