@@ -195,7 +195,8 @@ def _why(
 ) -> None:
     """Say why a job is not running: what it waits for, who has it, or how it ended.
 
-    Asks the server that runs on the data folder. Several jobs may have the same id; all are told.
+    Asks the server that runs on the data folder. Several jobs may have the same id; the oldest 20
+    are told.
 
     For example:
 

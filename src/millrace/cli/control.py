@@ -60,7 +60,10 @@ def in_words(answer: Answer, name: str) -> str:
             f"There is no job {shown(name)}. It never was, or it has ended and nothing is kept of "
             "it; the id must be whole, as it was pushed."
         )
-    return "\n\n".join(_about(job, answer.now) for job in answer.jobs)
+    told = [_about(job, answer.now) for job in answer.jobs]
+    if answer.more:
+        told.append(f"{answer.more:,} more jobs have that id. Name one by its number.")
+    return "\n\n".join(told)
 
 
 def _about(job: Why, now: int) -> str:
