@@ -162,3 +162,14 @@ def test_a_backup_into_the_folder_where_one_stands_or_into_a_link(server, data, 
     assert (tmp_path / "link").is_symlink()
     for name in ("empty", "elsewhere"):
         assert millrace("check", "--data", tmp_path / name).returncode == 0
+
+
+def test_a_log_that_cannot_be_read_is_told_with_what_to_do(server, data, tmp_path):
+    server.kill()
+    (data / "millrace.db-shm").unlink()
+    (data / "millrace.db-shm").mkdir()  # where the index must be
+    for command in (["check"], ["backup", tmp_path / "backup"]):
+        ran = millrace(*command, "--data", data)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert f"cannot read {data / 'millrace.db-wal'}" in ran.stderr
+        assert "copy the folder" in ran.stderr

@@ -27,6 +27,13 @@ from .schema import SCHEMA, check_schema
 
 #: So many things that are wrong are told; there may be more.
 MOST_TOLD: Final = 20
+#: What SQLite says where the log's index cannot be made.
+_NO_INDEX: Final = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL,
+)
 
 
 class Findings(msgspec.Struct):
@@ -90,8 +97,17 @@ def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
     alone = not served and not (log.exists() and log.stat().st_size)
     db = open_read_only(path, alone=alone)
     try:
-        db.execute("BEGIN")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        try:
+            db.execute("BEGIN")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            if alone or error.sqlite_errorcode & 0xFF not in _NO_INDEX:
+                raise
+            raise StoreError(
+                f"cannot read {log}: that takes an index, written beside it "
+                f"({error.sqlite_errorname}). Make room there, allow writing, or copy the folder "
+                "to where both is so"
+            ) from error
         yield db
     finally:
         db.close()
