@@ -38,7 +38,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--harm", type=float, default=15.0, help="seconds of abuse (15)")
     parser.add_argument("--dir", type=Path, default=None, help="where the data is (in memory)")
     parser.add_argument("--only", default="", help="play only this scenario")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if min(options.calm, options.harm) < 1:
+        parser.error("--calm and --harm must be a second at least, or nothing is measured")
+    return options
 
 
 def main() -> int:

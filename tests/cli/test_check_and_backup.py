@@ -1,9 +1,11 @@
 """`millrace check` and `millrace backup`, beside a server that works and without one."""
 
 import json
+import resource
 import subprocess
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +13,9 @@ from raw_faktory import RawFaktory
 from server_process import MILLRACE, ServerProcess, running_server
 
 
-def millrace(*arguments: object) -> "subprocess.CompletedProcess[str]":
+def millrace(*arguments: object, **how: Any) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [MILLRACE, *map(str, arguments)], capture_output=True, text=True, timeout=60
+        [MILLRACE, *map(str, arguments)], capture_output=True, text=True, timeout=60, **how
     )
 
 
@@ -127,3 +129,52 @@ def test_a_backup_overwrites_nothing(server, data, tmp_path):
     ran = millrace("backup", data, "--data", data)
     assert ran.returncode == 1
     assert "there already" in ran.stderr
+
+
+def test_folders_that_cannot_be_used_are_told_in_a_line(server, data, tmp_path):
+    endless = tmp_path / ("x" * 300)
+    told = [
+        millrace("check", "--data", endless),
+        millrace("backup", tmp_path / "backup", "--data", endless),
+        millrace("backup", endless, "--data", data),
+        millrace("backup", data / "millrace.db" / "backup", "--data", data),
+    ]
+    for ran in told:
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_a_file_that_cannot_be_opened_is_told_in_a_line(server, data, tmp_path):
+    server.stop()
+    (data / "lock").unlink()
+    (data / "lock").symlink_to("lock")  # nobody can open that, not even root
+    for command in (["check"], ["backup", tmp_path / "backup"]):
+        ran = millrace(*command, "--data", data)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert len(ran.stderr.splitlines()) == 1, ran.stderr
+        assert str(data / "lock") in ran.stderr
+
+
+def test_a_backup_into_the_folder_where_one_stands_or_into_a_link(server, data, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere")
+    assert millrace("backup", ".", "--data", data, cwd=tmp_path / "empty").returncode == 0
+    assert millrace("backup", tmp_path / "link", "--data", data).returncode == 0
+    assert (tmp_path / "link").is_symlink()
+    for name in ("empty", "elsewhere"):
+        assert millrace("check", "--data", tmp_path / name).returncode == 0
+
+
+def no_file_may_grow() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+
+def test_a_log_that_cannot_be_read_is_told_with_what_to_do(server, data, tmp_path):
+    server.kill()
+    (data / "millrace.db-shm").unlink()
+    for command in (["check"], ["backup", tmp_path / "backup"]):
+        ran = millrace(*command, "--data", data, preexec_fn=no_file_may_grow)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert f"cannot read {data / 'millrace.db-wal'}" in ran.stderr
+        assert "copy the folder" in ran.stderr

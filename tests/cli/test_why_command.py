@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from raw_faktory import RawFaktory
-from server_process import MILLRACE, ServerProcess, running_server
+from server_process import MILLRACE, DidNotStartError, ServerProcess, running_server
 
 
 def why(data: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -78,3 +78,40 @@ def test_a_data_folder_with_a_long_name(tmp_path: Path, length: int) -> None:
     data.parent.mkdir()
     with running_server(data):
         assert why(data, "job-0001").stdout.startswith("There is no job")
+
+
+def test_what_a_client_wrote_is_one_line_and_no_order_to_the_terminal(
+    server: ServerProcess, faktory: RawFaktory
+) -> None:
+    faktory.push({"jid": "red-\x1b[31m-\n-ü", "jobtype": "a\tb", "args": []})
+    ran = why(server.data, "1")
+    assert ran.stdout.splitlines()[0] == (
+        r'red-\x1b[31m-\n-ü is ready: job 1, a\tb in queue "default", of faktory'
+    )
+    assert r"There is no job \x1b[2J." in why(server.data, "\x1b[2J").stdout
+
+
+def test_names_that_no_job_has(server: ServerProcess) -> None:
+    for name, told in (("\udcff", r"no job \udcff: ids are UTF-8"), ("x" * 70_000, "longer than")):
+        ran = why(server.data, name)
+        assert (ran.returncode, ran.stdout) == (1, "")
+        assert len(ran.stderr.splitlines()) == 1
+        assert told in ran.stderr
+
+
+def test_a_name_that_begins_as_flags_do(server: ServerProcess, faktory: RawFaktory) -> None:
+    faktory.push({"jid": "-job-0001", "jobtype": "a", "args": []})
+    command = [MILLRACE, "why", "--data", server.data, "--", "-job-0001"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert ran.stdout.startswith("-job-0001 is ready")
+
+
+def test_a_file_where_the_socket_must_be(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "control").write_text("somebody's own")
+    server = ServerProcess(tmp_path / "data")
+    with pytest.raises(DidNotStartError, match=r"data/control is no socket .*: remove it"):
+        server.start()
+    assert server.returncode == 1
+    assert "Traceback" not in server.stderr
+    assert (tmp_path / "data" / "control").read_text() == "somebody's own"

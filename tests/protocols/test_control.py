@@ -11,7 +11,7 @@ from resp_conversation import Resp
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, alias
 from millrace.engine.why import Reason
-from millrace.protocols.control import MOST_LINE, ControlConnection, ControlHub
+from millrace.protocols.control import MOST_LINE, MOST_TOLD, ControlConnection, ControlHub
 from scene import START, unit
 
 
@@ -55,6 +55,15 @@ def test_several_of_one_id_are_all_told_the_oldest_first(asked):
     assert [job["seq"] for job in asked.why("job-1")["jobs"]] == [1, 2, 3]
 
 
+def test_of_very_many_of_one_id_only_the_oldest_are_told(asked):
+    for _ in range(MOST_TOLD + 5):
+        asked.engine.push(unit("job-1"), START)
+    answer = asked.why("job-1")
+    assert [job["seq"] for job in answer["jobs"]] == list(range(1, MOST_TOLD + 1))
+    assert answer["more"] == 5
+    assert asked.why("1")["more"] == 0
+
+
 def test_a_job_may_be_named_by_its_number_or_what_is_made_from_it(asked):
     asked.engine.push(unit("job-1"), START)
     asked.engine.push(unit(""), START)
@@ -66,7 +75,8 @@ def test_a_job_may_be_named_by_its_number_or_what_is_made_from_it(asked):
 def test_an_id_that_looks_like_a_number_is_an_id_first(asked):
     asked.engine.push(unit("2"), START)
     asked.engine.push(unit("job-2"), START)
-    assert [job["seq"] for job in asked.why("2")["jobs"]] == [1]
+    assert [job["seq"] for job in asked.why("2")["jobs"]] == [1, 2]
+    assert [job["seq"] for job in asked.why("1")["jobs"]] == [1]
 
 
 @pytest.mark.parametrize(
@@ -74,13 +84,13 @@ def test_an_id_that_looks_like_a_number_is_an_id_first(asked):
 )
 def test_a_job_that_never_was(asked, name):
     asked.engine.push(unit("job-1"), START)
-    assert asked.why(name) == {"jobs": [], "now": START, "known": False}
+    assert asked.why(name) == {"jobs": [], "now": START, "known": False, "more": 0}
 
 
 @pytest.mark.parametrize("name", ["1", alias(1)])
 def test_a_number_that_is_gone_was_there_once(asked, name):
     asked.engine.cancel(asked.engine.push(unit("job-1"), START), START)
-    assert asked.why(name) == {"jobs": [], "now": START, "known": True}
+    assert asked.why(name) == {"jobs": [], "now": START, "known": True, "more": 0}
 
 
 @pytest.mark.parametrize(

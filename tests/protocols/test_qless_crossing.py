@@ -61,6 +61,23 @@ def test_a_job_is_in_a_failure_group_once_it_is_dead(talk, c):
     }
 
 
+@pytest.mark.parametrize("payload", [rb'"\ud800"', b"[" * 1200 + b"]" * 1200])
+def test_what_cjson_would_not_read_can_be_given_back(talk, c, payload):
+    pushes(talk, WORKQ, payload=payload)
+    c.pop(1000)
+    data = payload.decode()
+    assert c("heartbeat", 1001, "a", "w1", data) == 1061
+    with pytest.raises(Exception, match="Expected"):
+        c("complete", 1002, "a", "w1", "q", f"[{data}]")
+    assert c("complete", 1002, "a", "w1", "q", data) == "complete"
+
+
+def test_a_failure_gives_back_what_cjson_would_not_read(talk, c):
+    pushes(talk, MASENKO, payload=rb'"\ud800"')
+    c.pop(1000)
+    assert c("fail", 1001, "a", "w1", "group", "message", r'"\ud800"') == "a"
+
+
 def test_a_heartbeat_leaves_the_payload_alone(talk, c):
     pushes(talk, GOQUEUE, payload=b"\xff")
     c.pop(1000)

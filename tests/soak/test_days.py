@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 from census import census, grown
-from days import Days
+from days import Days, hasten
 
 from millrace.protocols.faktory import workunit
 from millrace.protocols.masenko import tasks
-from millrace.store import sqlite
 
 WARM_UP, LATER = 2, 6
 #: What may be there by chance at one moment and not at another.
@@ -18,10 +17,7 @@ MOST_LOG = 16 << 20
 
 @pytest.fixture
 def days(tmp_path, monkeypatch):
-    # What happens to the store with every 8 MiB, or 30 days, shall happen often in a few days.
-    monkeypatch.setattr(sqlite, "GENERATION_BYTES", 1 << 16)
-    monkeypatch.setattr(sqlite, "GENERATION_JOBS", 500)
-    monkeypatch.setattr(sqlite, "STATS_DAYS", 1)
+    hasten(monkeypatch.setattr)
     days = Days(1, tmp_path / "data")
     yield days
     days.close()

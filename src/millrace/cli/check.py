@@ -41,6 +41,8 @@ def as_text(findings: Findings) -> str:
         lines.append(f"server       process {findings.server}; this is of one moment of its work")
     if findings.summed:
         lines += content(findings)
+    elif not findings.problems and not findings.format:
+        lines.append("empty        no server has written anything to it yet")
     elif not findings.problems:
         lines.append(
             f"format       {findings.format}; it has no sums. They are added when a server of this "

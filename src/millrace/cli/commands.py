@@ -192,12 +192,14 @@ def _why(
 ) -> None:
     """Say why a job is not running: what it waits for, who has it, or how it ended.
 
-    Asks the server that runs on the data folder. Several jobs may have the same id; all are told.
+    Asks the server that runs on the data folder. Several jobs may have the same id; the oldest 20
+    are told.
 
     For example:
 
     - `millrace why 6ba7b810-9dad-11d1-80b4-00c04fd430c4`
     - `millrace why 17 --data /var/lib/millrace`: a job of Masenko or Go Job Queue
+    - `millrace why -- -17a`: an id that begins as flags do
     """
     from millrace.cli.control import why  # noqa: PLC0415 - only here the engine's words are needed
 

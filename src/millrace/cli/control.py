@@ -31,11 +31,18 @@ def why(folder: Path, name: str, *, json: bool) -> int:
 
 def ask_why(folder: Path, name: str) -> Answer:
     """What the server on this data folder knows of the jobs of that name."""
-    line = msgspec.json.encode({"why": name}) + b"\n"
     try:
-        return msgspec.json.decode(_converse(folder, line), type=Answer)
-    except msgspec.DecodeError as error:
-        raise NotAnswered(f"the server on {folder} answered something else: {error}") from error
+        line = msgspec.json.encode({"why": name}) + b"\n"
+    except UnicodeEncodeError:
+        raise NotAnswered(f"there is no job {shown(name)}: ids are UTF-8") from None
+    answer = _converse(folder, line)
+    if not answer:
+        raise NotAnswered(f"the server on {folder} ended before it answered. Ask again.")
+    try:
+        return msgspec.json.decode(answer, type=Answer)
+    except msgspec.DecodeError:
+        told = shown(answer[:200].decode(errors="replace").rstrip())
+        raise NotAnswered(f"the server on {folder} does not answer that: {told}") from None
 
 
 def _converse(folder: Path, line: bytes) -> bytes:
@@ -63,13 +70,24 @@ def in_words(answer: Answer, name: str) -> str:
         if answer.known:
             return f"Job {name} has ended, and nothing is kept of it."
         return (
-            f"There is no job {name}. It never was, or it has ended and nothing is kept of it; the "
-            "id must be whole, as it was pushed."
+            f"There is no job {shown(name)}. It never was, or it has ended and nothing is kept of "
+            "it; the id must be whole, as it was pushed."
         )
-    return "\n\n".join(_about(job, answer.now) for job in answer.jobs)
+    told = [_about(job, answer.now) for job in answer.jobs]
+    if answer.more:
+        told.append(f"{answer.more:,} more jobs have that id. Name one by its number.")
+    return "\n\n".join(told)
 
 
 def _about(job: Why, now: int) -> str:
     kind = f" {job.kind}" if job.kind else ""
     head = f'{job.jid} is {job.state}: job {job.seq},{kind} in queue "{job.queue}", of {job.origin}'
-    return "\n".join([head, *(f"  - {sentence(reason, job, now)}" for reason in job.reasons)])
+    reasons = (f"  - {sentence(reason, job, now)}" for reason in job.reasons)
+    return "\n".join(shown(line) for line in (head, *reasons))
+
+
+def shown(text: str) -> str:
+    """On one line, and without what a client could write on the operator's terminal."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

@@ -3,7 +3,7 @@
 A request is a line of JSON, an object with the name of what is asked; so is each answer:
 
     C: {"why": "6ba7b810-9dad-11d1-80b4-00c04fd430c4"}
-    S: {"jobs": [...]}            (see engine.why; none if no job has that id)
+    S: {"jobs": [...], ...}       (see engine.why; none if no job has that id)
     C: {"sizes": true}
     S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
     C: nonsense
@@ -24,6 +24,8 @@ from millrace.engine.why import Why, why
 from .connection import Connection, Hub, Lines
 
 MOST_LINE = 65_536
+#: Of so many jobs of one id it is told; everybody waits while it is looked at them.
+MOST_TOLD = 20
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
@@ -36,6 +38,8 @@ class Answer(msgspec.Struct):
     now: int
     #: Did a job of that number ever exist?
     known: bool
+    #: So many others have that id.
+    more: int = 0
 
 
 _decode = msgspec.json.Decoder(Request).decode
@@ -43,9 +47,11 @@ _decode = msgspec.json.Decoder(Request).decode
 
 class ControlHub(Hub):
     def why(self, name: str, now: int) -> Answer:
-        jobs = [self._why(job, now) for job in named(self.engine, name)]
+        found = named(self.engine, name)
+        jobs = [self._why(job, now) for job in found[:MOST_TOLD]]
         seq = _number(name)
-        return Answer(jobs, now, bool(jobs) or 0 < seq < self.engine.next_seq)
+        known = bool(jobs) or 0 < seq < self.engine.next_seq
+        return Answer(jobs, now, known, len(found) - len(jobs))
 
     def sizes(self) -> dict[str, int]:
         return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
@@ -59,9 +65,12 @@ class ControlHub(Hub):
 
 
 def named(engine: Engine, name: str) -> list[Job]:
-    """The jobs that somebody may mean by that name: of several, the oldest first."""
+    """The jobs that somebody may mean by that name: of that id the oldest first, then of that
+    number.
+    """
+    found = engine.find_all(name)
     job = engine.jobs.get(_number(name))
-    return engine.find_all(name) or ([] if job is None else [job])
+    return found if job is None or any(each is job for each in found) else [*found, job]
 
 
 def _number(name: str) -> int:

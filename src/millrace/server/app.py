@@ -1,6 +1,7 @@
 """`millrace serve`: from a configuration to a running server, and back down."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import logging
@@ -29,7 +30,7 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
-from .local import socket_of
+from .local import InTheWay, socket_of
 
 if TYPE_CHECKING:
     import ssl
@@ -62,7 +63,7 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
             )
         engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
         if store is not None:
-            recover(engine, store, clock)
+            _recover_or_leave(engine, store)
     except StoreFailing as error:
         folder = config.server.data
         log.critical(
@@ -89,9 +90,24 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
         return 1
+    except InTheWay as error:
+        log.critical("%s", error)
+        return 1
     finally:
         if store is not None:
             store.close()
+
+
+def _recover_or_leave(engine: Engine, store: SqliteStore) -> None:
+    """A folder that is refused stays as it is. That takes the order in which the store closes its
+    connections; at the end of the process they would go in any, and the log with them.
+    """
+    try:
+        recover(engine, store, clock)
+    except StoreError:
+        with contextlib.suppress(StoreError):
+            store.close()
+        raise
 
 
 def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:

@@ -16,7 +16,7 @@ from millrace.store import Store
 from .buffers import Buffers
 from .commits import Commits
 from .descriptors import STRANGERS
-from .local import beside, sweep
+from .local import beside, make_room, sweep
 from .runqueue import RunQueue
 from .session import HELLO_WITHIN, Session
 from .turns import Turns
@@ -101,7 +101,7 @@ class Server:
                 return Session(self, connect)
 
             if listener.path is not None:
-                sweep(listener.path)
+                make_room(listener.path)
                 with beside(listener.path) as path:
                     server = await self.loop.create_unix_server(session, path)
                 listener.path.chmod(0o600)

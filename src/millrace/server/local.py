@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+class InTheWay(Exception):
+    """Something that is not ours is where the socket must be."""
+
+
 def socket_of(folder: Path) -> Path:
     return folder / "control"
 
@@ -28,7 +32,14 @@ def beside(path: Path) -> Iterator[str]:
 def sweep(path: Path) -> None:
     """Remove a socket that a killed process left behind. Whoever has the folder's lock may."""
     try:
-        if stat.S_ISSOCK(path.stat().st_mode):
+        if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
     except FileNotFoundError:
         pass
+
+
+def make_room(path: Path) -> None:
+    """The same for whoever makes one there: what is no socket is somebody's, and stays."""
+    sweep(path)
+    if os.path.lexists(path):
+        raise InTheWay(f"{path} is no socket of a server's: remove it, or move it elsewhere")

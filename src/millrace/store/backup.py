@@ -30,15 +30,18 @@ MARGIN: Final = 16 << 20
 
 def back_up(source: Path, target: Path, progress: Progress | None = None) -> Findings:
     """Make `target` a copy of the data folder `source`, and say what is in it."""
-    if not (source / DATABASE).exists():
-        raise StoreError(f"there is no data folder {source} with anything in it")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StoreError(
-            f"{target} is there already: give the name of a new folder, or an empty one"
-        )
+    with translated(source):
+        if not (source / DATABASE).exists():
+            raise StoreError(f"there is no data folder {source} with anything in it")
+    with translated(target):
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise StoreError(
+                f"{target} is there already: give the name of a new folder, or an empty one"
+            )
+        target = target.resolve()  # what is renamed must be a folder, not `.` or a link to one
     with _aside(target) as aside:
         found = Findings(str(source))
-        with held(source, found), traceless(source, found):
+        with translated(source), held(source, found), traceless(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
         _sync(aside / DATABASE)
         findings = Findings(str(aside))
@@ -65,6 +68,9 @@ def _aside(target: Path) -> Iterator[Path]:
         taken = lock(aside)
     except DataFolderInUse:
         raise StoreError(f"another backup to {target} is being made") from None
+    except StoreError as error:
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise StoreError(f"cannot make {aside}: {reason}") from error
     try:
         for left in aside.iterdir():  # by one that was killed
             if left.name != LOCK:
@@ -82,7 +88,10 @@ def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool)
     path = source / DATABASE
     with translated(path), readable(path), reader(source, served=served) as db:
         if check_schema(db, path) != SCHEMA:
-            raise StoreError(f"{path} has an older format: start this version's server on it first")
+            raise StoreError(
+                f"{path} has an older format: start this version's server on it first, or stop its "
+                "server and copy the folder"
+            )
         content = Content(db)
         content.read_numbers()
         (pages,) = db.execute("PRAGMA page_count").fetchone()

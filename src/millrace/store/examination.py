@@ -28,6 +28,13 @@ from .wal import log_of
 
 #: So many things that are wrong are told; there may be more.
 MOST_TOLD: Final = 20
+#: What SQLite says where the log's index cannot be made.
+_NO_INDEX: Final = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_FULL,
+)
 
 
 class Findings(msgspec.Struct):
@@ -51,11 +58,12 @@ class Findings(msgspec.Struct):
 
 def examine(folder: Path, progress: Progress | None = None) -> Findings:
     """A running server goes on meanwhile: then this is of one moment between two commits."""
-    if not folder.is_dir():
-        raise StoreError(f"there is no data folder {folder}")
     findings = Findings(str(folder))
-    with held(folder, findings), traceless(folder, findings):
-        look(folder, findings, progress)
+    with translated(folder):
+        if not folder.is_dir():
+            raise StoreError(f"there is no data folder {folder}")
+        with held(folder, findings), traceless(folder, findings):
+            look(folder, findings, progress)
     return findings
 
 
@@ -90,8 +98,17 @@ def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
     alone = not served and not (log.exists() and log.stat().st_size)
     db = open_read_only(path, alone=alone)
     try:
-        db.execute("BEGIN")
-        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        try:
+            db.execute("BEGIN")
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error as error:
+            if alone or error.sqlite_errorcode & 0xFF not in _NO_INDEX:
+                raise
+            raise StoreError(
+                f"cannot read {log}: that takes an index, written beside it "
+                f"({error.sqlite_errorname}). Make room there, allow writing, or copy the folder "
+                "to where both is so"
+            ) from error
         yield db
     finally:
         db.close()

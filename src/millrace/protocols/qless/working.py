@@ -257,7 +257,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     """jid, worker, data"""
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')
-    data = lua.check(args[2]) if len(args) > 2 else None
+    data = _given_back(q, jid, worker, args[2]) if len(args) > 2 else None
     job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
@@ -300,7 +300,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
-    data = lua.check(raw(args, 3))
+    data = _given_back(q, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
     job = _held(q, jid, worker, queue)
     part = part_of(job)
@@ -314,6 +314,19 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     following, delay, depends = chosen
     due = now + lua.moment(delay) if delay > 0 else 0
     return _advance(q, now, job, part, following, due, depends)
+
+
+def _given_back(q: Qless, jid: str, worker: str, data: bytes | None) -> bytes:
+    """The data that a worker sends of its job must be JSON, in cjson's eyes. What it was given it
+    may always give back: of other protocols that may be what cjson does not read.
+    """
+    try:
+        return lua.check(data)
+    except ScriptError:
+        job = q.find_held(jid, worker)
+        if data is None or job is None or data != data_of(job):
+            raise
+        return data
 
 
 def _result(job: Job, data: bytes) -> bytes | None:
@@ -425,7 +438,7 @@ def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
     text(args, 2, 'Fail(): Arg "group" missing')
     text(args, 3, 'Fail(): Arg "message" missing')
     if len(args) > 4:
-        lua.check(args[4])
+        _given_back(q, jid, worker, args[4])
     job = q.find_held(jid, worker)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")
