@@ -132,7 +132,8 @@ class Scene:
         self.now = 0
         self.served: list[str] = []
         self.loop = Loop()
-        self.queue = RunQueue(self.loop, lambda: self.now)
+        self.crowded = False
+        self.queue = RunQueue(self.loop, lambda: self.now, lambda: self.crowded)
 
     def comes(self, name: str, commands: int, takes: int) -> None:
         self.queue.add(Pipeliner(name, commands, takes, self))
@@ -162,6 +163,23 @@ def test_while_somebody_waits_others_have_one_command_done_at_once():
         pass
     assert scene.queue.share == SHARE
     assert scene.loop.soon == []
+
+
+def test_when_enough_has_gathered_for_the_next_commit_those_who_wait_wait_for_the_one_under_way():
+    scene = Scene()
+    scene.comes("a", 2 * SLICE, MOMENT)
+    scene.comes("b", SLICE, MOMENT)
+    assert scene.turn() == ["a"]
+    scene.crowded = True
+    assert scene.turn() == []
+    assert scene.loop.soon == []  # nobody asks again and again
+    assert scene.queue.share == 1
+    scene.comes("c", SLICE, MOMENT)
+    assert scene.loop.soon == []
+    scene.crowded = False
+    scene.queue.resume()
+    scene.queue.resume()  # there is nothing to resume
+    assert [scene.turn() for _ in range(4)] == [["b"], ["a"], ["c"], []]
 
 
 def test_a_clock_that_stands_still_or_goes_back_stops_nobody():

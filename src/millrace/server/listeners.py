@@ -67,16 +67,17 @@ class Server:
         self.strangers = strangers
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
+        self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
         self.turns = Turns(
             engine,
             store,
             clock,
             resumed=lambda: self.after(clock()),
             ended=ended,
+            settled=self.queue.resume,
             commits=commits,
         )
         self.sessions: set[Session] = set()
-        self.queue = RunQueue(self.loop, clock)
         self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []

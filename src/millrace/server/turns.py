@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 PROBE_EVERY = 0.5
 #: Without a store, events only go into the statistics, and may wait until there are so many.
 UNWRITTEN = 256
+#: So many events make a batch that takes some milliseconds to write.
+CROWD = 300
 
 
 class Held(NamedTuple):
@@ -50,6 +52,7 @@ class Turns:
         *,
         resumed: Callable[[], None],
         ended: Callable[[str], None],
+        settled: Callable[[], None],
         commits: type[Commits] = Commits,
     ) -> None:
         self.engine = engine
@@ -57,6 +60,7 @@ class Turns:
         self._clock = clock
         self._resumed = resumed
         self._ended = ended
+        self._settled = settled
         self._loop = asyncio.get_running_loop()
         #: The turn being filled, and the last one that is durable.
         self.number = 1
@@ -71,6 +75,11 @@ class Turns:
             return
         engine.synced_seq = engine.next_seq
         self._commits = commits(self._loop, self._after_commit)
+
+    @property
+    def crowded(self) -> bool:
+        """Has enough gathered for the next commit while one is under way?"""
+        return self._committing is not None and len(self.engine.batch.events) >= CROWD
 
     @property
     def durable(self) -> bool:
@@ -153,6 +162,7 @@ class Turns:
             session.write(replies)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
+        self._settled()
 
     def _undo(self, batch: Batch, held: list[Held], reason: str) -> None:
         """A batch could not be written: put everything back as the store has it."""
