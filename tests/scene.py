@@ -6,7 +6,6 @@ from typing import Any
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.job import FAKTORY, MASENKO, Job, Push
-from millrace.engine.jobs import in_order
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.stats import Statistics
@@ -144,10 +143,7 @@ def undo(engine: Engine, store: Store, batches: list[Any], reason: str) -> None:
         parts = [part for b in batches for part in b.parts()]
         recovered = store.reread({seq for part in parts for seq in part})
     engine.revert(batches, recovered.jobs.values(), recovered.queues)
-    engine.totals.processed = recovered.processed
-    engine.totals.failures = recovered.failures
-    engine.statistics = recovered.statistics
-    engine.notes = recovered.notes
+    recovered.put_counters(engine)
     engine.halted = reason
 
 
@@ -155,12 +151,7 @@ def recover(store: Store, *, dead_max: int = 100_000, progress: Progress | None 
     """An engine with everything the store holds, as the server makes it at its start."""
     engine = Engine(Random(1), dead_max=dead_max)
     recovered = store.load(progress)
-    engine.restore(in_order(recovered.jobs.values()), recovered.queues)
-    engine.next_seq = max(engine.next_seq, recovered.next_seq)
-    engine.totals.processed = recovered.processed
-    engine.totals.failures = recovered.failures
-    engine.statistics = recovered.statistics
-    engine.notes = recovered.notes
+    recovered.put_into(engine)
     return engine
 
 

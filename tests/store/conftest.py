@@ -10,6 +10,7 @@ import pytest
 import millrace.store.sqlite
 from disk.recording import missing
 from failing_stores import FailingSqliteStore
+from scene import Scene, commit
 
 MEMORY = Path("/dev/shm")
 
@@ -54,6 +55,17 @@ def open_store(folder: Path) -> Iterator[OpenStore]:
     opener = OpenStore(folder)
     yield opener
     opener.close()
+
+
+@pytest.fixture
+def filled(open_store: OpenStore) -> Scene:
+    """Jobs of two queues in a store that is left open, with something in its log."""
+    store, scene = open_store(), Scene()
+    store.load()
+    for n in range(30):
+        scene.push(f"job-{n}", "ab"[n % 2], payload=b"x" * n * 300)
+        commit(scene.engine, store)
+    return scene
 
 
 @pytest.fixture

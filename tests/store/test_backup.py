@@ -19,13 +19,8 @@ pytestmark = pytest.mark.usefixtures("small_generations")
 
 
 @pytest.fixture
-def scene(open_store) -> Scene:
-    store, scene = open_store(), Scene()
-    store.load()
-    for n in range(30):
-        scene.push(f"job-{n}", "ab"[n % 2], payload=b"x" * n * 300)
-        commit(scene.engine, store)
-    return scene
+def scene(filled) -> Scene:
+    return filled
 
 
 @pytest.fixture

@@ -16,17 +16,12 @@ pytestmark = pytest.mark.usefixtures("small_generations")
 
 
 @pytest.fixture
-def scene(open_store) -> Scene:
-    """Jobs in a store that is left open, with something in its log."""
-    store, scene = open_store(), Scene()
-    store.load()
-    for n in range(30):
-        scene.push(f"job-{n}", "ab"[n % 2], payload=b"x" * n * 300)
-        commit(scene.engine, store)
-    scene.lease("a")
-    scene.engine.pause("b", paused=True, now=scene.now)
-    commit(scene.engine, store)
-    return scene
+def scene(filled, open_store) -> Scene:
+    """The same, and one is leased, one queue paused."""
+    filled.lease("a")
+    filled.engine.pause("b", paused=True, now=filled.now)
+    commit(filled.engine, open_store.opened)
+    return filled
 
 
 def all_of(folder: Path) -> dict[str, bytes]:

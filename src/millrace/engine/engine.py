@@ -57,8 +57,7 @@ class Engine(Working):
         """After a restart all connections are gone: jobs that go with them go, and leases that are
         bound to them end, which is nobody's failure.
         """
-        fleeting = [j for j in self.jobs.values() if j.extra is not None and j.extra.fleeting]
-        for job in fleeting:
+        for job in self._forlorn():
             self.cancel(job, now)
         bound = [job for job in self.leased.values() if job.actor in BOUND]
         self._unbound = {job.seq: job.attempt for job in bound}

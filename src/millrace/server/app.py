@@ -18,7 +18,6 @@ import uvloop
 
 from millrace import __version__
 from millrace.engine.engine import Engine
-from millrace.engine.jobs import in_order
 from millrace.protocols.control import ControlConnection, ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
@@ -119,12 +118,7 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
             log.info("reading the store: %s of %s jobs", f"{done:,}", f"{total:,}")
 
     recovered = store.load(progress)
-    engine.restore(in_order(recovered.jobs.values()), recovered.queues)
-    engine.next_seq = max(engine.next_seq, recovered.next_seq)
-    engine.totals.processed = recovered.processed
-    engine.totals.failures = recovered.failures
-    engine.statistics = recovered.statistics
-    engine.notes = recovered.notes
+    recovered.put_into(engine)
     engine.begin_anew(clock())
     if recovered.jobs:
         took = time.monotonic() - started

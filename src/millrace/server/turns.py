@@ -177,10 +177,7 @@ class Turns:
             self._ended(str(error))
             return
         engine.revert(batches, recovered.jobs.values(), recovered.queues)
-        engine.totals.processed = recovered.processed
-        engine.totals.failures = recovered.failures
-        engine.statistics = recovered.statistics
-        engine.notes = recovered.notes
+        recovered.put_counters(engine)
         if not engine.halted:
             log.error("changes are refused: %s", reason)
             self._loop.call_later(PROBE_EVERY, self._probe)

@@ -16,7 +16,7 @@ from typing import Final
 
 from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
 from .examination import Findings, held, look, reader, traceless
-from .folder import DATABASE, LOCK, lock, sync_folder
+from .folder import DATABASE, LOCK, lock, sync
 from .mark import Mark, read_mark
 from .reading import Content
 from .recovered import Progress
@@ -43,7 +43,7 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
         found = Findings(str(source))
         with translated(source), held(source, found), traceless(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
-        _sync(aside / DATABASE)
+        sync(aside / DATABASE)
         findings = Findings(str(aside))
         look(aside, findings)
         if findings.problems or findings.turn != turn or read_mark(aside) != turn:
@@ -54,9 +54,9 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
             )
         findings.folder = str(target)
         (aside / LOCK).unlink()
-        sync_folder(aside)
+        sync(aside)
         aside.rename(target)
-    sync_folder(target.parent)
+    sync(target.parent)
     return findings
 
 
@@ -123,11 +123,3 @@ def _check_space(aside: Path, size: int) -> None:
         raise StoreFailing(
             f"the copy takes {size >> 20} MiB, but only {free >> 20} MiB are free in {aside.parent}"
         )
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

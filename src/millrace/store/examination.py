@@ -21,7 +21,7 @@ from .errors import StoreDamaged, StoreError, readable, translated
 from .folder import DATABASE, LOCK, owner
 from .mark import NAME, read_mark
 from .opening import check_header, check_turn, has_database, was_in_the_making
-from .reading import Content, open_read_only, outbox, structure
+from .reading import Content, check_outbox, open_read_only, structure
 from .recovered import Progress, Recovered
 from .schema import SCHEMA, check_schema
 from .wal import log_of
@@ -127,8 +127,7 @@ def _read(
         with readable(path):
             content.read(progress)
             tally = content.tally
-            for _ in outbox(db, tally.first_event, tally.next_event):
-                pass
+            check_outbox(db, tally)
             findings.summed = True
             findings.turn = content.turn
             findings.events = tally.next_event - tally.first_event

@@ -160,6 +160,12 @@ def outbox(db: sqlite3.Connection, start: int, end: int) -> Iterator[bytes]:
         raise Mismatch(f"event {start} is missing")
 
 
+def check_outbox(db: sqlite3.Connection, tally: Tally) -> None:
+    """Every event is there that was not shipped, and is as it was written."""
+    for _ in outbox(db, tally.first_event, tally.next_event):
+        pass
+
+
 def _check(what: str, summed: object, expected: int) -> None:
     if summed != expected:
         raise Mismatch(f"{what} is not as it was written")
@@ -186,7 +192,6 @@ class Inspection:
         self._path = path
         self._most = most
         self._error: BaseException | None = None
-        self.outbox_bytes = 0
         self.problems: list[str] = []
         self._thread: Thread | None = None
         if path.stat().st_size > _SMALL:
@@ -215,17 +220,16 @@ class Inspection:
         try:
             self.problems = structure(self._db, self._most)
             if not self.problems:
-                self._read_outbox()
+                self._check_outbox()
         except BaseException as error:
             self._error = error
 
-    def _read_outbox(self) -> None:
+    def _check_outbox(self) -> None:
         last = "SELECT tally FROM turns ORDER BY id DESC LIMIT 1"
         tally = Tally()
         for (packed,) in self._db.execute(last):
             tally = sums.decode_tally(packed)
-        for events in outbox(self._db, tally.first_event, tally.next_event):
-            self.outbox_bytes += len(events)
+        check_outbox(self._db, tally)
 
 
 def structure(db: sqlite3.Connection, most: int = 1) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
+from millrace.engine.jobs import in_order
 from millrace.engine.stats import Statistics
 
 #: Called with how many records were read, of how many.
@@ -24,6 +25,19 @@ class Recovered(msgspec.Struct):
     processed: int = 0
     failures: int = 0
     statistics: Statistics = msgspec.field(default_factory=Statistics)
+
+    def put_into(self, engine: Engine) -> None:
+        """Fill an engine that is new."""
+        engine.restore(in_order(self.jobs.values()), self.queues)
+        engine.next_seq = max(engine.next_seq, self.next_seq)
+        self.put_counters(engine)
+
+    def put_counters(self, engine: Engine) -> None:
+        """What is not of single jobs or queues."""
+        engine.totals.processed = self.processed
+        engine.totals.failures = self.failures
+        engine.statistics = self.statistics
+        engine.notes = self.notes
 
 
 class Store(Protocol):

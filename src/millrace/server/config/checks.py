@@ -22,34 +22,24 @@ def is_loopback(host: str) -> bool:
 def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """The keys to blame, each with the reason; keys that are `broken` anyway count for nothing."""
     if broken.isdisjoint({"server.max_line", "server.max_output"}):
-        yield from _output_limit(config)
+        yield from _at_least(config, "max_output", "max_line", "a reply may hold the largest job")
     if broken.isdisjoint({"server.max_output", "server.max_buffered"}):
-        yield from _buffer_limit(config)
+        reason = "it is for all connections together"
+        yield from _at_least(config, "max_buffered", "max_output", reason)
     if "server.host" not in broken:
         yield from _open_ports(config, broken)
     if broken.isdisjoint({"tls.cert", "tls.key"}):
         yield from _tls_files(config)
 
 
-def _output_limit(config: Config) -> Iterator[tuple[str, str]]:
-    line, output = config.server.max_line, config.server.max_output
-    if output < line:
+def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tuple[str, str]]:
+    """One size of the server's may not be below another."""
+    size, least = getattr(config.server, name), getattr(config.server, other)
+    if size < least:
         # The one that was changed is the one to look at.
-        changed = "max_line" if output == keys()["server.max_output"].default else "max_output"
-        limits = f"max_output ({write_size(output)}) to be at least max_line ({write_size(line)})"
-        yield f"server.{changed}", f"expected {limits}, as a reply may hold the largest job"
-
-
-def _buffer_limit(config: Config) -> Iterator[tuple[str, str]]:
-    output, buffered = config.server.max_output, config.server.max_buffered
-    if buffered < output:
-        default = keys()["server.max_buffered"].default
-        changed = "max_output" if buffered == default else "max_buffered"
-        limits = (
-            f"max_buffered ({write_size(buffered)}) to be at least max_output "
-            f"({write_size(output)})"
-        )
-        yield f"server.{changed}", f"expected {limits}, as it is for all connections together"
+        changed = other if size == keys()[f"server.{name}"].default else name
+        limits = f"{name} ({write_size(size)}) to be at least {other} ({write_size(least)})"
+        yield f"server.{changed}", f"expected {limits}, as {reason}"
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
