@@ -36,6 +36,16 @@ def alias(seq: int) -> str:
     return f"{ALIAS}{seq:012x}"
 
 
+def seq_of(jid: str) -> int:
+    """The seq that an alias was made from; 0, which no job has, for any other jid."""
+    if not jid.startswith(ALIAS):
+        return 0
+    try:
+        return int(jid[len(ALIAS) :], 16)
+    except ValueError:
+        return 0
+
+
 class Failure(msgspec.Struct, array_like=True, gc=False):
     """What is remembered of a job's failures: the first one's time, the last one's words."""
 

@@ -16,7 +16,7 @@ changes anything.
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import ALIAS, Job
+from millrace.engine.job import Job, seq_of
 from millrace.engine.sizes import sizes
 from millrace.engine.states import READY
 from millrace.engine.why import Why, why
@@ -75,12 +75,9 @@ def named(engine: Engine, name: str) -> list[Job]:
 
 def _number(name: str) -> int:
     """The job's number, if that is what the name is, or what it was made from; else 0."""
-    if name.startswith(ALIAS):
-        try:
-            return int(name[len(ALIAS) :], 16)
-        except ValueError:
-            return 0
-    return int(name) if name.isascii() and name.isdigit() and len(name) < 20 else 0
+    if name.isascii() and name.isdigit() and len(name) < 20:
+        return int(name)
+    return seq_of(name)
 
 
 class ControlConnection(Connection):

@@ -8,7 +8,7 @@ scheduled jobs the time.
 from typing import Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import ALIAS, FOREVER, LATER, WORKQ, Job, Push, alias
+from millrace.engine.job import FOREVER, LATER, WORKQ, Job, Push, alias, seq_of
 from millrace.engine.policy import EXCLUSIVE
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
 from millrace.protocols.errors import ClientError
@@ -113,7 +113,7 @@ def find(engine: Engine, jid: str) -> Job | None:
     """The job of that id; of several the one that somebody holds, else the oldest."""
     job = engine.by_jid.get(jid)
     if job is None:
-        return _find_alias(engine, jid) if jid.startswith(ALIAS) else None
+        return _find_alias(engine, jid)
     return job if job.state == LEASED else engine.find_leased(jid, WORKQ) or job
 
 
@@ -132,7 +132,7 @@ def find_unfinished(engine: Engine, jid: str) -> Job | None:
 
 
 def _find_alias(engine: Engine, jid: str) -> Job | None:
-    job = engine.jobs.get(int(jid[len(ALIAS) :], 16))
+    job = engine.jobs.get(seq_of(jid))
     return job if job is not None and id_of(job) == jid else None
 
 
