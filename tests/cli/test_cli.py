@@ -258,7 +258,7 @@ def test_config_shows_every_value_with_its_source(
     assert all(line.endswith("  # default") for line in rest.splitlines() if "=" in line)
     sections = tomllib.loads(out).items()
     assert [f"{name}.{key}" for name, table in sections for key in table] == list(keys())
-    assert out.endswith('[journal]\noutbox_max = "256MiB"             # default\n')
+    assert out.endswith('\nmaster = ""                       # default\n')
 
 
 def test_what_config_shows_is_a_file_that_says_the_same(millrace: Millrace):

@@ -4,11 +4,11 @@ import pytest
 
 from millrace.engine.events import Event, fingerprint
 from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL
-from millrace.engine.states import DEAD, GONE, LEASED, READY, SCHEDULED, TRANSITIONS
+from millrace.engine.states import DEAD, GONE, LEASED, NEW, READY, SCHEDULED, TRANSITIONS
 from scene import SECOND, START, Scene
 
 #: Every event of a job says at least so much; what follows, few have.
-USUAL = Event._fields.index("size") + 1
+USUAL = Event._fields.index("created") + 1
 
 
 def scene_with_everything() -> Scene:
@@ -83,6 +83,8 @@ def test_each_value_stands_in_its_field():
         run=0,
         due=0,
         size=5,
+        before=NEW,
+        created=START,
     )
     assert leased == pushed._replace(
         time=START + 5 * SECOND,
@@ -90,11 +92,12 @@ def test_each_value_stands_in_its_field():
         worker="worker-9",
         attempt=1,
         state=LEASED,
+        before=READY,
         leased_at=START + 5 * SECOND,
         wait=5 * SECOND,
     )
     assert completed == leased._replace(
-        time=START + 8 * SECOND, type="completed", state=GONE, wait=0, run=3 * SECOND
+        time=START + 8 * SECOND, type="completed", state=GONE, before=LEASED, wait=0, run=3 * SECOND
     )
 
 
@@ -135,6 +138,25 @@ def test_tags_travel_with_every_event():
     scene.push(tags=["red", "blue"])
     scene.complete(scene.lease())
     assert [event.tags for event in scene.events()] == [("red", "blue")] * 3
+
+
+def test_every_event_says_what_the_job_was_before_and_when_it_was_pushed():
+    """So that depths and whole lives can be told from events alone, in any order of jobs."""
+    scene = scene_with_everything()
+    known: dict[int, int] = {}
+    for event in scene.events():
+        assert event.before == known.get(event.seq, NEW), event
+        known[event.seq] = event.state
+        assert event.created > 0
+
+
+def test_a_job_that_is_moved_says_where_it_came_from():
+    scene = Scene()
+    job = scene.push("job-1", "here")
+    scene.engine.move(job, "there", scene.now, FAKTORY)
+    moved = scene.events()[-1]
+    assert (moved.type, moved.queue, moved.source) == ("moved", "there", "here")
+    assert [event.source for event in scene.events()[:-1]] == [""]
 
 
 def test_events_of_one_batch_are_in_the_order_in_which_things_happened():

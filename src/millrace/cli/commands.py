@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from millrace import __version__
-from millrace.cli import faktory, show
+from millrace.cli import faktory, pipeline, show
 from millrace.cli.serve import complain, flags, read, serve
 from millrace.server.config import ConfigError
 
@@ -27,6 +27,7 @@ faktory_app = typer.Typer(
     help="Orders to the Faktory workers of a running server.", no_args_is_help=True
 )
 app.add_typer(faktory_app, name="faktory")
+app.add_typer(pipeline.app, name="pipeline")
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 

@@ -63,9 +63,14 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
     return given
 
 
-def read(given: Mapping[str, str], *, listening: bool = True) -> Loaded:
-    """The configuration, with `given` flags on top of everything else."""
+def read(
+    given: Mapping[str, str], own: Mapping[str, str] | None = None, *, listening: bool = True
+) -> Loaded:
+    """The configuration, with `given` flags on top of everything else, and values that a command
+    has flags of its `own` for, by dotted key.
+    """
     overrides = {flag.key: given[flag.name] for flag in flags() if flag.key and flag.name in given}
+    overrides |= own or {}
     path = given.get(CONFIG_FLAG.name)
     return load(overrides, os.environ, None if path is None else Path(path), listening=listening)
 

@@ -179,5 +179,8 @@ class Engine(Working):
         self.batch.cleared = True
         self.batch.events = events
         last = self.next_seq - 1
-        self.batch.events.append((now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *(0,) * 7))
+        nothing = (0,) * 7
+        self.batch.events.append(
+            (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
+        )
         self.changes += 1

@@ -6,7 +6,8 @@ from re import compile as regex
 from typing import Any, NamedTuple
 
 #: Raised when fields are added; the journal writes it beside every stretch of events.
-EVENT_VERSION = 1
+#: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
+EVENT_VERSION = 2
 
 
 class Event(NamedTuple):
@@ -34,10 +35,13 @@ class Event(NamedTuple):
     run: int
     due: int
     size: int
+    before: int
+    created: int
     group: str = ""
     message: str = ""
     fingerprint: str = ""
     tags: tuple[str, ...] = ()
+    source: str = ""
 
 
 #: An event as it travels: a tuple, or the list that the store gives back.

@@ -334,8 +334,9 @@ class Jobs:
         actor: int,
         wait: int = 0,
         run: int = 0,
+        source: str = "",
     ) -> None:
-        """The one place where a job's state changes.
+        """The one place where a job's state changes. `source` is the queue that it comes from.
 
         It is most of what a command costs, so what most jobs do (pushed, leased, completed) is
         written out here; what few do is in `_leave` and `_enter`.
@@ -365,7 +366,7 @@ class Jobs:
                 job.place = latest
         elif to == DEAD:
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
-        if job.failure is None and job.extra is None:
+        if job.failure is None and job.extra is None and not source:
             event: Row = (
                 now,
                 cause,
@@ -385,9 +386,11 @@ class Jobs:
                 run,
                 job.due,
                 len(job.payload),
+                before,
+                job.created,
             )
         else:
-            event = self._event(job, cause, now, actor, wait, run)
+            event = self._event(job, cause, before, now, actor, wait, run, source)
             if job.extra is not None and job.extra.own is not None:
                 self.keeper(job, cause, actor, now)
         batch.events.append(event)
@@ -425,7 +428,15 @@ class Jobs:
                 self._unblock(job, now)
 
     def _event(
-        self, job: Job, cause: str, now: int, actor: int, wait: int = 0, run: int = 0
+        self,
+        job: Job,
+        cause: str,
+        before: int,
+        now: int,
+        actor: int,
+        wait: int = 0,
+        run: int = 0,
+        source: str = "",
     ) -> Row:
         """An event with everything, in the order of events.Event. Those of jobs that never failed
         and have nothing extra are shorter, and made where they happen.
@@ -454,10 +465,13 @@ class Jobs:
             run,
             job.due,
             len(job.payload),
+            before,
+            job.created,
             group,
             message,
             shape,
             () if extra is None else tuple(extra.tags),
+            source,
         )
 
     def _leave(self, job: Job, queue: Queue) -> None:

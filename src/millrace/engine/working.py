@@ -179,7 +179,7 @@ class Working(Jobs):
         job.deadline = deadline
         if job.actor not in UNTIMED:
             self.timers.set(job.seq, deadline)
-        self.batch.events.append(self._event(job, "renewed", now, job.actor))
+        self.batch.events.append(self._event(job, "renewed", LEASED, now, job.actor))
         self.touch(job)
 
     def lapse(self, job: Job, deadline: int, now: int) -> None:
@@ -187,7 +187,7 @@ class Working(Jobs):
         if job.state != LEASED:
             raise NotLeased
         job.deadline = deadline
-        self.batch.events.append(self._event(job, "expired", now, NO_PROTOCOL))
+        self.batch.events.append(self._event(job, "expired", LEASED, now, NO_PROTOCOL))
         self.touch(job)
 
     def forsake(self, job: Job, now: int, message: str) -> None:
@@ -397,7 +397,8 @@ class Working(Jobs):
             self._stop_waiting(job)
             self._wait_for(job, blockers)
         self._enter(job, queue)
-        self._change(job, queue, "moved", self._start(job, now), now, actor)
+        state = self._start(job, now)
+        self._change(job, queue, "moved", state, now, actor, source=old.name)
         self._drop_if_unused(old)
         self.changes += 1
 

@@ -26,6 +26,7 @@ from millrace.server.config.values import (
     Password,
     Port,
     Switch,
+    Text,
     choice,
     count_from,
     duration_from,
@@ -270,6 +271,37 @@ class JournalConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = 256 * MIB
 
 
+class LakeConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[lake]: where the journal goes as Parquet, and how often."""
+
+    path: Annotated[
+        OptionalPath, About("The lake's folder; empty: `lake` in the data folder.", flag=True)
+    ] = ""
+    ship_every: Annotated[
+        Duration,
+        About("How long an event waits before it is shipped to the lake; 0 ships nothing."),
+    ] = 30.0
+    ship_events: Annotated[
+        int, count_from(1), About("So many events are shipped even before that.")
+    ] = 100_000
+
+
+class PipelineConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[pipeline]: what Spark makes of the lake."""
+
+    every: Annotated[
+        Duration,
+        About("How often the server runs the pipeline; 0: only who calls `millrace pipeline run`."),
+    ] = 0.0
+    memory: Annotated[
+        int, size_from(512 * MIB), About("The memory that Spark's driver may use for its heap.")
+    ] = 1024 * MIB
+    master: Annotated[
+        Text,
+        About("The Spark cluster, as `spark://host:7077`; empty: the cores of this machine."),
+    ] = ""
+
+
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -281,6 +313,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     qless: QlessConfig = QlessConfig()
     tls: TlsConfig = TlsConfig()
     journal: JournalConfig = JournalConfig()
+    lake: LakeConfig = LakeConfig()
+    pipeline: PipelineConfig = PipelineConfig()
+
+    @property
+    def lake_path(self) -> Path:
+        return Path(self.lake.path) if self.lake.path else self.server.data / "lake"
 
 
 # What SIGHUP changes in a running server; the rest needs a restart.

@@ -138,6 +138,12 @@ def _read_optional_path(value: object) -> str:
     return "" if value == "" else str(_read_path(value))
 
 
+def _read_text(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable():
+        raise unexpected("a text", value)
+    return value
+
+
 def _read_secret(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("expected a text in quotes (what stands there is not shown)")  # noqa: TRY004
@@ -193,6 +199,7 @@ Switch = Annotated[bool, Kind(_read_switch, lambda on: str(on).lower())]
 Host = Annotated[str, Kind(_read_host, quoted)]
 Folder = Annotated[Path, Kind(_read_path, lambda path: quoted(str(path)))]
 OptionalPath = Annotated[str, Kind(_read_optional_path, quoted)]
+Text = Annotated[str, Kind(_read_text, quoted)]
 Duration = Annotated[float, Kind(parse_duration, write_duration)]
 Password = Annotated[str, Kind(_read_secret, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]

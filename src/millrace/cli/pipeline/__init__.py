@@ -1,0 +1,78 @@
+"""`millrace pipeline`: what the Spark pipeline does, one module per command.
+
+Only typer and what the flags need is loaded here: `--help` must not wait for Spark.
+"""
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from millrace.cli.serve import complain, read
+from millrace.server.config import Config, ConfigError
+
+app = typer.Typer(
+    help="Tables, reports and audits of the whole history, made by Spark.", no_args_is_help=True
+)
+
+LakeFolder = Annotated[
+    str | None,
+    typer.Option("--lake", help="The lake's folder, if not where the configuration says."),
+]
+Data = Annotated[
+    str | None,
+    typer.Option("--data", help="The server's data folder, if not where the configuration says."),
+]
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", help="The file that the server was started with.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        help="The Spark cluster, as `spark://host:7077`; without it the cores of this machine."
+    ),
+]
+Memory = Annotated[str | None, typer.Option(help="The heap of Spark's driver, as `2GiB`.")]
+
+
+def settings(
+    config: str | None = None,
+    data: str | None = None,
+    lake: str | None = None,
+    master: str | None = None,
+    memory: str | None = None,
+) -> Config:
+    """The configuration with these flags on top; a mistake in it is told, and ends the command."""
+    given = {"--config": config, "--data": data, "--lake-path": lake}
+    known = {flag: value for flag, value in given.items() if value is not None}
+    own = {"pipeline.master": master, "pipeline.memory": memory}
+    try:
+        return read(
+            known, {key: value for key, value in own.items() if value is not None}, listening=False
+        ).config
+    except ConfigError as error:
+        raise typer.Exit(complain(error)) from error
+
+
+def told(act: Callable[[], int]) -> None:
+    """Run a command; what it cannot do is told in one sentence, and makes it end with 1."""
+    from millrace.pipeline.errors import PipelineError  # noqa: PLC0415 - see above
+
+    try:
+        raise typer.Exit(act())
+    except PipelineError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command("doctor")
+def _doctor() -> None:
+    """Say whether Spark can run here: which Java, which Python, and what is missing.
+
+    For example:
+
+    - `millrace pipeline doctor`
+    """
+    from millrace.cli.pipeline.doctor import doctor  # noqa: PLC0415
+
+    told(doctor)

@@ -1,0 +1,35 @@
+"""`millrace pipeline doctor`."""
+
+import platform
+import sys
+from importlib import metadata, util
+
+import typer
+
+from millrace.pipeline import java
+
+
+def doctor() -> int:
+    """The exit code: 0 if Spark started and counted to ten."""
+    typer.echo(f"Python  {platform.python_version()} ({sys.executable})")
+    for package in ("pyspark", "pyarrow"):
+        if util.find_spec(package) is None:
+            typer.echo(f"{package} is missing: install `millrace[spark]`.", err=True)
+            return 1
+        typer.echo(f"{package:7} {metadata.version(package)}")
+    found, refused = java.find()
+    for each in refused:
+        typer.echo(f"Java    {each.where}: {each.reason}")
+    if found is None:
+        java.ensure()  # which says what to do
+        return 1
+    typer.echo(f"Java    {found.name} of {found.source}, started by {found.home / 'bin/java'}")
+    from millrace.pipeline import session  # noqa: PLC0415 - Spark loads when all else is there
+
+    spark = session.start("local[1]", memory="512m", quick=True)
+    try:
+        counted = spark.range(10).count()
+    finally:
+        spark.stop()
+    typer.echo(f"Spark   started, and counted to {counted}. The pipeline can run.")
+    return 0

@@ -1,0 +1,17 @@
+"""What can go wrong in the pipeline; each message says what to do."""
+
+
+class PipelineError(Exception):
+    """The pipeline cannot do that; the text says why, and what to do."""
+
+
+class NoJava(PipelineError):
+    """There is no Java that Spark can use."""
+
+
+class LakeBusy(PipelineError):
+    """Another run works on the lake."""
+
+
+class QualityFailed(PipelineError):
+    """The data is not as it must be."""
