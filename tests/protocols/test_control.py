@@ -165,4 +165,4 @@ def test_sizes(asked):
 
 def test_nothing_asked(asked):
     (answer,) = asked.says(b"{}\n")
-    assert answer == {"error": "nothing was asked: `why` or `sizes`"}
+    assert answer == {"error": "nothing was asked: `why`, `sizes`, `journal` or `ship`"}
