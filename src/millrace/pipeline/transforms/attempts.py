@@ -53,19 +53,20 @@ def _told(leases: DataFrame) -> DataFrame:
     # A lease that follows a lease: the end between them is missing from the lake.
     ended = F.coalesce(after.type != "leased", F.lit(False))
     flushed = ~ended & F.col("flush_event").isNotNull()
-    until = F.when(ended, after.time).when(flushed, F.col("flushed_at"))
-    told = leases.select(
+    return leases.select(
         "server",
         "seq",
         F.col("event_id").alias("lease_event"),
         *_AS_LEASED,
         F.col("actor").alias("protocol"),
         F.when(ended, after.actor).alias("ended_by"),
-        until.alias("ended_at"),
-        F.when(ended, after.run_us).alias("told_run_us"),
+        F.when(ended, after.time).when(flushed, F.col("flushed_at")).alias("ended_at"),
+        F.when(ended, F.coalesce(after.run_us, span(F.col("leased_at"), after.time))).alias(
+            "run_us"
+        ),
         F.when(ended, after.type).when(flushed, "flushed").otherwise("running").alias("outcome"),
         F.when(ended, after.state).when(flushed, "gone").otherwise("leased").alias("state"),
-        F.when(ended, after.event_id).when(flushed, F.col("flush_event")).alias("end_event"),
+        F.when(ended, after.event_id).alias("end_event"),
         (
             F.when(after.isNull(), F.col("renewed_in_all")).otherwise(after.renewed)
             - F.col("renewed")
@@ -73,5 +74,3 @@ def _told(leases: DataFrame) -> DataFrame:
         *(F.when(ended, after[name]).alias(name) for name in _ERROR),
         "day",
     )
-    ran = F.when(F.col("ended_at").isNotNull(), span("leased_at", "ended_at"))
-    return told.withColumn("run_us", F.coalesce("told_run_us", ran))

@@ -35,7 +35,7 @@ def opening(depth_day: DataFrame) -> DataFrame:
 def throughput_minute(events: DataFrame, opening: DataFrame, flushes: DataFrame) -> DataFrame:
     """`events` are those of all days from one on, `opening` the depths before it."""
     timed = with_epoch(events.filter(~is_flush()), flushes).withColumn(
-        "at", begin(micros("time"), MINUTE)
+        "at", begin(micros(F.col("time")), MINUTE)
     )
     changed = _changes(timed, "epoch", "at").groupBy("server", "queue", "epoch", "at")
     changes = changed.agg(*_sums((*STATES, *_COUNTS)))
@@ -146,7 +146,7 @@ def _current(changes: DataFrame, flushes: DataFrame) -> DataFrame:
     ends = flushes.withColumnRenamed("server", "flushed_server").select(
         "flushed_server",
         F.row_number().over(by_server).alias("flushed_epoch"),
-        begin(micros("time"), MINUTE).alias("flushed_minute"),
+        begin(micros(F.col("time")), MINUTE).alias("flushed_minute"),
     )
     reached = (F.col("server") == F.col("flushed_server")) & (
         F.col("flushed_minute") <= F.col("at")

@@ -11,8 +11,8 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 
 
-def micros(name: str) -> Column:
-    return F.unix_micros(F.col(name))
+def micros(moment: Column) -> Column:
+    return F.unix_micros(moment)
 
 
 def begin(moment: Column, unit: int) -> Column:
@@ -24,6 +24,6 @@ def day_of(moment: Column) -> Column:
     return F.to_date(F.timestamp_micros(moment))
 
 
-def span(start: str, end: str) -> Column:
+def span(start: Column, end: Column) -> Column:
     """How long it took; no time at all where clocks say that it ended before it began."""
     return F.greatest(F.lit(0), micros(end) - micros(start))

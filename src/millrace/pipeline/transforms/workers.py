@@ -1,12 +1,11 @@
 """How busy each worker was, hour by hour: what it held is cut at the hours.
 
-An attempt lasts at most 31 days here, and ends at most a day before it began: beyond that it is the
-clock of its client that is odd, and not a worker that was busy for 50 years. So a lease concerns
-no other days than these, see `days_of`.
+An attempt that ended before it began, or took longer than a month, has no length here: it is the
+clock of its client that is odd, and not a worker that was busy for 50 years. It counts in the hour
+in which it ended.
 """
 
-from collections.abc import Collection
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -18,25 +17,31 @@ from .conform import conform
 from .meanings import count_of
 from .times import DAY, HOUR, begin, day_of, micros
 
-#: How many days before and after that of the lease it may end.
-EARLIEST: Final = -1
-LATEST: Final = 31
+#: The longest that a worker is busy with one attempt.
+LONGEST: Final = timedelta(days=31)
 
 
 def worker_hour(attempts: DataFrame) -> DataFrame:
     start, end, at = F.col("start"), F.col("end"), F.col("at")
-    spans = attempts.select(
-        "server",
-        F.coalesce("worker", F.lit("")).alias("worker"),
-        "protocol",
-        "outcome",
-        micros("leased_at").alias("start"),
-        micros("ended_at").alias("end"),
-    ).filter((end - start).between(EARLIEST * DAY, LATEST * DAY))
-    first, last = begin(F.least(start, end), HOUR), begin(end, HOUR)
-    hours = spans.select("*", F.explode(F.sequence(first, last, F.lit(HOUR))).alias("at"))
+    believable = (end - start).between(0, LONGEST.days * DAY)
+    spans = (
+        attempts.filter(F.col("ended_at").isNotNull())
+        .select(
+            "server",
+            F.coalesce("worker", F.lit("")).alias("worker"),
+            "protocol",
+            "outcome",
+            micros(F.col("leased_at")).alias("start"),
+            micros(F.col("ended_at")).alias("end"),
+        )
+        .withColumn("start", F.when(believable, start).otherwise(end))
+    )
+    last = begin(end, HOUR)
+    hours = spans.select(
+        "*", F.explode(F.sequence(begin(start, HOUR), last, F.lit(HOUR))).alias("at")
+    )
     ends = at == last
-    busy = F.greatest(F.lit(0), F.least(end, at + HOUR) - F.greatest(start, at))
+    busy = F.least(end, at + HOUR) - F.greatest(start, at)
     by_hour = hours.groupBy("server", "worker", "protocol", "at").agg(
         F.sum(busy).alias("busy_us"),
         count_of(ends).alias("attempts"),
@@ -52,23 +57,3 @@ def worker_hour(attempts: DataFrame) -> DataFrame:
         ),
         WORKER_HOUR,
     )
-
-
-def days_of(leases: Collection[date]) -> set[date]:
-    """The days of which a lease of one of those may be part."""
-    return {
-        lease + timedelta(days=after)
-        for lease in leases
-        for after in range(EARLIEST, LATEST + 1)
-        if date.min.toordinal() <= lease.toordinal() + after <= date.max.toordinal()
-    }
-
-
-def leases_of(days: Collection[date]) -> set[date]:
-    """The days of leases that may be part of one of those."""
-    return {
-        day - timedelta(days=after)
-        for day in days
-        for after in range(EARLIEST, LATEST + 1)
-        if date.min.toordinal() <= day.toordinal() - after <= date.max.toordinal()
-    }
