@@ -6,6 +6,9 @@ A request is a line of JSON, an object with the name of what is asked; so is eac
     S: {"jobs": [...], ...}       (see engine.why; none if no job has that id)
     C: {"sizes": true}
     S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
+    C: {"counters": true}
+    S: {"event": 17, "queues": [...], "days": [...], "more": true, ...}   (see Counters)
+    S: {"event": 23, ..., "more": false}
     C: nonsense
     S: {"error": "..."}
 
@@ -13,12 +16,15 @@ A job may be named by its jid or by its number. Whoever can open the socket may 
 changes anything.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_of
 from millrace.engine.sizes import sizes
 from millrace.engine.states import READY
+from millrace.engine.stats import QueueDay
 from millrace.engine.why import Why, why
 
 from .connection import Connection, Hub, Lines
@@ -26,11 +32,14 @@ from .connection import Connection, Hub, Lines
 MOST_LINE = 65_536
 #: Of so many jobs of one id it is told; everybody waits while it is looked at them.
 MOST_TOLD = 20
+#: So many queues, or days of statistics, are told of at once, for the same reason.
+MOST_COUNTED = 64
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     why: str | None = None
     sizes: bool = False
+    counters: bool = False
 
 
 class Answer(msgspec.Struct):
@@ -42,10 +51,72 @@ class Answer(msgspec.Struct):
     more: int = 0
 
 
+class Counters(msgspec.Struct):
+    """Some of what is counted, as it is after an event of the journal. It is told when all of that
+    is durable; what follows is of a later event.
+    """
+
+    event: int
+    #: Queues, each with its jobs by state.
+    queues: list[tuple[str, list[int]]]
+    days: list[QueueDay]
+    #: Days before this one are being forgotten.
+    since: int
+    more: bool
+
+
+class Counting:
+    """An answer to `counters` that is on its way: what was there when it was asked for is told,
+    with the numbers that it has when its turn comes.
+    """
+
+    def __init__(self, hub: "ControlHub") -> None:
+        self._hub, engine = hub, hub.engine
+        statistics = engine.count()
+        self._queues, self._days = list(engine.queues), list(statistics.days)
+        self._at = 0
+        self._since = statistics.since(engine.latest)
+        self._world = (engine.wipes, engine.reverts)
+
+    def next(self) -> Counters | None:
+        """The next piece; None where everything was forgotten or undone meanwhile."""
+        engine = self._hub.engine
+        if (engine.wipes, engine.reverts) != self._world:
+            return None
+        first, self._at = self._at, self._at + MOST_COUNTED
+        queues, others = self._queues[first : self._at], len(self._queues)
+        keys = self._days[max(0, first - others) : max(0, self._at - others)]
+        days = engine.count().days
+        return Counters(
+            self._hub.event,
+            [(name, _counts(engine, name)) for name in queues],
+            [days[key] for key in keys if key in days],
+            self._since,
+            self._at < others + len(self._days),
+        )
+
+
+def _counts(engine: Engine, name: str) -> list[int]:
+    queue = engine.queues.get(name)
+    return [0] * 6 if queue is None else list(queue.counts)
+
+
 _decode = msgspec.json.Decoder(Request).decode
 
 
 class ControlHub(Hub):
+    def __init__(
+        self, engine: Engine, max_connections: int, written: Callable[[], int] = lambda: 0
+    ) -> None:
+        super().__init__(engine, max_connections)
+        #: The number of the last event that was given to the store.
+        self._written = written
+
+    @property
+    def event(self) -> int:
+        """The number that the last event has, or will have when it is written."""
+        return self._written() + len(self.engine.batch.events)
+
     def why(self, name: str, now: int) -> Answer:
         found = named(self.engine, name)
         jobs = [self._why(job, now) for job in found[:MOST_TOLD]]
@@ -85,6 +156,7 @@ class ControlConnection(Connection):
         super().__init__()
         self.hub = hub
         self._lines = Lines(MOST_LINE)
+        self._counting: Counting | None = None
         hub.connections.add(self)
 
     @property
@@ -96,7 +168,7 @@ class ControlConnection(Connection):
         return self._lines.held
 
     def discard(self) -> None:
-        self._lines = Lines(0)
+        self._lines, self._counting = Lines(0), None
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -107,26 +179,44 @@ class ControlConnection(Connection):
 
     def run(self, now: int, most: int) -> bool:
         lines = self._lines
-        while lines.pending and most > 0 and not self.closing:
-            self.replies.append(self._answer(lines.take(), now))
+        while lines.pending and most > 0 and not self.closing and self._counting is None:
+            self._answer(lines.take(), now)
             most -= 1
+        if self._counting is not None:
+            self._count(self._counting)  # one piece is as much as many commands
+            return not self.closing
         if lines.too_long and not lines.pending and not self.closing:
             self.replies.append(self.refusal(f"a line is longer than {MOST_LINE} bytes"))
             self.closing = True
         return bool(lines.pending) and not self.closing
 
-    def _answer(self, line: bytes, now: int) -> bytes:
+    def _answer(self, line: bytes, now: int) -> None:
         try:
             request = _decode(line)
         except msgspec.DecodeError as error:
-            return self.refusal(str(error))
+            self.replies.append(self.refusal(str(error)))
+            return
         if request.sizes:
-            answer: Answer | dict[str, int] = self.hub.sizes()
+            self._say(self.hub.sizes())
+        elif request.counters:
+            self._counting = Counting(self.hub)
         elif request.why is None:
-            return self.refusal("nothing was asked: `why` or `sizes`")
+            self.replies.append(self.refusal("nothing was asked: `why`, `sizes` or `counters`"))
         else:
-            answer = self.hub.why(request.why, now)
-        return msgspec.json.encode(answer) + b"\n"
+            self._say(self.hub.why(request.why, now))
+
+    def _count(self, counting: Counting) -> None:
+        found = counting.next()
+        if found is None or not found.more:
+            self._counting = None
+        if found is None:
+            self.replies.append(self.refusal("what is counted began anew meanwhile: ask again"))
+            return
+        self.marks.append(len(self.replies))  # events that are not durable are in it
+        self._say(found)
+
+    def _say(self, answer: Answer | Counters | dict[str, int]) -> None:
+        self.replies.append(msgspec.json.encode(answer) + b"\n")
 
     def refusal(self, reason: str) -> bytes:
         return msgspec.json.encode({"error": reason}) + b"\n"

@@ -169,7 +169,7 @@ async def _serve(
 
     serving = listeners(config, engine, clock(), most)
     if store is not None:
-        control = ControlHub(engine, most)
+        control = ControlHub(engine, most, lambda: store.last_event)
         path = socket_of(config.server.data)
         serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
