@@ -35,9 +35,7 @@ _MOST: Final = 20_000_000
 
 def histogram(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
     where = None if queue is None else pc.field("queue") == queue
-    return reading.read(
-        lake, LATENCY_HIST, first, last, columns=_HIST, where=where, most=_MOST
-    )
+    return reading.read(lake, LATENCY_HIST, first, last, columns=_HIST, where=where, most=_MOST)
 
 
 def kinds(hist: pa.Table) -> Kinds:
@@ -76,9 +74,7 @@ def over_time(
     )
 
 
-def _of_attempts(
-    lake: Lake, first: date, last: date, queue: str | None
-) -> tuple[Axis, pa.Table]:
+def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tuple[Axis, pa.Table]:
     """Buckets by when the lease began; runs of those that were completed."""
     leases = reading.read(
         lake,
@@ -151,5 +147,3 @@ def _row(bucket: Bucket) -> int:
     """Where a bucket's middle is; those that end beyond the last edge are in its row."""
     seconds = GAMMA ** (bucket.bucket + 0.5) / 1e6
     return max(index for index, edge in enumerate(_EDGES) if edge <= seconds)
-
-

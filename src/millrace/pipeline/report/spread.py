@@ -75,5 +75,3 @@ def in_buckets(us: Any) -> Any:
     """The bucket of each span of an Arrow column, as pipeline/buckets.py has it in Spark."""
     positive = pc.max_element_wise(pc.cast(us, pa.float64()), 1.0)
     return pc.cast(pc.floor(pc.divide(pc.ln(positive), log(GAMMA))), pa.int32())
-
-

@@ -57,4 +57,3 @@ def moment(seconds: int) -> datetime:
 
 def _steps(first: int, last: int, width: int) -> int:
     return last // width - first // width + 1
-

@@ -124,9 +124,9 @@ def _changes(rows: pa.Table, before: Opening) -> pa.Table:
     earlier = pa.concat_arrays([earlier, _array(rows["backlog"]).slice(0, rows.num_rows - 1)])
     new = _is_new(rows)
     firsts = rows.filter(new)
-    opened = iter([
-        before.get(key, 0) for key in zip(*_lists(firsts, "server", "queue"), strict=True)
-    ])
+    opened = iter(
+        [before.get(key, 0) for key in zip(*_lists(firsts, "server", "queue"), strict=True)]
+    )
     start = pc.replace_with_mask(earlier, new, pa.array(opened, pa.int64()))
     return rows.append_column("change", pc.subtract(rows["backlog"], start))
 
