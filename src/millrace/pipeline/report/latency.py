@@ -25,8 +25,12 @@ RUN: Final = "run"
 #: Attempts that are looked at one by one.
 FINE: Final = 3_000_000
 KINDS: Final = 25
-#: The heat-map's rows: from 100 microseconds to a month, four to each power of ten, and the ends.
-_EDGES: Final = (0.0, *(10 ** (power / 4) for power in range(-16, 27)))
+#: The heat-map's rows begin at these spans, in seconds; the last one has no end.
+_EDGES: Final = (
+    0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
+    5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 18_000.0,
+    43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0,
+)  # fmt: skip
 _COMPLETED: Final = ("completed", "advanced")
 _HIST: Final = ["queue", "kind", "metric", "bucket", "n", "sum_us", "min_us", "max_us", "day"]
 #: Rows of buckets that are held at once.
@@ -143,13 +147,9 @@ def _heat(by_step: Sequence[Sequence[Bucket]]) -> Heat:
     if not used:
         return Heat(edges=[], counts=[])
     low, high = used[0], used[-1]
-    edges = [*_EDGES, _EDGES[-1] * 10**0.25]
-    return Heat(edges=edges[low : high + 2], counts=counts[low : high + 1])
+    return Heat(edges=[*_EDGES[low : high + 1]], counts=counts[low : high + 1])
 
 
 def _row(bucket: Bucket) -> int:
-    """Where a bucket's middle is; those that end beyond the last edge are in its row."""
-    seconds = GAMMA ** (bucket.bucket + 0.5) / 1e6
-    return max(index for index, edge in enumerate(_EDGES) if edge <= seconds)
-
-
+    """Where a bucket's middle is."""
+    return bisect_right(_EDGES, middle(bucket) / 1e6) - 1
