@@ -258,4 +258,11 @@ def protocol_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
         names = ("pushed", "leased", "completed", "failures", "died")
         row = {name: counts[day, origin, actor, name] for name in names}
         events = sum(row.values()) - row["died"]
-        yield {"server": SERVER, "origin": origin, "actor": actor, "day": day, **row, "events": events}
+        yield {
+            "server": SERVER,
+            "origin": origin,
+            "actor": actor,
+            "day": day,
+            **row,
+            "events": events,
+        }

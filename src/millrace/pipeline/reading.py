@@ -127,9 +127,7 @@ def days(lake: Lake, table: Table) -> list[date]:
     return sorted({part.day for part in parts(lake, table) if part.day is not None})
 
 
-def extent(
-    lake: Lake, table: Table, first: date | None = None, last: date | None = None
-) -> Extent:
+def extent(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> Extent:
     """How much there is, from the files' footers alone."""
     found = parts(lake, table, first, last)
     of = sorted({part.day for part in found if part.day is not None})

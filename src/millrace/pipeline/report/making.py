@@ -15,8 +15,8 @@ from millrace.pipeline.progress import Progress, silent
 from millrace.pipeline.tables import QUEUE_DAY
 
 from . import failures, latency, standing, throughput, workers
-from .model import VERSION, Day, Headline, Queue, Queues, Range, Report, Spread
-from .spread import NONE, spreads
+from .model import VERSION, Day, Headline, Queue, Queues, Range, Report
+from .spread import NONE, Spans, added, spread
 
 QUEUES: Final = 50
 _COUNTS: Final = ("pushed", "leased", "completed", "failures", "failed")
@@ -53,8 +53,9 @@ def make(
             "the server has shipped"
         )
     progress("throughput", 0, _PARTS)
-    minutes = throughput.minutes(lake, first, last, queue)
-    before = throughput.opening(lake, first, queue)
+    emptied = throughput.flushes(lake, last)
+    before = throughput.opening(lake, first, queue, emptied)
+    minutes = throughput.minutes(lake, first, last, queue, before, emptied)
     timeline = throughput.timeline(minutes, before)
     backlogs = throughput.backlogs(minutes, before)
     progress("latency", 1, _PARTS)
@@ -98,7 +99,7 @@ def _queue_days(lake: Lake, first: date, last: date, queue: str | None) -> pa.Ta
 def _headline(
     days: pa.Table, hist: pa.Table, minutes: pa.Table, backlogs: dict[str, int], there: int
 ) -> Headline:
-    of = spreads(hist, ["metric"])
+    of = added(hist, "metric")
     peak_at, peak = throughput.peak(minutes)
     return Headline(
         **_counts({f"{name}_sum": pc.sum(days[name]).as_py() or 0 for name in _COUNTS}),
@@ -111,14 +112,14 @@ def _headline(
 
 
 def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
-    of = spreads(hist, ["day", "metric"])
+    of = added(hist, "day", "metric")
     rows = _added(days, "day")
     return [Day(day=row["day"], **_counts(row), **_spans(of, (row["day"],))) for row in rows]
 
 
 def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
     """The busiest first; also those where jobs only wait."""
-    of = spreads(hist, ["queue", "metric"])
+    of = added(hist, "queue", "metric")
     known = {row["queue"]: row for row in _added(days, "queue")}
     names = known.keys() | {name for name, depth in backlogs.items() if depth}
     rows = [
@@ -140,10 +141,10 @@ def _added(days: pa.Table, by: str) -> Iterable[dict[str, Any]]:
     return found
 
 
-def _counts(row: dict[str, Any]) -> dict[str, int]:
+def _counts(row: dict[str, Any]) -> dict[str, Any]:
     names = ("pushed", "started", "completed", "failures", "died")
     return {name: row.get(f"{c}_sum", 0) for name, c in zip(names, _COUNTS, strict=True)}
 
 
-def _spans(of: dict[tuple[Any, ...], Spread], key: tuple[Any, ...]) -> dict[str, Spread]:
-    return {name: of.get((*key, name), NONE) for name in (latency.WAIT, latency.RUN)}
+def _spans(of: dict[tuple[Any, ...], Spans], key: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: spread(of.get((*key, name), NONE)) for name in (latency.WAIT, latency.RUN)}

@@ -75,7 +75,7 @@ def shown(text: str, most: int = 120) -> str:
 def span(seconds: float | None) -> str:
     """A span in the unit that suits it, or in two: 304 ms, 1 min 28 s."""
     if seconds is None:
-        return "–"
+        return "\N{EN DASH}"
     if seconds < 0.9995e-3:
         return f"{_rounded(seconds * 1e6)} µs"
     if seconds < 0.9995:

@@ -57,9 +57,7 @@ def _quarantine(lake: Lake) -> Check:
     detail = "; ".join(found) or (
         "Every row that was shipped is an event." if batches else "Nothing was taken in yet."
     )
-    return Check(
-        name="Shipped rows", verdict=verdict, detail=detail, at=None
-    )
+    return Check(name="Shipped rows", verdict=verdict, detail=detail, at=None)
 
 
 def _sequence(lake: Lake) -> Check:
@@ -84,7 +82,7 @@ def _jobs(lake: Lake) -> Check:
     rows = reading.read(lake, AUDIT_JOBS, columns=["problem"])
     counts = rows.group_by("problem").aggregate([("problem", "count")]).to_pylist()
     told = ", ".join(
-        f"{row['problem_count']:,} × {row['problem']}"
+        f"{row['problem_count']:,} times {row['problem']}"
         for row in sorted(counts, key=lambda row: (-row["problem_count"], row["problem"]))
     )
     return Check(

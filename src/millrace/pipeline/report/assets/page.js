@@ -6,7 +6,8 @@
   const named = (protocol) => protocols[protocol] || "the server";
 
   // Plotly takes some tags in its texts for markup; a queue's name has none.
-  const plain = (text, most = 28) => {
+  const narrow = () => innerWidth < 600;
+  const plain = (text, most = narrow() ? 14 : 28) => {
     const shown = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
     const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
     return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
@@ -33,7 +34,7 @@
   const spanAxis = () => ({ type: "log", tickvals: ticks, ticktext: ticks.map(span) });
 
   const layout = (more) => ({
-    margin: { l: 64, r: 16, t: 10, b: 40 }, height: 300, autosize: true,
+    margin: { l: narrow() ? 40 : 64, r: narrow() ? 8 : 16, t: 10, b: 40 }, height: 300, autosize: true,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 12, color: colour("ink") },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
@@ -89,7 +90,7 @@
     return [
       [{
         type: "heatmap", x, y: counts.map((_, i) => i + 0.5), z: counts.map((row) => row.map((n) => (n ? Math.log10(n) + 0.3 : 0))),
-        text: counts.map((row, i) => row.map((n) => `${n.toLocaleString("en")} from ${span(edges[i])} to ${span(edges[i + 1])}`)),
+        text: counts.map((row, i) => row.map((n) => `${n.toLocaleString("en")} of ${span(edges[i])} ${i + 1 < edges.length ? `to ${span(edges[i + 1])}` : "or longer"}`)),
         hovertemplate: "%{x}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, xgap: 0.5, ygap: 0.5,
       }],
       layout({ hovermode: "closest", yaxis: { tickvals: at, ticktext: at.map((i) => span(edges[i])), showgrid: false, rangemode: "normal" }, xaxis: { showgrid: false } }),
@@ -160,7 +161,7 @@
         colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("ink") } },
       }],
       layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false },
-        yaxis: names(rows.map((row) => `${plain(row.worker || "(not named)", 20)} · ${named(row.protocol)}`)) }),
+        yaxis: names(rows.map((row) => `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`)) }),
     ];
   };
 
@@ -177,7 +178,7 @@
         };
       }),
       layout({ height: tall(origins.length, 34), barmode: "stack", hovermode: "closest", showlegend: true,
-        xaxis: { type: "linear", title: undefined }, yaxis: names(origins.map((origin) => `pushed by ${named(origin)}`)) }),
+        xaxis: { type: "linear", title: undefined, tickformat: "," }, yaxis: names(origins.map((origin) => named(origin))) }),
     ];
   };
 
