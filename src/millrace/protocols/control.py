@@ -6,12 +6,19 @@ A request is a line of JSON, an object with the name of what is asked; so is eac
     S: {"jobs": [...], ...}       (see engine.why; none if no job has that id)
     C: {"sizes": true}
     S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
+    C: {"journal": true}
+    S: {"events": 0, "seconds": 0.0, ...}   (see Journal)
+    C: {"ship": true}
+    S: the same, once all that is committed by now is in the lake
     C: nonsense
     S: {"error": "..."}
 
 A job may be named by its jid or by its number. Whoever can open the socket may ask; nothing here
-changes anything.
+changes anything of a job.
 """
+
+from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -31,6 +38,8 @@ MOST_TOLD = 20
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     why: str | None = None
     sizes: bool = False
+    journal: bool = False
+    ship: bool = False
 
 
 class Answer(msgspec.Struct):
@@ -42,10 +51,42 @@ class Answer(msgspec.Struct):
     more: int = 0
 
 
+class Journal(msgspec.Struct):
+    """How far the shipping of events is, and how far behind."""
+
+    #: The id that the lake knows the server by; empty before anything was shipped.
+    server: str
+    lake: str
+    #: The event that comes next, and the first that is not known to be in the lake.
+    next_event: int
+    next_shipped: int
+    #: What waits: so many events, the bytes that the outbox holds, the age of the oldest.
+    events: int
+    bytes: int
+    seconds: float
+    #: Events that had to go before they were shipped, and files that have landed, since the start.
+    dropped: int
+    files: int
+    #: Why shipping fails at the moment, or does not take place.
+    failing: str = ""
+
+
+class Keeper(Protocol):
+    """Whoever ships the journal."""
+
+    def journal(self) -> Journal: ...
+
+    def ship(self, done: Callable[[str], None]) -> None:
+        """Ship all that is committed by now; `done` hears of it, or why it cannot be."""
+        ...
+
+
 _decode = msgspec.json.Decoder(Request).decode
 
 
 class ControlHub(Hub):
+    keeper: Keeper | None = None
+
     def why(self, name: str, now: int) -> Answer:
         found = named(self.engine, name)
         jobs = [self._why(job, now) for job in found[:MOST_TOLD]]
@@ -108,7 +149,9 @@ class ControlConnection(Connection):
     def run(self, now: int, most: int) -> bool:
         lines = self._lines
         while lines.pending and most > 0 and not self.closing:
-            self.replies.append(self._answer(lines.take(), now))
+            answer = self._answer(lines.take(), now)
+            if answer:
+                self.replies.append(answer)
             most -= 1
         if lines.too_long and not lines.pending and not self.closing:
             self.replies.append(self.refusal(f"a line is longer than {MOST_LINE} bytes"))
@@ -116,17 +159,35 @@ class ControlConnection(Connection):
         return bool(lines.pending) and not self.closing
 
     def _answer(self, line: bytes, now: int) -> bytes:
+        """The answer, or nothing if it comes later."""
         try:
             request = _decode(line)
         except msgspec.DecodeError as error:
             return self.refusal(str(error))
+        keeper = self.hub.keeper
+        if (request.journal or request.ship) and keeper is None:
+            return self.refusal("nothing is kept here, so nothing can be shipped")
+        if request.ship and keeper is not None:
+            keeper.ship(self._shipped)
+            return b""
         if request.sizes:
-            answer: Answer | dict[str, int] = self.hub.sizes()
+            answer: Answer | Journal | dict[str, int] = self.hub.sizes()
+        elif request.journal and keeper is not None:
+            answer = keeper.journal()
         elif request.why is None:
-            return self.refusal("nothing was asked: `why` or `sizes`")
+            return self.refusal("nothing was asked: `why`, `sizes`, `journal` or `ship`")
         else:
             answer = self.hub.why(request.why, now)
         return msgspec.json.encode(answer) + b"\n"
+
+    def _shipped(self, failing: str) -> None:
+        if self not in self.hub.connections:
+            return
+        keeper = self.hub.keeper
+        assert keeper is not None
+        answer = msgspec.json.encode(keeper.journal()) + b"\n"
+        self.replies.append(self.refusal(failing) if failing else answer)
+        self.hub.touched.add(self)
 
     def refusal(self, reason: str) -> bytes:
         return msgspec.json.encode({"error": reason}) + b"\n"
