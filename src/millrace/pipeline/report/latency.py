@@ -145,20 +145,9 @@ def _heat(by_step: Sequence[Spans]) -> Heat:
     if not used:
         return Heat(edges=[], counts=[])
     low, high = used[0], used[-1]
-<<<<<<< HEAD
-    edges = [*_EDGES, _EDGES[-1] * 10**0.25]
-    return Heat(edges=edges[low : high + 2], counts=counts[low : high + 1])
-
-
-def _row(bucket: Bucket) -> int:
-    """Where a bucket's middle is; those that end beyond the last edge are in its row."""
-    seconds = GAMMA ** (bucket.bucket + 0.5) / 1e6
-    return max(index for index, edge in enumerate(_EDGES) if edge <= seconds)
-=======
     return Heat(edges=[*_EDGES[low : high + 2]], counts=counts[low : high + 1])
 
 
 def _row(bucket: int) -> int:
     """Where a bucket's middle is."""
     return bisect_right(_EDGES, middle(bucket) / 1e6) - 1
->>>>>>> report

@@ -62,11 +62,8 @@ def in_buckets(us: Any) -> Any:
     """The bucket of each span of an Arrow column, as buckets.bucket has it of Spark's."""
     positive = pc.max_element_wise(pc.cast(us, pa.float64()), 1.0)
     return pc.cast(pc.floor(pc.divide(pc.ln(positive), log(GAMMA))), pa.int32())
-<<<<<<< HEAD
-=======
 
 
 def _seconds(spans: Spans, percent: int) -> float | None:
     us = percentile(spans.buckets, percent)
     return None if us is None else us / 1e6
->>>>>>> report

@@ -182,16 +182,9 @@ def _changes(rows: pa.Table, before: Opening) -> pa.Table:
     earlier = pa.concat_arrays([pa.nulls(1, pa.int64()), above])
     new = _is_new(rows)
     firsts = rows.filter(new)
-<<<<<<< HEAD
-    opened = iter(
-        [before.get(key, 0) for key in zip(*_lists(firsts, "server", "queue"), strict=True)]
-    )
-    start = pc.replace_with_mask(earlier, new, pa.array(opened, pa.int64()))
-=======
     keys = zip(*_lists(firsts, "server", "queue"), strict=True)
     opened = pa.array([before.get(key, 0) for key in keys], pa.int64())
     start = pc.replace_with_mask(earlier, new, opened)
->>>>>>> report
     return rows.append_column("change", pc.subtract(rows["backlog"], start))
 
 
