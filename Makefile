@@ -15,7 +15,7 @@ help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 .venv/ready: requirements.lock pyproject.toml
-	@echo "setup: building .venv from requirements.lock (once, about a minute)"
+	@echo "setup: building .venv from requirements.lock (once, two minutes: Spark is large)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millrace needs Python 3.11 or later; set PYTHON=...")'
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
@@ -85,7 +85,7 @@ bench-idle: setup  ## what 10,000 idle waiting connections cost
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
 	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra dev -o requirements.lock pyproject.toml
+	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra dev --extra spark -o requirements.lock pyproject.toml
 	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra fuzz -o requirements-fuzz.lock pyproject.toml
 

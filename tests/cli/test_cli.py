@@ -175,6 +175,7 @@ def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(mi
         "--data",
         "--durability",
         "--log-level",
+        "--lake-path",
         *(f"--{key.section}-port" for key in keys().values() if key.name == "port"),
     }
     assert "millrace serve --data /var/lib/millrace" in ran.out

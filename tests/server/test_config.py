@@ -138,6 +138,21 @@ def test_every_key_can_be_set_in_the_file_and_by_its_variable():
         assert found.config == Config()
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds", "shown"),
+    [("off", 0.0, '"off"'), ("OFF", 0.0, '"off"'), ("0", 0.0, '"off"'), ("15m", 900.0, '"15m"')],
+)
+def test_a_period_may_be_off(text: str, seconds: float, shown: str):
+    config = load({"pipeline.every": text}, {}).config
+    assert config.pipeline.every == seconds
+    assert keys()["pipeline.every"].kind.write(seconds) == shown
+
+
+def test_the_lake_is_in_the_data_folder_unless_set_otherwise():
+    assert load({"server.data": "there"}, {}).config.lake_path == Path("there/lake")
+    assert load({"lake.path": "/lakes/one"}, {}).config.lake_path == Path("/lakes/one")
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(
     ("text", "port"), [("0", 0), ("65535", 65535), ("off", None), ("OFF", None)]

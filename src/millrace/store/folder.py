@@ -15,7 +15,7 @@ LOCK: Final = "lock"
 def lock(folder: Path) -> int:
     """Take the data folder, made if there is none; the lock goes with the process."""
     try:
-        _make(folder)
+        make(folder)
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(f"cannot use the data folder {folder}: {error.strerror}") from error
@@ -39,10 +39,10 @@ def owner(fd: int) -> str:
     return os.read(fd, 20).decode(errors="replace").strip() or "unknown"
 
 
-def _make(folder: Path) -> None:
+def make(folder: Path, mode: int = 0o700) -> None:
     """SQLite syncs what is in the folder, but not that there is a folder."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(parents=True, exist_ok=True, mode=mode)
     for path in made:
         sync(path.parent)
 

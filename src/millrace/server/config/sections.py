@@ -24,6 +24,7 @@ from millrace.server.config.values import (
     LogLevel,
     OptionalPath,
     Password,
+    Period,
     Port,
     Switch,
     Text,
@@ -278,8 +279,8 @@ class LakeConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
         OptionalPath, About("The lake's folder; empty: `lake` in the data folder.", flag=True)
     ] = ""
     ship_every: Annotated[
-        Duration,
-        About("How long an event waits before it is shipped to the lake; 0 ships nothing."),
+        Period,
+        About('How long an event waits before it is shipped to the lake; "off" ships nothing.'),
     ] = 30.0
     ship_events: Annotated[
         int, count_from(1), About("So many events are shipped even before that.")
@@ -290,8 +291,8 @@ class PipelineConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     """[pipeline]: what Spark makes of the lake."""
 
     every: Annotated[
-        Duration,
-        About("How often the server runs the pipeline; 0: only who calls `millrace pipeline run`."),
+        Period,
+        About('How often the server runs the pipeline, as "15m"; "off": only when it is called.'),
     ] = 0.0
     memory: Annotated[
         int, size_from(512 * MIB), About("The memory that Spark's driver may use for its heap.")

@@ -95,6 +95,16 @@ def write_duration(seconds: float) -> str:
     return str(seconds)
 
 
+def _read_period(value: object) -> float:
+    if isinstance(value, str) and value.strip().lower() == "off":
+        return 0.0
+    return parse_duration(value)
+
+
+def _write_period(seconds: float) -> str:
+    return write_duration(seconds) if seconds else '"off"'
+
+
 def _whole(value: object) -> int | None:
     """`value` as a number from 0 to what any store can keep, or None."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,15}\s*", value):
@@ -201,6 +211,8 @@ Folder = Annotated[Path, Kind(_read_path, lambda path: quoted(str(path)))]
 OptionalPath = Annotated[str, Kind(_read_optional_path, quoted)]
 Text = Annotated[str, Kind(_read_text, quoted)]
 Duration = Annotated[float, Kind(parse_duration, write_duration)]
+#: How often; 0 is never.
+Period = Annotated[float, Kind(_read_period, _write_period)]
 Password = Annotated[str, Kind(_read_secret, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]

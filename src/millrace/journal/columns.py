@@ -1,0 +1,230 @@
+"""From the engine's rows to the columns of the lake.
+
+A row is a tuple in the order of engine.events.Event, without what is empty at its end. Nothing that
+a row holds may keep it from being shipped: a value that its column cannot take becomes the nearest
+one that it can, or null. The journal is a history, and a hole in it is worse than an odd value.
+
+Version 1 of a row knows neither `before` nor `created` nor `source`. The state before is told where
+the type leaves only one; the push's time where the push is among the rows, else when the job became
+ready.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.engine.events import Event, Row
+from millrace.engine.job import PROTOCOLS
+from millrace.engine.states import LEASED, STATE_NAMES, TRANSITIONS
+
+from . import schema
+
+#: What a message is cut at.
+MOST_MESSAGE: Final = 4096
+#: What Spark and Python can tell as a time: the years 1 to 9999, in microseconds.
+FIRST_TIME: Final = -62_135_596_800_000_000
+LAST_TIME: Final = 253_402_300_799_999_999
+
+_INT64: Final = (-(1 << 63), (1 << 63) - 1)
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+_AT: Final = {name: place for place, name in enumerate(Event._fields)}
+#: Every row has this much; what follows is of jobs that failed, have tags, or were moved.
+_USUAL: Final = _AT["created"] + 1
+
+#: How long it ran is told of these, and of those where a lease has ended.
+_ENDS: Final = pa.array(["completed", "advanced"])
+_FAILS: Final = pa.array(["failed", "expired"])
+_ONLY_BEFORE: Final = {
+    cause: next(iter(moves)) for cause, moves in TRANSITIONS.items() if len(moves) == 1
+}
+
+
+def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Table:
+    """The events from number `first` on, in the schema of the lake."""
+    if not rows:
+        return schema.arrow().empty_table()
+    if version < 2:
+        rows = _as_version_2(rows)
+    count = len(rows)
+    usual = dict(zip(Event._fields[:_USUAL], zip(*rows, strict=False), strict=False))
+    types = _texts(usual["type"])
+    before, state = _integers(usual["before"]), _integers(usual["state"])
+    attempt = _integers(usual["attempt"])
+    times = _integers(usual["time"])
+    flushed = pc.equal(types, schema.FLUSHED)
+    leased_at = _integers(usual["leased_at"])
+    never = pc.and_(pc.equal(attempt, 0), pc.equal(leased_at, 0))
+    ended = pc.and_(pc.equal(before, LEASED), pc.not_equal(state, LEASED))
+    failed = pc.and_(pc.is_in(types, _FAILS), pc.fill_null(ended, False))
+    ran = pc.or_(pc.is_in(types, _ENDS), failed)
+    group, message, fingerprint, tags, source = _seldom(rows)
+    columns = {
+        "server": pa.repeat(pa.scalar(server), count),
+        "event_id": pa.array(range(first, first + count), pa.int64()),
+        "time": _within(times),
+        "type": types,
+        "seq": _integers(usual["seq"]),
+        "jid": _texts(usual["jid"]),
+        "queue": _texts(usual["queue"]),
+        "kind": _texts(usual["kind"]),
+        "origin": _named(_integers(usual["origin"]), PROTOCOLS),
+        "actor": _or_null(_named(_integers(usual["actor"]), PROTOCOLS)),
+        "worker": _or_null(_texts(usual["worker"])),
+        "attempt": attempt,
+        "before": _named(before, STATE_NAMES),
+        "state": _named(state, STATE_NAMES),
+        "priority": _floats(usual["rank"]),
+        # A caller may have begun its clock at 0: then 0 is when it pushed, or leased.
+        "created": _moments(_integers(usual["created"]), flushed),
+        "ready_at": _moments_after_0(_integers(usual["ready_at"])),
+        "leased_at": _moments(leased_at, never),
+        "wait_us": _without(_integers(usual["wait"]), pc.not_equal(types, "leased")),
+        "run_us": _without(_integers(usual["run"]), pc.invert(ran)),
+        "due": _moments_after_0(_integers(usual["due"])),
+        "payload_bytes": _integers(usual["size"]),
+        "error_group": group,
+        "error_message": message,
+        "fingerprint": fingerprint,
+        "source": source,
+        "tags": tags,
+        "version": pa.repeat(pa.scalar(version, pa.int32()), count),
+    }
+    return pa.Table.from_pydict(columns, schema=schema.arrow())
+
+
+def _as_version_2(rows: Sequence[Row]) -> list[Row]:
+    """Rows of version 1 with what version 2 has more, as far as it can be told; else None."""
+    pushed = {row[_AT["seq"]]: row[_AT["time"]] for row in rows if row[_AT["type"]] == "pushed"}
+    place = _AT["before"]
+    found = []
+    for row in rows:
+        created = pushed.get(row[_AT["seq"]]) or row[_AT["ready_at"]] or None
+        found.append((*row[:place], _before(row), created, *row[place:]))
+    return found
+
+
+def _before(row: Row) -> int | None:
+    cause = row[_AT["type"]]
+    if cause == schema.FLUSHED:
+        return int(row[_AT["state"]])
+    # Whoever was not leased cannot have run.
+    return LEASED if row[_AT["run"]] else _ONLY_BEFORE.get(cause)
+
+
+def _seldom(rows: Sequence[Row]) -> tuple[pa.Array, ...]:
+    """What few rows have: group, message, fingerprint, tags and source."""
+    columns: list[list[Any]] = [[None] * len(rows) for _ in Event._fields[_USUAL:]]
+    for number, row in enumerate(rows):
+        if len(row) > _USUAL:
+            for column, value in zip(columns, row[_USUAL:], strict=False):
+                column[number] = value or None
+    group, message, fingerprint, tags, source = columns
+    short = [None if text is None else str(text)[:MOST_MESSAGE] for text in message]
+    # An error may come without words or class; its fingerprint says that it is one.
+    for number, known in enumerate(fingerprint):
+        if known:
+            group[number] = group[number] or ""
+            short[number] = short[number] or ""
+    return _texts(group), _texts(short), _texts(fingerprint), _lists(tags), _texts(source)
+
+
+# From values to arrays: at once where all are as they should be, else one by one.
+
+
+def _integers(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.int64())
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        return pa.array([_integer(value) for value in values], pa.int64())
+
+
+def _integer(value: object) -> int | None:
+    if value is None:
+        return None
+    try:
+        return min(max(int(value), _INT64[0]), _INT64[1])  # type: ignore[call-overload, no-any-return]
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _floats(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(list(map(float, values)), pa.float64())
+    except (TypeError, ValueError, OverflowError):
+        return pa.array([_float(value) for value in values], pa.float64())
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")
+    except (TypeError, ValueError):
+        return 0.0
+
+
+def _texts(values: Sequence[Any]) -> pa.Array:
+    try:
+        return pa.array(values, pa.string())
+    except (pa.ArrowException, UnicodeError, TypeError, ValueError):
+        return pa.array([_text(value) for value in values], pa.string())
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def _lists(values: Sequence[Any]) -> pa.Array:
+    kind = pa.list_(pa.string())
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, UnicodeError, TypeError, ValueError):
+        return pa.array([_list(value) for value in values], kind)
+
+
+def _list(value: object) -> list[str | None] | None:
+    if value is None:
+        return None
+    each: Iterable[object] = value if isinstance(value, list | tuple) else [value]
+    return [_text(tag) for tag in each]
+
+
+def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    """The names of numbers; one that has none is told as it is."""
+    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    if pc.all(known).as_py() is not False:
+        return pc.take(pa.array(names), numbers)
+    found = numbers.to_pylist()
+    told = [names[n] if n is not None and 0 <= n < len(names) else n for n in found]
+    return _texts([None if name is None else str(name) for name in told])
+
+
+def _or_null(texts: pa.Array) -> pa.Array:
+    return _without(texts, pc.equal(texts, ""))
+
+
+def _without(values: pa.Array, where: pa.Array) -> pa.Array:
+    return pc.if_else(where, pa.scalar(None, values.type), values)
+
+
+def _within(times: pa.Array) -> pa.Array:
+    """Times that must be told: those that nobody can write down become the nearest."""
+    bounded = pc.min_element_wise(pc.max_element_wise(times, FIRST_TIME), LAST_TIME)
+    return bounded.cast(_TIMESTAMP)
+
+
+def _moments(times: pa.Array, unknown: pa.Array) -> pa.Array:
+    """Times, but null where there is none: as told, and where nobody can write them down."""
+    outside = pc.or_(pc.less(times, FIRST_TIME), pc.greater(times, LAST_TIME))
+    return _without(times, pc.or_(unknown, outside)).cast(_TIMESTAMP)
+
+
+def _moments_after_0(times: pa.Array) -> pa.Array:
+    """The same, where 0 says that there is none."""
+    return _moments(times, pc.equal(times, 0))

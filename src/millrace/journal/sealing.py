@@ -1,0 +1,67 @@
+"""Sealed files in the lake's landing folder: whole, on the disk, or not there.
+
+A file is written aside, synced, renamed, and then its folder is synced. Its name says which events
+are in it; a name that is taken is never written again.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from millrace.store.folder import make, sync
+
+from .crashing import reached
+from .landing import FOLDER, Landed
+
+#: Enough for compression to work, and few enough to be read a group at a time.
+ROWS: Final = 65_536
+#: Columns with few different values. In others a dictionary would be made and thrown away.
+_FEW: Final = (
+    "server", "type", "queue", "kind", "origin", "actor", "worker", "before", "state", "priority",
+    "error_group", "error_message", "fingerprint", "source", "attempt", "payload_bytes", "version",
+    "tags.list.element",
+)  # fmt: skip
+
+
+class OtherContent(Exception):
+    """A file of that name is there, and has other events in it."""
+
+
+def seal(lake: Path, table: pa.Table) -> Landed:
+    """Put a table of one server's events, without gaps, into the lake."""
+    ids = table.column("event_id")
+    landed = Landed(table.column("server")[0].as_py(), ids[0].as_py(), ids[-1].as_py())
+    if landed.last - landed.first + 1 != table.num_rows:
+        raise ValueError(f"events {landed.first} to {landed.last} are not {table.num_rows}")
+    folder = lake / FOLDER
+    make(folder, 0o777)
+    path, aside = folder / landed.name, folder / f".{landed.name}.tmp"
+    if path.exists():
+        _compare(path, table)
+        return landed
+    pq.write_table(table, aside, compression="zstd", row_group_size=ROWS, use_dictionary=list(_FEW))
+    sync(aside)
+    reached("sealed")
+    aside.rename(path)
+    sync(folder)
+    reached("renamed")
+    return landed
+
+
+def sweep(lake: Path, server: str) -> None:
+    """Remove what a killed shipper of this server left half written."""
+    for path in (lake / FOLDER).glob(f".ev-{server}-*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def _compare(path: Path, table: pa.Table) -> None:
+    """Whoever was killed after the rename comes again with the same."""
+    try:
+        same = pq.read_table(path, partitioning=None).equals(table)
+    except (OSError, pa.ArrowException):
+        same = False
+    if not same:
+        raise OtherContent(f"{path} has other events in it; nothing is written over it")
+    sync(path.parent)

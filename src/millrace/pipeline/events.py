@@ -1,0 +1,98 @@
+"""The events as everybody reads them: those of closed days, compacted, and the hot ones.
+
+An event of a day is in the compacted files that the day's _sealed.json names, or in a hot file of a
+batch after the one that it was sealed with. Files that neither the ledger nor a seal names are not
+read: they belong to a run that was interrupted, or are about to be removed.
+"""
+
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from .commit import located
+from .lake import Lake
+from .ledger import Ledger
+from .tables import EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HOT: Final = "events_hot"
+COLD: Final = EVENTS.name
+SEAL: Final = "_sealed.json"
+#: Of a frame of events: all columns, and the day.
+DDL: Final = f"{EVENTS.ddl}, day DATE"
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compacted day consists of."""
+
+    #: Events of batches up to this one are in it.
+    max_batch: int
+    files: list[str]
+    rows: int
+
+
+class Files(NamedTuple):
+    """Where the events of some days are."""
+
+    hot: list[Path]
+    cold: list[Path]
+
+
+def sealed(lake: Lake, day: date) -> Seal | None:
+    try:
+        return msgspec.json.decode((lake.day(COLD, day) / SEAL).read_bytes(), type=Seal)
+    except FileNotFoundError:
+        return None
+
+
+def files(lake: Lake, days: Iterable[date] | None = None, *, ledger: Ledger | None = None) -> Files:
+    """The files that hold the events of these days, or of all; without Spark."""
+    ledger = ledger or Ledger(lake)
+    wanted = set(ledger.days() if days is None else days)
+    seals = {day: seal for day in wanted if (seal := sealed(lake, day)) is not None}
+    hot = [
+        lake.day(HOT, part.day) / name
+        for batch in ledger.batches()
+        for part in batch.parts
+        if part.day in wanted and (part.day not in seals or batch.batch > seals[part.day].max_batch)
+        for name in part.files
+    ]
+    cold = [lake.day(COLD, day) / name for day in sorted(seals) for name in seals[day].files]
+    return Files(hot, cold)
+
+
+def read(
+    spark: "SparkSession",
+    lake: Lake,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    days: Iterable[date] | None = None,
+) -> "DataFrame":
+    """All events, or those from `first` to `last`, or those of some days."""
+    ledger = Ledger(lake)
+    chosen = set(ledger.days() if days is None else days)
+    found = files(
+        lake,
+        [d for d in chosen if (first is None or d >= first) and (last is None or d <= last)],
+        ledger=ledger,
+    )
+    frames = [
+        load(spark, lake.table(name), paths)
+        for name, paths in ((HOT, found.hot), (COLD, found.cold))
+        if paths
+    ]
+    if not frames:
+        return spark.createDataFrame([], DDL)
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def load(spark: "SparkSession", base: Path, paths: list[Path]) -> "DataFrame":
+    """These files of a table of events; `day` is in their folders' names."""
+    reader = spark.read.schema(DDL).option("basePath", located(base))
+    return reader.parquet(*map(located, paths))

@@ -1,0 +1,175 @@
+"""What was taken in, batch by batch, and which days that touched. Nothing here needs Spark.
+
+A batch is a list of landing files. First its intent is written down, then its events, and last its
+record, ops/batches/b-BATCH.json: from then on its events are there for everybody. An intent without
+a record is a batch that was interrupted; it is done again, with exactly its files.
+"""
+
+import re
+from collections.abc import Collection, Iterable
+from datetime import date
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from .commit import write_json
+from .errors import PipelineError
+from .lake import Lake
+
+T = TypeVar("T")
+
+_RECORD: Final = re.compile(r"b-(\d{8,})\.json")
+_INTENT: Final = re.compile(r"b-(\d{8,})\.intent\.json")
+
+
+class Touched(NamedTuple):
+    """The days of which something changed, each list in order."""
+
+    #: Days of the events.
+    events: list[date]
+    #: Days of the leases that those events are of.
+    leases: list[date]
+    #: Days of the pushes of their jobs.
+    pushes: list[date]
+    #: A server was emptied: jobs of any day may have ended by it.
+    flushed: bool
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The events of a batch that are of one day."""
+
+    day: date
+    #: In the folder of the hot events of that day.
+    files: list[str]
+    rows: int
+    leases: list[date]
+    pushes: list[date]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A landing file of which nothing was taken."""
+
+    file: str
+    reason: str
+
+
+class Intent(msgspec.Struct, frozen=True):
+    batch: int
+    files: list[str]
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a batch."""
+
+    batch: int
+    files: list[str]
+    #: Events taken, and rows put into quarantine.
+    rows: int
+    quarantined: int
+    #: How many of those there were for each reason.
+    reasons: dict[str, int] = {}
+    refused: list[Refused]
+    #: First and last event by server, as the files' names say.
+    ranges: dict[str, tuple[int, int]]
+    parts: list[Part]
+    #: Is there a `flushed` among the events?
+    flushed: bool
+    #: The same for the same events, however they were divided into files.
+    digest: str
+    seconds: float
+
+
+class Ledger:
+    """All batches of a lake, as they were when it was read."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._batches = sorted(_read(lake), key=lambda each: each.batch)
+
+    def batches(self, after: int = 0) -> list[Batch]:
+        """Those after a batch, in order."""
+        return [each for each in self._batches if each.batch > after]
+
+    @property
+    def last(self) -> int:
+        """The last batch; 0 before the first."""
+        return self._batches[-1].batch if self._batches else 0
+
+    def files(self) -> set[str]:
+        """The landing files of all batches: nobody need look at them again."""
+        return {name for each in self._batches for name in each.files}
+
+    def days(self) -> list[date]:
+        """The days that have events."""
+        return sorted({part.day for each in self._batches for part in each.parts})
+
+    def touched_since(self, batch: int) -> Touched:
+        """What the batches after this one touched."""
+        return touched(self.batches(after=batch))
+
+    def event_days(
+        self, *, leases: Collection[date] = (), pushes: Collection[date] = ()
+    ) -> list[date]:
+        """The days that have events of leases of those days, or of jobs pushed on those: clocks may
+        be odd, so such a day may also be an earlier one.
+        """
+        leases, pushes = set(leases), set(pushes)
+        return sorted({
+            part.day
+            for each in self._batches
+            for part in each.parts
+            if not leases.isdisjoint(part.leases) or not pushes.isdisjoint(part.pushes)
+        })  # fmt: skip
+
+    def interrupted(self) -> Intent | None:
+        """The batch that was begun and not ended."""
+        done = {each.batch for each in self._batches}
+        for path in _paths(self._lake):
+            match = _INTENT.fullmatch(path.name)
+            if match and int(match[1]) not in done:
+                return _decode(path, Intent)
+        return None
+
+    def intend(self, files: list[str]) -> Intent:
+        """Begin the next batch."""
+        intent = Intent(self.last + 1, files)
+        write_json(self._lake.batches / f"b-{intent.batch:08}.intent.json", intent)
+        return intent
+
+    def record(self, batch: Batch) -> None:
+        """End a batch: from here on its events count."""
+        write_json(self._lake.batches / f"b-{batch.batch:08}.json", batch)
+        self._batches = [*self._batches, batch]
+        (self._lake.batches / f"b-{batch.batch:08}.intent.json").unlink(missing_ok=True)
+
+
+def touched(batches: Iterable[Batch]) -> Touched:
+    events: set[date] = set()
+    leases: set[date] = set()
+    pushes: set[date] = set()
+    flushed = False
+    for batch in batches:
+        flushed |= batch.flushed
+        for part in batch.parts:
+            events.add(part.day)
+            leases.update(part.leases)
+            pushes.update(part.pushes)
+    return Touched(sorted(events), sorted(leases), sorted(pushes), flushed)
+
+
+def _read(lake: Lake) -> list[Batch]:
+    return [_decode(path, Batch) for path in _paths(lake) if _RECORD.fullmatch(path.name)]
+
+
+def _paths(lake: Lake) -> list[Path]:
+    return sorted(lake.batches.iterdir()) if lake.batches.is_dir() else []
+
+
+def _decode(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except msgspec.DecodeError as error:
+        raise PipelineError(
+            f"{path} is not what was written there ({error}): restore it, or begin a new lake"
+        ) from error

@@ -1,0 +1,232 @@
+"""Tables of the lake as Arrow tables, without Spark and without Java.
+
+What a run is writing is never seen: only files that were renamed into their place are read, and
+those by the names that lake.py gives them. A table that was not made yet is an empty one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .errors import PipelineError
+from .lake import Lake
+from .tables import EVENTS, QUARANTINE, Table
+
+if TYPE_CHECKING:
+    from pyarrow.compute import Expression
+
+DATA: Final = "data.parquet"
+HOT: Final = "events_hot"
+SEALED: Final = "_sealed.json"
+_HOT_FILE: Final = re.compile(r"b-(\d+)\.parquet")
+_SIMPLE: Final = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+_TOKEN: Final = re.compile(r"\w+|[<>:,]")
+_ROWS_AT_ONCE: Final = 1 << 17
+
+
+class Part(NamedTuple):
+    """A file of a table, and the day that it is of."""
+
+    path: Path
+    day: date | None
+
+
+class Extent(NamedTuple):
+    """How much of a table there is."""
+
+    rows: int
+    bytes: int
+    files: int
+    days: int
+    first: date | None
+    last: date | None
+
+
+class Unreadable(PipelineError):
+    """A file of the lake is damaged."""
+
+
+class TooMuch(PipelineError):
+    """A table has more rows than its reader can hold."""
+
+
+def schema(table: Table) -> pa.Schema:
+    """The columns of a table; a divided one has its `day` as the last."""
+    tokens = iter([*_TOKEN.findall(table.ddl), ","])
+    fields, name = [], next(tokens, "")
+    while name and name != ",":
+        kind, _ = _kind(next(tokens), tokens)
+        fields.append(pa.field(name, kind))
+        name = next(tokens, "")
+    if table.day:
+        fields.append(pa.field("day", pa.date32()))
+    return pa.schema(fields)
+
+
+def _kind(word: str, tokens: Iterator[str]) -> tuple[pa.DataType, str]:
+    """The type that begins with `word`, and the token after it."""
+    if word in _SIMPLE:
+        return _SIMPLE[word], next(tokens)
+    next(tokens)  # the "<"
+    if word == "ARRAY":
+        inner, _ = _kind(next(tokens), tokens)
+        return pa.list_(inner), next(tokens)
+    fields, after = [], ","
+    while after == ",":
+        name = next(tokens)
+        next(tokens)  # the ":"
+        inner, after = _kind(next(tokens), tokens)
+        fields.append(pa.field(name, inner))
+    return pa.struct(fields), next(tokens)
+
+
+def parts(
+    lake: Lake, table: Table, first: date | None = None, last: date | None = None
+) -> list[Part]:
+    """The files that hold a table, by day; of all days from `first` to `last`."""
+    if table is EVENTS:
+        found = _events(lake)
+    elif table is QUARANTINE:
+        found = [Part(path, None) for path in sorted(lake.table(table.name).glob("b-*.parquet"))]
+    elif table.day:
+        found = [Part(lake.day(table.name, day) / DATA, day) for day in lake.days(table.name)]
+    else:
+        found = [Part(lake.table(table.name) / DATA, None)]
+    return [
+        part
+        for part in found
+        if part.path.exists()
+        and (first is None or part.day is None or part.day >= first)
+        and (last is None or part.day is None or part.day <= last)
+    ]
+
+
+def _events(lake: Lake) -> list[Part]:
+    """Of each day what is compacted, and the batches that came after."""
+    found = []
+    for day in sorted({*lake.days(EVENTS.name), *lake.days(HOT)}):
+        cold, sealed = lake.day(EVENTS.name, day), -1
+        if (cold / SEALED).exists():
+            sealed = msgspec.json.decode((cold / SEALED).read_bytes())["max_batch"]
+            found += [Part(path, day) for path in sorted(cold.glob("[!._]*.parquet"))]
+        hot = ((_HOT_FILE.fullmatch(p.name), p) for p in sorted(lake.day(HOT, day).glob("b-*")))
+        found += [Part(path, day) for match, path in hot if match and int(match[1]) > sealed]
+    return found
+
+
+def days(lake: Lake, table: Table) -> list[date]:
+    """The days of a table that can be read."""
+    return sorted({part.day for part in parts(lake, table) if part.day is not None})
+
+
+def extent(
+    lake: Lake, table: Table, first: date | None = None, last: date | None = None
+) -> Extent:
+    """How much there is, from the files' footers alone."""
+    found = parts(lake, table, first, last)
+    of = sorted({part.day for part in found if part.day is not None})
+    return Extent(
+        rows=sum(_opened(part).metadata.num_rows for part in found),
+        bytes=sum(part.path.stat().st_size for part in found),
+        files=len(found),
+        days=len(of),
+        first=of[0] if of else None,
+        last=of[-1] if of else None,
+    )
+
+
+def read(
+    lake: Lake,
+    table: Table,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: "Expression | None" = None,
+    most: int | None = None,
+) -> pa.Table:
+    """A table, or the `columns` of it, of the days from `first` to `last`; rows for which `where`
+    holds, which speaks of those columns. More than `most` rows are not read: TooMuch is raised
+    before the first.
+    """
+    if most is not None and (there := extent(lake, table, first, last).rows) > most:
+        raise TooMuch(
+            f"{table.name} has {there:,} rows in these days, and at most {most:,} are read at "
+            "once: ask for fewer days"
+        )
+    wanted = _wanted(table, columns)
+    found = batches(lake, table, first, last, columns=columns, where=where)
+    return pa.Table.from_batches(found, wanted)
+
+
+def batches(
+    lake: Lake,
+    table: Table,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    where: "Expression | None" = None,
+) -> Iterator[pa.RecordBatch]:
+    """The same a piece at a time, for tables that are larger than memory."""
+    wanted = _wanted(table, columns)
+    for part in parts(lake, table, first, last):
+        yield from _pieces(part, wanted, where)
+
+
+def _wanted(table: Table, columns: Sequence[str] | None) -> pa.Schema:
+    whole = schema(table)
+    return whole if columns is None else pa.schema([whole.field(name) for name in columns])
+
+
+def _pieces(part: Part, wanted: pa.Schema, where: "Expression | None") -> Iterator[pa.RecordBatch]:
+    file = _opened(part)
+    in_file = set(file.schema_arrow.names)
+    names = [name for name in wanted.names if name in in_file]
+    try:
+        for piece in file.iter_batches(_ROWS_AT_ONCE, columns=names):
+            told = _conformed(piece, part, wanted, piece.num_rows)
+            yield from (told if where is None else told.filter(where)).to_batches()
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(part, error) from error
+
+
+def _conformed(piece: pa.RecordBatch, part: Part, wanted: pa.Schema, rows: int) -> pa.Table:
+    """With exactly these columns and types; what an older file does not have is null."""
+    arrays: list[Any] = []
+    for field in wanted:
+        if field.name == "day":
+            arrays.append(pa.repeat(pa.scalar(part.day, pa.date32()), rows))
+        elif field.name in piece.schema.names:
+            arrays.append(piece.column(field.name).cast(field.type))
+        else:
+            arrays.append(pa.nulls(rows, field.type))
+    return pa.Table.from_arrays(arrays, schema=wanted)
+
+
+def _opened(part: Part) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(part.path)
+    except (pa.ArrowException, OSError) as error:
+        raise _damaged(part, error) from error
+
+
+def _damaged(part: Part, error: Exception) -> Unreadable:
+    days = f" --days {part.day}..{part.day}" if part.day else ""
+    told = str(error).partition("\n")[0].rstrip(".")
+    return Unreadable(
+        f"{part.path} cannot be read ({told}): `millrace pipeline refresh{days}` makes it anew"
+    )

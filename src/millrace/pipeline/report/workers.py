@@ -1,0 +1,94 @@
+"""Who held jobs, how many at once, and what came of it."""
+
+from datetime import date
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace.pipeline import reading
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.tables import PROTOCOL_DAY, WORKER_HOUR
+
+from .model import Mix, Worker, Workers
+from .steps import HOUR, Axis, axis
+
+#: Workers that are told of one by one.
+ROWS: Final = 30
+_KEY: Final = ("server", "worker", "protocol")
+_COUNTS: Final = ("busy_us", "attempts", "completed", "failures")
+_MIX: Final = ("events", "pushed", "leased", "completed", "failures", "died")
+_MOST: Final = 10_000_000
+
+
+def workers(lake: Lake, first: date, last: date) -> Workers:
+    """Those who held jobs for longest first."""
+    columns = [*_KEY, "hour", *_COUNTS]
+    rows = reading.read(lake, WORKER_HOUR, first, last, columns=columns, most=_MOST)
+    steps = axis(rows["hour"], narrowest=HOUR)
+    rows = rows.append_column("step", steps.index(rows["hour"]))
+    sums = [(name, "sum") for name in _COUNTS]
+    totals = rows.group_by(list(_KEY)).aggregate([*sums, ("hour", "count_distinct")])
+    order = [("busy_us_sum", "descending"), *((name, "ascending") for name in _KEY)]
+    shown = totals.sort_by(order).slice(0, ROWS).to_pylist()
+    return Workers(
+        step=steps.width,
+        at=steps.at,
+        held=_held(rows, steps),
+        rows=[_worker(total, rows, steps) for total in shown],
+        more=max(0, totals.num_rows - ROWS),
+    )
+
+
+def count(lake: Lake, first: date, last: date) -> int:
+    """How many there were, where their protocols name them."""
+    rows = reading.read(lake, WORKER_HOUR, first, last, columns=list(_KEY), most=_MOST)
+    named = rows.filter(pc.field("worker") != "")
+    return int(named.group_by(list(_KEY)).aggregate([]).num_rows)
+
+
+def protocols(lake: Lake, first: date, last: date) -> list[Mix]:
+    """By who pushed, and who acted."""
+    columns = ["origin", "actor", *_MIX]
+    rows = reading.read(lake, PROTOCOL_DAY, first, last, columns=columns)
+    added = rows.group_by(["origin", "actor"]).aggregate([(name, "sum") for name in _MIX])
+    found = sorted(added.to_pylist(), key=lambda row: (row["origin"], row["actor"] or ""))
+    return [
+        Mix(
+            origin=row["origin"],
+            actor=row["actor"],
+            events=row["events_sum"],
+            pushed=row["pushed_sum"],
+            started=row["leased_sum"],
+            completed=row["completed_sum"],
+            failures=row["failures_sum"],
+            died=row["died_sum"],
+        )
+        for row in found
+    ]
+
+
+def _worker(total: dict[str, Any], rows: pa.Table, steps: Axis) -> Worker:
+    own = rows
+    for name in _KEY:
+        own = own.filter(pc.field(name) == total[name])
+    busy = total["busy_us_sum"] / 1e6
+    return Worker(
+        server=total["server"],
+        worker=total["worker"],
+        protocol=total["protocol"],
+        attempts=total["attempts_sum"],
+        completed=total["completed_sum"],
+        failures=total["failures_sum"],
+        busy=busy,
+        utilisation=busy / (HOUR * total["hour_count_distinct"]),
+        held=_held(own, steps),
+    )
+
+
+def _held(rows: pa.Table, steps: Axis) -> list[float]:
+    added = rows.group_by("step").aggregate([("busy_us", "sum")])
+    line = [0.0] * steps.count
+    for row in added.to_pylist():
+        line[row["step"]] = row["busy_us_sum"] / 1e6 / steps.width
+    return line

@@ -1,0 +1,294 @@
+"""From rows to columns: every value in its place, and no row that cannot be shipped."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from millrace.engine.events import EVENT_VERSION, Event
+from millrace.engine.job import FAKTORY, FOREVER, NO_PROTOCOL
+from millrace.engine.states import DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
+from millrace.journal import columns, schema
+from scene import SECOND, START, Scene
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EVENT = Event(
+    time=START,
+    type="pushed",
+    seq=7,
+    jid="job-7",
+    queue="mail",
+    kind="SendMail",
+    origin=FAKTORY,
+    actor=FAKTORY,
+    worker="",
+    attempt=0,
+    state=READY,
+    rank=0,
+    ready_at=START,
+    leased_at=0,
+    wait=0,
+    run=0,
+    due=0,
+    size=2,
+    before=NEW,
+    created=START,
+)
+LEASE = EVENT._replace(
+    type="leased", before=READY, state=LEASED, attempt=1, leased_at=START + 5, wait=5
+)
+
+
+def rows(*events: tuple[Any, ...], version: int = EVENT_VERSION) -> list[dict[str, Any]]:
+    """What becomes of these events."""
+    table = columns.table("5e7", 40, version, events)
+    assert table.schema.equals(schema.arrow())
+    table.validate(full=True)
+    for field in schema.FIELDS:
+        assert not (field.required and table.column(field.name).null_count), field.name
+    found: list[dict[str, Any]] = table.to_pylist()
+    return found
+
+
+def row(event: tuple[Any, ...], version: int = EVENT_VERSION) -> dict[str, Any]:
+    return rows(event, version=version)[0]
+
+
+def at(microseconds: int) -> datetime:
+    return EPOCH + timedelta(microseconds=microseconds)
+
+
+def test_each_value_stands_in_its_column() -> None:
+    event = Event(
+        time=START + 9,
+        type="failed",
+        seq=7,
+        jid="job-7",
+        queue="mail",
+        kind="SendMail",
+        origin=FAKTORY,
+        actor=4,
+        worker="w-1",
+        attempt=2,
+        state=SCHEDULED,
+        rank=3,
+        ready_at=START + 1,
+        leased_at=START + 5,
+        wait=0,
+        run=4,
+        due=START + SECOND,
+        size=11,
+        before=LEASED,
+        created=START,
+        group="ValueError",
+        message="no such thing",
+        fingerprint="0123456789abcdef",
+        tags=("red", "blue"),
+        source="",
+    )
+    assert row(event) == {
+        "server": "5e7",
+        "event_id": 40,
+        "time": at(START + 9),
+        "type": "failed",
+        "seq": 7,
+        "jid": "job-7",
+        "queue": "mail",
+        "kind": "SendMail",
+        "origin": "faktory",
+        "actor": "qless",
+        "worker": "w-1",
+        "attempt": 2,
+        "before": "leased",
+        "state": "scheduled",
+        "priority": 3.0,
+        "created": at(START),
+        "ready_at": at(START + 1),
+        "leased_at": at(START + 5),
+        "wait_us": None,
+        "run_us": 4,
+        "due": at(START + SECOND),
+        "payload_bytes": 11,
+        "error_group": "ValueError",
+        "error_message": "no such thing",
+        "fingerprint": "0123456789abcdef",
+        "source": None,
+        "tags": ["red", "blue"],
+        "version": EVENT_VERSION,
+    }
+
+
+def test_events_are_numbered_from_the_first_on() -> None:
+    assert [each["event_id"] for each in rows(EVENT, LEASE, EVENT)] == [40, 41, 42]
+
+
+def test_what_means_nothing_is_null() -> None:
+    found = row(EVENT._replace(actor=NO_PROTOCOL))
+    nothing = [name for name, value in found.items() if value is None]
+    assert nothing == [
+        "actor", "worker", "leased_at", "wait_us", "run_us", "due", "error_group",
+        "error_message", "fingerprint", "source", "tags",
+    ]  # fmt: skip
+
+
+def test_short_rows_and_long_ones_stand_side_by_side() -> None:
+    """The engine leaves out what is empty at the end."""
+    long = EVENT._replace(tags=("red",))
+    assert [each["tags"] for each in rows(EVENT[:20], long, EVENT[:20])] == [None, ["red"], None]
+
+
+def test_rows_come_as_lists_from_the_store() -> None:
+    assert row(list(EVENT)) == row(EVENT)  # type: ignore[arg-type]
+
+
+def test_no_rows_are_no_rows() -> None:
+    assert rows() == []
+
+
+def test_a_wait_of_nothing_is_a_wait() -> None:
+    assert row(LEASE._replace(wait=0))["wait_us"] == 0
+
+
+@pytest.mark.parametrize(
+    ("cause", "before", "state", "told"),
+    [
+        ("completed", LEASED, GONE, True),
+        ("completed", READY, DONE, True),  # as the statistics count it
+        ("advanced", LEASED, DONE, True),
+        ("failed", LEASED, DEAD, True),
+        ("failed", READY, DEAD, False),
+        ("expired", LEASED, READY, True),
+        ("expired", LEASED, LEASED, False),
+        ("released", LEASED, READY, False),
+        ("cancelled", LEASED, GONE, False),
+        ("moved", LEASED, READY, False),
+        ("pushed", NEW, READY, False),
+    ],
+)
+def test_a_run_is_told_of_what_ended_it(cause: str, before: int, state: int, told: bool) -> None:
+    found = row(LEASE._replace(type=cause, before=before, state=state))
+    assert found["run_us"] == (0 if told else None)
+
+
+def test_a_flush() -> None:
+    scene = Scene()
+    scene.push("job-1")
+    scene.engine.flush(scene.now)
+    (found,) = (each for each in rows(*scene.engine.batch.events) if each["type"] == "flushed")
+    assert (found["seq"], found["before"], found["state"]) == (1, "gone", "gone")
+    assert (found["created"], found["jid"], found["origin"]) == (None, "", "")
+
+
+# Odd values
+
+
+@pytest.mark.parametrize("time", [FOREVER, columns.LAST_TIME + 1, columns.FIRST_TIME - 1, -FOREVER])
+@pytest.mark.parametrize("name", ["created", "ready_at", "leased_at", "due"])
+def test_a_time_that_nobody_can_write_down_is_null(name: str, time: int) -> None:
+    assert row(LEASE._replace(**{name: time}))[name] is None
+
+
+def test_an_event_s_own_time_is_the_nearest_there_is() -> None:
+    last, first = rows(EVENT._replace(time=FOREVER), EVENT._replace(time=-FOREVER))
+    assert (last["time"].year, first["time"].year) == (9999, 1)
+
+
+def test_a_clock_may_begin_at_0() -> None:
+    """As that of somebody who calls Qless: a job pushed and leased then has been both."""
+    found = row(LEASE._replace(time=0, created=0, leased_at=0, ready_at=0))
+    assert (found["time"], found["created"], found["leased_at"]) == (EPOCH, EPOCH, EPOCH)
+
+
+def test_messages_are_cut() -> None:
+    long = EVENT._replace(type="failed", group="g", message="ä" * 5000, fingerprint="f")
+    assert row(long)["error_message"] == "ä" * 4096
+
+
+def test_an_error_without_words_is_one() -> None:
+    found = row(EVENT._replace(type="failed", fingerprint="f"))
+    assert (found["error_group"], found["error_message"], found["fingerprint"]) == ("", "", "f")
+
+
+@pytest.mark.parametrize(
+    ("rank", "told"),
+    [(1 << 62, 2.0**62), (-0.5, -0.5), (10**400, float("inf")), (-(10**400), float("-inf")),
+     (None, 0.0), ("high", 0.0)],
+)  # fmt: skip
+def test_any_rank_is_a_number(rank: Any, told: float) -> None:
+    assert [each["priority"] for each in rows(EVENT, EVENT._replace(rank=rank))] == [0.0, told]
+
+
+@pytest.mark.parametrize("name", ["seq", "attempt", "size", "time", "wait", "leased_at", "due"])
+@pytest.mark.parametrize("value", [1 << 80, -(1 << 80), 1.5, "seven"])
+def test_no_number_is_too_odd(name: str, value: Any) -> None:
+    assert [each["jid"] for each in rows(EVENT, LEASE._replace(**{name: value}))] == ["job-7"] * 2
+
+
+@pytest.mark.parametrize("name", ["origin", "actor", "state", "before"])
+@pytest.mark.parametrize("value", [99, -1])
+def test_a_number_without_a_name_is_told_as_it_is(name: str, value: int) -> None:
+    assert [each[name] for each in rows(EVENT, EVENT._replace(**{name: value}))][1] == str(value)
+
+
+@pytest.mark.parametrize("name", ["jid", "queue", "kind", "worker", "type"])
+@pytest.mark.parametrize(
+    ("value", "told"), [("a\0b", "a\0b"), ("\ud800", "?"), (b"\xff", "�"), (7, "7")]
+)
+def test_any_text_is_a_text(name: str, value: Any, told: str) -> None:
+    assert [each[name] for each in rows(EVENT, EVENT._replace(**{name: value}))][1] == told
+
+
+@pytest.mark.parametrize(("tags", "told"), [(["a", 7, "\ud800"], ["a", "7", "?"]), (7, ["7"])])
+def test_any_tags_are_texts(tags: Any, told: list[str]) -> None:
+    assert [each["tags"] for each in rows(EVENT, EVENT._replace(tags=tags))] == [None, told]
+
+
+# Version 1, which had neither `before` nor `created` nor `source`
+
+
+def version_1(event: Event) -> tuple[Any, ...]:
+    return (*event[:18], *event[20:24])
+
+
+@pytest.mark.parametrize(
+    ("cause", "state", "run", "before"),
+    [
+        ("pushed", READY, 0, "new"),
+        ("due", READY, 0, "scheduled"),
+        ("unblocked", READY, 0, "blocked"),
+        ("leased", LEASED, 0, "ready"),
+        ("renewed", LEASED, 0, "leased"),
+        ("released", READY, 0, "leased"),
+        ("expired", READY, 9, "leased"),
+        ("doomed", DEAD, 0, "blocked"),
+        ("advanced", DONE, 9, "leased"),
+        ("completed", GONE, 9, "leased"),
+        ("completed", GONE, 0, None),
+        ("failed", DEAD, 9, "leased"),
+        ("cancelled", GONE, 0, None),
+        ("flushed", GONE, 0, "gone"),
+    ],
+)
+def test_version_1_tells_the_state_before_where_there_is_but_one(
+    cause: str, state: int, run: int, before: str | None
+) -> None:
+    event = LEASE._replace(type=cause, state=state, run=run)
+    found = row(version_1(event), version=1)
+    assert (found["before"], found["version"], found["source"]) == (before, 1, None)
+
+
+def test_version_1_knows_the_push_if_it_is_there() -> None:
+    lease = LEASE._replace(ready_at=START + 3)
+    pushed, leased = rows(version_1(EVENT), version_1(lease), version=1)
+    assert (pushed["created"], leased["created"]) == (at(START), at(START))
+    assert row(version_1(lease), version=1)["created"] == at(START + 3)
+    assert row(version_1(lease._replace(ready_at=0)), version=1)["created"] is None
+
+
+def test_version_1_has_its_errors_and_tags() -> None:
+    event = LEASE._replace(
+        type="failed", state=DEAD, group="g", message="m", fingerprint="f", tags=("red",)
+    )
+    found = row(version_1(event), version=1)
+    told = [found[name] for name in ("error_group", "error_message", "fingerprint", "tags")]
+    assert told == ["g", "m", "f", ["red"]]
