@@ -9,11 +9,10 @@ other. Waits and runs are spread as they are in life: by their logarithms.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - so it is called everywhere
+from pyspark.sql import functions as F
 
 from millrace.journal import schema
 from millrace.journal.landing import Landed
