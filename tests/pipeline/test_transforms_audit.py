@@ -217,6 +217,9 @@ def test_a_real_past_has_no_problems(spark):
     assert flushes.count() == 1
     assert audit.audit_jobs(frame, flushes).collect() == []
     assert audit.audit_jobs(frame, flushes, thorough=True).collect() == []
-    told = {row.server: (row.events, row.missing, row.duplicates) for row in audit.audit_seq(frame).collect()}
+    told = {
+        row.server: (row.events, row.missing, row.duplicates)
+        for row in audit.audit_seq(frame).collect()
+    }
     assert told == {history.server: (history.events, 0, 0) for history in histories}
     assert SERVER not in told

@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
 
 from millrace.journal.schema import FLUSHED, LEGAL, STATES
 from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ
@@ -150,7 +150,9 @@ def ids(flushes: DataFrame) -> Flushes:
     return {server: sorted(events) for server, events in found.items()}
 
 
-def judge(events: DataFrame, flushes: Flushes, *more: Column, keep: Column | None = None) -> DataFrame:
+def judge(
+    events: DataFrame, flushes: Flushes, *more: Column, keep: Column | None = None
+) -> DataFrame:
     """The jobs of which there is something to say: those that are `suspect`, those that are
     `headless`, because their push is not there, and each server's first. `more` is added up for
     each job, and those are there as well which `keep` says of what came of it.
