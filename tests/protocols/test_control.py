@@ -171,7 +171,7 @@ def test_sizes(asked):
 
 def test_nothing_asked(asked):
     (answer,) = asked.says(b"{}\n")
-    assert answer == {"error": "nothing was asked: `why`, `sizes` or `counters`"}
+    assert answer == {"error": "nothing was asked: `why`, `sizes`, `counters`, `journal` or `ship`"}
 
 
 def said(asked: Asked) -> list[dict]:

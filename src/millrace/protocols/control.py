@@ -6,6 +6,10 @@ A request is a line of JSON, an object with the name of what is asked; so is eac
     S: {"jobs": [...], ...}       (see engine.why; none if no job has that id)
     C: {"sizes": true}
     S: {"jobs": 3, "timers": 4, ...}   (see engine.sizes)
+    C: {"journal": true}
+    S: {"events": 0, "seconds": 0.0, ...}   (see Journal)
+    C: {"ship": true}
+    S: the same, once all that is committed by now is in the lake
     C: {"counters": true}
     S: {"event": 17, "queues": [...], "days": [...], "more": true, ...}   (see Counters)
     S: {"event": 23, ..., "more": false}
@@ -13,10 +17,11 @@ A request is a line of JSON, an object with the name of what is asked; so is eac
     S: {"error": "..."}
 
 A job may be named by its jid or by its number. Whoever can open the socket may ask; nothing here
-changes anything.
+changes anything of a job.
 """
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -39,6 +44,8 @@ MOST_COUNTED = 64
 class Request(msgspec.Struct, forbid_unknown_fields=True):
     why: str | None = None
     sizes: bool = False
+    journal: bool = False
+    ship: bool = False
     counters: bool = False
 
 
@@ -49,6 +56,36 @@ class Answer(msgspec.Struct):
     known: bool
     #: So many others have that id.
     more: int = 0
+
+
+class Journal(msgspec.Struct):
+    """How far the shipping of events is, and how far behind."""
+
+    #: The id that the lake knows the server by; empty before anything was shipped.
+    server: str
+    lake: str
+    #: The event that comes next, and the first that is not known to be in the lake.
+    next_event: int
+    next_shipped: int
+    #: What waits: so many events, the bytes that the outbox holds, the age of the oldest.
+    events: int
+    bytes: int
+    seconds: float
+    #: Events that had to go before they were shipped, and files that have landed, since the start.
+    dropped: int
+    files: int
+    #: Why shipping fails at the moment, or does not take place.
+    failing: str = ""
+
+
+class Keeper(Protocol):
+    """Whoever ships the journal."""
+
+    def journal(self) -> Journal: ...
+
+    def ship(self, done: Callable[[str], None]) -> None:
+        """Ship all that is committed by now; `done` hears of it, or why it cannot be."""
+        ...
 
 
 class Counters(msgspec.Struct):
@@ -105,6 +142,8 @@ _decode = msgspec.json.Decoder(Request).decode
 
 
 class ControlHub(Hub):
+    keeper: Keeper | None = None
+
     def __init__(
         self, engine: Engine, max_connections: int, written: Callable[[], int] = lambda: 0
     ) -> None:
@@ -196,12 +235,22 @@ class ControlConnection(Connection):
         except msgspec.DecodeError as error:
             self.replies.append(self.refusal(str(error)))
             return
+        keeper = self.hub.keeper
         if request.sizes:
             self._say(self.hub.sizes())
         elif request.counters:
             self._counting = Counting(self.hub)
+        elif request.journal or request.ship:
+            if keeper is None:
+                reason = "nothing is kept here, so nothing can be shipped"
+                self.replies.append(self.refusal(reason))
+            elif request.ship:
+                keeper.ship(self._shipped)  # which answers later
+            else:
+                self._say(keeper.journal())
         elif request.why is None:
-            self.replies.append(self.refusal("nothing was asked: `why`, `sizes` or `counters`"))
+            asked = "`why`, `sizes`, `counters`, `journal` or `ship`"
+            self.replies.append(self.refusal(f"nothing was asked: {asked}"))
         else:
             self._say(self.hub.why(request.why, now))
 
@@ -215,8 +264,19 @@ class ControlConnection(Connection):
         self.marks.append(len(self.replies))  # events that are not durable are in it
         self._say(found)
 
-    def _say(self, answer: Answer | Counters | dict[str, int]) -> None:
+    def _say(self, answer: Answer | Counters | Journal | dict[str, int]) -> None:
         self.replies.append(msgspec.json.encode(answer) + b"\n")
+
+    def _shipped(self, failing: str) -> None:
+        if self not in self.hub.connections:
+            return
+        keeper = self.hub.keeper
+        assert keeper is not None
+        if failing:
+            self.replies.append(self.refusal(failing))
+        else:
+            self._say(keeper.journal())
+        self.hub.touched.add(self)
 
     def refusal(self, reason: str) -> bytes:
         return msgspec.json.encode({"error": reason}) + b"\n"

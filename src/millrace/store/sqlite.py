@@ -42,6 +42,9 @@ GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
 #: With each commit about so many bytes of older jobs are folded.
 FOLD_BYTES: Final = 65_536
+#: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
+TRIM_BYTES: Final = 256 << 10
+TRIM_BYTES_ALONE: Final = 4 << 20
 
 # What a generation knows of a job that is not in its table as it is in memory.
 _NEW: Final = 0
@@ -80,6 +83,25 @@ class SqliteStore:
         self._old_turn = 0
         self._no_fold_until = 0
         self._folding = False
+        #: The first event that must be kept until it is shipped, and whether any before it are here
+        #: that can go.
+        self._unshipped = 1
+        self.trims = False
+        #: Events that had to go before they were shipped.
+        self.dropped = 0
+
+    @property
+    def first_event(self) -> int:
+        """The oldest event that is kept."""
+        return self._tally.first_event
+
+    @property
+    def next_event(self) -> int:
+        return self._tally.next_event
+
+    @property
+    def outbox_bytes(self) -> int:
+        return self._tally.outbox_bytes
 
     @property
     def last_event(self) -> int:
@@ -154,6 +176,8 @@ class SqliteStore:
                 changed = len(batch.new) + len(batch.changed) + len(batch.gone)
                 changed += len(batch.rewritten)
                 self._fold(engine, 64 + 2 * changed, FOLD_BYTES + 2 * len(blob))
+            if self.trims:
+                self._trim_shipped(engine, TRIM_BYTES + 4 * len(events) if batch else 0)
             # Last, as its tally is of all that was written.
             packed = sums.encode_tally(tally)
             summed = sums.turn_sum(self._turn, packed, blob)
@@ -165,6 +189,11 @@ class SqliteStore:
         with self._undoing():
             self._db.execute("COMMIT")
         self._mark.write(self._turn)
+
+    def shipped(self, until: int) -> None:
+        """Events before `until` are in the lake: the next batches may remove them."""
+        self._unshipped = max(self._unshipped, until)
+        self.trims = self._tally.first_event < self._unshipped
 
     def probe(self) -> bool:
         """Can a megabyte be had? Asked of the file system, not of SQLite."""
@@ -276,9 +305,32 @@ class SqliteStore:
             )
         statistics.dirty.clear()
 
+    def _trim_shipped(self, engine: Engine, most_bytes: int) -> None:
+        """Remove events that are in the lake: at most so many bytes, and whole rows. Statistics are
+        made from events, so they are written down before those go.
+        """
+        tally = self._tally
+        if tally.stats_event < self._unshipped:
+            self._write_stats(engine)
+            tally.stats_event = tally.next_event
+        left = most_bytes or TRIM_BYTES_ALONE
+        self.trims = False
+        rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
+        for first, count, size in rows:
+            if first + count > self._unshipped:
+                break
+            if left <= 0:
+                self.trims = True
+                break
+            left -= size
+            tally.outbox_bytes -= size
+            tally.first_event = first + count
+        self._db.execute("DELETE FROM outbox WHERE first < ?", (tally.first_event,))
+
     def _trim_outbox(self) -> None:
         """Drop the oldest events until a tenth of the bound is free."""
         tally = self._tally
+        kept = max(tally.first_event, self._unshipped)
         rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
         for first, count, size in rows:
             if tally.outbox_bytes <= self.outbox_max * 9 // 10 or first >= tally.stats_event:
@@ -286,6 +338,7 @@ class SqliteStore:
             tally.outbox_bytes -= size
             tally.first_event = first + count
         self._db.execute("DELETE FROM outbox WHERE first < ?", (tally.first_event,))
+        self.dropped += max(0, tally.first_event - kept)
 
     def _fold_all(self, content: Content) -> None:
         """After reading: tables as the replayed turns left things, so that those need not be kept.
@@ -430,6 +483,7 @@ class SqliteStore:
         except BaseException:
             if self._db.in_transaction:
                 self._db.rollback()
+            self.trims = False  # until more is shipped
             raise
 
 
