@@ -1,9 +1,10 @@
 """What a server itself knows, compared with what the lake says of it."""
 
+import tempfile
 from datetime import date, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
@@ -12,6 +13,7 @@ from .commit import located
 from .findings import MOST_TOLD, Compared, Difference
 from .lake import Lake
 from .ledger import Ledger
+from .run import refreshed
 from .tables import LATENCY_HIST, QUEUE_DAY
 from .transforms import reconcile
 from .transforms.queues import queue_day
@@ -94,7 +96,7 @@ class Comparison:
             )
         differences = differences.cache()
         rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
-        return Compared(
+        found = Compared(
             server=live.server,
             event=live.event,
             jobs=live.jobs.num_rows,
@@ -105,6 +107,9 @@ class Comparison:
             differences=[_difference(row) for row in rows],
             left_out=self._left_out,
         )
+        within.unpersist()
+        differences.unpersist()
+        return found
 
     # Within
 
@@ -139,8 +144,8 @@ class Comparison:
         those before a flush.
         """
         told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
-        refreshed = Refreshed.of(self._lake).batch == Ledger(self._lake).last
-        return told == {self._last} and not self._flushes and refreshed
+        is_refreshed = refreshed(self._lake) == Ledger(self._lake).last
+        return told == {self._last} and not self._flushes and is_refreshed
 
     def _stored(self) -> DataFrame | None:
         if not self._is_stored or not self._lake.days(QUEUE_DAY.name):
@@ -157,22 +162,11 @@ class Comparison:
 
     def _frame(self, what: str, table: "pa.Table") -> DataFrame:
         """What the server told, where Spark's workers can read it."""
-        path = self._lake.staging / f"live-{what}.parquet"
+        # Spark keeps what it read under a name; what the next server told has another.
+        folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
+        path = folder / f"{what}.parquet"
         pq.write_table(table, path)
         return self._spark.read.parquet(located(path))
-
-
-class Refreshed(msgspec.Struct):
-    """What ops/refreshed.json says: the last batch that is in the tables."""
-
-    batch: int = 0
-
-    @classmethod
-    def of(cls, lake: Lake) -> "Refreshed":
-        try:
-            return msgspec.json.decode((lake.ops / "refreshed.json").read_bytes(), type=cls)
-        except FileNotFoundError:
-            return cls()
 
 
 def _only(row: Row | None) -> Any:
