@@ -18,11 +18,16 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 
 def identity(folder: Path) -> str:
     """The folder's id, made if it has none."""
+    return known_identity(folder) or new_identity(folder)
+
+
+def known_identity(folder: Path) -> str:
+    """The same; empty if it has none yet."""
     path = folder / NAME
     try:
         known = path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
-        return new_identity(folder)
+        return ""
     except UnicodeDecodeError:
         known = ""
     if not known or not _DIGITS.issuperset(known):

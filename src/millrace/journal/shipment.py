@@ -14,16 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-import msgspec
 import pyarrow as pa
 
 from millrace.engine.events import Row
 
 from . import columns, outbox
 from .crashing import reached
-from .identity import identity, new_identity, write_whole
-from .landing import FOLDER, Landed, landed
-from .sealing import seal, sweep
+from .identity import identity, new_identity
+from .landing import Landed
+from .marks import last_shipped, write_mark
+from .sealing import OtherContent, seal, sweep
 
 log = logging.getLogger(__name__)
 
@@ -34,11 +34,14 @@ MOST_BYTES: Final = 32 << 20
 _TOGETHER: Final = 8192
 
 
-class Mark(msgspec.Struct):
-    """What was shipped of one server: all events to the `last`."""
+#: What may go wrong with a lake.
+FAILURES: Final = (OSError, OtherContent, pa.ArrowException)
 
-    server: str
-    last: int
+
+def words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)
 
 
 class Sealed(NamedTuple):
@@ -108,8 +111,7 @@ class Shipment:
     def _seal(self, pieces: "Pieces") -> Landed:
         sealed = seal(self._lake, pieces.table())
         self.next = sealed.last + 1
-        mark = msgspec.json.encode(Mark(self.server, sealed.last))
-        write_whole(_mark(self._lake, self.server), mark)
+        write_mark(self._lake, self.server, sealed.last)
         reached("marked")
         return sealed
 
@@ -155,20 +157,3 @@ class Pieces:
     def table(self) -> pa.Table:
         self._turn_over()
         return pa.concat_tables(self._tables)
-
-
-def last_shipped(lake: Path, server: str) -> int:
-    """The last event of a server that is in the lake; 0 if none is."""
-    files = [each.last for each in landed(lake) if each.server == server]
-    return max([_marked(lake, server), *files])
-
-
-def _mark(lake: Path, server: str) -> Path:
-    return lake / FOLDER / f"_shipped-{server}.json"
-
-
-def _marked(lake: Path, server: str) -> int:
-    try:
-        return msgspec.json.decode(_mark(lake, server).read_bytes(), type=Mark).last
-    except (FileNotFoundError, msgspec.DecodeError):
-        return 0  # the files tell the same

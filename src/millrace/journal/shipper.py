@@ -20,8 +20,7 @@ import pyarrow as pa
 from millrace.store.errors import StoreError
 
 from .crashing import reached
-from .sealing import OtherContent
-from .shipment import Shipment
+from .shipment import FAILURES, Shipment, words
 from .telling import Told, decode_order, encode
 
 NICE: Final = 10
@@ -40,17 +39,11 @@ def main(folder: Path, lake: Path, most_events: int) -> int:
                     _tell(Told(server, shipment.next, files=1, missing=sealed.missing))
                     reached("told")
                 _tell(Told(server, shipment.next, done=True))
-    except (OSError, StoreError, OtherContent, pa.ArrowException) as error:
+    except (*FAILURES, StoreError) as error:
         with suppress(BrokenPipeError):
-            _tell(Told(server, 0, error=_words(error)))
+            _tell(Told(server, 0, error=words(error)))
         return 1
     return 0
-
-
-def _words(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
 
 
 def _tell(told: Told) -> None:

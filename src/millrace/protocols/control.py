@@ -70,10 +70,10 @@ class Journal(msgspec.Struct):
     #: What waits: so many events, the bytes that the outbox holds, the age of the oldest.
     events: int
     bytes: int
-    seconds: float
+    seconds: float = 0.0
     #: Events that had to go before they were shipped, and files that have landed, since the start.
-    dropped: int
-    files: int
+    dropped: int = 0
+    files: int = 0
     #: Why shipping fails at the moment, or does not take place.
     failing: str = ""
 
