@@ -35,11 +35,6 @@ class Snapshot(NamedTuple):
     since: int
 
 
-def has_store(folder: Path) -> bool:
-    path = folder / DATABASE
-    return path.exists() and path.stat().st_size > 0
-
-
 def snapshot(folder: Path, progress: Progress | None = None) -> Snapshot:
     """Of one moment between two commits, whether a server runs on the folder or not. Nothing in it
     is changed.

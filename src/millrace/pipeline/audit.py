@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from . import commit, events
 from .commit import located, locked
-from .findings import MOST_TOLD, Compared, Findings, Gap, Numbers, Problem
+from .findings import MOST_TOLD, Compared, Findings, Gap, Live, Numbers, Problem
 from .lake import Lake
 from .ledger import Ledger
-from .live import Comparison, Live
+from .live import Comparison
 from .progress import Progress, silent
 from .tables import AUDIT_JOBS, AUDIT_SEQ, Table
 from .transforms import audit

@@ -1,11 +1,30 @@
-"""What an audit finds; ops/audit.json has the last one's."""
+"""What an audit is given, and what it finds; ops/audit.json has what the last one found."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 #: So many rows of a kind are told; the tables have them all.
 MOST_TOLD: Final = 100
+
+
+class Live(NamedTuple):
+    """What a server knows; see journal.snapshot."""
+
+    server: str
+    #: The last event that its `jobs` know of.
+    event: int
+    jobs: "pa.Table"
+    #: Its statistics, and the jobs in its queues if it was asked; each row is of an event.
+    days: "pa.Table"
+    queues: "pa.Table | None"
+    #: What it did not name is as of this event.
+    asked: int
+    #: The first day of which it has all statistics, in days since 1970.
+    since: int
 
 
 class Gap(msgspec.Struct, array_like=True):

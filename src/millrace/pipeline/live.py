@@ -3,14 +3,14 @@
 import tempfile
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from .commit import located
-from .findings import MOST_TOLD, Compared, Difference
+from .findings import MOST_TOLD, Compared, Difference, Live
 from .lake import Lake
 from .ledger import Ledger
 from .run import refreshed
@@ -23,22 +23,6 @@ if TYPE_CHECKING:
 
 _1970: Final = date(1970, 1, 1)
 _LAST_DAY: Final = (date.max - _1970).days
-
-
-class Live(NamedTuple):
-    """What a server knows; see journal.snapshot."""
-
-    server: str
-    #: The last event that its `jobs` know of.
-    event: int
-    jobs: "pa.Table"
-    #: Its statistics, and the jobs in its queues if it was asked; each row is of an event.
-    days: "pa.Table"
-    queues: "pa.Table | None"
-    #: What it did not name is as of this event.
-    asked: int
-    #: The first day of which it has all statistics, in days since 1970.
-    since: int
 
 
 class Comparison:

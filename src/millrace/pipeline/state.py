@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from . import events
 from .commit import install, located

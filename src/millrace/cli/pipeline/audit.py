@@ -1,6 +1,7 @@
 """`millrace pipeline audit`."""
 
 import sys
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -12,7 +13,8 @@ from millrace.cli.pipeline.live import look
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
 from millrace.cli.ship import shipped
-from millrace.pipeline.findings import Compared, Findings
+from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import outstanding
 from millrace.server.config import Config
@@ -33,14 +35,10 @@ PROBLEMS: Final = {
 }
 
 
-def audit(config: Config, *, fail: bool, json: bool, thorough: bool, alone: bool) -> int:
-    """The exit code: 1 if anything is wrong. `alone` looks at the lake only."""
+def audit(config: Config, *, fail: bool, json: bool, thorough: bool, live: bool) -> int:
+    """The exit code: 1 if anything is wrong. Not `live`: only the lake is looked at."""
     lake = Lake(config.lake_path)
-    known = None if alone else look(config.server.data)
-    live = None
-    if known is not None:
-        shipped(config)
-        live = known.live(config.server.data)
+    known = _known(config, lake) if live else None
     from millrace.pipeline import audit as auditing  # noqa: PLC0415 - they load Spark
     from millrace.pipeline.ingest import ingest  # noqa: PLC0415
 
@@ -48,13 +46,27 @@ def audit(config: Config, *, fail: bool, json: bool, thorough: bool, alone: bool
         steps("start Spark", 0, 0)
         with started(config, events=outstanding(lake).events) as spark:
             ingest(spark, lake, steps)
-            findings = auditing.run(spark, lake, live, thorough=thorough, progress=steps)
+            findings = auditing.run(spark, lake, known, thorough=thorough, progress=steps)
     if json:
         told = {"ok": findings.ok, **msgspec.to_builtins(findings)}
         sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
     else:
         tell(findings, lake, Console(markup=False, highlight=False))
     return 1 if fail and not findings.ok else 0
+
+
+def _known(config: Config, lake: Lake) -> Live | None:
+    """What the server of the data folder knows, once all of that is in the lake."""
+    known = look(config.server.data)
+    if known is None:
+        return None
+    journal = shipped(config)
+    if Path(journal.lake).resolve() != lake.root.resolve():
+        raise PipelineError(
+            f"the server on {config.server.data} ships to {journal.lake}, and not to {lake.root}. "
+            "Audit that lake, or this one by itself with --no-live."
+        )
+    return known.live(journal.server)
 
 
 def tell(findings: Findings, lake: Lake, console: Console) -> None:
@@ -147,7 +159,9 @@ def advice(findings: Findings, lake: Lake) -> list[str]:
             "with the rows of tables/audit_jobs."
         )
     compared = findings.compared
-    if findings.problems.keys() & {"lost", "unknown", "differs"} or (compared and compared.differing):
+    if findings.problems.keys() & {"lost", "unknown", "differs"} or (
+        compared and compared.differing
+    ):
         told.append(
             "The server and the lake do not agree. If events are missing or doubled, mend that "
             "first. If the data folder is a restored copy, remove its file journal-id, so that the "

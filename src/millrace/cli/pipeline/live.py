@@ -9,16 +9,10 @@ import msgspec
 import pyarrow as pa
 
 from millrace.cli.progress import Bar
-from millrace.journal.identity import identity
-from millrace.journal.snapshot import (
-    Snapshot,
-    days_table,
-    has_store,
-    queues_table,
-    snapshot,
-)
+from millrace.journal.snapshot import Snapshot, days_table, queues_table, snapshot
+from millrace.journal.status import has_store
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.live import Live
+from millrace.pipeline.findings import Live
 from millrace.protocols.control import Counters
 from millrace.server.local import beside, socket_of
 from millrace.store.errors import StoreError
@@ -35,12 +29,12 @@ class Known(NamedTuple):
     #: Empty where no server runs.
     counted: list[Counters]
 
-    def live(self, folder: Path) -> Live:
-        """The same in the pipeline's words, once the journal was shipped and has an id."""
+    def live(self, server: str) -> Live:
+        """The same in the pipeline's words; a server gets its id when its journal is shipped."""
         event = self.stored.event
         if not self.counted:
             return Live(
-                server=identity(folder),
+                server=server,
                 event=event,
                 jobs=self.stored.jobs,
                 days=self.stored.days,
@@ -50,7 +44,7 @@ class Known(NamedTuple):
             )
         first = self.counted[0]
         return Live(
-            server=identity(folder),
+            server=server,
             event=event,
             jobs=self.stored.jobs,
             days=pa.concat_tables(days_table(each.days, each.event) for each in self.counted),

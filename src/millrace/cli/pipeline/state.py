@@ -55,7 +55,7 @@ def moment(text: str, now: datetime) -> datetime:
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
-def state(config: Config, at: str, wanted: Wanted) -> int:
+def tell_state(config: Config, at: str, wanted: Wanted) -> int:
     if wanted.state and wanted.state not in STATES:
         raise PipelineError(f"{wanted.state!r} is no state: {', '.join(STATES)}")
     when, lake = moment(at, datetime.now(UTC)), Lake(config.lake_path)
@@ -102,10 +102,10 @@ def _depths(depths: "list[Depth]") -> Table:
 
 
 def _jobs(jobs: "list[Job]") -> Table:
-    table = Table("job", "id", "queue", "kind", "state", "since", "worker", box=None, pad_edge=False)
+    table = Table(
+        "job", "id", "queue", "kind", "state", "since", "worker", box=None, pad_edge=False
+    )
     for job in jobs:
         cells = (str(job.seq), job.jid, job.queue, job.kind, job.state)
-        table.add_row(
-            *map(shown, cells), f"{job.since:%Y-%m-%d %H:%M:%S}", shown(job.worker or "")
-        )
+        table.add_row(*map(shown, cells), f"{job.since:%Y-%m-%d %H:%M:%S}", shown(job.worker or ""))
     return table

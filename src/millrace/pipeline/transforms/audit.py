@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED, LEGAL, STATES
 from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ

@@ -8,7 +8,7 @@ Whatever differs becomes a row with both values.
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED
 from millrace.pipeline.tables import AUDIT_JOBS

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED, STATES
 
