@@ -4,6 +4,7 @@ Only typer and what the flags need is loaded here: `--help` must not wait for Sp
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -154,6 +155,80 @@ def _compact(
     from millrace.cli.pipeline.compact import compact  # noqa: PLC0415
 
     told(lambda: compact(chosen, everything=everything, prune_landing=prune_landing))
+
+
+@app.command("audit")
+def _audit(
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    live: Annotated[
+        bool,
+        typer.Option("--live/--no-live", help="Compare the lake with the server's own data."),
+    ] = True,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="Look at every job's events one by one.")
+    ] = False,
+    fail: Annotated[
+        bool, typer.Option("--fail/--no-fail", help="End with 1 if anything is wrong.")
+    ] = True,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Check the whole history: is every event there, can they all be, and does the server agree?
+
+    The server's events are shipped and taken in first; it may go on working. What its queues hold,
+    its statistics and the state of every job are compared as of one event. Whatever is wrong is
+    told, with what to do, and makes it end with 1.
+
+    For example:
+
+    - `millrace pipeline audit`
+    - `millrace pipeline audit --lake /mnt/lake --no-live`: a lake by itself
+    - `millrace pipeline audit --json | jq .problems`
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.audit import audit  # noqa: PLC0415
+
+    told(lambda: audit(chosen, fail=fail, json=json, thorough=thorough, live=live))
+
+
+@app.command("state")
+def _state(
+    at: Annotated[
+        str, typer.Option(help="When: `2026-11-16T12:30`, in UTC if not told; `-2h`; `now`.")
+    ] = "now",
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    jobs: Annotated[bool, typer.Option("--jobs", help="Tell of each job.")] = False,
+    queue: Annotated[str, typer.Option(help="Only of this queue.")] = "",
+    state: Annotated[str, typer.Option(help="Only of jobs in this state.")] = "",
+    limit: Annotated[int, typer.Option(help="Tell of so many jobs.", min=1)] = 20,
+    to: Annotated[
+        Path | None, typer.Option(help="Write all of the jobs to this Parquet file, too.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what was in every queue at a moment, and with `--jobs` where each job was.
+
+    It is made of the events that the lake has; `millrace pipeline run` takes in the newest.
+
+    For example:
+
+    - `millrace pipeline state --at -2h`
+    - `millrace pipeline state --at 2026-11-16T12:30:00+01:00 --jobs --queue mail --state dead`
+    - `millrace pipeline state --at 2026-11-16 --to jobs.parquet`
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.state import Wanted, tell_state  # noqa: PLC0415
+
+    told(lambda: tell_state(chosen, at, Wanted(jobs, queue, state, limit, json, to)))
 
 
 @app.command("doctor")
