@@ -242,3 +242,39 @@ def _doctor() -> None:
     from millrace.cli.pipeline.doctor import doctor  # noqa: PLC0415
 
     told(doctor)
+
+
+@app.command("bench")
+def _bench(
+    events: Annotated[
+        str, typer.Option("--events", "-n", help="How many, as `200k` or `50M`.", metavar="N")
+    ] = "10M",
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", help="Only this one, or `ingest`; may be said again."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Where to make the lake, which stays there, instead of a temporary one."),
+    ] = None,
+    config: ConfigFile = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure how fast each table is made, by Spark and by DuckDB from the same files.
+
+    The events are made for it, in a lake of its own: about 25 bytes each, three times over. Each
+    table is made of a quarter of them, of half, and of all. Without DuckDB, Spark is measured
+    alone.
+
+    For example:
+
+    - `millrace pipeline bench -n 1M`
+    - `millrace pipeline bench -n 50M --memory 2GiB --tables queue_day --tables jobs`
+    """
+    chosen = settings(config, master=master, memory=memory)
+    from millrace.cli.pipeline.bench import run  # noqa: PLC0415
+
+    told(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
