@@ -64,14 +64,14 @@ def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
 
 
 def bucket(us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     return F.floor(F.log(F.greatest(us, F.lit(1)).cast("DOUBLE")) / _LN).cast("INT")
 
 
 def percentile_of(buckets: "Column", percent: int) -> "Column":
     """Of an array of structs as `Bucket`, each bucket once and in order."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     zero = F.lit(0).cast("BIGINT")
     total = F.aggregate(buckets, zero, lambda sum_, each: sum_ + each.n)

@@ -27,7 +27,6 @@ from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.events import EVENT_VERSION
 from millrace.engine.job import Job, changing
-from millrace.engine.stats import DAY
 
 from . import changes, sums
 from .errors import StoreFailing, readable, translated
@@ -41,8 +40,6 @@ from .sums import Tally
 #: A generation of turns ends at so many bytes or jobs.
 GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
-#: Statistics are kept for so many days.
-STATS_DAYS: Final = 30
 #: With each commit about so many bytes of older jobs are folded.
 FOLD_BYTES: Final = 65_536
 #: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
@@ -105,6 +102,11 @@ class SqliteStore:
     @property
     def outbox_bytes(self) -> int:
         return self._tally.outbox_bytes
+
+    @property
+    def last_event(self) -> int:
+        """The number of the last event that was given to `begin`."""
+        return self._tally.next_event - 1
 
     # Reading
 
@@ -292,10 +294,7 @@ class SqliteStore:
 
     def _write_stats(self, engine: Engine) -> None:
         statistics = engine.statistics
-        # Not by the newest day alone: a caller of Qless may have any clock.
-        newest = max((day for _, day in statistics.days), default=0)
-        today = min(newest, engine.latest // DAY) if engine.latest else newest
-        for key in statistics.forget(today - STATS_DAYS):
+        for key in statistics.forget(statistics.since(engine.latest)):
             self._note_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)
         for key in statistics.dirty:
