@@ -231,6 +231,87 @@ def _state(
     told(lambda: tell_state(chosen, at, Wanted(jobs, queue, state, limit, json, to)))
 
 
+Days = Annotated[
+    str | None,
+    typer.Option(
+        help="The last so many days that there are, or which ones, as `2026-11-01..2026-11-07`."
+    ),
+]
+From = Annotated[str | None, typer.Option("--from", help="The first day, as `2026-11-01`.")]
+To = Annotated[str | None, typer.Option("--to", help="The last day.")]
+
+
+@app.command("report")
+def _report(
+    days: Days = None,
+    first: From = None,
+    last: To = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="The file to write, `-` for the standard output; without it "
+            "`millrace-report.html`, or the standard output with `--json`."
+        ),
+    ] = None,
+    lake: LakeFolder = None,
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="The numbers as JSON, no page.")] = False,
+) -> None:
+    """Make a page of what the queues did: throughput, waits, failures, workers. A week if no days
+    are said.
+
+    One file that asks nothing of the network, to be opened in a browser, mailed or printed. It is
+    made of the tables as the last `millrace pipeline run` left them; no Java is needed.
+
+    For example:
+
+    - `millrace pipeline report --out week.html`
+    - `millrace pipeline report --days 30 --queue mail`
+    - `millrace pipeline report --from 2026-11-01 --to 2026-11-07 --json | jq .headline`
+    """
+    from millrace.cli.pipeline.days import parse  # noqa: PLC0415
+    from millrace.cli.pipeline.report import report  # noqa: PLC0415
+
+    folder = settings(config, data, lake).lake_path
+    told(lambda: report(folder, parse(days, first, last), queue, out, json=json))
+
+
+@app.command("export")
+def _export(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="`csv`, `json` (one object a line) or `parquet`.")
+    ] = "csv",
+    out: Annotated[str, typer.Option(help="The file to write; `-` is the standard output.")] = "-",
+    days: Days = None,
+    first: From = None,
+    last: To = None,
+    lake: LakeFolder = None,
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Say which tables there are, and how large.")
+    ] = False,
+) -> None:
+    """Write a table of the lake as CSV, JSON lines or one Parquet file.
+
+    For example:
+
+    - `millrace pipeline export --list`
+    - `millrace pipeline export queue_day --out queues.csv`
+    - `millrace pipeline export failure_groups --format json --days 7 | jq .sample_message`
+    """
+    from millrace.cli.pipeline.days import parse  # noqa: PLC0415
+    from millrace.cli.pipeline.export import export  # noqa: PLC0415
+
+    folder = settings(config, data, lake).lake_path
+    told(lambda: export(folder, table, form, out, parse(days, first, last), only_list=only_list))
+
+
 @app.command("doctor")
 def _doctor() -> None:
     """Say whether Spark can run here: which Java, which Python, and what is missing.
