@@ -298,3 +298,95 @@ def shape(message: str) -> str | None:
 
 def pattern(trouble: Trouble) -> str:
     return re.sub(r"\\{\w+\\}", r"\\w+", re.escape(trouble.words))
+
+
+# The report
+
+
+def seen(story: Story, *ends: str) -> Counter[str]:
+    """Attempts by queue, all or those that ended so."""
+    return Counter(a.queue for _, a in story.attempts() if not ends or a.end in ends)
+
+
+def test_the_report_s_headline(story):
+    head, jobs = story.report["headline"], story.witness.jobs.values()
+    attempts = list(story.attempts())
+    lost = sum(row["outcome"] == "expired" for _, _, row in story.paired())
+    told = sum(a.end in {"failed", "buried"} for _, a in attempts)
+    assert head["pushed"] == len(jobs)
+    assert head["started"] == head["wait"]["n"] == len(attempts)
+    assert head["completed"] == head["run"]["n"] == seen(story, "completed").total()
+    assert head["failures"] == told + lost
+    left = Counter(row["state"] for row in story.table("jobs"))
+    assert head["backlog"] == left["ready"] + left["scheduled"] + left["blocked"]
+
+
+def test_the_report_s_longest_and_middle_run(story):
+    """Percentiles within a hundredth, of what the workers can bear out."""
+    done = [a for _, a in story.attempts() if a.end == "completed"]
+    least = sorted(a.said - a.got for a in done)
+    most = sorted(a.heard - a.asked for a in done)
+    run = story.report["headline"]["run"]
+    for name, part in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+        place = max(0, -(-int(part * len(done) * 1000) // 1000) - 1)
+        assert least[place] * 0.99 <= run[name] * 1e6 <= most[place + 1] * 1.01, name
+    assert least[-1] <= run["max"] * 1e6 + 1 <= most[-1] + 2
+
+
+def test_the_report_s_queues(story):
+    queues = story.report["queues"]
+    assert queues["more"] == 0
+    rows = {row["queue"]: row for row in queues["rows"]}
+    pushed = Counter(job.queue for job in story.witness.jobs.values())
+    assert Counter({name: row["pushed"] for name, row in rows.items()}) == pushed
+    assert Counter({name: row["started"] for name, row in rows.items()}) == seen(story)
+    completed = Counter({name: row["completed"] for name, row in rows.items()})
+    assert completed == seen(story, "completed")
+
+
+def test_the_report_s_timeline_is_the_workload_s_time(story):
+    timeline = story.report["timeline"]
+    assert sum(timeline["pushed"]) == len(story.witness.jobs)
+    assert sum(timeline["started"]) == seen(story).total()
+    assert sum(timeline["completed"]) == seen(story, "completed").total()
+
+
+def test_the_report_s_kinds(story):
+    told = Counter({row["kind"]: row["run"]["n"] for row in story.report["kinds"]["rows"]})
+    done = Counter(job.kind for job, a in story.attempts() if a.end == "completed")
+    assert story.report["kinds"]["more"] == 0
+    assert +told == done
+
+
+def test_the_report_s_workers(story):
+    rows = [row for row in story.report["workers"]["rows"] if row["protocol"] in NAMED]
+    completed = Counter({row["worker"]: row["completed"] for row in rows})
+    done = Counter(
+        a.worker for _, a in story.attempts() if a.end == "completed" and a.protocol in NAMED
+    )
+    assert completed == done
+
+
+def test_the_report_s_protocols(story):
+    told = Counter()
+    for row in story.report["protocols"]:
+        told[row["origin"], row["actor"]] += row["completed"]
+    done = Counter(
+        (job.protocol, a.protocol) for job, a in story.attempts() if a.end == "completed"
+    )
+    assert +told == done
+
+
+def test_the_report_s_failures(story):
+    """As many as workers had, of the words that they said."""
+    told = Counter()
+    for row in story.report["failures"]["rows"]:
+        words = shape(row["sample_message"])
+        told[words] += row["n"]
+    had = Counter()
+    for _, attempt in story.attempts():
+        if attempt.end in {"failed", "buried"}:
+            trouble = next(t for t in TROUBLES if t.group == attempt.group)
+            had["" if attempt.protocol == "masenko" else trouble.words] += 1
+    del told[None]
+    assert told == had
