@@ -182,7 +182,7 @@ def said(asked: Asked) -> list[dict]:
 
 def test_counters_are_of_an_event(asked):
     engine = asked.engine
-    asked.hub = ControlHub(engine, 10, lambda: 100)
+    asked.hub = ControlHub(engine, 10, lambda: 101)
     asked.connection = ControlConnection(asked.hub)
     engine.push(unit("job-1"), START)
     engine.push(unit("job-2", "other"), START)

@@ -145,16 +145,16 @@ class ControlHub(Hub):
     keeper: Keeper | None = None
 
     def __init__(
-        self, engine: Engine, max_connections: int, written: Callable[[], int] = lambda: 0
+        self, engine: Engine, max_connections: int, next_event: Callable[[], int] = lambda: 1
     ) -> None:
         super().__init__(engine, max_connections)
-        #: The number of the last event that was given to the store.
-        self._written = written
+        #: The number that the next event will have which is given to the store.
+        self._next_event = next_event
 
     @property
     def event(self) -> int:
         """The number that the last event has, or will have when it is written."""
-        return self._written() + len(self.engine.batch.events)
+        return self._next_event() - 1 + len(self.engine.batch.events)
 
     def why(self, name: str, now: int) -> Answer:
         found = named(self.engine, name)

@@ -169,7 +169,7 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store, files))
 
     serving = listeners(config, engine, clock(), most)
-    control = ControlHub(engine, most, lambda: 0 if store is None else store.last_event)
+    control = ControlHub(engine, most, lambda: 1 if store is None else store.next_event)
     if store is not None:
         path = socket_of(config.server.data)
         serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))

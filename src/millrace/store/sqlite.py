@@ -103,11 +103,6 @@ class SqliteStore:
     def outbox_bytes(self) -> int:
         return self._tally.outbox_bytes
 
-    @property
-    def last_event(self) -> int:
-        """The number of the last event that was given to `begin`."""
-        return self._tally.next_event - 1
-
     # Reading
 
     def load(self, progress: Progress | None = None) -> Recovered:

@@ -19,6 +19,8 @@ from .model import VERSION, Day, Headline, Queue, Queues, Range, Report
 from .spread import NONE, Spans, added, spread
 
 QUEUES: Final = 50
+#: Days of a report that nobody asked otherwise of.
+USUAL: Final = 7
 _COUNTS: Final = ("pushed", "leased", "completed", "failures", "failed")
 _PARTS: Final = 5
 
@@ -27,14 +29,24 @@ class NothingYet(PipelineError):
     """There are no tables to report on."""
 
 
-def last_days(lake: Lake, count: int, today: date | None = None) -> tuple[date, date]:
-    """So many days up to the last one that there is. What a client's wrong clock put into the
-    future does not count.
+def chosen(
+    lake: Lake,
+    count: int | None = None,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    today: date | None = None,
+) -> tuple[date, date]:
+    """The days of a report: those from `first` to `last`, or the last `count` of the lake, a week
+    if nothing is said. What a client's wrong clock put into the future is not the last.
     """
     today = today or datetime.now(UTC).date()
     of = standing.days(lake)
-    last = max((day for day in of if day <= today), default=today)
-    return last - timedelta(days=count - 1), last
+    if last is None:
+        last = max((day for day in of if day <= today), default=today)
+    if first is None:
+        first = last - timedelta(days=min(count or USUAL, last.toordinal()) - 1)
+    return first, max(first, last)
 
 
 def make(

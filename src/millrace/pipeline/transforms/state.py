@@ -43,7 +43,7 @@ def number(state: Column) -> Column:
 
 def name(number: Column) -> Column:
     """The state that has this number."""
-    return F.element_at(F.array(*map(F.lit, STATES)), number.cast("int") + 1)
+    return F.get(F.array(*map(F.lit, STATES)), number.cast("int"))
 
 
 def packed(event_id: Column, number: Column) -> Column:
