@@ -9,7 +9,7 @@ TARGET ?=
 DURATION ?= 3600
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak cluster lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -81,6 +81,9 @@ bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
 
 bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
+
+cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
+	@$(BIN)/python bench/cluster.py
 
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools

@@ -64,14 +64,14 @@ def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
 
 
 def bucket(us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     return F.floor(F.log(F.greatest(us, F.lit(1)).cast("DOUBLE")) / _LN).cast("INT")
 
 
 def value(bucket: "Column", min_us: "Column", max_us: "Column") -> "Column":
     """What a span in a bucket is told as."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     middle = F.pow(F.lit(GAMMA), bucket + F.lit(0.5))
     return F.least(F.greatest(middle, min_us.cast("DOUBLE")), max_us.cast("DOUBLE"))

@@ -7,7 +7,7 @@ the job from its holder. Their order is that of their numbers, because times may
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import ATTEMPTS
 

@@ -1,7 +1,7 @@
 """The exit of every transform: exactly the table's columns, in its types, and the day."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import Table
 

@@ -8,7 +8,7 @@ counts: a FLUSH leaves nothing.
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import DEPTH_DAY, THROUGHPUT_MINUTE
 

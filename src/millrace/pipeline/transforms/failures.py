@@ -1,7 +1,7 @@
 """Failures that are the same but for numbers and names, with the first of the day as a sample."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import FAILURE_GROUPS
 

@@ -6,7 +6,7 @@ Between two of them lies an epoch; it is told by the events' numbers, because ti
 from typing import Final
 
 from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from .meanings import is_flush
 

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import JOBS
 

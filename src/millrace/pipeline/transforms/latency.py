@@ -1,7 +1,7 @@
 """How long jobs waited and ran, in buckets that can be added."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.buckets import bucket
 from millrace.pipeline.tables import LATENCY_HIST

@@ -6,7 +6,7 @@ but it died.
 """
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED
 

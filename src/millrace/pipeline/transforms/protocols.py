@@ -1,7 +1,7 @@
 """Who pushed and who worked, by protocol."""
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import PROTOCOL_DAY
 

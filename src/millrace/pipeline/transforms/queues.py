@@ -11,7 +11,7 @@ follows is done with as many rows as there are cells.
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.buckets import value
 from millrace.pipeline.tables import QUEUE_DAY

@@ -3,7 +3,7 @@
 from typing import Final
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 SECOND: Final = 1_000_000
 MINUTE: Final = 60 * SECOND

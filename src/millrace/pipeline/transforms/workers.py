@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - everybody's name for them
+from pyspark.sql import functions as F
 
 from millrace.pipeline.tables import WORKER_HOUR
 
