@@ -13,7 +13,7 @@ from millrace.journal.landing import Landed
 from millrace.pipeline import events, ingest
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger, Part
-from millrace.pipeline.rules import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
+from millrace.pipeline.reasons import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
 
 D14, D15, D16 = (date(2026, 11, day) for day in (14, 15, 16))
 

@@ -13,7 +13,8 @@ from millrace.journal import schema
 from . import events
 from .inspection import Inspected
 from .lake import Lake
-from .rules import CONFLICT, DUPLICATE, OUTSIDE, STRANGER, Rule, reasons, rules
+from .reasons import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
+from .rules import Rule, reasons, rules
 
 _NAMED = "file STRING, named STRING, first BIGINT, last BIGINT"
 _KEY = ("server", "event_id")

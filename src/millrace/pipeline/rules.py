@@ -20,11 +20,6 @@ _AFTER_TIME: Final = "+10000-01-01T00:00:00Z"
 _TIMES: Final = tuple(field.name for field in schema.FIELDS if field.kind == "timestamp")
 _NEVER_NEGATIVE: Final = ("seq", "attempt", "wait_us", "run_us", "payload_bytes")
 
-DUPLICATE: Final = "the event is there already"
-CONFLICT: Final = "another event of that number is there already"
-OUTSIDE: Final = "its number is not one of its file's"
-STRANGER: Final = "it is of another server than its file"
-
 
 class Rule(NamedTuple):
     reason: str

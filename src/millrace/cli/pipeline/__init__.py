@@ -65,6 +65,97 @@ def told(act: Callable[[], int]) -> None:
         raise typer.Exit(1) from error
 
 
+@app.command("run")
+def _run(
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    fail: Annotated[
+        bool, typer.Option("--fail/--no-fail", help="End with 1 if a quality check fails.")
+    ] = True,
+) -> None:
+    """Bring all tables up to date: ship, take in what is new, refresh what it affects, check.
+
+    If there is nothing new it says so at once. Interrupted or killed anywhere, the next run ends
+    with the same tables. A check that fails is told, and makes it end with 1.
+
+    For example:
+
+    - `millrace pipeline run`
+    - `millrace pipeline run --lake /mnt/lake --master spark://host:7077`: on a cluster
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.run import run  # noqa: PLC0415
+
+    told(lambda: run(chosen, fail=fail))
+
+
+@app.command("ingest")
+def _ingest(
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    follow: Annotated[
+        float | None,
+        typer.Option(
+            help="Stay, and look again every so many seconds.", min=0.1, metavar="SECONDS"
+        ),
+    ] = None,
+) -> None:
+    """Take in what was shipped since: check every row, divide the events by day.
+
+    Rows that are no events go into quarantine, with the reasons. The tables stay as they are; see
+    `refresh`, or do both with `run`. Ctrl-C ends it whenever you like.
+
+    For example:
+
+    - `millrace pipeline ingest`
+    - `millrace pipeline ingest --follow 30`
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.ingest import ingest  # noqa: PLC0415
+
+    told(lambda: ingest(chosen, follow=follow))
+
+
+@app.command("compact")
+def _compact(
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also today, which is not over yet.")
+    ] = False,
+    prune_landing: Annotated[
+        bool,
+        typer.Option(
+            "--prune-landing", help="Remove landing files of which all events are compacted."
+        ),
+    ] = False,
+) -> None:
+    """Rewrite the events of closed days: sorted, in few large files.
+
+    Once a day is enough. Events that come late stay right; the next compaction takes them in.
+
+    For example:
+
+    - `millrace pipeline compact`
+    - `millrace pipeline compact --prune-landing`: and need less room
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.compact import compact  # noqa: PLC0415
+
+    told(lambda: compact(chosen, everything=everything, prune_landing=prune_landing))
+
+
 Days = Annotated[
     str | None,
     typer.Option(
