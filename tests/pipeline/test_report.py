@@ -579,3 +579,23 @@ def test_a_mistake_is_told_in_one_sentence(
     assert (code, told) == (1, "")
     assert complaint in complained
     assert complained.count("\n") == 1
+
+
+# The documentation
+
+
+def names_of(kind: type) -> set[str]:
+    """Every key of the JSON, at any depth."""
+    found: set[str] = set()
+    schema = msgspec.json.schema(kind)
+    for definition in schema["$defs"].values():
+        found |= definition.get("properties", {}).keys()
+    return found
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/report.md").read_text("utf-8")
+    part = text.partition("## The same as JSON")[2].partition("\n## ")[0]
+    said = set(re.findall(r"`([a-z0-9_]+)", part))
+    assert len(names_of(Report)) > 50
+    assert names_of(Report) <= said
