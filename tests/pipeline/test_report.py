@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import report_lake
@@ -23,14 +24,16 @@ from typer.testing import CliRunner
 from millrace.cli.commands import app
 from millrace.journal.landing import Landed
 from millrace.pipeline import reading, tables
+from millrace.pipeline.buckets import bucket_of, percentile
 from millrace.pipeline.commit import write_json
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Batch, Ledger
 from millrace.pipeline.quality import Check as Finding
 from millrace.pipeline.quality import Quality
 from millrace.pipeline.report import making, page, standing
-from millrace.pipeline.report.latency import over_time
+from millrace.pipeline.report.latency import histogram, over_time
 from millrace.pipeline.report.model import Report, Spread
+from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
 from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
 from millrace.pipeline.report.throughput import Flush, minutes, opening, timeline
 
@@ -193,8 +196,6 @@ def test_the_heat_map_has_every_wait_once_in_its_row(report: Report, leases: lis
 
 
 def test_with_too_many_attempts_it_is_by_day(lake: Lake, leases: list[Lease]) -> None:
-    from millrace.pipeline.report.latency import histogram
-
     hist = histogram(lake, FIRST, LAST, None)
     told = over_time(lake, FIRST, LAST, None, hist, fine=10)
     assert (told.by, told.step, len(told.at)) == ("event", DAY, DAYS)
@@ -286,6 +287,17 @@ def test_servers_are_added(lake: Lake, leases: list[Lease], tmp_path: Path) -> N
     assert told.headline.wait.p95 == one.headline.wait.p95
 
 
+def test_percentiles_are_those_of_the_buckets(lake: Lake) -> None:
+    for spans in added(histogram(lake, FIRST, LAST, None), "queue", "metric", "day").values():
+        wanted = [percentile(spans.buckets, percent) or 0 for percent in PERCENTS]
+        assert percentiles(spans.buckets) == [us / 1e6 for us in wanted]
+
+
+def test_a_bucket_is_what_it_is_in_the_tables(leases: list[Lease]) -> None:
+    spans = [round(wait * 1e6) for wait in waits(leases)] + [0, 1, 2, 10**6, 10**15]
+    assert in_buckets(pa.array(spans)).to_pylist() == [bucket_of(us) for us in spans]
+
+
 # How the lake stands
 
 
@@ -365,8 +377,6 @@ def write_nothing(lake: Lake, table: tables.Table) -> None:
      (7 * DAY - 1, HOUR, 168), (30 * DAY - 1, 6 * HOUR, 120), (500 * DAY, 3 * DAY, 168)],
 )  # fmt: skip
 def test_steps_are_as_narrow_as_can_be_shown(seconds: int, width: int, count: int) -> None:
-    import pyarrow as pa
-
     start = datetime(2025, 1, 2, tzinfo=UTC)
     times = pa.array([start, start + timedelta(seconds=seconds)], pa.timestamp("us", tz="UTC"))
     found = axis(times)
