@@ -7,9 +7,10 @@ HARM   ?= 15
 TIME   ?= 60
 TARGET ?=
 DURATION ?= 3600
+JOBS   ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle bench-bulk crash recovery simulate fuzz abuse soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -81,6 +82,9 @@ bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
 
 bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
+
+bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
+	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools

@@ -20,13 +20,14 @@ from cutting_proxy import CuttingProxy
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 import pyspark_millrace
 from certificates import make_certificates
 from millrace.journal import schema
 from millrace.journal.columns import table
 from millrace.journal.sealing import seal
-from pyspark_millrace import tail, writing
+from pyspark_millrace import DefaultSource, tail, writing
 from pyspark_millrace.jobs import JOBS
 from pyspark_millrace.options import Options, address
 from pyspark_millrace.units import Units, shape
@@ -432,7 +433,7 @@ def test_a_row_that_is_refused_leaves_nothing(
     with pytest.raises(
         PySparkException, match="'short': jobs must have a reasonable jid parameter"
     ):
-        save(numbers(spark, 2000).withColumn("jid", bad), url(server))
+        save(numbers(spark, 2000).withColumn("jid", bad), url(server), load="L")
     assert jobs(client) == []
     assert loads(client) == {}
 
@@ -453,16 +454,16 @@ def test_a_load_that_was_left_half_way_is_gone_on_with(
     assert Counter(job["jid"] for job in jobs(client)) == Counter(f"job-{n:06}" for n in range(300))
 
 
-def test_mistakes_are_told(spark: SparkSession, server: ServerProcess) -> None:
-    frame = numbers(spark, 1)
-    with pytest.raises(PySparkException, match='jobs can only be added: use mode\\("append"\\)'):
-        frame.write.format("millrace").option("url", url(server)).mode("overwrite").save()
-    with pytest.raises(PySparkException, match="option 'state' must be one of scheduled, "):
-        spark.read.format("millrace").option("state", "lost").load().count()
-    with pytest.raises(PySparkException, match="which lake"):
-        spark.readStream.format("millrace").load().writeStream.format(
-            "noop"
-        ).start().processAllAvailable()
+def test_mistakes_are_told_before_any_task() -> None:
+    rows = StructType().add("kind", "string")
+    with pytest.raises(ValueError, match=re.escape('jobs can only be added: use mode("append")')):
+        DefaultSource({}).writer(rows, overwrite=True)
+    with pytest.raises(ValueError, match="option 'state' must be one of scheduled, "):
+        DefaultSource({"state": "lost"}).reader(StructType())
+    with pytest.raises(ValueError, match="which lake"):
+        DefaultSource({}).streamReader(StructType())
+    with pytest.raises(ValueError, match="a lake is tailed with readStream"):
+        DefaultSource({"lake": "lake"}).reader(StructType())
 
 
 def test_jobs_are_read_with_what_became_of_them(
