@@ -141,6 +141,11 @@ FAKTORY = named(
     "worker ... is not connected",
     "batch subsystem is only available in Faktory Enterprise",
     "tracking subsystem is only available in Faktory Enterprise",
+    "invalid MILLRACE: ...",
+    "no such load: ...",
+    "the load ... is ...: nothing can be added to it",
+    "the load ... is ...: it cannot be discarded any more",
+    "no such cursor on this connection: read from the beginning",
 )
 
 _WANTED = ("value", "object key string", "colon", "comma or object end", "comma or array end", "the end")  # fmt: skip

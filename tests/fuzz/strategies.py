@@ -94,6 +94,18 @@ _operation = jsons(
     (b"filter", one(b'{"jids":["job-0001"]}', b'{"regexp":"*job*"}', b'{"regexp":"[^]*"}', b"{}")),
     required=2,
 )
+_loads = one(b'"L"', b'"M"', b'""')
+_load = st.one_of(
+    jsons((b"open", _loads), required=1),
+    jsons((b"release", _loads), (b"most", one(b"1", b"2", b"0")), required=1),
+    jsons((b"discard", _loads), (b"most", one(b"1", b"2", b"0")), required=1),
+    jsons(
+        (b"stage", _loads),
+        (b"jobs", some(st.one_of(_unit, _good_unit), 3, b",").map(lambda found: b"[%b]" % found)),
+        required=2,
+    ),
+    one(b'{"loads":true}', b'{"read":{}}', b'{"read":{"most":1}}', b'{"read":{"cursor":1}}', b"{}"),
+)
 faktory = st.one_of(
     spaced(b"PUSH", st.one_of(_unit, _good_unit, _good_unit, _values)),
     spaced(b"PUSHB", some(st.one_of(_unit, _good_unit), 3, b",").map(lambda found: b"[%b]" % found)),
@@ -107,6 +119,7 @@ faktory = st.one_of(
     spaced(b"MUTATE", _operation),
     spaced(b"QUEUE", one(b"PAUSE", b"resume", b"REMOVE", b"LATENCY", b"x"), some(one(b"q", b"*", b"default"))),
     spaced(b"WORKER", one(b"QUIET", b"terminate", b"x"), one(b"w1", b"*", b"w9")),
+    spaced(b"MILLRACE", _load),
     one(b"INFO", b"FLUSH", b"END", b"BATCH NEW", b"TRACK GET x", b"PUSH", b"", b"x" * 400),
 )  # fmt: skip
 

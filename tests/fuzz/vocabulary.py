@@ -40,6 +40,8 @@ FAKTORY = (
     b'{"jid":"job-0001","jobtype":"T","args":[]}', b'"at":', b'"retry":', b'"reserve_for":', b'"custom":',
     b'"queue":', b'"backtrace":', b'"created_at":', b'"failure":', b'"JID":', b'"wid":"w1"', b'"rss_kb":',
     b'"current_state":"quiet"', b'{"cmd":"requeue","target":"retries"}', b'"filter":{"regexp":"*"}',
+    b'MILLRACE {"open":"L"}', b'MILLRACE {"release":"L"}', b'MILLRACE {"discard":"L"}', b"MILLRACE ",
+    b'MILLRACE {"stage":"L","jobs":[', b'MILLRACE {"read":{"state":"blocked"}}', b'"most":1', b'"cursor":1',
     b"\r\n", b"\n", b"*", *MOMENTS,
 )  # fmt: skip
 #: Nothing where something must be.

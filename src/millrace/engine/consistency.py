@@ -58,6 +58,7 @@ def check(engine: Engine) -> Report:
     _check_records(engine, report)
     _check_ids(engine, report)
     _check_states(engine, report)
+    _check_loads(engine, report)
     _check_queues(engine, report)
     _check_timers(engine, report)
     _check_dependencies(engine, report)
@@ -77,7 +78,7 @@ def repair(engine: Engine, now: int) -> None:
     for job in engine.leased.values():
         if job.actor in BOUND and job.holder not in engine.holders:
             engine.timers.set(job.seq, now)
-    for job in [job for job in engine.blocked.values() if not _blockers(job)]:
+    for job in [job for job in engine.blocked.values() if not _blockers(job) and not _load(job)]:
         state = engine._start(job, now)
         engine._change(job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL)
     for queue in list(engine.queues.values()):
@@ -87,6 +88,10 @@ def repair(engine: Engine, now: int) -> None:
 
 def _blockers(job: Job) -> list[int]:
     return [] if job.extra is None else job.extra.blockers
+
+
+def _load(job: Job) -> str:
+    return "" if job.extra is None else job.extra.load
 
 
 # Records
@@ -170,6 +175,19 @@ def _check_states(engine: Engine, report: Report) -> None:
     for job in engine.jobs.values():
         if job.state in _KEPT and job.state != READY and job.seq not in engine._place_of(job):
             report.add("state", f"the job is {STATE_NAMES[job.state]} but not listed", job=job)
+
+
+def _check_loads(engine: Engine, report: Report) -> None:
+    """Blocked jobs that came with a load are listed with it, and nobody else is."""
+    for load, staged in engine.staged.items():
+        for seq, job in staged.items():
+            if engine.blocked.get(seq) is not job or _load(job) != load:
+                report.add("load", f"the job is said to wait for the load {load}", job=job)
+        if not staged:
+            report.add("load", f"the load {load} is listed without a job")
+    for job in engine.blocked.values():
+        if _load(job) and job.seq not in engine.staged.get(_load(job), ()):
+            report.add("load", f"the job is not listed with its load {_load(job)}", job=job)
 
 
 # Queues
@@ -306,7 +324,7 @@ def _check_dependencies(engine: Engine, report: Report) -> None:
     """Who waits for whom is told by both sides alike."""
     for job in engine.jobs.values():
         blockers = _blockers(job)
-        if job.state == BLOCKED and not blockers:
+        if job.state == BLOCKED and not blockers and not _load(job):
             report.add("dependency", "the job is blocked, but waits for nobody", job=job)
         if len(set(blockers)) < len(blockers):
             report.add("dependency", "the job waits for the same one twice", job=job)
@@ -353,6 +371,7 @@ def _clear(engine: Engine) -> None:
     engine._twins.clear()
     for place in (*engine._index.values(), engine.dying, engine.kept):
         place.clear()
+    engine.staged.clear()
     engine._dependents.clear()
     engine.retrying = 0
 

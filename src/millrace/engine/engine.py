@@ -9,14 +9,19 @@ and hand `take_batch()` to the store. What a caller must not do is change a job'
 
 from collections.abc import Iterable
 from sys import intern
+from typing import Final
 
 from .batch import Batch
 from .errors import NotLeased, WrongState
-from .job import NO_PROTOCOL, Job
+from .job import NO_PROTOCOL, Extra, Job
 from .jobs import HALTED_RETRY, LIFE, in_order
 from .policy import BOUND
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from .working import Working
+
+#: What is known of loads is noted under their names behind this; see loads.py.
+LOADS: Final = "loads/"
+_NOTHING_EXTRA: Final = Extra()
 
 
 class Engine(Working):
@@ -37,6 +42,8 @@ class Engine(Working):
         """Put a job that nobody holds into the dead set."""
         if job.state in {LEASED, DONE}:
             raise WrongState
+        if job.state == BLOCKED:
+            self._leave_load(job)
         self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self._fell(job, now)
         self.changes += 1
@@ -115,9 +122,26 @@ class Engine(Working):
                 job.extra.blockers.remove(seq)
                 self._dependents.unnote(seq, job.seq)
         self.touch(job)
-        if not job.extra.blockers:
+        if not job.extra.blockers and not job.extra.load:
             queue = self.queues[job.queue]
             self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+
+    def let_go(self, job: Job, now: int) -> None:
+        """A job's load is released: it is ready, or scheduled, or waits for what else it waits."""
+        if job.state != BLOCKED:
+            raise WrongState
+        self._leave_load(job)
+        if job.extra is None or not job.extra.blockers:
+            queue = self.queues[job.queue]
+            self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+        self.touch(job)
+
+    def _leave_load(self, job: Job) -> None:
+        if job.extra is not None and job.extra.load:
+            self._unstage(job)
+            job.extra.load = ""
+            if job.extra == _NOTHING_EXTRA:
+                job.extra = None
 
     def detach(self, job: Job) -> None:
         """Let a job that is about to go wait for nobody."""
@@ -172,12 +196,14 @@ class Engine(Working):
         self.changes += 1
 
     def flush(self, now: int) -> None:
-        """Forget every job, queue and counter. Those who wait go on waiting."""
+        """Forget every job, queue, load and counter. Those who wait go on waiting."""
         self._wipe()
-        events = self.batch.events
+        events, notes = self.batch.events, self.batch.notes
         self.batch = Batch()
         self.batch.cleared = True
-        self.batch.events = events
+        self.batch.events, self.batch.notes = events, notes
+        for key in [key for key in self.notes if key.startswith(LOADS)]:
+            self.note(key, None)
         last = self.next_seq - 1
         nothing = (0,) * 7
         self.batch.events.append(

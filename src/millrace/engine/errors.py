@@ -15,3 +15,7 @@ class NotLeased(EngineError):
 
 class WrongState(EngineError):
     """The job is not in a state in which this can be done."""
+
+
+class LoadError(EngineError):
+    """That cannot be done to this load; the text says why."""

@@ -68,6 +68,8 @@ class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     dead_queue: str = ""
     #: What the origin's protocol keeps with the job and changes; the engine never looks.
     own: Any = None
+    #: The load that it came with, and for whose release it waits; see loads.py.
+    load: str = ""
 
 
 class Job(msgspec.Struct, array_like=True, gc=False):
@@ -132,6 +134,7 @@ class Push(msgspec.Struct, gc=False):
     fleeting: bool = False
     dead_queue: str = ""
     own: Any = None
+    load: str = ""
 
 
 Changing = tuple[Any, ...]

@@ -52,6 +52,8 @@ class Jobs:
         self.queues: dict[str, Queue] = {}
         self.scheduled: dict[int, Job] = {}
         self.blocked: dict[int, Job] = {}
+        #: Those of them that wait for the release of their load, by its name.
+        self.staged: dict[str, dict[int, Job]] = {}
         self.leased: dict[int, Job] = {}
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
@@ -317,6 +319,7 @@ class Jobs:
         self._twins.clear()
         for index in (*self._index.values(), self.dying, self.kept):
             index.clear()
+        self.staged.clear()
         self._dependents.clear()
         self.retrying = 0
         self.totals = Totals()
@@ -485,6 +488,8 @@ class Jobs:
         self.timers.cancel(job.seq)
         if state == SCHEDULED and job.failures:
             self.retrying -= 1
+        elif state == BLOCKED and job.extra is not None and job.extra.load:
+            self._unstage(job)
 
     def _enter(self, job: Job, queue: Queue) -> None:
         """Put a job where its state says."""
@@ -502,8 +507,18 @@ class Jobs:
             self.timers.set(job.seq, job.due - skew)
             if job.failures:
                 self.retrying += 1
-        elif state != BLOCKED and not job.expires and job.due != FOREVER:
+        elif state == BLOCKED:
+            if job.extra is not None and job.extra.load:
+                self.staged.setdefault(job.extra.load, {})[job.seq] = job
+        elif not job.expires and job.due != FOREVER:
             self.timers.set(job.seq, job.due)
+
+    def _unstage(self, job: Job) -> None:
+        assert job.extra is not None
+        staged = self.staged[job.extra.load]
+        del staged[job.seq]
+        if not staged:
+            del self.staged[job.extra.load]
 
     def _place_of(self, job: Job) -> dict[int, Job]:
         if job.state == DEAD and (job.expires or job.origin in KEPT):
@@ -514,7 +529,7 @@ class Jobs:
 
     def _start(self, job: Job, now: int) -> int:
         """Where a job begins when nothing has happened to it yet."""
-        if job.extra is not None and job.extra.blockers:
+        if job.extra is not None and (job.extra.blockers or job.extra.load):
             return BLOCKED
         if job.origin == QLESS:
             now += self.theirs - self.skew
@@ -627,7 +642,7 @@ class Jobs:
             if job is None or job.extra is None or blocker.seq not in job.extra.blockers:
                 continue
             job.extra.blockers.remove(blocker.seq)
-            if job.state == BLOCKED and not job.extra.blockers:
+            if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
                 queue = self.queues[job.queue]
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:

@@ -22,7 +22,17 @@ FIRST: Final = 1000
 NAMED: Final = 10
 
 Code = Literal[
-    "halted", "paused", "limit", "unasked", "queued", "not due", "blocked", "leased", "done", "dead"
+    "halted",
+    "paused",
+    "limit",
+    "unasked",
+    "queued",
+    "not due",
+    "blocked",
+    "staged",
+    "leased",
+    "done",
+    "dead",
 ]
 
 
@@ -82,7 +92,7 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
     if job.state == READY:
         return _unleased(engine, job, now)
     if job.state == BLOCKED:
-        return [_blocked(engine, job)]
+        return _staged(job) + _blocked(engine, job)
     if job.state == LEASED:
         until = 0 if job.actor in BOUND else job.deadline
         actor = PROTOCOLS[job.actor]
@@ -107,11 +117,18 @@ def _unleased(engine: Engine, job: Job, now: int) -> list[Reason]:
     return reasons
 
 
-def _blocked(engine: Engine, job: Job) -> Reason:
+def _staged(job: Job) -> list[Reason]:
+    load = "" if job.extra is None else job.extra.load
+    return [Reason("staged", since=job.created, about=load)] if load else []
+
+
+def _blocked(engine: Engine, job: Job) -> list[Reason]:
     seqs = [] if job.extra is None else job.extra.blockers
+    if not seqs:
+        return []
     found = [engine.jobs[seq] for seq in seqs[:NAMED] if seq in engine.jobs]
     blockers = [Blocker(each.jid, each.seq, STATE_NAMES[each.state]) for each in found]
-    return Reason("blocked", count=len(seqs), blockers=blockers)
+    return [Reason("blocked", count=len(seqs), blockers=blockers)]
 
 
 def _halted(engine: Engine) -> list[Reason]:
@@ -154,6 +171,11 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
             return f"It is not due before {moment(until, now)}.{failed if since else ''}"
         case "blocked":
             return _waits_for(reason)
+        case "staged":
+            return (
+                f"It came with the load {about} {moment(since, now)}, which is not released yet. "
+                "Release the load, or discard it."
+            )
         case "leased":
             who = f"{reason.holder or 'Somebody'} ({reason.protocol})"
             return f"{who} has it since {moment(since, now)}{_to(until, now)}."

@@ -24,7 +24,14 @@ class Working(Jobs):
         if push.origin != QLESS:  # its callers bring their own clock
             self.latest = now = max(now, self.latest)
         extra = None
-        if push.tags or push.blockers or push.fleeting or push.dead_queue or push.own is not None:
+        if (
+            push.tags
+            or push.blockers
+            or push.fleeting
+            or push.dead_queue
+            or push.own is not None
+            or push.load
+        ):
             extra = self._extra(push, seq)
         jid = push.jid or alias(seq)
         job = Job(
@@ -87,9 +94,12 @@ class Working(Jobs):
         blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b, push.origin)]
         for blocker in blockers:
             self._dependents.note(blocker, seq)
-        if not (push.tags or blockers or push.fleeting or push.dead_queue or push.own is not None):
+        own, load = push.own, push.load
+        if not (
+            push.tags or blockers or push.fleeting or push.dead_queue or own is not None or load
+        ):
             return None
-        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue, push.own)
+        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue, own, load)
 
     # Leasing
 

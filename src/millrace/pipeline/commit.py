@@ -50,7 +50,7 @@ def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[dat
 
 def replace_day(df: "DataFrame", lake: Lake, table: Table, day: date) -> None:
     """The same for one day; `df` need not have the column."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     replace_days(df.withColumn("day", F.lit(day)), lake, table, [day])
 

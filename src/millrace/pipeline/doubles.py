@@ -6,7 +6,7 @@ taken in before stays.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from millrace.journal import schema
 

@@ -10,7 +10,7 @@ from operator import or_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from millrace.journal import schema
 

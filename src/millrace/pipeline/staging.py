@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - everybody calls it so
+from pyspark.sql import functions as F
 
 from millrace.journal import schema
 from millrace.journal.landing import Landed

@@ -1,6 +1,7 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import BadJson, ClientError
 
+from . import bulk as many
 from . import info, mutate, workunit
 from .hub import FaktoryHub, admits
 
@@ -180,6 +182,7 @@ class FaktoryConnection(Connection):
     def lost(self, now: int) -> None:
         self.closing = True
         self._work = None  # it leads back here, and would stay with all that it has read
+        self.hub.readings.end(self)
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
             self.waiter = None
@@ -492,6 +495,27 @@ class FaktoryConnection(Connection):
             self.hub.advance(worker, states[words[0].upper()])
         self._say(OK)
 
+    def _millrace(self, argument: bytes | None, now: int) -> None:
+        """Millrace's own: many jobs in, all or nothing, and many out."""
+        line = _need(argument)
+        request = many.parse(line)
+        if self.engine.halted and request.changes:
+            raise ClientError(_refused(self.engine.halted))
+        self._work_size = len(line)
+        self._work = self._answering(request, now)
+
+    def _answering(self, request: "many.Request", now: int) -> Iterator[None]:
+        engine = self.engine
+        before, go_on = engine.changes, partial(self._go_on, engine.reverts)
+        try:
+            body = yield from many.answer(engine, request, self.hub.readings, self, go_on, now)
+        except ClientError as problem:
+            self._say(error(str(problem)))
+            return
+        if engine.changes != before:
+            self.marks.append(len(self.replies))
+        self._say(bulk(body))
+
     _commands: Final = {
         b"FLUSH": _flush,
         b"INFO": _info,
@@ -507,6 +531,7 @@ class FaktoryConnection(Connection):
         b"BATCH": _batch,
         b"TRACK": _track,
         b"WORKER": _worker,
+        b"MILLRACE": _millrace,
     }
 
 

@@ -12,6 +12,8 @@ from millrace.engine.policy import SECOND
 from millrace.engine.workers import TERMINATE, Worker, Workers
 from millrace.protocols.connection import Hub
 
+from .bulk import Readings
+
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
@@ -60,6 +62,7 @@ class FaktoryHub(Hub):
         self.workers = Workers()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
         self.commands = 0
+        self.readings = Readings()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
         self.of_worker.setdefault(wid, set()).add(connection)

@@ -1,0 +1,70 @@
+"""Millrace as a data source of Spark: `format("millrace")`, found by Spark without registration.
+
+    df.write.format("millrace").option("url", URL).option("kind", "resize").mode("append").save()
+    spark.read.format("millrace").option("url", URL).option("state", "dead").load()
+    spark.readStream.format("millrace").option("lake", FOLDER).load()
+
+It meets the server only at the wire and at the lake, and needs nothing where tasks run but itself,
+pyspark and pyarrow. The options are in docs/how-to/spark-as-a-client.md.
+"""
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from .jobs import JOBS, JobReader
+from .options import Options, address, load_name
+from .streaming import StreamWriter
+from .tail import JournalReader
+from .units import shape
+from .writing import Writer
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(DataSource):
+    """Jobs of a server, in and out, and the events of a lake."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "millrace"
+
+    @property
+    def _given(self) -> Options:
+        return Options(self.options)
+
+    def schema(self) -> str:
+        if self._given.get("lake"):
+            # On the driver, where Millrace is; tasks need no part of it.
+            from millrace.journal import schema  # noqa: PLC0415
+
+            return schema.ddl()
+        return ", ".join(f"{name} {kind}" for name, kind in JOBS.items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        given = self._given
+        if given.get("lake"):
+            raise ValueError(
+                "a lake is tailed with readStream; to read it once, read its tables with "
+                'spark.read.parquet(LAKE + "/landing")'
+            )
+        return JobReader(given)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return JournalReader(self._given, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+        given = self._given
+        return Writer.begun(
+            address(given), load_name(given), shape(_kinds(schema, overwrite), given), given
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        given = self._given
+        return StreamWriter(address(given), shape(_kinds(schema, overwrite), given), given)
+
+
+def _kinds(schema: StructType, overwrite: bool) -> dict[str, str]:
+    """The columns and their types, by name."""
+    if overwrite:
+        raise ValueError('jobs can only be added: use mode("append")')
+    return {field.name: field.dataType.typeName() for field in schema.fields}

@@ -1,0 +1,66 @@
+"""Rows in, as a stream: each micro-batch is a load of its own, named by the query and its number.
+
+A batch that is worked again, after a crash of anything, is the same load again: what was staged is
+known, and what was released is not staged any more. So each row becomes a job exactly once.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from . import writing
+from .options import Options
+from .units import Shape, Units
+from .wire import Address, Connection
+from .writing import Staged
+
+#: What Spark tells the tasks of a query; the id is the same after a restart from its checkpoint.
+_QUERY: Final = "sql.streaming.queryId"
+_BATCH: Final = "streaming.sql.batchId"
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, address: Address, shape: Shape, given: Options) -> None:
+        self.address = address
+        self.shape = shape
+        #: Instead of the query's id, in the names of loads.
+        self.name = given.get("load")
+        self.frame = given.count("frame", writing.FRAME, writing.MOST_FRAME)
+        self.window = given.count("window", writing.WINDOW, writing.MOST_WINDOW)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        task = TaskContext.get()
+        assert task is not None, "rows are written by tasks"
+        load = f"{self.name or task.getLocalProperty(_QUERY)}-{task.getLocalProperty(_BATCH)}"
+        units = Units(self.shape, load, task.partitionId())
+        with Connection(self.address) as wire:
+            if wire.ask({"open": load})["state"] != "open":
+                return Staged(load, 0, 0)
+            jobs = (unit for batch in iterator for unit in units.of(batch))
+            return writing.stage(wire, load, jobs, self.frame, self.window)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark calls it by this name
+    ) -> None:
+        with Connection(self.address) as wire:
+            for load in _loads(messages):
+                writing.release(wire, load)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 - Spark calls it by this name
+    ) -> None:
+        """Nothing is lost if the server cannot be told: the batch is worked again, as this load."""
+        with Connection(self.address) as wire:
+            for load in _loads(messages):
+                writing.discard(wire, load)
+
+
+def _loads(messages: list[WriterCommitMessage | None]) -> list[str]:
+    return sorted({message.load for message in messages if isinstance(message, Staged)})

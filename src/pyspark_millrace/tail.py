@@ -1,0 +1,147 @@
+"""Events out, as they are shipped: the sealed files in a lake's landing folder, each event once.
+
+An offset is the last event that was read, for each server. Files are named by the events that are
+in them, so what there is can be known from the names alone.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from .options import Options
+
+#: As millrace.journal.landing writes them.
+_NAME: Final = re.compile(r"ev-([0-9a-f]+)-(\d{20})-(\d{20})\.parquet")
+FOLDER: Final = "landing"
+#: Events of one micro-batch, if the option `rows` says nothing else.
+ROWS: Final = 1_000_000
+MOST_ROWS: Final = 1_000_000_000
+#: Events that are handed to Spark at a time.
+BATCH: Final = 10_000
+
+Offset = dict[str, int]
+
+
+class Sealed(NamedTuple):
+    first: int
+    last: int
+    path: str
+
+
+@dataclass
+class Stretch(InputPartition):
+    """The events from `first` to `last` of one file."""
+
+    path: str
+    first: int
+    last: int
+
+
+class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, given: Options, schema: StructType) -> None:
+        lake = given.get("lake")
+        if not lake:
+            raise ValueError("which lake? Give the option `lake`: the folder that has `landing`")
+        self.folder = str(Path(lake).absolute() / FOLDER)
+        self.rows = given.count("rows", ROWS, MOST_ROWS)
+        self.columns = schema.fieldNames()
+        #: With Trigger.AvailableNow: what there was at the start, and no more.
+        self.until: Offset | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        return ReadMaxRows(self.rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self.until = self._end({}, None)
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
+        return self._end({}, None)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        assert rows is not None or isinstance(limit, ReadAllAvailable), limit
+        return self._end(start, rows)
+
+    def _end(self, start: Offset, rows: int | None) -> Offset:
+        """How far `rows` more events lead."""
+        end = dict(start)
+        for server, files in landed(self.folder).items():
+            until = None if self.until is None else self.until.get(server, 0)
+            for stretch in stretches(files, start.get(server, 0), until):
+                last = stretch.last
+                if rows is not None:
+                    last = min(last, stretch.first + rows - 1)
+                    rows -= last - stretch.first + 1
+                    if last < stretch.first:
+                        return end
+                end[server] = last
+        return end
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        return [
+            stretch
+            for server, files in landed(self.folder).items()
+            for stretch in stretches(files, start.get(server, 0), end.get(server, 0))
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Stretch)
+        table = pq.read_table(
+            partition.path,
+            columns=self.columns,
+            filters=(pc.field("event_id") >= partition.first)
+            & (pc.field("event_id") <= partition.last),
+            partitioning=None,
+        )
+        # Spark knows no column that cannot be null.
+        free = pa.schema([field.with_nullable(True) for field in table.schema])
+        yield from table.cast(free).to_batches(max_chunksize=BATCH)
+
+
+def landed(folder: str) -> dict[str, list[Sealed]]:
+    """The sealed files of each server, in the order of their events."""
+    found: dict[str, list[Sealed]] = {}
+    path = Path(folder)
+    if not path.is_dir():
+        return found
+    for each in sorted(path.iterdir()):
+        if match := _NAME.fullmatch(each.name):
+            sealed = Sealed(int(match[2]), int(match[3]), str(each))
+            found.setdefault(match[1], []).append(sealed)
+    return {server: sorted(files) for server, files in sorted(found.items())}
+
+
+def stretches(files: list[Sealed], after: int, until: int | None) -> Iterator[Stretch]:
+    """What is to be read of a server's files behind the event `after`: each event once, also where
+    two files have the same. It ends where a file is missing that may still come; what is missing
+    before the first event that anybody has read was taken away, and will not.
+    """
+    last = after
+    for file in files:
+        if file.last <= last:
+            continue
+        if until is not None and last >= until:
+            return
+        if last and file.first > last + 1:
+            return
+        stop = file.last if until is None else min(file.last, until)
+        if stop >= max(file.first, last + 1):
+            yield Stretch(file.path, max(file.first, last + 1), stop)
+        last = stop

@@ -1,0 +1,495 @@
+"""MILLRACE: loads that are released as one, and pages of jobs."""
+
+from base64 import b64encode
+
+import pytest
+from conversation import START, Client, Conversation, compact, unit
+
+from millrace.engine import consistency, loads
+from millrace.engine.job import GOQUEUE, QLESS, WORKQ, Push
+from millrace.engine.states import BLOCKED, READY
+from millrace.engine.why import sentence, why
+from millrace.protocols.faktory import bulk
+from wires import SECOND
+
+
+def asks(client: Client, **request) -> dict:
+    return client.says(b"MILLRACE %b\r\n" % compact(request)).hears_json()
+
+
+def stages(client: Client, load: str, *units: dict) -> dict:
+    return asks(client, stage=load, jobs=list(units))
+
+
+def numbered(count: int, first: int = 1, **fields) -> list[dict]:
+    return [unit(f"job-{number:04}", **fields) for number in range(first, first + count)]
+
+
+def opened(talk: Conversation, load: str = "L") -> Client:
+    client = talk.client()
+    assert asks(client, open=load)["state"] == "open"
+    return client
+
+
+# A load
+
+
+def test_a_load_is_opened_staged_and_released(talk):
+    client = talk.client()
+    said = asks(client, open="import-1")
+    assert said == {"load": "import-1", "state": "open", "at": START, "total": 0, "staged": 0}
+    said = stages(client, "import-1", *numbered(3))
+    assert said == {"new": 3, "known": 0, "invalid": {}}
+    client.finds_nothing("default")
+    assert asks(client, release="import-1") == {"done": 3, "left": 0}
+    assert [client.fetches()["jid"] for _ in range(3)] == ["job-0001", "job-0002", "job-0003"]
+
+
+def test_staged_again_is_staged_once(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(3))
+    assert stages(client, "L", *numbered(4)) == {"new": 1, "known": 3, "invalid": {}}
+    assert asks(client, open="L")["staged"] == 4
+    assert asks(client, release="L") == {"done": 4, "left": 0}
+
+
+def test_a_jid_of_another_load_or_of_no_load_is_another_job(talk):
+    client = opened(talk)
+    client.pushes(unit("job-0001"))
+    asks(client, open="M")
+    assert stages(client, "L", unit("job-0001"))["new"] == 1
+    assert stages(client, "M", unit("job-0001"))["new"] == 1
+    assert asks(client, release="M") == {"done": 1, "left": 0}
+    assert asks(client, open="L")["staged"] == 1
+
+
+def test_what_is_released_cannot_be_staged_again(talk):
+    """A task that runs behind its time must not bring back a job that was worked already."""
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    asks(client, release="L")
+    client.acks(client.fetches()["jid"])
+    late = b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(2)})
+    client.says(late).hears_error("the load L is released: nothing can be added to it")
+    assert asks(client, open="L") | {"at": 0} == {
+        "load": "L", "state": "released", "at": 0, "total": 2, "staged": 0,
+    }  # fmt: skip
+    assert asks(client, release="L") == {"done": 0, "left": 0}
+
+
+def test_nothing_is_added_to_a_load_whose_release_has_begun(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(5))
+    assert asks(client, release="L", most=2) == {"done": 2, "left": 3}
+    client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(2)}))
+    client.hears_error("the load L is releasing: nothing can be added to it")
+    client.says(b'MILLRACE {"discard":"L"}\r\n')
+    client.hears_error("the load L is releasing: it cannot be discarded any more")
+    assert asks(client, release="L", most=2) == {"done": 2, "left": 1}
+    assert asks(client, release="L", most=2) == {"done": 1, "left": 0}
+    assert client.sets()["enqueued"] == 5
+
+
+def test_what_is_discarded_is_gone_and_may_be_opened_anew(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(5))
+    assert asks(client, discard="L", most=3) == {"done": 3, "left": 2}
+    assert asks(client, discard="L") == {"done": 2, "left": 0}
+    assert not talk.engine.jobs
+    client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(1)}))
+    client.hears_error("no such load: L")
+    assert asks(client, discard="L") == {"done": 0, "left": 0}
+    assert asks(client, open="L")["state"] == "open"
+    assert stages(client, "L", *numbered(5))["new"] == 5
+
+
+def test_an_unknown_load_is_not_released(talk):
+    talk.client().says(b'MILLRACE {"release":"L"}\r\n').hears_error("no such load: L")
+
+
+def test_an_empty_load_is_released_at_once(talk):
+    client = opened(talk)
+    assert asks(client, release="L") == {"done": 0, "left": 0}
+    assert asks(client, open="L")["state"] == "released"
+
+
+def test_a_waiting_worker_gets_a_job_when_it_is_released(talk):
+    client, worker = opened(talk), talk.client(wid="worker-1")
+    worker.says(b"FETCH\r\n").hears_nothing()
+    stages(client, "L", *numbered(2))
+    worker.hears_nothing()
+    asks(client, release="L")
+    assert worker.hears_json()["jid"] == "job-0001"
+
+
+def test_everything_of_a_job_is_respected(talk):
+    client = opened(talk)
+    later = "2026-11-15T20:43:51Z"  # in an hour
+    stages(
+        client,
+        "L",
+        unit("job-0001", at=later, retry=3, reserve_for=90, custom={"a": 1}),
+        unit("job-0002", queue="other"),
+        unit("job-0003", queue="other", priority=5),
+    )
+    asks(client, release="L")
+    assert client.sets()["scheduled"] == 1
+    assert [client.fetches("other")["jid"] for _ in range(2)] == ["job-0003", "job-0002"]
+    talk.advance(3600)
+    given = client.fetches()
+    assert (given["jid"], given["retry"], given["custom"]) == ("job-0001", 3, {"a": 1})
+    assert talk.engine.find("job-0001").deadline == talk.now + 90 * SECOND
+
+
+def test_a_job_whose_moment_came_while_it_was_staged_is_ready(talk):
+    client = opened(talk)
+    stages(client, "L", unit("job-0001", at="2026-11-15T19:44:51Z"))
+    talk.advance(120)
+    asks(client, release="L")
+    assert client.fetches()["jid"] == "job-0001"
+
+
+def test_a_released_job_waits_from_its_release_on(talk):
+    client = opened(talk)
+    stages(client, "L", unit("job-0001"))
+    talk.advance(50)
+    asks(client, release="L")
+    talk.advance(1)
+    client.fetches()
+    job = talk.engine.find("job-0001")
+    assert (job.ready_at - job.created, job.leased_at - job.ready_at) == (50 * SECOND, SECOND)
+    assert job.extra is None, "and is a job like any other"
+
+
+# What is wrong
+
+
+def test_invalid_jobs_are_told_and_the_others_staged(talk):
+    said = stages(opened(talk), "L", unit("short"), unit("job-0002"), unit("job-0003", queue="a b"))
+    assert said["new"] == 1
+    assert said["invalid"]["short"] == "jobs must have a reasonable jid parameter"
+    assert said["invalid"]["job-0003"].startswith('cannot get "a b" queue')
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b"{", "invalid MILLRACE: unexpected end of JSON input"),
+        (b"{}", "invalid MILLRACE: expected one of open, stage, release, discard, loads, read"),
+        (b'{"open":"a","loads":true}', "invalid MILLRACE: expected one of open, stage,"),
+        (b'{"open":"a b"}', "invalid MILLRACE: the name of a load must match"),
+        (b'{"open":"%b"}' % (b"a" * 201), "invalid MILLRACE: the name of a load must match"),
+        (b'{"open":""}', "invalid MILLRACE: the name of a load must match"),
+        (b'{"open":1}', "invalid MILLRACE: Expected str | null, got int"),
+        (b'{"shut":"a"}', "invalid MILLRACE: Object contains unknown field shut"),
+        (b'{"stage":"a"}', "invalid MILLRACE: jobs and stage go together"),
+        (b'{"open":"a","jobs":[]}', "invalid MILLRACE: jobs and stage go together"),
+        (b'{"release":"a","most":0}', "invalid MILLRACE: most must be from 1 to 10000"),
+        (b'{"stage":"a","jobs":[]}', "no such load: a"),
+        (b'{"open":"\xff"}', "invalid MILLRACE: invalid UTF-8 at byte 9"),
+        (b'{"read":{"state":"lost"}}', "invalid MILLRACE: state must be one of scheduled, "),
+        (b'{"read":{"part":2,"parts":2}}', "invalid MILLRACE: part must be from 0 to 1"),
+        (b'{"read":{"parts":0}}', "invalid MILLRACE: parts must be from 1 to 10000"),
+        (b'{"read":{"most":5000}}', "invalid MILLRACE: most must be from 1 to 1000"),
+        (b'{"read":{"cursor":5}}', "no such cursor on this connection: read from the beginning"),
+    ],
+)
+def test_what_cannot_be_done_is_told(talk, line, error):
+    client = talk.client().says(b"MILLRACE " + line + b"\r\n")
+    assert client.hears_error_like(error)
+    client.is_still_there()
+
+
+def test_no_argument(talk):
+    talk.client().says(b"MILLRACE\r\n").hears_error("internal error")
+
+
+def test_too_many_jobs(talk):
+    jobs = b",".join([b"1"] * (bulk.MOST_JOBS + 1))
+    client = opened(talk).says(b'MILLRACE {"stage":"L","jobs":[%b]}\r\n' % jobs)
+    client.hears_error("invalid MILLRACE: more than 10000 jobs")
+
+
+def test_a_job_of_a_wrong_type_refuses_what_follows(talk):
+    client = opened(talk)
+    jobs = [unit("job-0001"), unit("job-0002", retry="often")]
+    client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": jobs}))
+    client.hears_error("invalid JSON: retry must be an integer")
+    client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": [unit(priority="high")]}))
+    client.hears_error("invalid JSON: priority must be a number")
+
+
+def test_nothing_is_changed_while_nothing_can_be_written(talk):
+    client = opened(talk)
+    talk.acts(lambda world: setattr(world.engine, "halted", "disk full"))
+    for request in ({"open": "M"}, {"stage": "L", "jobs": []}, {"release": "L"}, {"discard": "L"}):
+        client.says(b"MILLRACE %b\r\n" % compact(request))
+        client.hears_error("disk full: nothing was changed, try again later")
+    assert asks(client, read={})["jobs"] == []
+    assert [load["load"] for load in asks(client, loads=True)["loads"]] == ["L"]
+
+
+def test_a_jid_of_very_many_jobs_cannot_be_staged(monkeypatch, talk):
+    monkeypatch.setattr(loads, "MOST_TWINS", 3)
+    client = opened(talk)
+    for number in range(4):
+        client.pushes(unit("job-0001", args=[number]))
+    client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": [unit("job-0001")]}))
+    client.hears_error("more than 3 jobs have the jid job-0001")
+
+
+def test_loads_are_bounded(monkeypatch, talk):
+    """The oldest that has no jobs is forgotten; those with jobs are nobody's to forget."""
+    monkeypatch.setattr(loads, "MOST_LOADS", 2)
+    client = opened(talk, "first")
+    stages(client, "first", unit("job-0001"))
+    talk.advance(1)
+    asks(client, open="second")
+    talk.advance(1)
+    asks(client, open="third")
+    known = asks(client, loads=True)["loads"]
+    assert [(each["load"], each["staged"]) for each in known] == [("first", 1), ("third", 0)]
+    stages(client, "third", unit("job-0002"))
+    client.says(b'MILLRACE {"open":"fourth"}\r\n')
+    client.hears_error("too many loads: at most 2. Release or discard one")
+
+
+def test_every_answer_that_tells_of_a_change_waits_for_the_disk(talk):
+    client = opened(talk)
+    stages(client, "L", unit("job-0001"))
+    stages(client, "L", unit("job-0001"))
+    asks(client, release="L")
+    asks(client, release="L")
+    asks(client, discard="M")
+    asks(client, read={})
+    said = len(client.wire.replies)
+    assert client.wire.durable == list(range(2, said)), "all but the greeting and HELLO's OK"
+
+
+# What others can do to staged jobs
+
+
+def test_no_protocol_gets_a_staged_job(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    engine, now = talk.engine, talk.now
+    for actor in (WORKQ, QLESS, GOQUEUE):
+        assert engine.lease(["default"], "w", actor, now) is None
+        assert engine.lease_any(["default"], "w", actor, now) is None
+    assert engine.regain("job-0001", "w", QLESS, now) is None
+
+
+@pytest.mark.parametrize("command", [b"QUEUE PAUSE *", b"QUEUE RESUME *", b"QUEUE REMOVE *"])
+def test_what_is_done_to_its_queue_frees_no_staged_job(talk, command):
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    client.says(command + b"\r\n").hears_ok()
+    client.says(b"QUEUE RESUME *\r\n").hears_ok()
+    client.finds_nothing("default")
+    client.mutates("requeue", "scheduled").mutates("requeue", "dead")
+    client.finds_nothing("default")
+    assert asks(client, release="L") == {"done": 2, "left": 0}
+    client.fetches()
+
+
+def test_dependencies_that_end_free_no_staged_job(talk):
+    client = opened(talk)
+    stages(client, "L", unit("job-0001"))
+    talk.client().pushes(unit("blocker1"))
+
+    def depends(world):
+        job, blocker = world.engine.find("job-0001"), world.engine.find("blocker1")
+        world.engine.block(job, [blocker.seq])
+        world.engine.unblock(job, [blocker.seq], world.now)
+        world.engine.block(job, [blocker.seq])
+        world.engine.cancel(blocker, world.now)
+        world.engine.move(job, "elsewhere", world.now, QLESS)
+
+    talk.acts(depends)
+    assert talk.engine.find("job-0001").state == BLOCKED
+    assert not consistency.check(talk.engine).total
+    asks(client, release="L")
+    assert client.fetches("elsewhere")["jid"] == "job-0001"
+
+
+def test_a_load_that_is_released_waits_for_dependencies_on(talk):
+    client = opened(talk)
+    stages(client, "L", unit("job-0001"))
+    client.pushes(unit("blocker1", queue="other"))
+    talk.acts(lambda w: w.engine.block(w.engine.find("job-0001"), [w.engine.find("blocker1").seq]))
+    assert asks(client, release="L") == {"done": 1, "left": 0}
+    client.finds_nothing("default")
+    client.acks(client.fetches("other")["jid"])
+    assert client.fetches()["jid"] == "job-0001"
+
+
+def test_a_staged_job_that_is_killed_has_left_its_load(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    talk.acts(lambda world: world.engine.kill(world.engine.find("job-0001"), world.now))
+    assert asks(client, release="L") == {"done": 1, "left": 0}
+    client.mutates("requeue", "dead")
+    assert {client.fetches()["jid"] for _ in range(2)} == {"job-0001", "job-0002"}
+    assert not consistency.check(talk.engine).total
+
+
+def test_flush_forgets_loads(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    client.says(b"FLUSH\r\n").hears_ok()
+    assert asks(client, loads=True) == {"loads": []}
+    assert not talk.engine.staged
+    assert asks(client, open="L")["state"] == "open"
+
+
+def test_why_tells_of_the_load(talk):
+    client = opened(talk, "import-1")
+    stages(client, "import-1", unit("job-0001"))
+    told = why(talk.engine, talk.engine.find("job-0001"), talk.now)
+    assert [reason.code for reason in told.reasons] == ["staged"]
+    assert sentence(told.reasons[0], told, talk.now) == (
+        "It came with the load import-1 2026-11-15 19:43:51 UTC, 0 s ago, which is not released "
+        "yet. Release the load, or discard it."
+    )
+
+
+def test_a_check_finds_what_is_wrong_with_loads_and_mends_it(talk):
+    client = opened(talk)
+    stages(client, "L", *numbered(2))
+    engine = talk.engine
+    assert not consistency.check(engine).total
+    engine.staged["M"] = engine.staged.pop("L")
+    assert {problem.what for problem in consistency.check(engine).problems} == {"load"}
+    consistency.repair(engine, talk.now)
+    assert not consistency.check(engine).total
+    assert list(engine.staged) == ["L"]
+    assert all(job.state == BLOCKED for job in engine.jobs.values())
+
+
+# Reading
+
+
+def test_jobs_are_read_with_everything(talk):
+    client = talk.client(wid="w1")
+    client.pushes(unit("job-0001", args=["a", 2**60], queue="q1"))
+    assert asks(client, read={"queue": "q1"}) == {
+        "cursor": None,
+        "jobs": [
+            {
+                "seq": 1, "jid": "job-0001", "queue": "q1", "kind": "SomeJob", "origin": "faktory",
+                "state": "ready", "priority": 0.0, "created": START, "attempt": 0, "failures": 0,
+                "retries": 25, "payload": f'["a",{2**60}]',
+                "ready_at": START,
+            }
+        ],
+    }  # fmt: skip
+
+
+def test_a_dead_job_tells_why(talk):
+    client = talk.client(wid="w1")
+    client.pushes(unit("job-0001", retry=-1))
+    client.fails(client.fetches()["jid"], errtype="E", message="broke", backtrace=["a", "b"])
+    (told,) = asks(client, read={"state": "dead"})["jobs"]
+    assert (told["error_group"], told["error_message"]) == ("E", "broke")
+    assert (told["backtrace"], told["failed_at"]) == (["a", "b"], START)
+    assert (told["worker"], told["protocol"], told["ended_at"]) == ("w1", "faktory", START)
+
+
+def test_bytes_come_as_base64_and_results_beside_them(talk):
+    def push(world):
+        engine = world.engine
+        engine.push(
+            Push("job-0001", "k", b"\xff\x00", WORKQ, "q", 0, SECOND, expires=START + 9 * SECOND),
+            world.now,
+        )
+        job = engine.lease(["q"], "", WORKQ, world.now)
+        engine.complete(job, world.now, WORKQ, result=b"\xfe")
+
+    talk.acts(push)
+    (told,) = asks(talk.client(), read={"state": "done"})["jobs"]
+    assert (told["payload"], told["payload_encoding"]) == (
+        b64encode(b"\xff\x00").decode(),
+        "base64",
+    )
+    assert (told["result"], told["result_encoding"]) == (b64encode(b"\xfe").decode(), "base64")
+
+
+def test_pages_follow_each_other_to_the_end(talk):
+    client = talk.client()
+    for each in numbered(5):
+        client.pushes(each)
+    read, cursor = [], None
+    while True:
+        page = asks(client, read={"most": 2, **({} if cursor is None else {"cursor": cursor})})
+        read.append([job["jid"] for job in page["jobs"]])
+        cursor = page["cursor"]
+        if cursor is None:
+            break
+    assert read == [["job-0001", "job-0002"], ["job-0003", "job-0004"], ["job-0005"]]
+    assert not len(talk.hub.readings)
+
+
+def test_parts_are_disjoint_and_whole(talk):
+    client = talk.client()
+    for each in numbered(10):
+        client.pushes(each)
+    parts = [asks(client, read={"part": part, "parts": 3})["jobs"] for part in range(3)]
+    assert sorted(job["seq"] for part in parts for job in part) == list(range(1, 11))
+
+
+def test_a_page_is_bounded_by_its_size(monkeypatch, talk):
+    monkeypatch.setattr(bulk, "PAGE_BYTES", 1000)
+    client = talk.client()
+    for each in numbered(4, args=["x" * 600]):
+        client.pushes(each)
+    assert len(asks(client, read={})["jobs"]) == 2
+
+
+def test_what_changed_since_the_reading_began_is_told_as_it_is(talk):
+    client = talk.client()
+    for each in numbered(3):
+        client.pushes(each)
+    page = asks(client, read={"state": "ready", "most": 1})
+    client.acks(client.fetches()["jid"])
+    client.acks(client.fetches()["jid"])
+    client.pushes(unit("job-0004"))
+    rest = asks(client, read={"cursor": page["cursor"]})
+    assert [job["jid"] for job in rest["jobs"]] == ["job-0003"], "gone, and too late"
+
+
+def test_readers_are_bounded_and_idle_ones_make_way(monkeypatch, talk):
+    monkeypatch.setattr(bulk, "MOST_READINGS", 2)
+    for each in numbered(5):
+        talk.client().pushes(each)
+    readers = [talk.client() for _ in range(3)]
+    first = asks(readers[0], read={"most": 1})
+    talk.advance(1)
+    asks(readers[1], read={"most": 1})
+    readers[2].says(b'MILLRACE {"read":{"most":1}}\r\n')
+    readers[2].hears_error("too many read jobs at once: at most 2, try again later")
+    talk.advance(10)
+    assert asks(readers[2], read={"most": 1})["jobs"]
+    readers[0].says(b"MILLRACE %b\r\n" % compact({"read": {"cursor": first["cursor"]}}))
+    readers[0].hears_error("no such cursor on this connection: read from the beginning")
+    readers[1].hangs_up()
+    readers[2].hangs_up()
+    assert not len(talk.hub.readings)
+
+
+def test_many_are_staged_released_and_read_while_others_are_served(talk):
+    client = opened(talk)
+    units = numbered(950)
+    assert stages(client, "L", *units)["new"] == 950
+    assert asks(client, release="L", most=900) == {"done": 900, "left": 50}
+    assert asks(client, release="L", most=900) == {"done": 50, "left": 0}
+    assert [job.jid for job in talk.engine.queues["default"].ready] == [u["jid"] for u in units]
+    assert all(job.state == READY for job in talk.engine.jobs.values())
+    page = asks(client, read={"most": 1000})
+    assert (len(page["jobs"]), page["cursor"]) == (950, None)
+
+
+def test_lone_surrogates_are_mended(talk):
+    client = opened(talk)
+    raw = b'{"jid":"job-0001","jobtype":"k","args":["\\ud800"]}'
+    client.says(b'MILLRACE {"stage":"L","jobs":[%b]}\r\n' % raw)
+    assert client.hears_json()["new"] == 1
