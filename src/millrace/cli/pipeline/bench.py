@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
@@ -55,59 +53,72 @@ def run(
     finally:
         if keep is None:
             shutil.rmtree(scratch, ignore_errors=True)
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
-        Console().print(told(found))
-        typer.echo(summary(found))
+    typer.echo(as_document(found) if as_json else as_text(found))
     return 0
 
 
-def told(found: Benched) -> Table:
-    """A row for each table: events a second at each size, and what the largest cost."""
-    first = found.of(found.measured[0].table)
-    table = Table(title=f"{found.events:,} events, {found.cores} cores")
-    table.add_column("table")
-    for size in _sizes(found, first):
-        table.add_column(f"Spark\nevents/s\nat {size}", justify="right")
-    for title in ("DuckDB\nevents/s", "Spark/\nDuckDB", "Spark\nCPU s/M", "DuckDB\nCPU s/M",
-                  "Java\npeak", "DuckDB\npeak", "cost per\nevent"):  # fmt: skip
-        table.add_column(title, justify="right")
-    for name in dict.fromkeys(each.table for each in found.measured):
-        table.add_row(name, *_cells(found, name))
-    return table
+def as_document(found: Benched) -> str:
+    return msgspec.json.format(msgspec.json.encode(found)).decode()
 
 
-def _cells(found: Benched, name: str) -> list[str]:
-    all_sizes = found.of(name)
-    last = all_sizes[-1]
-    millions = last.events / 1e6
-    duckdb = last.duckdb
-    return [
-        *(f"{each.events / each.spark.seconds / 1e6:.2f} M" for each in all_sizes),
-        "" if duckdb is None else f"{last.events / duckdb.seconds / 1e6:.2f} M",
-        "" if last.ratio is None else f"{last.ratio:.1f}",
+_HEAD: Final = (
+    ("", "Spark, M ev/s", "", "", "DuckDB", "", "CPU s/M", "", "peak GiB", "", "cost"),
+    ("", "N/4", "N/2", "N", "N", "ratio", "Spark", "DuckDB", "Java", "DuckDB", "/event"),
+)
+_ABOUT: Final = """
+ratio: how many times as long as DuckDB Spark takes. cost/event: Spark's with all events,
+relative to a quarter of them: about 1 is linear. DuckDB's ingest only divides by day;
+Spark's also checks every row."""
+
+
+def as_text(found: Benched) -> str:
+    """A line for each table: how fast at each size, and what the largest cost."""
+    names = dict.fromkeys(each.table for each in found.measured)
+    rate = found.events / found.generated.seconds / 1e6
+    rows = [_HEAD[1], *(_cells(found, name) for name in names)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(_HEAD[1]))]
+    return "\n".join(
+        (
+            f"N = {found.events:,} events, made at {rate:.2f} M/s; {found.cores} cores",
+            "",
+            _spanned(_HEAD[0], widths),
+            *(_aligned(row, widths) for row in rows),
+            _ABOUT,
+        )
+    )
+
+
+def _cells(found: Benched, name: str) -> tuple[str, ...]:
+    sizes = found.of(name)
+    last = sizes[-1]
+    millions, duckdb = last.events / 1e6, last.duckdb
+    return (
+        name,
+        *(f"{each.events / each.spark.seconds / 1e6:.2f}" for each in sizes),
+        "" if duckdb is None else f"{millions / duckdb.seconds:.2f}",
+        "" if duckdb is None else f"{last.ratio:.1f}",
         f"{last.spark.cpu / millions:.2f}",
         "" if duckdb is None else f"{duckdb.cpu / millions:.2f}",
         _gib(last.spark.peak),
         "" if duckdb is None else _gib(duckdb.peak),
-        f"\u00d7 {found.growth(name):.2f}",
-    ]
-
-
-def _sizes(found: Benched, measured: Sequence[object]) -> list[str]:
-    shares = (4, 2, 1)[-len(measured) :]
-    return [f"{found.events / share / 1e6:.3g} M" for share in shares]
+        f"{found.growth(name):.2f}",
+    )
 
 
 def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB" if size else ""
+    return f"{size / 2**30:.2f}" if size else ""
 
 
-def summary(found: Benched) -> str:
-    rate = found.events / found.generated.seconds / 1e6
-    return (
-        f"Events were made at {rate:.2f} M/s. `cost per event` is Spark's at the full size,\n"
-        "relative to a quarter of it: about 1 is linear. DuckDB's ingest only divides by\n"
-        "day; Spark's also checks every row."
-    )
+def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+    return "  ".join((row[0].ljust(len(first)), *rest))
+
+
+def _spanned(row: Sequence[str], widths: Sequence[int]) -> str:
+    """A line whose titles stand over the columns until the next one."""
+    line, begins = "", 0
+    for cell, width in zip(row, widths, strict=True):
+        if cell:
+            line = line.ljust(begins) + cell
+        begins += width + 2
+    return line
