@@ -1,5 +1,6 @@
 """The audit of a lake, and of a server that works meanwhile."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from typer.testing import CliRunner
 from millrace.cli.commands import app
 from millrace.engine.states import STATE_NAMES
 from millrace.journal.landing import landed
-from millrace.journal.snapshot import days_table, queues_table
+from millrace.journal.snapshot import days_table, queues_table, snapshot
 from millrace.pipeline import audit
 from millrace.pipeline.findings import Findings, Live
 from millrace.pipeline.ingest import ingest
@@ -194,3 +195,31 @@ def test_a_server_that_works_meanwhile(tmp_path):
     result = CliRunner().invoke(app, ["pipeline", "audit", "--data", str(data)])
     assert result.exit_code == 0, result.output
     assert "Nothing is wrong." in result.stdout
+
+    jobs = snapshot(data).jobs
+    copy = tmp_path / "jobs.parquet"
+    command = [
+        "pipeline",
+        "state",
+        "--data",
+        str(data),
+        "--jobs",
+        "--limit",
+        "3",
+        "--to",
+        str(copy),
+    ]
+    result = CliRunner().invoke(app, [*command, "--json"])
+    assert result.exit_code == 0, result.output
+    told = msgspec.json.decode(result.stdout)
+    counts = Counter((job["queue"], job["state"]) for job in jobs.to_pylist())
+    assert {
+        (each["queue"], state): each[state]
+        for each in told["queues"]
+        for state in STATE_NAMES[:6]
+        if each[state]
+    } == counts
+    assert [job["seq"] for job in told["jobs"]] == sorted(jobs.column("seq").to_pylist())[:3]
+    columns = ["seq", "jid", "queue", "state"]
+    written = pq.read_table(copy, partitioning=None).select(columns).sort_by("seq")
+    assert written.to_pylist() == jobs.select(columns).sort_by("seq").to_pylist()
