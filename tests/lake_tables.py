@@ -30,6 +30,13 @@ def rows(folder: Path) -> list[Row]:
     return sorted(found, key=lambda row: repr([_rough(value) for value in row]))
 
 
+def records(lake: Path, table: str) -> list[dict[str, Any]]:
+    """A table's rows by the names of their columns, without the day; none if there is no table."""
+    files = sorted((lake / "tables" / table).rglob("*.parquet"))
+    shown = [path for path in files if not path.name.startswith((".", "_"))]
+    return [row for path in shown for row in pq.ParquetFile(path).read().to_pylist()]
+
+
 def differences(one: Path, other: Path) -> list[str]:
     """What differs, in words, a line for each table."""
     left, right = tables(one), tables(other)

@@ -44,22 +44,26 @@ class Oracle:
         on = " AND ".join(f"w.{key} IS NOT DISTINCT FROM m.{key}" for key in keys)
         self.db.execute(
             f"""CREATE OR REPLACE TEMP TABLE both_sides AS
-            SELECT w, m FROM (SELECT * FROM wanted WHERE {where}) AS w
-            FULL JOIN (SELECT * FROM made WHERE {where}) AS m ON {on}"""
+            SELECT w, m FROM (SELECT *, true AS is_there FROM wanted WHERE {where}) AS w
+            FULL JOIN (SELECT *, true AS is_there FROM made WHERE {where}) AS m ON {on}"""
         )
-        for label, test in (("missing", "m IS NULL"), ("not wanted", "w IS NULL")):
+        for label, test in (
+            ("missing", "m.is_there IS NULL"),
+            ("not wanted", "w.is_there IS NULL"),
+        ):
             count = self._count(test)
             if count:
                 sample = self.rows(f"SELECT * FROM both_sides WHERE {test} LIMIT 2")
                 found.append(f"{name}: {count} rows are {label}, as {sample}")
         for column, kind in self._columns("made"):
-            test = _differ(f"w.{column}", f"m.{column}", kind)
-            count = self._count(f"w IS NOT NULL AND m IS NOT NULL AND {test}")
+            differ = _differ(f"w.{column}", f"m.{column}", kind)
+            test = f"w.is_there AND m.is_there AND {differ}"
+            count = self._count(test)
             if count:
                 shown = ", ".join(f"w.{key}" for key in keys)
                 sample = self.rows(
                     f"SELECT {shown}, w.{column} AS wanted, m.{column} AS made FROM both_sides "
-                    f"WHERE w IS NOT NULL AND m IS NOT NULL AND {test} LIMIT 2"
+                    f"WHERE {test} LIMIT 2"
                 )
                 found.append(f"{name}.{column}: {count} rows differ, as {sample}")
         return found

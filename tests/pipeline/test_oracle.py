@@ -11,9 +11,19 @@ from typing import Any, NamedTuple
 import pytest
 from engine_history import DAY, History, land
 from oracle import Oracle
+from pyspark.sql import SparkSession
 
 from millrace.engine.states import TRANSITIONS
 from millrace.engine.stats import QueueDay
+from millrace.pipeline.bench.sql import QUERIES
+from millrace.pipeline.events import read
+from millrace.pipeline.ingest import ingest
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.progress import silent
+from millrace.pipeline.refresh import refresh
+from millrace.pipeline.tables import TABLES
+from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
+from millrace.pipeline.transforms.flushes import flushes
 
 #: `MILLRACE_ORACLE_EVENTS=10000000` is the long form.
 EVENTS = int(os.environ.get("MILLRACE_ORACLE_EVENTS", "1000000"))
@@ -118,3 +128,68 @@ def test_depths_are_the_engines(past: Past) -> None:
         )
         assert +depths == live
         assert -depths == Counter()
+
+
+# The oracle finds what is wrong
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ("SELECT * FROM right_ones", []),
+        ("SELECT * FROM right_ones LIMIT 10", ["rows are missing"]),
+        ("SELECT * REPLACE (queue || '!' AS queue) FROM right_ones", ["missing", "not wanted"]),
+        ("SELECT * REPLACE (n + 1 AS n) FROM right_ones", [".n: "]),
+        ("SELECT * REPLACE (sum_us * (1 + 1e-8) AS sum_us) FROM right_ones", [".sum_us: "]),
+        ("SELECT * REPLACE (sum_us * (1 + 1e-13) AS sum_us) FROM right_ones", []),
+        ("SELECT * REPLACE (NULL::DOUBLE AS sum_us) FROM right_ones", [".sum_us: "]),
+        ("FROM right_ones UNION ALL (FROM right_ones LIMIT 1)", ["more than once"]),
+    ],
+)  # fmt: skip
+def test_a_table_that_is_wrong_is_found(
+    past: Past, tmp_path: Path, change: str, found: list[str]
+) -> None:
+    oracle = past.oracle
+    oracle.db.execute(f"CREATE OR REPLACE TEMP TABLE right_ones AS {oracle.query('latency_hist')}")
+    oracle.db.execute(f"COPY ({change}) TO '{tmp_path}/made.parquet'")
+    told = oracle.differences("latency_hist", f"{tmp_path}/made.parquet")
+    assert bool(told) == bool(found)
+    for words in found:
+        assert any(words in line for line in told)
+
+
+# The pipeline against the oracle
+
+
+@pytest.fixture(scope="module")
+def tables(past: Past, spark: SparkSession) -> Lake:
+    """A lake in which everything has been taken in, and every table was made."""
+    lake = Lake(past.lake)
+    taken = ingest(spark, lake)
+    assert taken.events == sum(history.events for history in past.histories)
+    assert taken.quarantined == 0
+    refresh(spark, lake, silent)
+    return lake
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES.keys() - {"audit_seq", "audit_jobs"}))
+def test_a_table_is_what_the_oracle_says(past: Past, tables: Lake, name: str) -> None:
+    where = " OR ".join(f"{state} <> 0" for state in STATES) if name == "depth_day" else "true"
+    assert TABLES[name].day
+    written = f"{tables.table(name)}/day=*/data.parquet"
+    assert past.oracle.differences(name, written, where=where) == []
+
+
+def test_percentiles_are_within_a_percent_of_the_true_ones(past: Past, tables: Lake) -> None:
+    assert past.oracle.far_percentiles(f"{tables.table('queue_day')}/day=*/data.parquet") == []
+
+
+def test_the_audit_finds_nothing(past: Past, tables: Lake, spark: SparkSession) -> None:
+    events = read(spark, tables)
+    assert audit_jobs(events, flushes(events)).collect() == []
+    found = [row.asDict(recursive=True) for row in audit_seq(events).collect()]
+    assert sorted(found, key=by_server) == sorted(past.oracle.table("audit_seq"), key=by_server)
+
+
+def by_server(row: dict[str, Any]) -> str:
+    return str(row["server"])

@@ -90,6 +90,7 @@ def settings(master: str, *, memory: str | int = "1g", quick: bool = False) -> d
     if is_local(master):
         found |= _LOCAL
         found["spark.sql.shuffle.partitions"] = str(max(4, 2 * cores))
+        found["spark.executor.extraJavaOptions"] = _java_options(cores, quick=quick)
     found["spark.driver.memory"] = memory if isinstance(memory, str) else f"{memory >> 20}m"
     found["spark.driver.extraJavaOptions"] = _java_options(cores, quick=quick)
     return found

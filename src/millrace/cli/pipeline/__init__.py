@@ -231,6 +231,87 @@ def _state(
     told(lambda: tell_state(chosen, at, Wanted(jobs, queue, state, limit, json, to)))
 
 
+Days = Annotated[
+    str | None,
+    typer.Option(
+        help="The last so many days that there are, or which ones, as `2026-11-01..2026-11-07`."
+    ),
+]
+From = Annotated[str | None, typer.Option("--from", help="The first day, as `2026-11-01`.")]
+To = Annotated[str | None, typer.Option("--to", help="The last day.")]
+
+
+@app.command("report")
+def _report(
+    days: Days = None,
+    first: From = None,
+    last: To = None,
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            help="The file to write, `-` for the standard output; without it "
+            "`millrace-report.html`, or the standard output with `--json`."
+        ),
+    ] = None,
+    lake: LakeFolder = None,
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="The numbers as JSON, no page.")] = False,
+) -> None:
+    """Make a page of what the queues did: throughput, waits, failures, workers. A week if no days
+    are said.
+
+    One file that asks nothing of the network, to be opened in a browser, mailed or printed. It is
+    made of the tables as the last `millrace pipeline run` left them; no Java is needed.
+
+    For example:
+
+    - `millrace pipeline report --out week.html`
+    - `millrace pipeline report --days 30 --queue mail`
+    - `millrace pipeline report --from 2026-11-01 --to 2026-11-07 --json | jq .headline`
+    """
+    from millrace.cli.pipeline.days import parse  # noqa: PLC0415
+    from millrace.cli.pipeline.report import report  # noqa: PLC0415
+
+    folder = settings(config, data, lake).lake_path
+    told(lambda: report(folder, parse(days, first, last), queue, out, json=json))
+
+
+@app.command("export")
+def _export(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="`csv`, `json` (one object a line) or `parquet`.")
+    ] = "csv",
+    out: Annotated[str, typer.Option(help="The file to write; `-` is the standard output.")] = "-",
+    days: Days = None,
+    first: From = None,
+    last: To = None,
+    lake: LakeFolder = None,
+    data: Data = None,
+    config: ConfigFile = None,
+    *,
+    only_list: Annotated[
+        bool, typer.Option("--list", help="Say which tables there are, and how large.")
+    ] = False,
+) -> None:
+    """Write a table of the lake as CSV, JSON lines or one Parquet file.
+
+    For example:
+
+    - `millrace pipeline export --list`
+    - `millrace pipeline export queue_day --out queues.csv`
+    - `millrace pipeline export failure_groups --format json --days 7 | jq .sample_message`
+    """
+    from millrace.cli.pipeline.days import parse  # noqa: PLC0415
+    from millrace.cli.pipeline.export import export  # noqa: PLC0415
+
+    folder = settings(config, data, lake).lake_path
+    told(lambda: export(folder, table, form, out, parse(days, first, last), only_list=only_list))
+
+
 @app.command("doctor")
 def _doctor() -> None:
     """Say whether Spark can run here: which Java, which Python, and what is missing.
@@ -242,3 +323,136 @@ def _doctor() -> None:
     from millrace.cli.pipeline.doctor import doctor  # noqa: PLC0415
 
     told(doctor)
+
+
+@app.command("bench")
+def _bench(
+    events: Annotated[
+        str, typer.Option("--events", "-n", help="How many, as `200k` or `50M`.", metavar="N")
+    ] = "10M",
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--tables", help="Only this one, or `ingest`; may be said again."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Where to make the lake, which stays there, instead of a temporary one."),
+    ] = None,
+    config: ConfigFile = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Measure how fast each table is made, by Spark and by DuckDB from the same files.
+
+    The events are made for it, in a lake of its own: about 25 bytes each, three times over. Each
+    table is made of a quarter of them, of half, and of all. Without DuckDB, Spark is measured
+    alone.
+
+    For example:
+
+    - `millrace pipeline bench -n 1M`
+    - `millrace pipeline bench -n 50M --memory 2GiB --tables queue_day --tables jobs`
+    """
+    chosen = settings(config, master=master, memory=memory)
+    from millrace.cli.pipeline.bench import run  # noqa: PLC0415
+
+    told(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
+
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        help="The server's Faktory port, as `tcp://:password@host:7419`, or `tcp+tls://...`; "
+        "without it the one that the configuration says."
+    ),
+]
+Format = Annotated[str, typer.Option("--format", help="`parquet`, `json` (lines) or `csv`.")]
+
+
+@app.command("enqueue")
+def _enqueue(
+    files: Annotated[list[str], typer.Option("--from", help="Files or folders; `*` is allowed.")],
+    kind: Annotated[
+        str | None, typer.Option(help="What to run; without it the column `kind` says.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="The queue; without it the column `queue`, or `default`.")
+    ] = None,
+    jid: Annotated[
+        str | None, typer.Option(help="The column with ids, if it is not called `jid`.")
+    ] = None,
+    args: Annotated[
+        str | None, typer.Option(help="The columns that are the arguments, as `user,amount`.")
+    ] = None,
+    load: Annotated[
+        str | None,
+        typer.Option(help="A name for all of it: whoever says it again adds nothing twice."),
+    ] = None,
+    form: Format = "parquet",
+    url: Url = None,
+    config: ConfigFile = None,
+    master: Master = None,
+    memory: Memory = None,
+) -> None:
+    """Make a job of every row of some files: all of them, or none.
+
+    For example:
+
+    - `millrace pipeline enqueue --from users.parquet --queue mail --kind greet`
+    - `millrace pipeline enqueue --from 'day/*.json' --format json --kind bill --args user,amount`
+    """
+    from millrace.cli.pipeline.enqueue import Rows, enqueue  # noqa: PLC0415
+
+    chosen = settings(config, master=master, memory=memory)
+    rows = Rows(files, form, kind, queue, jid, args, load)
+    told(lambda: enqueue(chosen, rows, url))
+
+
+@app.command("drain")
+def _drain(
+    to: Annotated[str, typer.Option("--to", help="The folder to write; it must not be there.")],
+    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="`scheduled`, `blocked`, `ready`, `leased`, `done` or `dead`."),
+    ] = None,
+    form: Format = "parquet",
+    url: Url = None,
+    config: ConfigFile = None,
+    master: Master = None,
+    memory: Memory = None,
+) -> None:
+    """Write jobs with their results and failures to files. The jobs stay where they are.
+
+    For example:
+
+    - `millrace pipeline drain --to dead --queue mail --state dead`
+    """
+    from millrace.cli.pipeline.drain import drain  # noqa: PLC0415
+
+    chosen = settings(config, master=master, memory=memory)
+    told(lambda: drain(chosen, to, form, queue, state, url))
+
+
+@app.command("loads")
+def _loads(
+    release: Annotated[str | None, typer.Option(help="Let the jobs of this load run.")] = None,
+    discard: Annotated[
+        str | None, typer.Option(help="Remove the jobs of this load, which is not released.")
+    ] = None,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Show the loads that were enqueued, or end one whose `enqueue` did not.
+
+    For example:
+
+    - `millrace pipeline loads`
+    - `millrace pipeline loads --discard spark-6f1c`
+    """
+    from millrace.cli.pipeline.loads import loads  # noqa: PLC0415
+
+    chosen = settings(config)
+    told(lambda: loads(chosen, release, discard, url))

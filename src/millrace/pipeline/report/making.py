@@ -19,6 +19,8 @@ from .model import VERSION, Day, Headline, Queue, Queues, Range, Report
 from .spread import NONE, Spans, added, spread
 
 QUEUES: Final = 50
+#: Days of a report that nobody asked otherwise of.
+USUAL: Final = 7
 _COUNTS: Final = ("pushed", "leased", "completed", "failures", "failed")
 _PARTS: Final = 5
 
@@ -27,14 +29,24 @@ class NothingYet(PipelineError):
     """There are no tables to report on."""
 
 
-def last_days(lake: Lake, count: int, today: date | None = None) -> tuple[date, date]:
-    """So many days up to the last one that there is. What a client's wrong clock put into the
-    future does not count.
+def chosen(
+    lake: Lake,
+    count: int | None = None,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    today: date | None = None,
+) -> tuple[date, date]:
+    """The days of a report: those from `first` to `last`, or the last `count` of the lake, a week
+    if nothing is said. What a client's wrong clock put into the future is not the last.
     """
     today = today or datetime.now(UTC).date()
     of = standing.days(lake)
-    last = max((day for day in of if day <= today), default=today)
-    return last - timedelta(days=count - 1), last
+    if last is None:
+        last = max((day for day in of if day <= today), default=today)
+    if first is None:
+        first = last - timedelta(days=min(count or USUAL, last.toordinal()) - 1)
+    return first, max(first, last)
 
 
 def make(
@@ -119,9 +131,17 @@ def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
 
 def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
     """The busiest first; also those where jobs only wait."""
-    of = added(hist, "queue", "metric")
     known = {row["queue"]: row for row in _added(days, "queue")}
-    names = known.keys() | {name for name, depth in backlogs.items() if depth}
+    nothing = dict.fromkeys(("leased_sum", "pushed_sum"), 0)
+
+    def rank(name: str) -> tuple[Any, ...]:
+        row = known.get(name, nothing)
+        return -row["leased_sum"], -row["pushed_sum"], -backlogs.get(name, 0), name
+
+    names = sorted(known.keys() | {name for name, depth in backlogs.items() if depth}, key=rank)
+    shown = names[:QUEUES]
+    of_shown = hist.filter(pc.is_in(hist["queue"], pa.array(shown, pa.string())))
+    of = added(of_shown, "queue", "metric")
     rows = [
         Queue(
             queue=name,
@@ -129,10 +149,9 @@ def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queue
             backlog=backlogs.get(name, 0),
             **_spans(of, (name,)),
         )
-        for name in names
+        for name in shown
     ]
-    rows.sort(key=lambda row: (-row.started, -row.pushed, -row.backlog, row.queue))
-    return Queues(rows=rows[:QUEUES], more=max(0, len(rows) - QUEUES))
+    return Queues(rows=rows, more=len(names) - len(shown))
 
 
 def _added(days: pa.Table, by: str) -> Iterable[dict[str, Any]]:

@@ -5,6 +5,7 @@ drawn from JSON, and the page's own policy runs no script but the two that were 
 """
 
 import base64
+import functools
 import gzip
 import hashlib
 import re
@@ -13,7 +14,7 @@ from datetime import datetime
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -35,21 +36,27 @@ _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDTHS: Final = ((86_400, "a", "day"), (3600, "an", "hour"), (60, "a", "minute"))
 
 
+class _Packed(NamedTuple):
+    """A script as it is in the page, and by what the browser knows it again."""
+
+    packed: str
+    digest: str
+
+
 def render(report: Report) -> str:
     """The page. The same report gives the same bytes."""
     script = (_ASSETS / "page.js").read_text("utf-8")
-    plotly = resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
-    packed = base64.b64encode(gzip.compress(plotly, 9, mtime=0)).decode()
+    plotly = _plotly()
     return (
         _environment()
         .get_template("page.html")
         .render(
             report=report,
-            policy=_policy(script.encode(), plotly),
+            policy=_policy(_digest(script.encode()), plotly.digest),
             css=Markup((_ASSETS / "page.css").read_text("utf-8")),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - as above
             numbers=Markup(in_script(as_json(report))),  # noqa: S704 - made harmless
-            plotly=Markup(packed),  # noqa: S704 - base64
+            plotly=Markup(plotly.packed),  # noqa: S704 - base64
         )
     )
 
@@ -133,11 +140,20 @@ def _environment() -> Environment:
     return environment
 
 
-def _policy(*scripts: bytes) -> str:
-    """Only these scripts run, and nothing is fetched from anywhere."""
-    sums = (base64.b64encode(hashlib.sha256(script).digest()).decode() for script in scripts)
-    allowed = " ".join(f"'sha256-{each}'" for each in sums)
+@functools.cache
+def _plotly() -> _Packed:
+    source = resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+    packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode()
+    return _Packed(packed, _digest(source))
+
+
+def _digest(script: bytes) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+
+
+def _policy(*digests: str) -> str:
+    """Only the scripts with these digests run, and nothing is fetched from anywhere."""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join(digests)}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )

@@ -91,7 +91,7 @@
       [{
         type: "heatmap", x, y: counts.map((_, i) => i + 0.5), z: counts.map((row) => row.map((n) => (n ? Math.log10(n) + 0.3 : 0))),
         text: counts.map((row, i) => row.map((n) => `${n.toLocaleString("en")} of ${span(edges[i])} ${i + 1 < edges.length ? `to ${span(edges[i + 1])}` : "or longer"}`)),
-        hovertemplate: "%{x}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, xgap: 0.5, ygap: 0.5,
+        hovertemplate: "%{x}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, ygap: 0.5,
       }],
       layout({ hovermode: "closest", yaxis: { tickvals: at, ticktext: at.map((i) => span(edges[i])), showgrid: false, rangemode: "normal" }, xaxis: { showgrid: false } }),
     ];
@@ -154,14 +154,16 @@
 
   const workers = () => {
     const rows = report.workers.rows;
+    const several = new Set(rows.map((row) => row.server)).size > 1;
+    const label = (row) => (several ? `${plain(row.server, 7)} ` : "") + `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`;
     return [
       [{
         type: "heatmap", x: times(report.workers.at), y: rows.map((_, i) => i), z: rows.map((row) => row.held), zmin: 0,
-        hovertemplate: "%{x}<br>%{z:.2f} at once<extra></extra>", colorscale: heat(0, 0.05, 0.2, 0.5, 1), xgap: 0.5, ygap: 1,
+        hovertemplate: "%{x}<br>%{z:.2f} at once<extra></extra>", colorscale: heat(0, 0.05, 0.2, 0.5, 1), ygap: 1, showscale: !narrow(),
         colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("ink") } },
       }],
       layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false },
-        yaxis: names(rows.map((row) => `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`)) }),
+        yaxis: names(rows.map(label)) }),
     ];
   };
 

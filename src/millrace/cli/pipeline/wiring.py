@@ -1,0 +1,87 @@
+"""Where the server is, for the commands that move jobs between it and Spark."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from millrace.cli.faktory import OrderFailedError, target
+from millrace.pipeline import session
+from millrace.pipeline.errors import PipelineError
+from millrace.server.config import Config
+from pyspark_millrace.wire import Address, Connection, Refused, parse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FORMATS: Final = ("parquet", "json", "csv")
+#: A task that fails, as when its connection is cut, is tried again; Spark does so only on clusters.
+_HERE: Final = "local[*,4]"
+_PYTHON_SAYS: Final = re.compile(r"^[\w.]*(?:Error|Refused|Lost|Exception): (.+)$", re.MULTILINE)
+
+
+def options(config: Config, url: str | None) -> dict[str, str]:
+    """The data source's options for the server that is meant."""
+    if url is not None:
+        return {"url": url, "password": "" if "@" in url else config.faktory.password}
+    try:
+        server = target(config, host=None, port=None, tls=False)
+    except OrderFailedError as error:
+        raise PipelineError(f"{error}".replace("--port", "--url")) from error
+    found = {"url": f"tcp{'+tls' if server.tls else ''}://{server}", "password": server.password}
+    return {**found, "ca": server.certificate} if server.certificate else found
+
+
+def address(given: dict[str, str]) -> Address:
+    try:
+        return parse(given["url"], given["password"], given.get("ca", ""))
+    except ValueError as error:
+        raise PipelineError(str(error)) from error
+
+
+@contextmanager
+def talking(given: dict[str, str]) -> Iterator[Connection]:
+    """A connection to the server; what goes wrong with it is told in one sentence."""
+    where = address(given)
+    try:
+        with Connection(where) as wire:
+            yield wire
+    except Refused as error:
+        raise PipelineError(f"the server at {where!r} answers: {error}") from error
+    except OSError as error:
+        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
+        raise PipelineError(
+            f"cannot talk to a server at {where!r}: {reason}. Is it running there? --url says "
+            "where else to look."
+        ) from error
+
+
+@contextmanager
+def spark(config: Config) -> Iterator["SparkSession"]:
+    """A session whose errors are told by us, in one sentence."""
+    chosen = config.pipeline
+    memory = f"{chosen.memory >> 20}m"
+    started = session.start(chosen.master or _HERE, memory=memory, quick=True)
+    # Spark loads when all else is there.
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    try:
+        started.sparkContext.setLogLevel("OFF")
+        yield started
+    except (PySparkException, Py4JError) as error:
+        raise PipelineError(_sentence(error)) from error
+    finally:
+        started.stop()
+
+
+def _sentence(error: Exception) -> str:
+    """What our own code said in a task, or else Spark's first line."""
+    text = str(error)
+    said: list[str] = _PYTHON_SAYS.findall(text)
+    return said[-1].strip() if said else text.strip().splitlines()[0]
+
+
+def check_format(form: str) -> None:
+    if form not in FORMATS:
+        raise PipelineError(f"--format must be one of {', '.join(FORMATS)}, not {form}")
