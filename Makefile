@@ -7,9 +7,11 @@ HARM   ?= 15
 TIME   ?= 60
 TARGET ?=
 DURATION ?= 3600
+JOBS   ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak cluster lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle bench-bulk crash recovery simulate fuzz abuse soak lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -84,6 +86,8 @@ bench-idle: setup  ## what 10,000 idle waiting connections cost
 
 cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
 	@$(BIN)/python bench/cluster.py
+bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
+	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools

@@ -30,6 +30,8 @@ FOLDER: Final = "landing"
 #: Events of one micro-batch, if the option `rows` says nothing else.
 ROWS: Final = 1_000_000
 MOST_ROWS: Final = 1_000_000_000
+#: Events that are handed to Spark at a time.
+BATCH: Final = 10_000
 
 Offset = dict[str, int]
 
@@ -108,7 +110,9 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             & (pc.field("event_id") <= partition.last),
             partitioning=None,
         )
-        yield from table.to_batches(max_chunksize=10_000)
+        # Spark knows no column that cannot be null.
+        free = pa.schema([field.with_nullable(True) for field in table.schema])
+        yield from table.cast(free).to_batches(max_chunksize=BATCH)
 
 
 def landed(folder: str) -> dict[str, list[Sealed]]:

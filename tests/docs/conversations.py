@@ -32,6 +32,7 @@ _VARYING = (
     (re.compile(r"^\$\d+$"), "$<length>"),
     (re.compile(r'"(uptime|command_count|used_memory_mb)":\d+'), r'"\1":<number>'),
     (re.compile(r":\d+\.\d+(?=[,}])"), ":<seconds>"),
+    (re.compile(r":\d{16}(?=[,}])"), ":<microseconds>"),
 )
 
 

@@ -11,6 +11,6 @@ from millrace.pipeline import session
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     conf = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
-    started = session.start("local[1]", memory="1g", quick=True, conf=conf)
+    started = session.start("local[1,4]", memory="1g", quick=True, conf=conf)
     yield started
     started.stop()

@@ -133,7 +133,7 @@ def test_the_command_says_what_it_wrote(lake: Lake, tmp_path: Path) -> None:
     code, told, _ = command(
         "failure_groups", "--from", "2026-11-17", "--out", str(out), "--lake", str(lake.root)
     )
-    assert (code, told) == (0, f"{out}  1 rows of failure_groups\n")
+    assert (code, told) == (0, f"{out}  1 row of failure_groups\n")
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from importlib import util
 from pathlib import Path
 
 import pytest
+from no_java import empty_environment
 
 from millrace.pipeline import java, session
 from millrace.pipeline.errors import NoJava, PipelineError
@@ -281,23 +282,10 @@ def test_one_master_of_several_is_enough():
 # Really
 
 
-def tools_without_java(folder: Path) -> Path:
-    """What a PATH has, without Java."""
-    folder.mkdir()
-    for place in ("/usr/bin", "/bin"):
-        for tool in Path(place).iterdir():
-            if not tool.name.startswith("java") and not (folder / tool.name).is_symlink():
-                (folder / tool.name).symlink_to(tool)
-    return folder
-
-
 def test_without_any_java_or_environment_spark_runs_and_says_nothing_else(tmp_path):
-    empty = {"PATH": str(tools_without_java(tmp_path / "tools"))}
-    if path := os.environ.get("PYTHONPATH"):  # of the tests, where Millrace is not installed
-        empty["PYTHONPATH"] = path
     ran = subprocess.run(
         [MILLRACE, "pipeline", "doctor"],
-        env=empty,
+        env=empty_environment(tmp_path / "tools"),
         cwd=tmp_path,
         capture_output=True,
         text=True,

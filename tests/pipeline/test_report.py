@@ -14,17 +14,26 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import report_lake
-from report_lake import ERRORS, HOSTILE, Lease, fill, write
+from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, write
 from typer.testing import CliRunner
 
 from millrace.cli.commands import app
-from millrace.pipeline import tables
+from millrace.journal.landing import Landed
+from millrace.pipeline import reading, tables
+from millrace.pipeline.buckets import bucket_of, percentile
+from millrace.pipeline.commit import write_json
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.report import making, page
-from millrace.pipeline.report.latency import over_time
+from millrace.pipeline.ledger import Batch, Ledger
+from millrace.pipeline.quality import Check as Finding
+from millrace.pipeline.quality import Quality
+from millrace.pipeline.report import making, page, standing
+from millrace.pipeline.report.latency import histogram, over_time
 from millrace.pipeline.report.model import Report, Spread
+from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
 from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
 from millrace.pipeline.report.throughput import Flush, minutes, opening, timeline
 
@@ -187,8 +196,6 @@ def test_the_heat_map_has_every_wait_once_in_its_row(report: Report, leases: lis
 
 
 def test_with_too_many_attempts_it_is_by_day(lake: Lake, leases: list[Lease]) -> None:
-    from millrace.pipeline.report.latency import histogram
-
     hist = histogram(lake, FIRST, LAST, None)
     told = over_time(lake, FIRST, LAST, None, hist, fine=10)
     assert (told.by, told.step, len(told.at)) == ("event", DAY, DAYS)
@@ -280,6 +287,87 @@ def test_servers_are_added(lake: Lake, leases: list[Lease], tmp_path: Path) -> N
     assert told.headline.wait.p95 == one.headline.wait.p95
 
 
+def test_percentiles_are_those_of_the_buckets(lake: Lake) -> None:
+    for spans in added(histogram(lake, FIRST, LAST, None), "queue", "metric", "day").values():
+        wanted = [percentile(spans.buckets, percent) or 0 for percent in PERCENTS]
+        assert percentiles(spans.buckets) == [us / 1e6 for us in wanted]
+
+
+def test_a_bucket_is_what_it_is_in_the_tables(leases: list[Lease]) -> None:
+    spans = [round(wait * 1e6) for wait in waits(leases)] + [0, 1, 2, 10**6, 10**15]
+    assert in_buckets(pa.array(spans)).to_pylist() == [bucket_of(us) for us in spans]
+
+
+# How the lake stands
+
+
+def batch(number: int, rows: int) -> Batch:
+    return Batch(
+        batch=number, files=[], rows=rows, quarantined=0, refused=[], ranges={SERVER: (1, rows)},
+        parts=[], flushed=False, digest="", seconds=0.0,
+    )  # fmt: skip
+
+
+def test_what_the_lake_covers_and_how_far_its_tables_are(lake: Lake, tmp_path: Path) -> None:
+    copy = Lake(shutil.copytree(lake.root, tmp_path / "lake"))
+    ledger = Ledger(copy)
+    ledger.record(batch(1, 100))
+    ledger.record(batch(2, 7))
+    (copy.ops / "refreshed.json").write_text('{"batch": 1}')
+    seal(copy, 200, 204)
+    found = standing.coverage(copy)
+    assert (found.first, found.last, found.days) == (FIRST, LAST, DAYS)
+    assert (found.servers, found.events) == ([SERVER], 107)
+    assert found.behind == 7 + 5
+    assert found.ran_at is not None
+    text = Texts(page.render(making.make(copy, FIRST, LAST, now=NOW))).text
+    assert "12 events came since; millrace pipeline run takes them in." in text
+
+
+def seal(lake: Lake, first: int, last: int) -> None:
+    lake.landing.mkdir()
+    (lake.landing / Landed(SERVER, first, last).name).write_bytes(b"")
+
+
+def verdicts(lake: Lake) -> dict[str, str]:
+    return {check.name: check.verdict for check in standing.checks(lake)}
+
+
+def test_nothing_is_known_before_anything_was_checked(tmp_path: Path) -> None:
+    unknown = dict.fromkeys(("Tables", "Events", "Jobs"), "unknown")
+    assert verdicts(Lake(tmp_path)) == unknown
+
+
+def test_what_the_checks_found_is_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    checked(lake, 1)
+    audited = {"server": "a", "events": 10, "missing": 0, "duplicates": 0}
+    write(lake, tables.AUDIT_SEQ, [audited])
+    write_nothing(lake, tables.AUDIT_JOBS)
+    assert verdicts(lake) == dict.fromkeys(("Tables", "Events", "Jobs"), "good")
+    checked(lake, 2, Finding("no event comes twice", "warn", ["3 events came again."]))
+    assert verdicts(lake)["Tables"] == "good"
+    checked(lake, 3, Finding("every row is an event", "error", ["4 rows are no events: <b>."]))
+    write(lake, tables.AUDIT_SEQ, [audited, audited | {"missing": 2, "duplicates": 1}])
+    write(lake, tables.AUDIT_JOBS, [{"problem": "lost"}, {"problem": "lost"}, {"problem": "odd"}])
+    told = {check.name: (check.verdict, check.detail) for check in standing.checks(lake)}
+    assert told == {
+        "Tables": ("bad", "3 events came again. 4 rows are no events: <b>."),
+        "Events": ("bad", "2 are missing and 1 are there twice, of 20."),
+        "Jobs": ("bad", "Events that cannot be: 2 times lost, 1 times odd."),
+    }
+
+
+def checked(lake: Lake, number: int, *found: Finding) -> None:
+    write_json(lake.ops / "quality" / f"b-{number:08}.json", Quality(number, list(found)))
+
+
+def write_nothing(lake: Lake, table: tables.Table) -> None:
+    lake.table(table.name).mkdir(parents=True)
+    empty = reading.schema(table).empty_table()
+    pq.write_table(empty, lake.table(table.name) / "data.parquet")
+
+
 # Steps and days
 
 
@@ -289,8 +377,6 @@ def test_servers_are_added(lake: Lake, leases: list[Lease], tmp_path: Path) -> N
      (7 * DAY - 1, HOUR, 168), (30 * DAY - 1, 6 * HOUR, 120), (500 * DAY, 3 * DAY, 168)],
 )  # fmt: skip
 def test_steps_are_as_narrow_as_can_be_shown(seconds: int, width: int, count: int) -> None:
-    import pyarrow as pa
-
     start = datetime(2025, 1, 2, tzinfo=UTC)
     times = pa.array([start, start + timedelta(seconds=seconds)], pa.timestamp("us", tz="UTC"))
     found = axis(times)
@@ -503,3 +589,23 @@ def test_a_mistake_is_told_in_one_sentence(
     assert (code, told) == (1, "")
     assert complaint in complained
     assert complained.count("\n") == 1
+
+
+# The documentation
+
+
+def names_of(kind: type) -> set[str]:
+    """Every key of the JSON, at any depth."""
+    found: set[str] = set()
+    schema = msgspec.json.schema(kind)
+    for definition in schema["$defs"].values():
+        found |= definition.get("properties", {}).keys()
+    return found
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/report.md").read_text("utf-8")
+    part = text.partition("## The same as JSON")[2].partition("\n## ")[0]
+    said = set(re.findall(r"`([a-z0-9_]+)", part))
+    assert len(names_of(Report)) > 50
+    assert names_of(Report) <= said

@@ -69,21 +69,9 @@ def bucket(us: "Column") -> "Column":
     return F.floor(F.log(F.greatest(us, F.lit(1)).cast("DOUBLE")) / _LN).cast("INT")
 
 
-def percentile_of(buckets: "Column", percent: int) -> "Column":
-    """Of an array of structs as `Bucket`, each bucket once and in order."""
+def value(bucket: "Column", min_us: "Column", max_us: "Column") -> "Column":
+    """What a span in a bucket is told as."""
     from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
-    zero = F.lit(0).cast("BIGINT")
-    total = F.aggregate(buckets, zero, lambda sum_, each: sum_ + each.n)
-    start = F.struct(zero.alias("reached"), F.lit(None).cast("DOUBLE").alias("us"))
-
-    def step(known: "Column", each: "Column") -> "Column":
-        reached = known.reached + each.n
-        is_it = known.us.isNull() & (reached * 100 >= total * percent)
-        value = F.pow(F.lit(GAMMA), each.bucket + F.lit(0.5))
-        within = F.least(F.greatest(value, each.min_us.cast("DOUBLE")), each.max_us.cast("DOUBLE"))
-        return F.struct(
-            reached.alias("reached"), F.when(is_it, within).otherwise(known.us).alias("us")
-        )
-
-    return F.aggregate(buckets, start, step, lambda known: known.us)
+    middle = F.pow(F.lit(GAMMA), bucket + F.lit(0.5))
+    return F.least(F.greatest(middle, min_us.cast("DOUBLE")), max_us.cast("DOUBLE"))

@@ -30,6 +30,7 @@ from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
 from .local import InTheWay, socket_of
+from .schedule import Schedule, pipeline_command
 from .shipping import Settings, Shipping
 
 if TYPE_CHECKING:
@@ -178,8 +179,12 @@ async def _serve(
     if store is not None:
         control.keeper = server.shipping = _shipping(config, server, store)
         server.shipping.committed()
+    schedule = Schedule(config.pipeline.every, pipeline_command(config))
+    if config.pipeline.every:
+        schedule.start()
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
+    await schedule.stop()
     await server.stop(config.server.stop_grace, hurry)
     log.info("stopped")
     return 0

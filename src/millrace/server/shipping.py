@@ -222,6 +222,8 @@ class Shipping:
             self._done()
 
     def _landed(self, told: Told) -> None:
+        if told.files:
+            self._works()
         self._next = told.next
         self._store.shipped(told.next)
         if self._store.trims:
@@ -232,10 +234,8 @@ class Shipping:
             self._answer(done, "")
 
     def _done(self) -> None:
-        self._until = self._failures = 0
-        if self._failing:
-            self._failing = ""
-            log.info("the journal is shipped again")
+        self._works()
+        self._until = 0
         self._oldest, self._later = self._later, None
         if self._store.next_event <= self._next:
             self._oldest = None
@@ -245,6 +245,12 @@ class Shipping:
             return
         self._idle = self._loop.call_later(IDLE, self._let_go)
         self.committed()
+
+    def _works(self) -> None:
+        self._failures = 0
+        if self._failing:
+            self._failing = ""
+            log.info("the journal is shipped again")
 
     def _failed(self, reason: str) -> None:
         """The process ends, or has ended."""

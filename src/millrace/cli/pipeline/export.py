@@ -41,7 +41,8 @@ def export(
             lake, chosen, form, out, first, last, progress=lambda _, n, total: bar(n, total)
         )
     if out != STANDARD:
-        typer.echo(f"{out}  {done.rows:,} rows of {done.table}")
+        rows = "row" if done.rows == 1 else "rows"
+        typer.echo(f"{out}  {done.rows:,} {rows} of {done.table}")
     return 0
 
 

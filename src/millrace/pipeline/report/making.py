@@ -131,9 +131,17 @@ def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
 
 def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
     """The busiest first; also those where jobs only wait."""
-    of = added(hist, "queue", "metric")
     known = {row["queue"]: row for row in _added(days, "queue")}
-    names = known.keys() | {name for name, depth in backlogs.items() if depth}
+    nothing = dict.fromkeys(("leased_sum", "pushed_sum"), 0)
+
+    def rank(name: str) -> tuple[Any, ...]:
+        row = known.get(name, nothing)
+        return -row["leased_sum"], -row["pushed_sum"], -backlogs.get(name, 0), name
+
+    names = sorted(known.keys() | {name for name, depth in backlogs.items() if depth}, key=rank)
+    shown = names[:QUEUES]
+    of_shown = hist.filter(pc.is_in(hist["queue"], pa.array(shown, pa.string())))
+    of = added(of_shown, "queue", "metric")
     rows = [
         Queue(
             queue=name,
@@ -141,10 +149,9 @@ def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queue
             backlog=backlogs.get(name, 0),
             **_spans(of, (name,)),
         )
-        for name in names
+        for name in shown
     ]
-    rows.sort(key=lambda row: (-row.started, -row.pushed, -row.backlog, row.queue))
-    return Queues(rows=rows[:QUEUES], more=max(0, len(rows) - QUEUES))
+    return Queues(rows=rows, more=len(names) - len(shown))
 
 
 def _added(days: pa.Table, by: str) -> Iterable[dict[str, Any]]:

@@ -34,7 +34,7 @@ class Coverage(msgspec.Struct, kw_only=True, frozen=True):
     events: int
     #: When the pipeline last ran; null: not known.
     ran_at: datetime | None
-    #: Batches that were taken in since the tables were made.
+    #: Events that were shipped, and are not in the tables yet.
     behind: int
 
 
@@ -260,3 +260,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def empty(self) -> bool:
         return not self.timeline.at
+
+    @property
+    def several_servers(self) -> bool:
+        return len({row.server for row in self.workers.rows}) > 1

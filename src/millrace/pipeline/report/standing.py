@@ -6,16 +6,20 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pyarrow.compute as pc
 
 from millrace.pipeline import reading
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
+from millrace.pipeline.quality import Quality
+from millrace.pipeline.run import outstanding, refreshed
 from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ, QUEUE_DAY, THROUGHPUT_MINUTE, Table
 
-from .model import Check, Coverage, Verdict
+from .model import Check, Coverage
 
-REFRESHED: Final = "refreshed.json"
+#: How many sentences of each rule are told.
+_SAID: Final = 2
 
 
 def days(lake: Lake) -> list[date]:
@@ -25,39 +29,41 @@ def days(lake: Lake) -> list[date]:
 
 def coverage(lake: Lake) -> Coverage:
     ledger, of = Ledger(lake), days(lake)
-    refreshed = lake.ops / REFRESHED
-    servers = {server for batch in ledger.batches() for server in batch.ranges}
+    batches, in_tables = ledger.batches(), refreshed(lake)
     return Coverage(
         first=of[0] if of else None,
         last=of[-1] if of else None,
         days=len(of),
-        servers=sorted(servers),
-        events=sum(batch.rows for batch in ledger.batches()),
-        ran_at=written_at(refreshed),
-        behind=0,
+        servers=sorted({server for batch in batches for server in batch.ranges}),
+        events=sum(batch.rows for batch in batches),
+        ran_at=_written_at(lake.ops / "refreshed.json"),
+        behind=outstanding(lake).events + sum(b.rows for b in batches if b.batch > in_tables),
     )
 
 
 def checks(lake: Lake) -> list[Check]:
-    return [_quarantine(lake), _sequence(lake), _jobs(lake)]
+    return [_quality(lake), _sequence(lake), _jobs(lake)]
 
 
-def _quarantine(lake: Lake) -> Check:
-    """Rows that are no events, and files of which nothing was taken."""
-    batches = Ledger(lake).batches()
-    rows = sum(batch.quarantined for batch in batches)
-    files = sum(len(batch.refused) for batch in batches)
-    reasons = sorted({reason for batch in batches for reason in batch.reasons})
-    found = []
-    if rows:
-        found.append(f"{rows:,} rows are in quarantine ({', '.join(reasons)})")
-    if files:
-        found.append(f"{files:,} shipped files could not be read")
-    verdict: Verdict = "bad" if found else "good" if batches else "unknown"
-    detail = "; ".join(found) or (
-        "Every row that was shipped is an event." if batches else "Nothing was taken in yet."
+def _quality(lake: Lake) -> Check:
+    """What the rules found that every run checks, of all batches."""
+    name = "Tables"
+    paths = sorted((lake.ops / "quality").glob("b-*.json"))
+    if not paths:
+        return Check(name=name, verdict="unknown", detail="No run has checked them yet.", at=None)
+    found = [
+        check
+        for path in paths
+        for check in msgspec.json.decode(path.read_bytes(), type=Quality).checks
+        if check.found
+    ]
+    told = " ".join(sentence for check in found for sentence in check.found[:_SAID])
+    return Check(
+        name=name,
+        verdict="bad" if any(check.failed for check in found) else "good",
+        detail=told or "They add up to the events, and every row that was shipped is one.",
+        at=_written_at(paths[-1]),
     )
-    return Check(name="Shipped rows", verdict=verdict, detail=detail, at=None)
 
 
 def _sequence(lake: Lake) -> Check:
@@ -106,10 +112,10 @@ def _not_audited(name: str) -> Check:
 
 def _table_written(lake: Lake, table: Table) -> datetime | None:
     found = reading.parts(lake, table)
-    return written_at(found[0].path) if found else None
+    return _written_at(found[0].path) if found else None
 
 
-def written_at(path: Path) -> datetime | None:
+def _written_at(path: Path) -> datetime | None:
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC).replace(microsecond=0)
     except FileNotFoundError:

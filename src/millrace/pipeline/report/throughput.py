@@ -87,7 +87,9 @@ def minutes(
     before: Opening,
     emptied: Sequence[Flush],
 ) -> pa.Table:
-    """What the table has, and for each flush that every queue of the server was empty then."""
+    """What the table has, and for each flush that every queue of the server was empty then. The
+    column `change` says by how much a queue's backlog differs from that of its minute before.
+    """
     rows = reading.read(
         lake,
         THROUGHPUT_MINUTE,
@@ -98,8 +100,10 @@ def minutes(
         most=_MOST,
     )
     emptied = [flush for flush in emptied if first <= flush.minute.date()]
-    if not emptied:
-        return rows
+    return _changes(_emptied(rows, before, emptied) if emptied else rows, before)
+
+
+def _emptied(rows: pa.Table, before: Opening, emptied: Sequence[Flush]) -> pa.Table:
     at = pa.array({flush.minute for flush in emptied}, rows.schema.field("minute").type)
     there = rows.filter(pc.is_in(rows["minute"], at))
     told = set(zip(*_lists(there, "server", "queue", "minute"), strict=True))
@@ -120,7 +124,6 @@ def timeline(rows: pa.Table, before: Opening) -> Timeline:
     steps = axis(rows["minute"])
     rows = rows.append_column("step", steps.step_of(rows["minute"]))
     counts = _counts(rows, steps)
-    rows = _changes(rows, before)
     backlog = _running(rows, steps, sum(before.values()))
     lines = [
         Line(
@@ -146,7 +149,7 @@ def backlogs(rows: pa.Table, before: Opening) -> dict[str, int]:
     found: dict[str, int] = {}
     for (_, queue), depth in before.items():
         found[queue] = found.get(queue, 0) + depth
-    added = _changes(rows, before).group_by("queue").aggregate([("change", "sum")])
+    added = rows.group_by("queue").aggregate([("change", "sum")])
     for queue, change in zip(*_lists(added, "queue", "change_sum"), strict=True):
         found[queue] = found.get(queue, 0) + change
     return found
@@ -173,26 +176,27 @@ def _counts(rows: pa.Table, steps: Axis) -> dict[str, list[int]]:
 
 
 def _changes(rows: pa.Table, before: Opening) -> pa.Table:
-    """With a column `change`: by how much a queue's backlog differs from its minute before."""
-    rows = rows.sort_by([(name, "ascending") for name in ("server", "queue", "minute")])
-    rows = rows.combine_chunks()
     if not rows.num_rows:
         return rows.append_column("change", pa.array([], pa.int64()))
+    # Names are sorted as numbers: there are millions of rows and few names.
+    numbers = {n: _array(rows[n]).dictionary_encode().indices for n in ("server", "queue")}
+    keys = pa.table(numbers | {"minute": rows["minute"]})
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+    rows, keys = rows.take(order).combine_chunks(), keys.take(order).combine_chunks()
     above = _array(rows["backlog"]).slice(0, rows.num_rows - 1)
     earlier = pa.concat_arrays([pa.nulls(1, pa.int64()), above])
-    new = _is_new(rows)
-    firsts = rows.filter(new)
-    keys = zip(*_lists(firsts, "server", "queue"), strict=True)
-    opened = pa.array([before.get(key, 0) for key in keys], pa.int64())
+    new = _is_new(keys)
+    firsts = zip(*_lists(rows.filter(new), "server", "queue"), strict=True)
+    opened = pa.array([before.get(key, 0) for key in firsts], pa.int64())
     start = pc.replace_with_mask(earlier, new, opened)
     return rows.append_column("change", pc.subtract(rows["backlog"], start))
 
 
-def _is_new(rows: pa.Table) -> pa.Array:
+def _is_new(keys: pa.Table) -> pa.Array:
     """Where a row is of another queue than the one above it."""
-    above = rows.num_rows - 1
+    above = keys.num_rows - 1
     differs = [
-        pc.not_equal(_array(rows[name]).slice(1), _array(rows[name]).slice(0, above))
+        pc.not_equal(_array(keys[name]).slice(1), _array(keys[name]).slice(0, above))
         for name in ("server", "queue")
     ]
     return pa.concat_arrays([pa.array([True]), pc.or_(*differs)])

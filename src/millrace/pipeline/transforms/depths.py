@@ -22,7 +22,7 @@ _COUNTS: Final = ("pushed", "started", "completed", "failures", "died")
 
 
 def depth_day(events: DataFrame, flushes: DataFrame) -> DataFrame:
-    changed = _changes(with_epoch(events.filter(~is_flush()), flushes), "day", "epoch")
+    changed = _changes(with_epoch(events.filter(~is_flush()), flushes), ("day", "epoch"), {})
     by_day = changed.groupBy("server", "day", "queue", "epoch").agg(*_sums(STATES))
     return conform(by_day, DEPTH_DAY)
 
@@ -37,40 +37,37 @@ def throughput_minute(events: DataFrame, opening: DataFrame, flushes: DataFrame)
     timed = with_epoch(events.filter(~is_flush()), flushes).withColumn(
         "at", begin(micros(F.col("time")), MINUTE)
     )
-    changed = _changes(timed, "epoch", "at").groupBy("server", "queue", "epoch", "at")
-    changes = changed.agg(*_sums((*STATES, *_COUNTS)))
+    changed = _changes(timed, ("epoch", "at"), _happened())
+    changes = changed.groupBy("server", "queue", "epoch", "at").agg(*_sums((*STATES, *_COUNTS)))
+    none = F.lit(0).cast("BIGINT")
     # What happened stands in the epoch that goes on at the end of its minute, also if it happened
     # before the flush; by how much that changed the depths, in its own.
-    happened = _current(changes, flushes).select(
-        "server",
-        "queue",
+    happened = F.struct(
         F.col("current").alias("epoch"),
-        "at",
-        *(F.lit(0).cast("BIGINT").alias(state) for state in STATES),
+        *(none.alias(state) for state in STATES),
         *_COUNTS,
         F.lit(True).alias("shown"),
     )
-    deltas = changes.select(
-        "server",
-        "queue",
+    deltas = F.struct(
         "epoch",
-        "at",
         *STATES,
-        *(F.lit(0).cast("BIGINT").alias(count) for count in _COUNTS),
+        *(none.alias(count) for count in _COUNTS),
         F.lit(False).alias("shown"),
+    )
+    parted = _current(changes, flushes).select(
+        "server", "queue", "at", F.inline(F.array(happened, deltas))
     )
     before = opening.select(
         "server",
         "queue",
-        "epoch",
         F.lit(None).cast("BIGINT").alias("at"),
+        "epoch",
         *STATES,
-        *(F.lit(0).cast("BIGINT").alias(count) for count in _COUNTS),
+        *(none.alias(count) for count in _COUNTS),
         F.lit(False).alias("shown"),
     )
     minutes = (
-        happened.unionByName(deltas)
-        .unionByName(before)
+        parted.unionByName(before)
         .groupBy("server", "queue", "epoch", "at")
         .agg(*_sums((*STATES, *_COUNTS)), F.bool_or("shown").alias("shown"))
     )
@@ -98,40 +95,39 @@ def throughput_minute(events: DataFrame, opening: DataFrame, flushes: DataFrame)
     )
 
 
-def _changes(events: DataFrame, *by: str) -> DataFrame:
-    """By how much each state's number of jobs changed, and what happened. One row for the queue of
-    the events and one for where their jobs came from, which is mostly the same.
+def _changes(events: DataFrame, by: tuple[str, ...], counts: dict[str, Column]) -> DataFrame:
+    """By how much each state's number of jobs changed, and these counts of what happened. One row
+    for the queue of the events and one for where their jobs came from, mostly the same.
     """
     counted = events.groupBy("server", "queue", "source", *by).agg(
         *(count_of(F.col("state") == state).alias(f"to_{state}") for state in STATES),
         *(count_of(F.col("before") == state).alias(f"from_{state}") for state in STATES),
-        *_happened(),
+        *(count_of(condition).alias(name) for name, condition in counts.items()),
     )
     none = F.lit(0).cast("BIGINT")
     there = F.struct(
         F.col("queue").alias("place"),
         *(F.col(f"to_{state}").alias(state) for state in STATES),
-        *_COUNTS,
+        *counts,
     )
     here = F.struct(
         F.coalesce("source", "queue").alias("place"),
         *((-F.col(f"from_{state}")).alias(state) for state in STATES),
-        *(none.alias(count) for count in _COUNTS),
+        *(none.alias(count) for count in counts),
     )
     return counted.select("server", *by, F.inline(F.array(there, here))).withColumnRenamed(
         "place", "queue"
     )
 
 
-def _happened() -> list[Column]:
-    counts = {
+def _happened() -> dict[str, Column]:
+    return {
         "pushed": is_type("pushed"),
         "started": is_type("leased"),
         "completed": is_completion(),
         "failures": is_failure(),
         "died": is_death(),
     }
-    return [count_of(counts[name]).alias(name) for name in _COUNTS]
 
 
 def _sums(names: tuple[str, ...]) -> list[Column]:
@@ -142,16 +138,29 @@ def _current(changes: DataFrame, flushes: DataFrame) -> DataFrame:
     """With the epoch that is current at the end of each minute: that after the last flush until
     then.
     """
-    by_server = Window.partitionBy("flushed_server").orderBy("event_id")
-    ends = flushes.withColumnRenamed("server", "flushed_server").select(
-        "flushed_server",
-        F.row_number().over(by_server).alias("flushed_epoch"),
-        begin(micros(F.col("time")), MINUTE).alias("flushed_minute"),
+    by_number = Window.partitionBy("server").orderBy("event_id")
+    by_minute = Window.partitionBy("flushed_server").orderBy("flushed_minute")
+    ends = (
+        flushes.select(
+            F.col("server").alias("flushed_server"),
+            begin(micros(F.col("time")), MINUTE).alias("flushed_minute"),
+            F.row_number().over(by_number).alias("flushed_epoch"),
+        )
+        .groupBy("flushed_server", "flushed_minute")
+        .agg(F.max("flushed_epoch").alias("flushed_epoch"))
+        .select(
+            "flushed_server",
+            "flushed_minute",
+            F.max("flushed_epoch").over(by_minute).alias("flushed_epoch"),
+            F.lead("flushed_minute").over(by_minute).alias("flushed_until"),
+        )
     )
-    reached = (F.col("server") == F.col("flushed_server")) & (
-        F.col("flushed_minute") <= F.col("at")
+    at = F.col("at")
+    reached = (
+        (F.col("server") == F.col("flushed_server"))
+        & (at >= F.col("flushed_minute"))
+        & (F.col("flushed_until").isNull() | (at < F.col("flushed_until")))
     )
-    joined = changes.join(F.broadcast(ends), reached, "left")
-    return joined.groupBy(*changes.columns).agg(
-        F.coalesce(F.max("flushed_epoch"), F.lit(0)).cast("BIGINT").alias("current")
+    return changes.join(F.broadcast(ends), reached, "left").withColumn(
+        "current", F.coalesce("flushed_epoch", F.lit(0)).cast("BIGINT")
     )

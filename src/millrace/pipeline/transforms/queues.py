@@ -10,10 +10,10 @@ follows is done with as many rows as there are cells.
 
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from millrace.pipeline.buckets import percentile_of
+from millrace.pipeline.buckets import value
 from millrace.pipeline.tables import QUEUE_DAY
 
 from .conform import conform
@@ -37,10 +37,12 @@ _METRICS: Final = (_Metric("wait", "leased"), _Metric("run", "completed"))
 
 def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
     """`latency_hist` is that of the same days."""
-    cells = _cells(events)
-    slots = cells.groupBy(*_QUEUE, "what", _slot(F.col("cell")).alias("slot")).agg(
-        F.sum("n").alias("n"),
-        F.collect_list(F.struct("cell", "n", "distance", "high", "low")).alias("cells"),
+    # From here on all rows of a queue's day are in one place.
+    cells = _cells(events).repartition(*_QUEUE)
+    slots = (
+        _with_spread(cells)
+        .groupBy(*_QUEUE, "what", _slot(F.col("cell")).alias("slot"))
+        .agg(F.sum("n").alias("n"), F.first("mean").alias("mean"), F.first("var").alias("var"))
     )
     counted = slots.groupBy(*_QUEUE).agg(
         _sum("pushed").alias("pushed"),
@@ -49,26 +51,10 @@ def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
         _sum("failed", "failed_dead", "expired", "expired_dead").alias("failures"),
         _sum("failed_dead", "expired_dead", "doomed_dead").alias("failed"),
         _sum("expired", "expired_dead", "expired_grace").alias("retries"),
-        *(
-            F.flatten(F.collect_list(F.when(F.col("what") == metric.what, F.col("cells")))).alias(
-                f"{metric.name}_cells"
-            )
-            for metric in _METRICS
-        ),
-        *(
-            F.collect_list(
-                F.when(
-                    (F.col("what") == metric.what) & F.col("slot").isNotNull(),
-                    F.struct("slot", "n"),
-                )
-            ).alias(f"{metric.name}_slots")
-            for metric in _METRICS
-        ),
+        *(column for metric in _METRICS for column in _spread(metric)),
     )
-    for metric in _METRICS:
-        counted = _with_spread(counted, metric)
     joined = counted.join(_percentiles(latency_hist), list(_QUEUE), "left")
-    return conform(joined, QUEUE_DAY)
+    return conform(joined.select("*", *(_histogram(metric) for metric in _METRICS)), QUEUE_DAY)
 
 
 def _cells(events: DataFrame) -> DataFrame:
@@ -143,71 +129,94 @@ def _sum(*whats: str) -> Column:
     return F.sum(of_these)
 
 
-def _with_spread(counted: DataFrame, metric: _Metric) -> DataFrame:
-    """Count, mean and variance in seconds, and the histogram, of the cells of a metric."""
-    name = metric.name
-    n = F.col(metric.what)
-    zero = F.lit(0.0)
-    # In order, or sums of floating numbers would differ in their last digits.
-    cells = F.array_sort(F.col(f"{name}_cells"))
-    mean = F.aggregate(cells, zero, lambda sum_, cell: sum_ + _mean(cell) * (cell.n / n))
-    frame = counted.withColumn(f"{name}_n", n).withColumn(
-        f"{name}_mean_us", F.when(n > 0, mean).otherwise(zero)
+def _with_spread(cells: DataFrame) -> DataFrame:
+    """Each cell with the mean and the variance, in seconds, of all that happened alike."""
+    # In order: sums of floating numbers would differ in their last digits.
+    alike = (
+        Window.partitionBy(*_QUEUE, "what")
+        .orderBy("cell")
+        .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     )
-    of_all = F.col(f"{name}_mean_us")
-    squares = F.aggregate(
-        cells,
-        zero,
-        lambda sum_, cell: sum_ + _squares(cell) + cell.n * F.pow(_mean(cell) - of_all, F.lit(2.0)),
-    )
-    by_slot = F.map_from_entries(F.col(f"{name}_slots"))
-    return (
-        frame.withColumn(f"{name}_mean", of_all / SECOND)
-        .withColumn(
-            f"{name}_var",
-            F.when(n > 1, squares / (n - 1) / (float(SECOND) * SECOND)).otherwise(zero),
-        )
-        .withColumn(
-            f"{name}_hist",
-            F.transform(
-                F.sequence(F.lit(0), F.lit(SLOTS - 1)),
-                lambda slot: F.coalesce(F.try_element_at(by_slot, slot), F.lit(0)),
-            ),
-        )
+    n, distance, mean = F.col("n"), F.col("distance"), F.col("mean")
+    middle = F.col("cell") + _half(F.col("cell"))
+    whole = middle.cast("DECIMAL(19,0)") * n.cast("DECIMAL(10,0)") + distance
+    told = cells.select(
+        "*",
+        F.sum("n").over(alike).alias("in_all"),
+        F.sum(whole.cast("DECIMAL(30,0)")).over(alike).alias("us"),
+        (middle.cast("DOUBLE") + distance / n).alias("own_mean"),
+        _squares(),
+    ).withColumn("mean", F.col("us").cast("DOUBLE") / F.col("in_all"))
+    squares = F.col("squares") + n * F.pow(F.col("own_mean") - mean, F.lit(2.0))
+    return told.select(
+        *_QUEUE,
+        "what",
+        "cell",
+        "n",
+        (mean / SECOND).alias("mean"),
+        F.when(
+            F.col("in_all") > 1,
+            F.sum(squares).over(alike) / (F.col("in_all") - 1) / (float(SECOND) * SECOND),
+        ).alias("var"),
     )
 
 
-def _mean(cell: Column) -> Column:
-    """Of the spans in a cell."""
-    return (cell.cell + _half(cell.cell)).cast("DOUBLE") + cell.distance / cell.n
-
-
-def _squares(cell: Column) -> Column:
-    """The sum of the squares of their distances from that mean: n times it is a whole number."""
-    n, distance = cell.n.cast("DECIMAL(10,0)"), cell.distance.cast("DECIMAL(19,0)")
-    high, low = cell.high.cast("DECIMAL(19,0)"), cell.low.cast("DECIMAL(19,0)")
+def _squares() -> Column:
+    """The sum of the squares of the spans' distances from the mean of their cell. The number of
+    spans times it is a whole number, and exact here.
+    """
+    n, distance = F.col("n").cast("DECIMAL(10,0)"), F.col("distance").cast("DECIMAL(19,0)")
+    high, low = F.col("high").cast("DECIMAL(19,0)"), F.col("low").cast("DECIMAL(19,0)")
     squares = (high * F.lit(1 << _HALF).cast("DECIMAL(10,0)") + low).cast("DECIMAL(28,0)")
-    return (squares * n - distance * distance).cast("DOUBLE") / cell.n
+    return ((squares * n - distance * distance).cast("DOUBLE") / F.col("n")).alias("squares")
+
+
+def _spread(metric: _Metric) -> list[Column]:
+    """Count, mean and variance of a metric, and the slots of its histogram that are not empty."""
+    of_it = F.col("what") == metric.what
+    slot = F.when(of_it & F.col("slot").isNotNull(), F.struct("slot", "n"))
+    return [
+        _sum(metric.what).alias(f"{metric.name}_n"),
+        F.coalesce(F.max(F.when(of_it, F.col("mean"))), F.lit(0.0)).alias(f"{metric.name}_mean"),
+        F.coalesce(F.max(F.when(of_it, F.col("var"))), F.lit(0.0)).alias(f"{metric.name}_var"),
+        F.map_from_entries(F.collect_list(slot)).alias(f"{metric.name}_slots"),
+    ]
+
+
+def _histogram(metric: _Metric) -> Column:
+    slots = F.col(f"{metric.name}_slots")
+    return F.transform(
+        F.sequence(F.lit(0), F.lit(SLOTS - 1)),
+        lambda slot: F.coalesce(F.try_element_at(slots, slot), F.lit(0)),
+    ).alias(f"{metric.name}_hist")
 
 
 def _percentiles(latency_hist: DataFrame) -> DataFrame:
-    merged = latency_hist.groupBy(*_QUEUE, "metric", "bucket").agg(
-        F.sum("n").alias("n"), F.min("min_us").alias("min_us"), F.max("max_us").alias("max_us")
-    )
-    row = F.struct("bucket", "n", "min_us", "max_us")
-    by_queue = merged.groupBy(*_QUEUE).agg(
-        *(
-            F.array_sort(F.collect_list(F.when(F.col("metric") == metric.name, row))).alias(
-                metric.name
-            )
-            for metric in _METRICS
+    """By nearest rank, see buckets.py."""
+    merged = (
+        latency_hist.repartition(*_QUEUE)
+        .groupBy(*_QUEUE, "metric", "bucket")
+        .agg(
+            F.sum("n").alias("n"), F.min("min_us").alias("min_us"), F.max("max_us").alias("max_us")
         )
     )
-    return by_queue.select(
+    by_metric = Window.partitionBy(*_QUEUE, "metric").orderBy("bucket")
+    in_all = by_metric.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    so_far = by_metric.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = merged.select(
         *_QUEUE,
-        *(
-            percentile_of(F.col(metric.name), percent).alias(f"{metric.name}_p{percent}_us")
-            for metric in _METRICS
-            for percent in PERCENTS
-        ),
+        "metric",
+        "bucket",
+        value(F.col("bucket"), F.col("min_us"), F.col("max_us")).alias("value"),
+        (F.sum("n").over(so_far) * 100).alias("reached"),
+        F.sum("n").over(in_all).alias("n"),
+    )
+
+    def percentile(metric: str, percent: int) -> Column:
+        enough = (F.col("metric") == metric) & (F.col("reached") >= F.col("n") * percent)
+        found = F.min_by("value", F.when(enough, F.col("bucket")))
+        return found.alias(f"{metric}_p{percent}_us")
+
+    return ranked.groupBy(*_QUEUE).agg(
+        *(percentile(metric.name, percent) for metric in _METRICS for percent in PERCENTS)
     )

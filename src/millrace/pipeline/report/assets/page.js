@@ -154,6 +154,8 @@
 
   const workers = () => {
     const rows = report.workers.rows;
+    const several = new Set(rows.map((row) => row.server)).size > 1;
+    const label = (row) => (several ? `${plain(row.server, 7)} ` : "") + `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`;
     return [
       [{
         type: "heatmap", x: times(report.workers.at), y: rows.map((_, i) => i), z: rows.map((row) => row.held), zmin: 0,
@@ -161,7 +163,7 @@
         colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("ink") } },
       }],
       layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false },
-        yaxis: names(rows.map((row) => `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`)) }),
+        yaxis: names(rows.map(label)) }),
     ];
   };
 

@@ -1,0 +1,55 @@
+"""A server's port with somebody on the way who cuts the first connection, in the middle of a load."""
+
+import contextlib
+import socket
+import threading
+from typing import Self
+
+
+class CuttingProxy:
+    """Passes everything on; the first connection that has heard so many answers ends there."""
+
+    def __init__(self, port: int, answers: int) -> None:
+        self._to = port
+        self._answers = answers
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.cuts = 0
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def __enter__(self) -> Self:
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # some systems wake nobody by close alone
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._to))
+                for step, ends in ((self._up, (client, server)), (self._down, (server, client))):
+                    thread = threading.Thread(target=step, args=ends, daemon=True)
+                    self._threads.append(thread)
+                    thread.start()
+
+    def _up(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError), client, server:
+            while data := client.recv(65_536):
+                server.sendall(data)
+
+    def _down(self, server: socket.socket, client: socket.socket) -> None:
+        heard = 0
+        with contextlib.suppress(OSError), client, server:
+            while data := server.recv(65_536):
+                client.sendall(data)
+                heard += data.count(b'"known":')
+                if not self.cuts and heard >= self._answers:
+                    self.cuts += 1
+                    client.shutdown(socket.SHUT_RDWR)
+                    return

@@ -1,0 +1,178 @@
+"""`millrace pipeline enqueue`, `drain` and `loads`: files to jobs, and back."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from millrace.cli.pipeline import app
+from millrace.pipeline import session
+from raw_faktory import RawFaktory
+from server_process import ServerProcess, running_server
+
+
+class Kept:
+    """The tests' session, which a command does not stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        self._spark.sparkContext.setLogLevel("ERROR")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    data = tmp_path_factory.mktemp("enqueue") / "data"
+    with running_server(data, MILLRACE_LAKE_SHIP_EVERY="0") as started:
+        yield started
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[RawFaktory]:
+    with RawFaktory(server.port) as connected:
+        assert connected.command("FLUSH") == "OK"
+        yield connected
+
+
+@pytest.fixture
+def spark_is_there(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "start", lambda *_, **__: Kept(spark))
+
+
+@pytest.fixture
+def spark_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes long to start: what can be known before must be told before."""
+    monkeypatch.setattr(session, "start", lambda *_, **__: pytest.fail("Spark was started"))
+
+
+def run(server: ServerProcess, *arguments: str | Path) -> Result:
+    where = {"MILLRACE_FAKTORY_PORT": str(server.port)}
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=where)
+
+
+@pytest.mark.usefixtures("spark_is_there")
+def test_files_become_jobs_and_jobs_become_files(
+    server: ServerProcess, client: RawFaktory, tmp_path: Path
+) -> None:
+    rows = pa.table({"user": [f"user-{n:06}" for n in range(1500)], "amount": list(range(1500))})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    said = run(
+        server, "enqueue", "--from", tmp_path / "*.parquet", "--kind", "bill", "--queue", "money",
+        "--jid", "user", "--args", "user,amount", "--load", "L",
+    )  # fmt: skip
+    assert said.exit_code == 0, said.output
+    assert said.output.startswith("1,500 jobs enqueued in ")
+    assert said.output.endswith(" s, as the load L.\n")
+    assert client.queue_size("money") == 1500
+    job = client.fetch("money")
+    assert job is not None
+    assert (job["jobtype"], job["jid"], job["args"]) == ("bill", "user-000000", ["user-000000", 0])
+    client.fail(job["jid"], 'no "money"')
+
+    said = run(server, "drain", "--to", tmp_path / "out", "--queue", "money")
+    assert said.output.startswith(f"1,500 jobs written to {tmp_path / 'out'} in "), said.output
+    drained = pq.read_table(tmp_path / "out").to_pylist()
+    assert sorted(row["jid"] for row in drained) == rows["user"].to_pylist()
+    assert {row["state"] for row in drained} == {"ready", "scheduled"}
+
+    said = run(server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "scheduled")
+    assert said.output.startswith("1 jobs written"), said.output
+    (part,) = (tmp_path / "csv").glob("part-*.csv")
+    (row,) = pyarrow.csv.read_csv(part).to_pylist()
+    assert (row["payload"], row["error_message"]) == ('["user-000000",0]', 'no "money"')
+    assert row["backtrace"] == '["here"]'
+
+    said = run(server, "drain", "--to", tmp_path / "csv", "--state", "scheduled")
+    assert said.exit_code == 1
+    assert "already exists" in said.output
+    assert "Traceback" not in said.output
+
+
+@pytest.mark.usefixtures("spark_is_there")
+def test_a_mistake_in_the_rows_is_told_in_one_sentence(
+    server: ServerProcess, client: RawFaktory, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps({"jid": "short", "x": 1}) + "\n")
+    said = run(
+        server, "enqueue", "--from", tmp_path / "rows.json", "--format", "json", "--kind", "k",
+        "--load", "L",
+    )  # fmt: skip
+    assert said.exit_code == 1
+    assert said.output == (
+        "no job was enqueued: 1 of L's jobs cannot be taken; 'short': "
+        "jobs must have a reasonable jid parameter\n"
+    )
+    assert client.command("MILLRACE", {"loads": True}) == b'{"loads":[]}'
+    said = run(server, "enqueue", "--from", tmp_path / "none.json", "--format", "json")
+    assert said.exit_code == 1
+    assert "Path does not exist" in said.output
+    assert len(said.output.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("spark_is_not_started")
+def test_a_load_that_was_released_is_not_added_again(
+    server: ServerProcess, client: RawFaktory
+) -> None:
+    client.command("MILLRACE", {"open": "L"})
+    client.command("MILLRACE", {"release": "L"})
+    said = run(server, "enqueue", "--from", "rows.parquet", "--kind", "k", "--load", "L")
+    assert (said.exit_code, said.output) == (
+        0,
+        "The load L was released before: nothing was added.\n",
+    )
+
+
+def test_loads_are_shown_released_and_discarded(server: ServerProcess, client: RawFaktory) -> None:
+    for load in ("one", "two"):
+        client.command("MILLRACE", {"open": load})
+        job = {"jid": f"job-of-{load}", "jobtype": "k", "args": []}
+        client.command("MILLRACE", {"stage": load, "jobs": [job]})
+    shown = run(server, "loads").output.splitlines()
+    assert [line.split()[:3] for line in shown] == [
+        ["one", "open", "since"],
+        ["two", "open", "since"],
+    ]
+    assert shown[0].endswith(" UTC  1 jobs, 1 of them staged")
+    assert run(server, "loads", "--release", "one").output == "1 jobs of one released.\n"
+    assert run(server, "loads", "--discard", "two").output == "1 jobs of two discarded.\n"
+    assert client.queue_size("default") == 1
+    refused = run(server, "loads", "--release", "three")
+    assert refused.exit_code == 1
+    assert refused.output.endswith(" answers: no such load: three\n")
+    both = run(server, "loads", "--release", "one", "--discard", "one")
+    assert (both.exit_code, both.output) == (1, "a load is either released or discarded\n")
+
+
+@pytest.mark.usefixtures("spark_is_not_started")
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["enqueue", "--from", "x", "--url", "tcp://127.0.0.1:1"], "cannot talk to a server at tcp://127.0.0.1:1: "),
+        (["drain", "--to", "x", "--url", "tcp://:hush@127.0.0.1:1"], "cannot talk to a server at tcp://127.0.0.1:1: "),
+        (["enqueue", "--from", "x", "--url", "http://x"], "the url must be tcp://"),
+        (["enqueue", "--from", "x", "--format", "xml"], "--format must be one of parquet, json, csv, not xml"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told_before_spark_is_started(
+    server: ServerProcess, arguments: list[str], told: str
+) -> None:
+    said = run(server, *arguments)
+    assert said.exit_code == 1
+    assert said.output.startswith(told)
+    assert len(said.output.splitlines()) == 1
+
+
+def test_without_a_port_the_url_is_asked_for() -> None:
+    said = CliRunner().invoke(app, ["loads"], env={"MILLRACE_FAKTORY_PORT": "off"})
+    assert said.output == "the configured Faktory port is off: give it with --url\n"
