@@ -10,6 +10,7 @@ DURATION ?= 3600
 JOBS   ?= 1000000
 
 .DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak cluster lock clean
 .PHONY: help setup run test lint format bench bench-memory bench-idle bench-bulk crash recovery simulate fuzz abuse soak lock clean
 
 help:  ## say what can be made
@@ -83,6 +84,8 @@ bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
 bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
 
+cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
+	@$(BIN)/python bench/cluster.py
 bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 

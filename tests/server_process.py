@@ -210,6 +210,8 @@ def _environment(changes: dict[str, str | None]) -> dict[str, str]:
         **inherited,
         **ANY_FREE_PORTS,
         "MILLRACE_SERVER_STOP_GRACE": "1s",
+        # Most tests ask nothing of the lake, and a shipper takes a second of the processor's time.
+        "MILLRACE_LAKE_SHIP_EVERY": "0",
         **changes,
     }
     return {name: value for name, value in wanted.items() if value is not None}

@@ -27,13 +27,14 @@ from millrace.engine.job import (
 from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.engine.stats import Statistics
+from millrace.journal import columns, sealing
 
 #: 2026-11-12 18:00 UTC: not at a day's beginning.
 START: Final = 1_794_506_400 * SECOND
 DAY: Final = 86_400 * SECOND
 DAYS: Final = 4
 #: How many events a job has here, about: producers push as many jobs as make the events wanted.
-_EVENTS_A_JOB: Final = 3.2
+_EVENTS_A_JOB: Final = 3.0
 _TAKE: Final = 2_000
 
 #: Gets the number of the first of some events, and the events.
@@ -88,8 +89,12 @@ class Past:
             self._people(load, jobs * load.share / (DAYS * DAY))
         self._at(START + DAY // 7, self._meddle, max(SECOND, int(DAYS * DAY / (jobs / 15))))
         self._at(START + 2 * DAY + 5 * SECOND, self._restart)
+        moments = [self.end - 60 * SECOND]
         if flush:
-            self._at(START + int(1.7 * DAY), self._flush)
+            moments.append(START + int(1.7 * DAY))
+            self._at(moments[-1] + 60 * SECOND, self._flush)
+        for when in moments:
+            self._at(when, self._arrive_late)
 
     def run(self) -> History:
         engine, plans = self.engine, self._plans
@@ -157,6 +162,14 @@ class Past:
         self._at(
             now + int(random.expovariate(rate * busy / (1 + load.burst))), self._arrive, load, rate
         )
+
+    def _arrive_late(self) -> None:
+        """Long jobs, shortly before everything ends: some are still being worked at then."""
+        load = next(load for load in LOADS if load.queue == "nightly")
+        engine, now = self.engine, self.now
+        jobs = engine.push_many([push(load, self.random, now) for _ in range(20)], now)
+        for job in [job for job in jobs if job.state == READY][:5]:
+            engine.lease_this(job, "late", FAKTORY, now)
 
     def _lose_client(self, job: Job) -> None:
         if self.engine.jobs.get(job.seq) is job:
@@ -367,8 +380,6 @@ def collect(events: int, seed: int = 7) -> tuple[list[History], dict[str, list[R
 
 def land(lake: Path, events: int, seed: int = 7, *, per_file: int = 100_000) -> list[History]:
     """The same, sealed in a lake's landing folder as a server's shipper would have."""
-    from millrace.journal import columns, sealing
-
     open_: dict[str, tuple[int, list[Row]]] = {}
 
     def seal(server: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from millrace.pipeline import commit
-from millrace.pipeline.errors import LakeBusy, PipelineError
+from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.tables import AUDIT_SEQ, QUEUE_DAY
 
@@ -112,16 +112,30 @@ def test_json_is_written_whole(lake):
     assert list(lake.ops.iterdir()) == [path]
 
 
+LOCKING = """
+import sys
+from pathlib import Path
+from millrace.pipeline.commit import locked
+from millrace.pipeline.lake import Lake
+with locked(Lake(Path(sys.argv[1]))):
+    print("locked")
+"""
+
+
 def test_one_run_at_a_time_and_staging_is_emptied(lake):
     stage(lake, _2026_11_14="left by a run that was killed")
+    command = [sys.executable, "-c", LOCKING, str(lake.root)]
     with commit.locked(lake):
         assert list(lake.staging.iterdir()) == []
         stage(lake, _2026_11_14="of this run")
-        with pytest.raises(LakeBusy, match=rf"process {os.getpid()}\b"), commit.locked(lake):
+        other = subprocess.run(command, capture_output=True, text=True)
+        assert f"LakeBusy: another run works on the lake {lake.root}" in other.stderr
+        assert f"(process {os.getpid()})" in other.stderr
+        with commit.locked(lake):  # whoever has it
             pass
         assert (lake.staging / "queue_day").exists()
-    with commit.locked(lake):
-        pass
+        assert subprocess.run(command, capture_output=True).returncode == 1
+    assert subprocess.run(command, capture_output=True, text=True).stdout == "locked\n"
 
 
 def test_the_hook_of_the_crash_tests_kills(lake):

@@ -11,7 +11,13 @@ from resp_conversation import Resp
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, alias
 from millrace.engine.why import Reason
-from millrace.protocols.control import MOST_LINE, MOST_TOLD, ControlConnection, ControlHub
+from millrace.protocols.control import (
+    MOST_COUNTED,
+    MOST_LINE,
+    MOST_TOLD,
+    ControlConnection,
+    ControlHub,
+)
 from scene import START, unit
 
 
@@ -165,4 +171,64 @@ def test_sizes(asked):
 
 def test_nothing_asked(asked):
     (answer,) = asked.says(b"{}\n")
-    assert answer == {"error": "nothing was asked: `why` or `sizes`"}
+    assert answer == {"error": "nothing was asked: `why`, `sizes`, `counters`, `journal` or `ship`"}
+
+
+def said(asked: Asked) -> list[dict]:
+    """What it has answered until now."""
+    heard, asked.connection.replies = b"".join(asked.connection.replies), []
+    return [msgspec.json.decode(line) for line in heard.splitlines()]
+
+
+def test_counters_are_of_an_event(asked):
+    engine = asked.engine
+    asked.hub = ControlHub(engine, 10, lambda: 101)
+    asked.connection = ControlConnection(asked.hub)
+    engine.push(unit("job-1"), START)
+    engine.push(unit("job-2", "other"), START)
+    engine.lease(["default"], "worker", FAKTORY, START + 2_000_000)
+    (answer,) = asked.says(b'{"counters": true}\n')
+    assert asked.connection.marks == [0], "it is told when it is durable"
+    assert answer["event"] == 100 + 3
+    assert answer["queues"] == [["default", [0, 0, 0, 1, 0, 0]], ["other", [0, 0, 1, 0, 0, 0]]]
+    (day,) = answer["days"]
+    assert day[:3] == ["default", START // 86_400_000_000, [1, 2.0, 0.0, {"2": 1}]]
+    assert answer["since"] == START // 86_400_000_000 - 30
+    assert not answer["more"]
+
+
+def test_many_counters_come_in_pieces_each_of_its_own_event(asked):
+    for number in range(MOST_COUNTED + 3):
+        asked.engine.push(unit(f"job-{number}", f"queue-{number}"), START)
+        asked.engine.lease([f"queue-{number}"], "worker", FAKTORY, START)
+    asked.connection.feed(b'{"counters": true}\n{"sizes": true}\n')
+    pieces, more = [], True
+    while more:
+        more = asked.connection.run(START, 64)
+        pieces += said(asked)
+        asked.engine.push(unit("another", "queue-0"), START)
+    *counted, sizes = pieces
+    assert "timers" in sizes, "what was asked afterwards is answered afterwards"
+    assert [len(piece["queues"]) + len(piece["days"]) for piece in counted] == [64, 64, 6]
+    first = 2 * (MOST_COUNTED + 3)
+    assert [piece["event"] for piece in counted] == [first, first + 1, first + 2]
+    assert [piece["more"] for piece in counted] == [True, True, False]
+    assert {name for piece in counted for name, _ in piece["queues"]} == set(asked.engine.queues)
+    assert len({day[0] for piece in counted for day in piece["days"]}) == MOST_COUNTED + 3
+
+
+def test_nothing_is_counted(asked):
+    (answer,) = asked.says(b'{"counters": true}\n')
+    assert (answer["event"], answer["queues"], answer["days"]) == (0, [], [])
+
+
+def test_counters_that_begin_anew_meanwhile_are_asked_for_again(asked):
+    for number in range(MOST_COUNTED + 3):
+        asked.engine.push(unit(f"job-{number}", f"queue-{number}"), START)
+    asked.connection.feed(b'{"counters": true}\n')
+    assert asked.connection.run(START, 64)
+    asked.engine.flush(START)
+    asked.connection.run(START, 64)
+    piece, refused = said(asked)
+    assert piece["more"]
+    assert list(refused) == ["error"]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from house import Client, House
+from millrace.engine import stats
 from millrace.store import SqliteStore, sqlite
 from speakers import SPEAKERS, Held, Leased, Work
 from wires import SECOND
@@ -30,7 +31,7 @@ def hasten(setting: Callable[[object, str, int], None]) -> None:
     """
     setting(sqlite, "GENERATION_BYTES", 1 << 16)
     setting(sqlite, "GENERATION_JOBS", 500)
-    setting(sqlite, "STATS_DAYS", 1)
+    setting(stats, "KEPT_DAYS", 1)
 
 
 class Days(House):

@@ -251,6 +251,42 @@ def _backup(
     raise typer.Exit(_on_folder(config, data, lambda folder: backup(folder, Path(dest))))
 
 
+@app.command("ship")
+def _ship(
+    data: Data = None,
+    lake: Annotated[
+        str | None,
+        typer.Option("--lake", help="The lake's folder, if no server runs that knows it."),
+    ] = None,
+    config: ConfigFile = None,
+    *,
+    status: Annotated[
+        bool, typer.Option("--status", help="Ship nothing, only say how far it is.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Ship the journal to the lake now, and say how far it is.
+
+    A running server ships by itself, every `[lake] ship_every`; this is for who cannot wait. It is
+    done when all events are in the lake that were committed when it began. Without a server it
+    ships by itself, and none can start meanwhile.
+
+    For example:
+
+    - `millrace ship --data /var/lib/millrace && millrace pipeline run --data /var/lib/millrace`
+    - `millrace ship --status --json | jq .seconds`: how far behind the lake is
+    """
+    from millrace.cli.ship import ship  # noqa: PLC0415 - only here the store is needed
+
+    given = {"--config": config, "--data": data, "--lake-path": lake}
+    known = {flag: value for flag, value in given.items() if value is not None}
+    try:
+        loaded = read(known, listening=False)
+    except ConfigError as error:
+        raise typer.Exit(complain(error)) from error
+    raise typer.Exit(ship(loaded.config, status=status, json=json))
+
+
 def _on_folder(config: str | None, data: str | None, act: Callable[[Path], int]) -> int:
     given = {"--config": config, "--data": data}
     known = {flag: value for flag, value in given.items() if value is not None}

@@ -17,6 +17,10 @@ class NotAnswered(Exception):
     """The server could not be asked; the text says what to do."""
 
 
+class NoServer(NotAnswered):
+    """None runs on that folder."""
+
+
 def why(folder: Path, name: str, *, json: bool) -> int:
     """The exit code: 0 only if there is such a job."""
     try:
@@ -35,7 +39,7 @@ def ask_why(folder: Path, name: str) -> Answer:
         line = msgspec.json.encode({"why": name}) + b"\n"
     except UnicodeEncodeError:
         raise NotAnswered(f"there is no job {shown(name)}: ids are UTF-8") from None
-    answer = _converse(folder, line)
+    answer = converse(folder, line)
     if not answer:
         raise NotAnswered(f"the server on {folder} ended before it answered. Ask again.")
     try:
@@ -45,17 +49,18 @@ def ask_why(folder: Path, name: str) -> Answer:
         raise NotAnswered(f"the server on {folder} does not answer that: {told}") from None
 
 
-def _converse(folder: Path, line: bytes) -> bytes:
+def converse(folder: Path, line: bytes, patience: float = PATIENCE) -> bytes:
+    """What the server on this data folder answers to a line; nothing if it ends before that."""
     path = socket_of(folder)
     try:
         with socket.socket(socket.AF_UNIX) as connection, beside(path) as name:
-            connection.settimeout(PATIENCE)
+            connection.settimeout(patience)
             connection.connect(name)
             connection.sendall(line)
             with connection.makefile("rb") as stream:
                 return stream.readline()
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
-        raise NotAnswered(
+        raise NoServer(
             f"no server runs on the data folder {folder}, so no job of it runs. Start one with "
             f"`millrace serve --data {folder}`, or name another folder with --data."
         ) from None

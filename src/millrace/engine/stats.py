@@ -11,6 +11,8 @@ import msgspec
 from .states import DEAD, LEASED
 
 DAY: Final = 86_400_000_000
+#: They are kept for so many days.
+KEPT_DAYS: Final = 30
 #: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
 
@@ -101,6 +103,13 @@ class Statistics:
                 day.failures += kind != "doomed" and event[10] != LEASED
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD
+
+    def since(self, latest: int) -> int:
+        """The first day that is kept, where the last job became ready at `latest`. Not by the
+        newest day alone: a caller of Qless may have any clock.
+        """
+        newest = max((day for _, day in self.days), default=0)
+        return (min(newest, latest // DAY) if latest else newest) - KEPT_DAYS
 
     def forget(self, before_day: int) -> list[tuple[str, int]]:
         """Drop days older than `before_day`, and say which."""

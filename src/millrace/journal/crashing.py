@@ -1,6 +1,6 @@
 """Where a test can kill the process: after each step that leaves something behind.
 
-`MILLRACE_CRASH=renamed` kills it the first time that it has come so far.
+`CRASH_MILLRACE=renamed` kills it the first time that it has come so far.
 """
 
 import os
@@ -8,7 +8,7 @@ import signal
 from typing import Final
 
 STEPS: Final = ("sealed", "renamed", "marked", "told", "trimmed")
-_STEP: Final = os.environ.get("MILLRACE_CRASH", "")
+_STEP: Final = os.environ.get("CRASH_MILLRACE", "")
 
 
 def reached(step: str) -> None:

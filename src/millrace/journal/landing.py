@@ -30,5 +30,10 @@ def landed(lake: Path) -> list[Landed]:
         names = [path.name for path in (lake / FOLDER).iterdir()]
     except FileNotFoundError:
         return []
-    found = (_NAME.fullmatch(name) for name in names)
-    return sorted(Landed(m[1], int(m[2]), int(m[3])) for m in found if m)
+    return sorted(found for name in names if (found := parsed(name)) is not None)
+
+
+def parsed(name: str) -> Landed | None:
+    """What a file's name says; None if it is not a sealed file's."""
+    match = _NAME.fullmatch(name)
+    return Landed(match[1], int(match[2]), int(match[3])) if match else None

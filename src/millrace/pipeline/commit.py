@@ -7,6 +7,7 @@ functions need Spark.
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 from collections.abc import Collection, Iterator
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DATA: Final = "data.parquet"
+_PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
+#: Lakes that this process has locked.
+_held: set[Path] = set()
 
 
 def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[date]) -> None:
@@ -46,7 +50,7 @@ def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[dat
 
 def replace_day(df: "DataFrame", lake: Lake, table: Table, day: date) -> None:
     """The same for one day; `df` need not have the column."""
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
 
     replace_days(df.withColumn("day", F.lit(day)), lake, table, [day])
 
@@ -65,6 +69,13 @@ def located(path: Path) -> str:
     thinks is its default.
     """
     return f"file:{path.absolute()}"
+
+
+def readable(*paths: Path) -> list[str]:
+    """Paths as Spark reads from them: it takes them for patterns, and the folder of a lake may have
+    brackets in its name.
+    """
+    return [_PATTERN.sub(r"\\\g<0>", located(path)) for path in paths]
 
 
 def publish_days(staged: Path, lake: Lake, table: Table, days: Collection[date]) -> None:
@@ -129,7 +140,13 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def locked(lake: Lake) -> Iterator[None]:
-    """One run at a time; what a killed one left in staging goes."""
+    """One run at a time; what a killed one left in staging goes. Who has the lock may take it
+    again.
+    """
+    root = lake.root.resolve()
+    if root in _held:
+        yield
+        return
     make(lake.ops)
     with (lake.ops / "lock").open("a+b") as file:
         try:
@@ -147,9 +164,11 @@ def locked(lake: Lake) -> Iterator[None]:
         file.flush()
         shutil.rmtree(lake.staging, ignore_errors=True)
         make(lake.staging)
+        _held.add(root)
         try:
             yield
         finally:
+            _held.remove(root)
             file.truncate(0)
 
 

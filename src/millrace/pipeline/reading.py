@@ -10,21 +10,19 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from . import events
+from .commit import DATA
 from .errors import PipelineError
 from .lake import Lake
+from .ledger import Ledger
 from .tables import EVENTS, QUARANTINE, Table
 
 if TYPE_CHECKING:
     from pyarrow.compute import Expression
 
-DATA: Final = "data.parquet"
-HOT: Final = "events_hot"
-SEALED: Final = "_sealed.json"
-_HOT_FILE: Final = re.compile(r"b-(\d+)\.parquet")
 _SIMPLE: Final = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),
@@ -116,14 +114,11 @@ def parts(
 
 def _events(lake: Lake) -> list[Part]:
     """Of each day what is compacted, and the batches that came after."""
+    ledger = Ledger(lake)
     found = []
-    for day in sorted({*lake.days(EVENTS.name), *lake.days(HOT)}):
-        cold, sealed = lake.day(EVENTS.name, day), -1
-        if (cold / SEALED).exists():
-            sealed = msgspec.json.decode((cold / SEALED).read_bytes())["max_batch"]
-            found += [Part(path, day) for path in sorted(cold.glob("[!._]*.parquet"))]
-        hot = ((_HOT_FILE.fullmatch(p.name), p) for p in sorted(lake.day(HOT, day).glob("b-*")))
-        found += [Part(path, day) for match, path in hot if match and int(match[1]) > sealed]
+    for day in ledger.days():
+        hot, cold = events.files(lake, [day], ledger=ledger)
+        found += [Part(path, day) for path in (*cold, *hot)]
     return found
 
 
@@ -132,9 +127,7 @@ def days(lake: Lake, table: Table) -> list[date]:
     return sorted({part.day for part in parts(lake, table) if part.day is not None})
 
 
-def extent(
-    lake: Lake, table: Table, first: date | None = None, last: date | None = None
-) -> Extent:
+def extent(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> Extent:
     """How much there is, from the files' footers alone."""
     found = parts(lake, table, first, last)
     of = sorted({part.day for part in found if part.day is not None})

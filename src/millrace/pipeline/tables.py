@@ -22,7 +22,12 @@ class Table(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        return [column.split()[0] for column in _split(self.ddl)]
+        return list(self.types)
+
+    @property
+    def types(self) -> dict[str, str]:
+        """Each column's type, as Spark spells it."""
+        return dict(column.split(maxsplit=1) for column in _split(self.ddl))
 
 
 def _split(ddl: str) -> list[str]:

@@ -30,6 +30,8 @@ from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .listeners import Listener, Server
 from .local import InTheWay, socket_of
+from .schedule import Schedule, pipeline_command
+from .shipping import Settings, Shipping
 
 if TYPE_CHECKING:
     import ssl
@@ -168,17 +170,35 @@ async def _serve(
     loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store, files))
 
     serving = listeners(config, engine, clock(), most)
+    control = ControlHub(engine, most, lambda: 1 if store is None else store.next_event)
     if store is not None:
-        control = ControlHub(engine, most)
         path = socket_of(config.server.data)
         serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
     _announce(config, ports)
+    if store is not None:
+        control.keeper = server.shipping = _shipping(config, server, store)
+        server.shipping.committed()
+    schedule = Schedule(config.pipeline.every, pipeline_command(config))
+    if config.pipeline.every:
+        schedule.start()
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
+    await schedule.stop()
     await server.stop(config.server.stop_grace, hurry)
     log.info("stopped")
     return 0
+
+
+def _shipping(config: Config, server: Server, store: SqliteStore) -> Shipping:
+    lake = config.lake
+    settings = Settings(config.server.data, config.lake_path, lake.ship_every, lake.ship_events)
+    return Shipping(
+        store,
+        settings,
+        trim=server.turns.schedule,
+        answered=lambda: server.after(clock()),
+    )
 
 
 def listeners(

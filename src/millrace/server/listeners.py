@@ -19,6 +19,7 @@ from .descriptors import STRANGERS
 from .local import beside, make_room, sweep
 from .runqueue import RunQueue
 from .session import HELLO_WITHIN, Session
+from .shipping import Shipping
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -74,9 +75,11 @@ class Server:
             clock,
             resumed=lambda: self.after(clock()),
             ended=ended,
-            settled=self.queue.resume,
+            settled=self._settled,
             commits=commits,
         )
+        #: What ships the journal, once that is to be done.
+        self.shipping: Shipping | None = None
         self.sessions: set[Session] = set()
         self.buffers = Buffers(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
@@ -150,6 +153,9 @@ class Server:
             session.transport.abort()
         await asyncio.sleep(0)
         await self.turns.drain()
+        if self.shipping is not None:
+            await self.shipping.stop(hurry)
+            await self.turns.drain()
         self.turns.close()
 
     # What sessions call
@@ -182,6 +188,12 @@ class Server:
             self._arm()
 
     # Within
+
+    def _settled(self) -> None:
+        """A turn is over."""
+        self.queue.resume()
+        if self.shipping is not None:
+            self.shipping.committed()
 
     def _news(self) -> bool:
         engine = self.engine

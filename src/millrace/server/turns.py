@@ -100,7 +100,7 @@ class Turns:
     async def drain(self) -> None:
         """Wait until everything that was changed is written, or has been refused."""
         while self._store is not None and (
-            self._committing is not None or self._held or self.engine.batch
+            self._committing is not None or self._held or self.engine.batch or self._store.trims
         ):
             self.schedule()
             self._idle = self._loop.create_future()
@@ -121,7 +121,7 @@ class Turns:
         held, self._held = self._held, []
         number = self.number
         self.number += 1
-        if store is None or not batch:
+        if store is None or not (batch or store.trims):
             self._done(number, held)
             return
         self._committing = (batch, held, engine.next_seq)
@@ -139,7 +139,8 @@ class Turns:
         if error is None:
             self.engine.synced_seq = next_seq
             self._done(self.number - 1, held)
-            if self._held or self.engine.batch:
+            assert self._store is not None
+            if self._held or self.engine.batch or self._store.trims:
                 self._end()
         elif isinstance(error, StoreFailing):
             self._undo(batch, held, str(error))

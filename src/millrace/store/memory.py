@@ -12,6 +12,8 @@ from .recovered import Progress, Recovered
 class MemoryStore:
     """Keeps committed batches as the bytes a disk would have; forgets what was only begun."""
 
+    trims = False
+
     def __init__(self) -> None:
         self._batches: list[bytes] = []
         self._queues: dict[str, bool] = {}

@@ -45,6 +45,9 @@ class Store(Protocol):
     never overlap: the next `begin` comes after the last `commit` has returned.
     """
 
+    #: Is there something to remove that an empty batch would do for?
+    trims: bool
+
     def load(self, progress: Progress | None = None) -> Recovered:
         """All that was committed. Called once, before the first batch, and again after a batch that
         cleared everything could not be written.

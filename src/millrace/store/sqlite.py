@@ -27,7 +27,6 @@ from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.events import EVENT_VERSION
 from millrace.engine.job import Job, changing
-from millrace.engine.stats import DAY
 
 from . import changes, sums
 from .errors import StoreFailing, readable, translated
@@ -41,10 +40,11 @@ from .sums import Tally
 #: A generation of turns ends at so many bytes or jobs.
 GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
-#: Statistics are kept for so many days.
-STATS_DAYS: Final = 30
 #: With each commit about so many bytes of older jobs are folded.
 FOLD_BYTES: Final = 65_536
+#: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
+TRIM_BYTES: Final = 256 << 10
+TRIM_BYTES_ALONE: Final = 4 << 20
 
 # What a generation knows of a job that is not in its table as it is in memory.
 _NEW: Final = 0
@@ -83,6 +83,25 @@ class SqliteStore:
         self._old_turn = 0
         self._no_fold_until = 0
         self._folding = False
+        #: The first event that must be kept until it is shipped, and whether any before it are here
+        #: that can go.
+        self._unshipped = 1
+        self.trims = False
+        #: Events that had to go before they were shipped.
+        self.dropped = 0
+
+    @property
+    def first_event(self) -> int:
+        """The oldest event that is kept."""
+        return self._tally.first_event
+
+    @property
+    def next_event(self) -> int:
+        return self._tally.next_event
+
+    @property
+    def outbox_bytes(self) -> int:
+        return self._tally.outbox_bytes
 
     # Reading
 
@@ -152,6 +171,8 @@ class SqliteStore:
                 changed = len(batch.new) + len(batch.changed) + len(batch.gone)
                 changed += len(batch.rewritten)
                 self._fold(engine, 64 + 2 * changed, FOLD_BYTES + 2 * len(blob))
+            if self.trims:
+                self._trim_shipped(engine, TRIM_BYTES + 4 * len(events) if batch else 0)
             # Last, as its tally is of all that was written.
             packed = sums.encode_tally(tally)
             summed = sums.turn_sum(self._turn, packed, blob)
@@ -163,6 +184,11 @@ class SqliteStore:
         with self._undoing():
             self._db.execute("COMMIT")
         self._mark.write(self._turn)
+
+    def shipped(self, until: int) -> None:
+        """Events before `until` are in the lake: the next batches may remove them."""
+        self._unshipped = max(self._unshipped, until)
+        self.trims = self._tally.first_event < self._unshipped
 
     def probe(self) -> bool:
         """Can a megabyte be had? Asked of the file system, not of SQLite."""
@@ -263,10 +289,7 @@ class SqliteStore:
 
     def _write_stats(self, engine: Engine) -> None:
         statistics = engine.statistics
-        # Not by the newest day alone: a caller of Qless may have any clock.
-        newest = max((day for _, day in statistics.days), default=0)
-        today = min(newest, engine.latest // DAY) if engine.latest else newest
-        for key in statistics.forget(today - STATS_DAYS):
+        for key in statistics.forget(statistics.since(engine.latest)):
             self._note_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)
         for key in statistics.dirty:
@@ -277,9 +300,32 @@ class SqliteStore:
             )
         statistics.dirty.clear()
 
+    def _trim_shipped(self, engine: Engine, most_bytes: int) -> None:
+        """Remove events that are in the lake: at most so many bytes, and whole rows. Statistics are
+        made from events, so they are written down before those go.
+        """
+        tally = self._tally
+        if tally.stats_event < self._unshipped:
+            self._write_stats(engine)
+            tally.stats_event = tally.next_event
+        left = most_bytes or TRIM_BYTES_ALONE
+        self.trims = False
+        rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
+        for first, count, size in rows:
+            if first + count > self._unshipped:
+                break
+            if left <= 0:
+                self.trims = True
+                break
+            left -= size
+            tally.outbox_bytes -= size
+            tally.first_event = first + count
+        self._db.execute("DELETE FROM outbox WHERE first < ?", (tally.first_event,))
+
     def _trim_outbox(self) -> None:
         """Drop the oldest events until a tenth of the bound is free."""
         tally = self._tally
+        kept = max(tally.first_event, self._unshipped)
         rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
         for first, count, size in rows:
             if tally.outbox_bytes <= self.outbox_max * 9 // 10 or first >= tally.stats_event:
@@ -287,6 +333,7 @@ class SqliteStore:
             tally.outbox_bytes -= size
             tally.first_event = first + count
         self._db.execute("DELETE FROM outbox WHERE first < ?", (tally.first_event,))
+        self.dropped += max(0, tally.first_event - kept)
 
     def _fold_all(self, content: Content) -> None:
         """After reading: tables as the replayed turns left things, so that those need not be kept.
@@ -431,6 +478,7 @@ class SqliteStore:
         except BaseException:
             if self._db.in_transaction:
                 self._db.rollback()
+            self.trims = False  # until more is shipped
             raise
 
 

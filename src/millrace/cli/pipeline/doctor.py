@@ -1,6 +1,7 @@
 """`millrace pipeline doctor`."""
 
 import platform
+import shutil
 import sys
 from importlib import metadata, util
 
@@ -17,9 +18,12 @@ def doctor() -> int:
             typer.echo(f"{package} is missing: install `millrace[spark]`.", err=True)
             return 1
         typer.echo(f"{package:7} {metadata.version(package)}")
+    if shutil.which("bash") is None:
+        typer.echo("bash is missing: Spark's own scripts need it.", err=True)
+        return 1
     found, refused = java.find()
     for each in refused:
-        typer.echo(f"Java    {each.where}: {each.reason}")
+        typer.echo(f"Java    {each.where} {each.reason}")
     if found is None:
         java.ensure()  # which says what to do
         return 1

@@ -6,6 +6,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.pipeline import reading
@@ -40,7 +41,7 @@ def failures(lake: Lake, first: date, last: date, queue: str | None) -> Failures
     totals = totals.sort_by([("n_sum", "descending"), ("fingerprint", "ascending")])
     shown = totals.slice(0, GROUPS).to_pylist()
     names = [each["fingerprint"] for each in shown]
-    of_shown = rows.filter(pc.is_in(rows["fingerprint"], pc.cast(totals["fingerprint"][:GROUPS], "string").combine_chunks()))
+    of_shown = rows.filter(pc.is_in(rows["fingerprint"], pa.array(names, pa.string())))
     detailed = sorted(of_shown.to_pylist(), key=itemgetter("fingerprint", "first_seen"))
     details = {name: list(of) for name, of in groupby(detailed, key=itemgetter("fingerprint"))}
     left_out = totals.slice(GROUPS)

@@ -5,6 +5,7 @@ where there are not too many of them, so that a report of one day tells about it
 it is by day as well.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from datetime import date
 from typing import Any, Final, Literal
@@ -13,11 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millrace.pipeline import reading
+from millrace.pipeline.buckets import middle
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.tables import ATTEMPTS, LATENCY_HIST
 
 from .model import Heat, Kind, Kinds, Latency, Moments
-from .spread import GAMMA, Bucket, in_buckets, merged, spread
+from .spread import NONE, Spans, added, in_buckets, spread
 from .steps import DAY, NOTHING, Axis, axis
 
 WAIT: Final = "wait"
@@ -25,8 +27,12 @@ RUN: Final = "run"
 #: Attempts that are looked at one by one.
 FINE: Final = 3_000_000
 KINDS: Final = 25
-#: The heat-map's rows: from 100 microseconds to a month, four to each power of ten, and the ends.
-_EDGES: Final = (0.0, *(10 ** (power / 4) for power in range(-16, 27)))
+#: The heat-map's rows begin at these spans, in seconds; the last one has no end.
+_EDGES: Final = (
+    0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
+    5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 18_000.0,
+    43_200.0, 86_400.0, 172_800.0, 604_800.0, 2_592_000.0,
+)  # fmt: skip
 _COMPLETED: Final = ("completed", "advanced")
 _HIST: Final = ["queue", "kind", "metric", "bucket", "n", "sum_us", "min_us", "max_us", "day"]
 #: Rows of buckets that are held at once.
@@ -35,23 +41,21 @@ _MOST: Final = 20_000_000
 
 def histogram(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
     where = None if queue is None else pc.field("queue") == queue
-    return reading.read(
-        lake, LATENCY_HIST, first, last, columns=_HIST, where=where, most=_MOST
-    )
+    return reading.read(lake, LATENCY_HIST, first, last, columns=_HIST, where=where, most=_MOST)
 
 
 def kinds(hist: pa.Table) -> Kinds:
     """The slowest first; a kind that never completed has no runs, and comes last."""
-    found = merged(hist, ["kind", "metric"])
+    found = added(hist, "kind", "metric")
     rows = []
     for kind in {key[0] for key in found}:
-        runs = found.get((kind, RUN), [])
+        runs = found.get((kind, RUN), NONE)
         rows.append(
             Kind(
                 kind=kind,
-                wait=spread(found.get((kind, WAIT), [])),
+                wait=spread(found.get((kind, WAIT), NONE)),
                 run=spread(runs),
-                run_total=sum(each.sum_us for each in runs) / 1e6,
+                run_total=runs.sum_us / 1e6,
             )
         )
     rows.sort(key=lambda row: (-(row.run.p95 or -1.0), row.kind))
@@ -66,19 +70,17 @@ def over_time(
         steps, rows = _of_attempts(lake, first, last, queue)
     else:
         by, (steps, rows) = "event", _of_days(hist)
-    found = merged(rows, ["metric", "step"])
+    found = added(rows, "metric", "step")
     return Latency(
         step=steps.width,
         at=steps.at,
         by=by,
-        wait=_moments([found.get((WAIT, step), []) for step in range(steps.count)]),
-        run=_moments([found.get((RUN, step), []) for step in range(steps.count)]),
+        wait=_moments([found.get((WAIT, step), NONE) for step in range(steps.count)]),
+        run=_moments([found.get((RUN, step), NONE) for step in range(steps.count)]),
     )
 
 
-def _of_attempts(
-    lake: Lake, first: date, last: date, queue: str | None
-) -> tuple[Axis, pa.Table]:
+def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tuple[Axis, pa.Table]:
     """Buckets by when the lease began; runs of those that were completed."""
     leases = reading.read(
         lake,
@@ -89,7 +91,7 @@ def _of_attempts(
         where=None if queue is None else pc.field("queue") == queue,
     )
     steps = axis(leases["leased_at"])
-    step = steps.index(leases["leased_at"])
+    step = steps.step_of(leases["leased_at"])
     completed = pc.is_in(leases["outcome"], pa.array(_COMPLETED))
     found = [
         _spans(WAIT, step, leases["wait_us"]),
@@ -118,11 +120,11 @@ def _of_days(hist: pa.Table) -> tuple[Axis, pa.Table]:
         return NOTHING, hist.append_column("step", pa.array([], pa.int32()))
     times = pc.cast(hist["day"], pa.timestamp("us", tz="UTC"))
     steps = axis(times, narrowest=DAY)
-    return steps, hist.append_column("step", steps.index(times))
+    return steps, hist.append_column("step", steps.step_of(times))
 
 
-def _moments(by_step: Sequence[Sequence[Bucket]]) -> Moments:
-    told = [spread(buckets) for buckets in by_step]
+def _moments(by_step: Sequence[Spans]) -> Moments:
+    told = [spread(spans) for spans in by_step]
     return Moments(
         n=[each.n for each in told],
         p50=[each.p50 for each in told],
@@ -133,23 +135,19 @@ def _moments(by_step: Sequence[Sequence[Bucket]]) -> Moments:
     )
 
 
-def _heat(by_step: Sequence[Sequence[Bucket]]) -> Heat:
+def _heat(by_step: Sequence[Spans]) -> Heat:
     """Only the rows between the shortest and the longest that there is."""
     counts = [[0] * len(by_step) for _ in _EDGES]
-    for step, buckets in enumerate(by_step):
-        for each in buckets:
-            counts[_row(each)][step] += each.n
+    for step, spans in enumerate(by_step):
+        for each in spans.buckets:
+            counts[_row(each.bucket)][step] += each.n
     used = [index for index, row in enumerate(counts) if any(row)]
     if not used:
         return Heat(edges=[], counts=[])
     low, high = used[0], used[-1]
-    edges = [*_EDGES, _EDGES[-1] * 10**0.25]
-    return Heat(edges=edges[low : high + 2], counts=counts[low : high + 1])
+    return Heat(edges=[*_EDGES[low : high + 2]], counts=counts[low : high + 1])
 
 
-def _row(bucket: Bucket) -> int:
-    """Where a bucket's middle is; those that end beyond the last edge are in its row."""
-    seconds = GAMMA ** (bucket.bucket + 0.5) / 1e6
-    return max(index for index, edge in enumerate(_EDGES) if edge <= seconds)
-
-
+def _row(bucket: int) -> int:
+    """Where a bucket's middle is."""
+    return bisect_right(_EDGES, middle(bucket) / 1e6) - 1

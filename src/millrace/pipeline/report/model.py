@@ -11,16 +11,10 @@ from typing import Final, Literal
 import msgspec
 
 VERSION: Final = 1
-#: The percentiles that are told, and the names under which they are.
-QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 Verdict = Literal["good", "bad", "unknown"]
 
 
-class Record(msgspec.Struct, kw_only=True, frozen=True):
-    pass
-
-
-class Range(Record):
+class Range(msgspec.Struct, kw_only=True, frozen=True):
     """What was asked for."""
 
     first: date
@@ -29,7 +23,7 @@ class Range(Record):
     queue: str | None
 
 
-class Coverage(Record):
+class Coverage(msgspec.Struct, kw_only=True, frozen=True):
     """What the lake has."""
 
     first: date | None
@@ -40,11 +34,11 @@ class Coverage(Record):
     events: int
     #: When the pipeline last ran; null: not known.
     ran_at: datetime | None
-    #: Batches that were taken in since the tables were made.
+    #: Events that were shipped, and are not in the tables yet.
     behind: int
 
 
-class Check(Record):
+class Check(msgspec.Struct, kw_only=True, frozen=True):
     """What a check of the data found, and when."""
 
     name: str
@@ -53,7 +47,7 @@ class Check(Record):
     at: datetime | None
 
 
-class Spread(Record):
+class Spread(msgspec.Struct, kw_only=True, frozen=True):
     """How long things took. All are null if there were none."""
 
     n: int
@@ -65,7 +59,7 @@ class Spread(Record):
     max: float | None
 
 
-class Headline(Record):
+class Headline(msgspec.Struct, kw_only=True, frozen=True):
     pushed: int
     started: int
     completed: int
@@ -82,14 +76,14 @@ class Headline(Record):
     run: Spread
 
 
-class Line(Record):
+class Line(msgspec.Struct, kw_only=True, frozen=True):
     """A queue's backlog."""
 
     queue: str
     backlog: list[int]
 
 
-class Timeline(Record):
+class Timeline(msgspec.Struct, kw_only=True, frozen=True):
     """What happened in each `step` seconds from each time of `at`; depths are those at its end."""
 
     step: int
@@ -105,7 +99,7 @@ class Timeline(Record):
     others: list[int]
 
 
-class Day(Record):
+class Day(msgspec.Struct, kw_only=True, frozen=True):
     day: date
     pushed: int
     started: int
@@ -116,7 +110,7 @@ class Day(Record):
     run: Spread
 
 
-class Queue(Record):
+class Queue(msgspec.Struct, kw_only=True, frozen=True):
     queue: str
     pushed: int
     started: int
@@ -128,21 +122,21 @@ class Queue(Record):
     run: Spread
 
 
-class Queues(Record):
+class Queues(msgspec.Struct, kw_only=True, frozen=True):
     rows: list[Queue]
     more: int
 
 
-class Heat(Record):
-    """How many took how long, and when: `counts[i][j]` began in `at[j]` and took `edges[i]` to
-    `edges[i + 1]` seconds.
+class Heat(msgspec.Struct, kw_only=True, frozen=True):
+    """How many took how long, and when: `counts[i][j]` are of `at[j]` and took `edges[i]` seconds
+    or longer, but not `edges[i + 1]` if there is one.
     """
 
     edges: list[float]
     counts: list[list[int]]
 
 
-class Moments(Record):
+class Moments(msgspec.Struct, kw_only=True, frozen=True):
     """Percentiles for each of `at`; null where nothing happened."""
 
     n: list[int]
@@ -153,7 +147,7 @@ class Moments(Record):
     heat: Heat
 
 
-class Latency(Record):
+class Latency(msgspec.Struct, kw_only=True, frozen=True):
     step: int
     at: list[datetime]
     #: What a time of `at` is of: when the lease began, or (where `step` is a day) the event's day.
@@ -162,7 +156,7 @@ class Latency(Record):
     run: Moments
 
 
-class Kind(Record):
+class Kind(msgspec.Struct, kw_only=True, frozen=True):
     kind: str
     wait: Spread
     run: Spread
@@ -170,14 +164,14 @@ class Kind(Record):
     run_total: float
 
 
-class Kinds(Record):
+class Kinds(msgspec.Struct, kw_only=True, frozen=True):
     """By the 95th percentile of their runs, the slowest first."""
 
     rows: list[Kind]
     more: int
 
 
-class Seen(Record):
+class Seen(msgspec.Struct, kw_only=True, frozen=True):
     """A group on a day."""
 
     day: date
@@ -186,7 +180,7 @@ class Seen(Record):
     last: datetime
 
 
-class Group(Record):
+class Group(msgspec.Struct, kw_only=True, frozen=True):
     fingerprint: str
     error_group: str | None
     queues: list[str]
@@ -202,14 +196,14 @@ class Group(Record):
     days: list[Seen]
 
 
-class Failures(Record):
+class Failures(msgspec.Struct, kw_only=True, frozen=True):
     rows: list[Group]
     more: int
     #: Failures in the groups that are left out.
     more_n: int
 
 
-class Worker(Record):
+class Worker(msgspec.Struct, kw_only=True, frozen=True):
     server: str
     #: Empty: the protocol names no workers.
     worker: str
@@ -224,7 +218,7 @@ class Worker(Record):
     held: list[float]
 
 
-class Workers(Record):
+class Workers(msgspec.Struct, kw_only=True, frozen=True):
     step: int
     at: list[datetime]
     #: Jobs held at once by all together.
@@ -233,7 +227,7 @@ class Workers(Record):
     more: int
 
 
-class Mix(Record):
+class Mix(msgspec.Struct, kw_only=True, frozen=True):
     """Jobs that `origin` pushed, by the protocol that acted on them; null: the server."""
 
     origin: str
@@ -246,7 +240,7 @@ class Mix(Record):
     died: int
 
 
-class Report(Record):
+class Report(msgspec.Struct, kw_only=True, frozen=True):
     version: int
     millrace: str
     made_at: datetime
@@ -266,3 +260,7 @@ class Report(Record):
     @property
     def empty(self) -> bool:
         return not self.timeline.at
+
+    @property
+    def several_servers(self) -> bool:
+        return len({row.server for row in self.workers.rows}) > 1

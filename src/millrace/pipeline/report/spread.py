@@ -1,4 +1,4 @@
-"""Percentiles of waits and runs, from rows of buckets that can be added."""
+"""How long things took, from rows of buckets that can be added."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -8,72 +8,73 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .model import QUANTILES, Spread
+from millrace.pipeline.buckets import GAMMA, Bucket, middle
 
-GAMMA: Final = 1.02
-NONE: Final = Spread(n=0, mean=None, p50=None, p90=None, p95=None, p99=None, max=None)
-_SUMS: Final = [("n", "sum"), ("sum_us", "sum"), ("min_us", "min"), ("max_us", "max")]
+from .model import Spread
 
-
-class Bucket(NamedTuple):
-    bucket: int
-    n: int
-    sum_us: float
-    min_us: int
-    max_us: int
+PERCENTS: Final = (50, 90, 95, 99)
+_ADDED: Final = [("n", "sum"), ("min_us", "min"), ("max_us", "max"), ("sum_us", "sum")]
 
 
-def percentile(buckets: Sequence[Bucket], q: float) -> float:
-    """By nearest rank, in microseconds: the middle of the bucket that has it."""
-    rank = q * sum(each.n for each in buckets)
-    count = 0
-    for each in buckets:
-        count += each.n
-        if count >= rank:
-            break
-    return min(max(GAMMA ** (each.bucket + 0.5), each.min_us), each.max_us)
+class Spans(NamedTuple):
+    """Waits or runs: how many are in each bucket, in their order, and all of them together."""
+
+    buckets: Sequence[Bucket] = ()
+    sum_us: float = 0.0
+
+    @property
+    def n(self) -> int:
+        return sum(each.n for each in self.buckets)
 
 
-def spread(buckets: Sequence[Bucket]) -> Spread:
-    """Of buckets in their order."""
-    count = sum(each.n for each in buckets)
-    if not count:
-        return NONE
-    p50, p90, p95, p99 = (percentile(buckets, q) / 1e6 for q in QUANTILES)
+NONE: Final = Spans()
+
+
+def spread(spans: Spans) -> Spread:
+    if not spans.buckets:
+        return Spread(n=0, mean=None, p50=None, p90=None, p95=None, p99=None, max=None)
+    p50, p90, p95, p99 = percentiles(spans.buckets)
     return Spread(
-        n=count,
-        mean=sum(each.sum_us for each in buckets) / count / 1e6,
+        n=spans.n,
+        mean=spans.sum_us / spans.n / 1e6,
         p50=p50,
         p90=p90,
         p95=p95,
         p99=p99,
-        max=max(each.max_us for each in buckets) / 1e6,
+        max=max(each.max_us for each in spans.buckets) / 1e6,
     )
 
 
-def merged(hist: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], list[Bucket]]:
-    """The buckets of each combination of the columns `by`, in their order."""
-    added = (
-        hist.group_by([*by, "bucket"])
-        .aggregate(_SUMS)
-        .select([*by, "bucket", "n_sum", "sum_us_sum", "min_us_min", "max_us_max"])
-        .sort_by([(name, "ascending") for name in (*by, "bucket")])
-    )
+def percentiles(buckets: Sequence[Bucket]) -> list[float]:
+    """As buckets.percentile gives them, in seconds: all in one pass, since these are in order and
+    none of them is there twice.
+    """
+    total = sum(each.n for each in buckets)
+    found: list[float] = []
+    reached = 0
+    for each in buckets:
+        reached += each.n
+        while len(found) < len(PERCENTS) and reached * 100 >= PERCENTS[len(found)] * total:
+            found.append(min(max(middle(each.bucket), each.min_us), each.max_us) / 1e6)
+    return found
+
+
+def added(hist: pa.Table, *by: str) -> dict[tuple[Any, ...], Spans]:
+    """The rows of latency_hist with the same in the columns `by` as one."""
+    rows = hist.group_by([*by, "bucket"]).aggregate(_ADDED)
+    rows = rows.select([*by, "bucket", "n_sum", "min_us_min", "max_us_max", "sum_us_sum"])
+    rows = rows.sort_by([(name, "ascending") for name in (*by, "bucket")])
     width = len(by)
-    rows = zip(*(column.to_pylist() for column in added.columns), strict=True)
-    return {
-        key: [Bucket(*row[width:]) for row in group]
-        for key, group in groupby(rows, key=lambda row: row[:width])
-    }
-
-
-def spreads(hist: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], Spread]:
-    return {key: spread(buckets) for key, buckets in merged(hist, by).items()}
+    found = {}
+    listed = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+    for key, group in groupby(listed, key=lambda row: row[:width]):
+        of = list(group)
+        buckets = [Bucket(*row[width:-1]) for row in of]
+        found[key] = Spans(buckets, sum(row[-1] for row in of))
+    return found
 
 
 def in_buckets(us: Any) -> Any:
-    """The bucket of each span of an Arrow column, as pipeline/buckets.py has it in Spark."""
+    """The bucket of each span of an Arrow column, as buckets.bucket has it of Spark's."""
     positive = pc.max_element_wise(pc.cast(us, pa.float64()), 1.0)
     return pc.cast(pc.floor(pc.divide(pc.ln(positive), log(GAMMA))), pa.int32())
-
-

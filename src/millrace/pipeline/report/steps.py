@@ -1,8 +1,9 @@
 """The time axis: how wide its steps are, and which one a moment is in."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ MOST: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Axis(NamedTuple):
+class Axis(msgspec.Struct, frozen=True):
     """Steps of `width` seconds; the first begins at `start`, in seconds since 1970."""
 
     start: int
@@ -26,7 +27,7 @@ class Axis(NamedTuple):
     def at(self) -> list[datetime]:
         return [moment(self.start + index * self.width) for index in range(self.count)]
 
-    def index(self, times: Any) -> Any:
+    def step_of(self, times: Any) -> Any:
         """The step of each time of an Arrow column of timestamps."""
         since = pc.subtract(pc.cast(times, pa.int64()), self.start * 1_000_000)
         return pc.cast(pc.divide(since, self.width * 1_000_000), pa.int32())
@@ -57,4 +58,3 @@ def moment(seconds: int) -> datetime:
 
 def _steps(first: int, last: int, width: int) -> int:
     return last // width - first // width + 1
-

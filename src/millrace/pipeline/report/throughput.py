@@ -1,14 +1,18 @@
 """What was pushed, started and ended over time, and how many jobs waited meanwhile."""
 
-from datetime import date
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Sequence
+from datetime import date, datetime
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millrace.journal.schema import FLUSHED
 from millrace.pipeline import reading
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.tables import DEPTH_DAY, THROUGHPUT_MINUTE
+from millrace.pipeline.ledger import Ledger
+from millrace.pipeline.tables import DEPTH_DAY, EVENTS, THROUGHPUT_MINUTE
 
 from .model import Line, Timeline
 from .steps import Axis, axis
@@ -21,11 +25,72 @@ _COLUMNS: Final = ["server", "queue", "minute", *COUNTS, "backlog"]
 #: Minutes of all queues that are held at once: some 100 bytes each.
 _MOST: Final = 20_000_000
 
+#: Backlogs by server and queue.
 Opening = dict[tuple[str, str], int]
 
 
-def minutes(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
-    return reading.read(
+class Flush(NamedTuple):
+    """A server was emptied."""
+
+    server: str
+    minute: datetime
+
+
+def flushes(lake: Lake, last: date) -> list[Flush]:
+    """Up to a day. They are looked for only where the ledger says that there are any."""
+    ledger = Ledger(lake)
+    days = {part.day for batch in ledger.batches() if batch.flushed for part in batch.parts}
+    found = []
+    for day in sorted(day for day in days if day <= last):
+        rows = reading.read(
+            lake,
+            EVENTS,
+            day,
+            day,
+            columns=["server", "type", "time"],
+            where=pc.field("type") == FLUSHED,
+        )
+        found += [
+            Flush(server, time.replace(second=0, microsecond=0))
+            for server, time in zip(*_lists(rows, "server", "time"), strict=True)
+        ]
+    return found
+
+
+def opening(lake: Lake, first: date, queue: str | None, emptied: Sequence[Flush]) -> Opening:
+    """How it stood when the first day began: the sum of all days of the current epoch."""
+    before = [day for day in reading.days(lake, DEPTH_DAY) if day < first]
+    if not before:
+        return {}
+    rows = reading.read(
+        lake,
+        DEPTH_DAY,
+        before[0],
+        before[-1],
+        columns=["server", "queue", "epoch", *_WAITING],
+        where=None if queue is None else pc.field("queue") == queue,
+    )
+    rows = rows.group_by(["server", "queue", "epoch"]).aggregate([(c, "sum") for c in _WAITING])
+    epochs = Counter(flush.server for flush in emptied if flush.minute.date() < first)
+    return {
+        (row["server"], row["queue"]): sum(row[f"{name}_sum"] for name in _WAITING)
+        for row in rows.to_pylist()
+        if row["epoch"] == epochs[row["server"]]
+    }
+
+
+def minutes(
+    lake: Lake,
+    first: date,
+    last: date,
+    queue: str | None,
+    before: Opening,
+    emptied: Sequence[Flush],
+) -> pa.Table:
+    """What the table has, and for each flush that every queue of the server was empty then. The
+    column `change` says by how much a queue's backlog differs from that of its minute before.
+    """
+    rows = reading.read(
         lake,
         THROUGHPUT_MINUTE,
         first,
@@ -34,35 +99,31 @@ def minutes(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
         where=None if queue is None else pc.field("queue") == queue,
         most=_MOST,
     )
+    emptied = [flush for flush in emptied if first <= flush.minute.date()]
+    return _changes(_emptied(rows, before, emptied) if emptied else rows, before)
 
 
-def opening(lake: Lake, first: date, queue: str | None) -> Opening:
-    """The backlog of each server's queues when the first day began. What was before a server's
-    last FLUSH is no more.
-    """
-    before = [day for day in reading.days(lake, DEPTH_DAY) if day < first]
-    if not before:
-        return {}
-    columns = ["server", "queue", "epoch", *_WAITING]
-    rows = reading.read(lake, DEPTH_DAY, None, before[-1], columns=columns)
-    added = rows.group_by(["server", "queue", "epoch"]).aggregate([(c, "sum") for c in _WAITING])
-    found: Opening = {}
-    epochs: dict[str, int] = {}
-    for row in added.to_pylist():
-        epochs[row["server"]] = max(row["epoch"], epochs.get(row["server"], 0))
-    for row in added.to_pylist():
-        wanted = queue is None or row["queue"] == queue
-        if wanted and row["epoch"] == epochs[row["server"]]:
-            found[row["server"], row["queue"]] = sum(row[f"{name}_sum"] for name in _WAITING)
-    return found
+def _emptied(rows: pa.Table, before: Opening, emptied: Sequence[Flush]) -> pa.Table:
+    at = pa.array({flush.minute for flush in emptied}, rows.schema.field("minute").type)
+    there = rows.filter(pc.is_in(rows["minute"], at))
+    told = set(zip(*_lists(there, "server", "queue", "minute"), strict=True))
+    distinct = rows.group_by(["server", "queue"]).aggregate([])
+    queues = {*zip(*_lists(distinct, "server", "queue"), strict=True), *before}
+    empty = [
+        {"server": server, "queue": name, "minute": flush.minute, "backlog": 0}
+        | dict.fromkeys(COUNTS, 0)
+        for flush in set(emptied)
+        for server, name in queues
+        if server == flush.server and (server, name, flush.minute) not in told
+    ]
+    return pa.concat_tables([rows, pa.Table.from_pylist(empty, rows.schema)])
 
 
 def timeline(rows: pa.Table, before: Opening) -> Timeline:
     """Of the minutes of the range, and what there was before."""
     steps = axis(rows["minute"])
-    rows = rows.append_column("step", steps.index(rows["minute"]))
+    rows = rows.append_column("step", steps.step_of(rows["minute"]))
     counts = _counts(rows, steps)
-    rows = _changes(rows, before)
     backlog = _running(rows, steps, sum(before.values()))
     lines = [
         Line(
@@ -88,7 +149,7 @@ def backlogs(rows: pa.Table, before: Opening) -> dict[str, int]:
     found: dict[str, int] = {}
     for (_, queue), depth in before.items():
         found[queue] = found.get(queue, 0) + depth
-    added = _changes(rows, before).group_by("queue").aggregate([("change", "sum")])
+    added = rows.group_by("queue").aggregate([("change", "sum")])
     for queue, change in zip(*_lists(added, "queue", "change_sum"), strict=True):
         found[queue] = found.get(queue, 0) + change
     return found
@@ -115,27 +176,27 @@ def _counts(rows: pa.Table, steps: Axis) -> dict[str, list[int]]:
 
 
 def _changes(rows: pa.Table, before: Opening) -> pa.Table:
-    """With a column `change`: by how much a queue's backlog differs from its minute before."""
-    rows = rows.sort_by([(name, "ascending") for name in ("server", "queue", "minute")])
-    rows = rows.combine_chunks()
     if not rows.num_rows:
         return rows.append_column("change", pa.array([], pa.int64()))
-    earlier = pa.array([None, *[]], pa.int64())
-    earlier = pa.concat_arrays([earlier, _array(rows["backlog"]).slice(0, rows.num_rows - 1)])
-    new = _is_new(rows)
-    firsts = rows.filter(new)
-    opened = iter([
-        before.get(key, 0) for key in zip(*_lists(firsts, "server", "queue"), strict=True)
-    ])
-    start = pc.replace_with_mask(earlier, new, pa.array(opened, pa.int64()))
+    # Names are sorted as numbers: there are millions of rows and few names.
+    numbers = {n: _array(rows[n]).dictionary_encode().indices for n in ("server", "queue")}
+    keys = pa.table(numbers | {"minute": rows["minute"]})
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
+    rows, keys = rows.take(order).combine_chunks(), keys.take(order).combine_chunks()
+    above = _array(rows["backlog"]).slice(0, rows.num_rows - 1)
+    earlier = pa.concat_arrays([pa.nulls(1, pa.int64()), above])
+    new = _is_new(keys)
+    firsts = zip(*_lists(rows.filter(new), "server", "queue"), strict=True)
+    opened = pa.array([before.get(key, 0) for key in firsts], pa.int64())
+    start = pc.replace_with_mask(earlier, new, opened)
     return rows.append_column("change", pc.subtract(rows["backlog"], start))
 
 
-def _is_new(rows: pa.Table) -> pa.Array:
+def _is_new(keys: pa.Table) -> pa.Array:
     """Where a row is of another queue than the one above it."""
-    above = rows.num_rows - 1
+    above = keys.num_rows - 1
     differs = [
-        pc.not_equal(_array(rows[name]).slice(1), _array(rows[name]).slice(0, above))
+        pc.not_equal(_array(keys[name]).slice(1), _array(keys[name]).slice(0, above))
         for name in ("server", "queue")
     ]
     return pa.concat_arrays([pa.array([True]), pc.or_(*differs)])

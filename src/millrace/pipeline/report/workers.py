@@ -26,7 +26,7 @@ def workers(lake: Lake, first: date, last: date) -> Workers:
     columns = [*_KEY, "hour", *_COUNTS]
     rows = reading.read(lake, WORKER_HOUR, first, last, columns=columns, most=_MOST)
     steps = axis(rows["hour"], narrowest=HOUR)
-    rows = rows.append_column("step", steps.index(rows["hour"]))
+    rows = rows.append_column("step", steps.step_of(rows["hour"]))
     sums = [(name, "sum") for name in _COUNTS]
     totals = rows.group_by(list(_KEY)).aggregate([*sums, ("hour", "count_distinct")])
     order = [("busy_us_sum", "descending"), *((name, "ascending") for name in _KEY)]

@@ -1,0 +1,44 @@
+"""`millrace pipeline report`."""
+
+from importlib import util
+from pathlib import Path
+
+import msgspec
+import typer
+
+from millrace.cli.pipeline.days import Days
+from millrace.cli.progress import Bar
+from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.outfile import STANDARD, whole
+
+PAGE = "millrace-report.html"
+
+
+def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json: bool) -> int:
+    """The exit code: 0 if it was written."""
+    for package in ("pyarrow",) if json else ("pyarrow", "jinja2", "plotly"):
+        if util.find_spec(package) is None:
+            raise PipelineError(f"{package} is missing: install `millrace[spark]`")
+    from millrace.pipeline.report import making  # noqa: PLC0415 - Arrow loads when it is there
+
+    lake = Lake(folder)
+    first, last = making.chosen(lake, days.latest, days.first, days.last)
+    with Bar("reading") as bar:
+        made = making.make(
+            lake, first, last, queue, progress=lambda _, done, total: bar(done, total)
+        )
+    if json:
+        text = msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"
+    else:
+        from millrace.pipeline.report import page  # noqa: PLC0415 - as above
+
+        text = page.render(made)
+    out = out or (STANDARD if json else PAGE)
+    with whole(out) as file:
+        file.write(text.encode())
+    if out != STANDARD:
+        size = len(text.encode()) / (1 << 20)
+        nothing = ": nothing happened in these days" if made.empty else ""
+        typer.echo(f"{out}  {first} to {last}, {size:.1f} MiB{nothing}")
+    return 0

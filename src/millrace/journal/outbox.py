@@ -1,0 +1,108 @@
+"""The events that a store keeps until they are shipped, read from beside its server.
+
+Each look is a short transaction of its own: SQLite's log cannot begin anew while somebody reads,
+and the server is not to notice that somebody does.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from millrace.engine.events import Row
+from millrace.store import changes, sums
+from millrace.store.errors import Mismatch, readable, translated
+from millrace.store.folder import DATABASE
+from millrace.store.reading import open_read_only
+from millrace.store.sums import Tally
+
+#: A look ends when it has seen so many bytes.
+LOOK: Final = 1 << 20
+
+_ROWS: Final = """
+    SELECT first, count, version, sum, events FROM outbox
+    WHERE first >= (SELECT coalesce(max(first), 0) FROM outbox WHERE first <= ?) ORDER BY first
+"""
+
+
+class Stretch(NamedTuple):
+    """Events that were committed together, from number `first` on; `size` is what they take."""
+
+    first: int
+    version: int
+    rows: list[Row]
+    size: int
+
+    @property
+    def after(self) -> int:
+        """The number of the event that follows."""
+        return self.first + len(self.rows)
+
+
+def tally(folder: Path) -> Tally:
+    """The counters of the last commit."""
+    with _moment(folder / DATABASE) as db:
+        return _tally(db)
+
+
+def read(folder: Path, start: int) -> Iterator[Stretch]:
+    """What there is from event `start` on, in order. If that had to go before it was shipped, then
+    from the oldest on that is kept. All is as it was written and nothing is missing in between, or
+    it is an error.
+    """
+    while stretches := _look(folder / DATABASE, start):
+        yield from stretches
+        start = stretches[-1].after
+
+
+def _look(path: Path, start: int) -> list[Stretch]:
+    found: list[tuple[Any, ...]] = []
+    size = 0
+    with _moment(path) as db:
+        known = _tally(db)
+        start = max(start, known.first_event)
+        if start >= known.next_event:
+            return []
+        for row in db.execute(_ROWS, (start,)):
+            found.append(row)
+            size += len(row[4])
+            if size >= LOOK:
+                break
+    with readable(path):
+        return list(_stretches(found, start))
+
+
+def _stretches(found: Iterable[tuple[Any, ...]], start: int) -> Iterator[Stretch]:
+    expected = -1
+    for first, count, version, summed, events in found:
+        if sums.events_sum(first, count, version, events) != summed:
+            raise Mismatch(f"event {first} is not as it was written")
+        if first != expected and (expected >= 0 or not first <= start < first + count):
+            raise Mismatch(f"event {max(start, expected)} is missing")
+        expected = first + count
+        rows: list[Row] = changes.decode_any(events)
+        if len(rows) != count:
+            raise Mismatch(f"{len(rows)} events are told to be {count}")
+        skipped = max(0, start - first)
+        yield Stretch(first + skipped, version, rows[skipped:], len(events))
+    if expected < 0:
+        raise Mismatch(f"event {start} is missing")
+
+
+def _tally(db: sqlite3.Connection) -> Tally:
+    for (packed,) in db.execute("SELECT tally FROM turns ORDER BY id DESC LIMIT 1"):
+        return sums.decode_tally(packed)
+    return Tally()
+
+
+@contextmanager
+def _moment(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that sees one moment, and is gone soon after."""
+    with translated(path), readable(path):
+        db = open_read_only(path)
+        try:
+            db.execute("BEGIN")
+            yield db
+        finally:
+            db.close()

@@ -1,0 +1,112 @@
+"""What a server itself knows at one event: its jobs, and what it counted. The audit compares that
+with what the lake says.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from millrace.engine.job import Job
+from millrace.engine.states import STATE_NAMES
+from millrace.engine.stats import SLOTS, QueueDay
+from millrace.store.errors import StoreError, readable, translated
+from millrace.store.examination import Findings, held, reader, traceless
+from millrace.store.folder import DATABASE
+from millrace.store.reading import Content
+from millrace.store.recovered import Progress
+from millrace.store.schema import SCHEMA, check_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: A queue with its jobs by state, as the engine counts them.
+Queue = tuple[str, list[int]]
+_SPREADS: Final = ("wait", "run")
+
+
+class Snapshot(NamedTuple):
+    #: The last event that is in it; 0: there is none yet.
+    event: int
+    #: `seq`, `jid`, `queue` and `state` of every job.
+    jobs: "pa.Table"
+    #: The statistics, as `days_table` tells them.
+    days: "pa.Table"
+    #: The first day of which all statistics are there, in days since 1970.
+    since: int
+
+
+def snapshot(folder: Path, progress: Progress | None = None) -> Snapshot:
+    """Of one moment between two commits, whether a server runs on the folder or not. Nothing in it
+    is changed.
+    """
+    path, findings = folder / DATABASE, Findings(str(folder))
+    with (
+        translated(path),
+        readable(path),
+        held(folder, findings),
+        traceless(folder, findings),
+        reader(folder, served=bool(findings.server)) as db,
+    ):
+        version = check_schema(db, path)
+        if version != SCHEMA:
+            raise StoreError(
+                f"{path} has format {version}: start a server of this version on it once, which "
+                f"brings it to {SCHEMA}"
+            )
+        content = Content(db)
+        content.read(progress)
+    event, found = content.tally.next_event - 1, content.recovered
+    statistics = found.statistics
+    days = days_table(statistics.days.values(), event)
+    return Snapshot(event, _jobs_table(found.jobs.values()), days, statistics.since(0))
+
+
+def _jobs_table(jobs: Iterable[Job]) -> "pa.Table":
+    import pyarrow as pa  # noqa: PLC0415 - see journal.schema
+
+    some = list(jobs)
+    return pa.table(
+        {
+            "seq": pa.array([job.seq for job in some], pa.int64()),
+            "jid": pa.array([job.jid for job in some], pa.string()),
+            "queue": pa.array([job.queue for job in some], pa.string()),
+            "state": pa.array([STATE_NAMES[job.state] for job in some], pa.string()),
+        }
+    )
+
+
+def queues_table(queues: Iterable[Queue], event: int) -> "pa.Table":
+    """How many jobs of each state there are in each queue, after an event."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    some = list(queues)
+    columns = {
+        "queue": pa.array([name for name, _ in some], pa.string()),
+        "event": pa.array([event] * len(some), pa.int64()),
+    }
+    for number, state in enumerate(STATE_NAMES[:6]):
+        columns[state] = pa.array([counts[number] for _, counts in some], pa.int64())
+    return pa.table(columns)
+
+
+def days_table(days: Iterable[QueueDay], event: int) -> "pa.Table":
+    """The statistics after an event, in the words of the table queue_day; days are numbers."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    some = list(days)
+    columns = {
+        "queue": pa.array([each.queue for each in some], pa.string()),
+        "day": pa.array([each.day for each in some], pa.int64()),
+        "event": pa.array([event] * len(some), pa.int64()),
+        "failures": pa.array([each.failures for each in some], pa.int64()),
+        "failed": pa.array([each.failed for each in some], pa.int64()),
+        "retries": pa.array([each.retries for each in some], pa.int64()),
+    }
+    for name in _SPREADS:
+        spreads = [getattr(each, name) for each in some]
+        columns[f"{name}_n"] = pa.array([spread.count for spread in spreads], pa.int64())
+        columns[f"{name}_mean"] = pa.array([spread.mean for spread in spreads], pa.float64())
+        columns[f"{name}_var"] = pa.array([spread.variance for spread in spreads], pa.float64())
+        slots = [[spread.histogram.get(slot, 0) for slot in range(SLOTS)] for spread in spreads]
+        columns[f"{name}_hist"] = pa.array(slots, pa.list_(pa.int64()))
+    return pa.table(columns)

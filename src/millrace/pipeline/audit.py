@@ -1,0 +1,184 @@
+"""The audit: is every event there, can they all be, and do they tell what the server knows?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from . import commit, events
+from .commit import located, locked
+from .findings import MOST_TOLD, Compared, Findings, Gap, Live, Numbers, Problem
+from .lake import Lake
+from .ledger import Ledger
+from .live import Comparison
+from .progress import Progress, silent
+from .tables import AUDIT_JOBS, AUDIT_SEQ, Table
+from .transforms import audit
+from .transforms.flushes import flushes
+from .transforms.state import GONE, event_of, name, number, packed, state_of
+
+#: The last audit's findings.
+RECORD: Final = "audit.json"
+#: Jobs are added up in parts of about so many events, so that they need little memory.
+_PART: Final = 2_000_000
+
+
+def run(
+    spark: SparkSession,
+    lake: Lake,
+    live: Live | None = None,
+    *,
+    thorough: bool = False,
+    progress: Progress = silent,
+) -> Findings:
+    """Audit all events that were taken in, and compare them with what a server knows. `thorough`
+    looks at the chain of every job.
+    """
+    with locked(lake):
+        findings = _Audit(spark, lake, live, progress).run(thorough=thorough)
+        commit.write_json(lake.ops / RECORD, findings)
+    return findings
+
+
+class _Audit:
+    def __init__(
+        self, spark: SparkSession, lake: Lake, live: Live | None, progress: Progress
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._live = live
+        self._progress = progress
+        self._done = 0
+        self._events = events.read(spark, lake)
+        self._flushes = audit.ids(flushes(self._events))
+
+    def run(self, *, thorough: bool) -> Findings:
+        numbers = self._audit_seq()
+        with _parts(self._spark, sum(each.events for each in numbers) // _PART):
+            self._step("the jobs' events")
+            judged = audit.judge(self._events, self._flushes, *self._then, keep=self._is_there)
+            judged = judged.cache()
+            begun = audit.beginnings(judged, self._flushes)
+            found = self._problems(judged, begun, thorough=thorough)
+            compared = None
+            if self._live is not None:
+                last = next((n.last_event for n in numbers if n.server == self._live.server), 0)
+                found, compared = self._compare(self._live, judged, begun, found, last)
+            commit.replace(found, self._lake, AUDIT_JOBS)
+            older = judged.where(F.col("headless") & ~F.col("server").isin(begun)).count()
+            judged.unpersist()
+        self._step("")
+        return self._findings(numbers, older, compared)
+
+    def _audit_seq(self) -> list[Numbers]:
+        self._step("the events' numbers")
+        commit.replace(audit.audit_seq(self._events), self._lake, AUDIT_SEQ)
+        found = []
+        for row in self._stored(AUDIT_SEQ).orderBy("server").collect():
+            gaps = [Gap(*gap) for gap in row.gaps]
+            found.append(Numbers(**{**row.asDict(), "gaps": gaps}))
+        return found
+
+    def _problems(self, judged: DataFrame, begun: list[str], *, thorough: bool) -> DataFrame:
+        if thorough:
+            return audit.problems(self._events, None, self._flushes, begun)
+        suspects = audit.suspects(judged, begun)
+        few = suspects.count() <= audit.FEW
+        return audit.problems(self._events, suspects, self._flushes, begun, few=few)
+
+    def _findings(self, numbers: list[Numbers], older: int, compared: Compared | None) -> Findings:
+        problems = self._stored(AUDIT_JOBS)
+        counted = problems.groupBy("problem").count().orderBy("problem").collect()
+        counts = {row[0]: row[1] for row in counted}
+        told = [
+            Problem(**row.asDict())
+            for problem in counts
+            for row in problems.where(F.col("problem") == problem)
+            .orderBy(*AUDIT_JOBS.key)
+            .limit(MOST_TOLD)
+            .collect()
+        ]
+        batches = Ledger(self._lake).batches()
+        quarantined = sum(batch.quarantined for batch in batches)
+        refused = sum(len(batch.refused) for batch in batches)
+        return Findings(numbers, counts, told, older, quarantined, refused, compared)
+
+    # What the server knows
+
+    @property
+    def _then(self) -> list[Column]:
+        """For each job, its state after the last event that the server's jobs know of."""
+        if self._live is None:
+            return []
+        known = (F.col("server") == self._live.server) & (F.col("event_id") <= self._live.event)
+        return [
+            F.max(F.when(known, packed(F.col("event_id"), number(F.col("state"))))).alias("then")
+        ]
+
+    @property
+    def _is_there(self) -> Column | None:
+        """Must the server have that job?"""
+        if self._live is None:
+            return None
+        then = F.col("then")
+        flushed = max(self._flushed(self._live, self._live.event), default=0)
+        return (state_of(then) != GONE) & (event_of(then) > flushed)
+
+    def _compare(
+        self, live: Live, judged: DataFrame, begun: list[str], found: DataFrame, last: int
+    ) -> tuple[DataFrame, Compared]:
+        """`found` with what is wrong with the server's jobs, and its counters compared."""
+        self._step("the server's jobs")
+        comparison = Comparison(
+            self._spark,
+            self._lake,
+            live,
+            events=self._events,
+            flushes=self._flushed(live, last),
+            last=last,
+            complete=live.server in begun or bool(self._flushed(live, live.event)),
+        )
+        there = self._is_there
+        assert there is not None
+        found = found.unionByName(comparison.jobs(self._told(judged.where(there))))
+        self._step("the server's counters")
+        return found, comparison.counters()
+
+    def _told(self, there: DataFrame) -> DataFrame:
+        """The jobs that are there by their events, with the queue that the last one tells."""
+        then = F.col("then")
+        last = there.select(
+            "server", "seq", event_of(then).alias("event_id"), name(state_of(then)).alias("state")
+        )
+        if there.count() <= audit.FEW:
+            last = F.broadcast(last)
+        where = self._events.select("server", "event_id", "jid", "queue")
+        return where.join(last, ["server", "event_id"]).dropDuplicates(["seq"])
+
+    def _flushed(self, live: Live, event: int) -> list[int]:
+        """The flushes of the server, up to an event."""
+        return [each for each in self._flushes.get(live.server, ()) if each <= event]
+
+    # Within
+
+    def _stored(self, table: Table) -> DataFrame:
+        return self._spark.read.parquet(located(self._lake.table(table.name) / commit.DATA))
+
+    def _step(self, what: str) -> None:
+        steps = 2 if self._live is None else 4
+        self._progress(f"audit: {what}" if what else "audit", self._done, steps)
+        self._done += 1
+
+
+@contextmanager
+def _parts(spark: SparkSession, count: int) -> Iterator[None]:
+    """Let shuffles have at least so many parts."""
+    setting = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(setting) or "4"
+    spark.conf.set(setting, str(max(int(before), count)))
+    try:
+        yield
+    finally:
+        spark.conf.set(setting, before)

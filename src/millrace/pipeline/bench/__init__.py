@@ -1,0 +1,1 @@
+"""How fast the pipeline is, and how fast DuckDB is on the same files."""

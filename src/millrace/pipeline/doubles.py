@@ -1,0 +1,65 @@
+"""Rows of landing files that are not as their names say, or that share events with others.
+
+Each row is held against its file's name, against the other rows, and against what was taken in
+before. Of rows with one number one is kept, the first of the file whose name comes first; what was
+taken in before stays.
+"""
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from millrace.journal import schema
+
+from . import events
+from .inspection import Inspected
+from .lake import Lake
+from .reasons import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
+from .rules import Rule, reasons, rules
+
+_NAMED = "file STRING, named STRING, first BIGINT, last BIGINT"
+_KEY = ("server", "event_id")
+
+
+def judged(spark: SparkSession, lake: Lake, rows: DataFrame, files: list[Inspected]) -> DataFrame:
+    """The rows with the reasons why they are no events, or none."""
+    names = [(each.name, *each.landed) for each in files]
+    named = rows.join(F.broadcast(spark.createDataFrame(names, _NAMED)), "file", "left")
+    checked = named.withColumn("alone", reasons([*rules(), *_of_its_file()]))
+    first = Window.partitionBy(*_KEY, F.size("alone") == 0).orderBy("file", "content")
+    ranked = (
+        checked.withColumn("content", _content())
+        .withColumn("place", F.row_number().over(first))
+        .withColumn("kept", F.first("content").over(first))
+        .join(_before(spark, lake, files), list(_KEY), "left")
+    )
+    there = F.coalesce("earlier", F.when(F.col("place") > 1, F.col("kept")))
+    again = [
+        Rule(DUPLICATE, there.eqNullSafe(F.col("content"))),
+        Rule(CONFLICT, F.coalesce(there != F.col("content"), F.lit(False))),
+    ]
+    told = F.when(F.size("alone") > 0, F.col("alone")).otherwise(reasons(again))
+    return ranked.select(*schema.NAMES, told.alias("reasons"), "file")
+
+
+def _of_its_file() -> list[Rule]:
+    number = F.col("event_id")
+    outside = ~number.between(F.col("first"), F.col("last"))
+    return [
+        Rule(OUTSIDE, F.coalesce(outside, F.lit(False))),
+        Rule(STRANGER, F.coalesce(F.col("server") != F.col("named"), F.lit(False))),
+    ]
+
+
+def _content() -> Column:
+    """The same for rows that are equal; by itself, a hash does not tell where a null stands."""
+    nulls = (F.col(name).isNull() for name in schema.NAMES)
+    return F.xxhash64(*schema.NAMES, *nulls)
+
+
+def _before(spark: SparkSession, lake: Lake, files: list[Inspected]) -> DataFrame:
+    """What was taken in before, of the same servers and numbers."""
+    is_near = F.lit(False)
+    for server, first, last in (each.landed for each in files):
+        is_near |= (F.col("server") == server) & F.col("event_id").between(first, last)
+    earlier = events.read(spark, lake).where(is_near)
+    return earlier.select(*_KEY, _content().alias("earlier"))

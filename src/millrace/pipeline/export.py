@@ -1,0 +1,120 @@
+"""Tables of the lake as files for other programs: CSV, JSON lines, or one Parquet file.
+
+A piece at a time, so that no table is too large.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import date
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from . import reading
+from .errors import PipelineError
+from .lake import Lake
+from .outfile import whole
+from .progress import Progress, silent
+from .reading import Extent
+from .tables import TABLES, Table
+
+Pieces = Iterator[pa.RecordBatch]
+
+
+class Exported(NamedTuple):
+    table: str
+    rows: int
+
+
+class Listed(NamedTuple):
+    table: Table
+    extent: Extent
+
+
+def named(name: str) -> Table:
+    table = TABLES.get(name)
+    if table is None:
+        raise PipelineError(f"there is no table {name!r}: they are {', '.join(TABLES)}")
+    return table
+
+
+def listed(lake: Lake) -> list[Listed]:
+    """All tables, and how much of each there is."""
+    return [Listed(table, reading.extent(lake, table)) for table in TABLES.values()]
+
+
+def export(
+    lake: Lake,
+    table: Table,
+    form: str,
+    out: str,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    progress: Progress = silent,
+) -> Exported:
+    """Write a table, or the days of it from `first` to `last`, to the file `out`."""
+    if form not in FORMS:
+        raise PipelineError(f"cannot write {form!r}: it is one of {', '.join(FORMS)}")
+    total = reading.extent(lake, table, first, last).rows
+    done = 0
+
+    def told() -> Pieces:
+        nonlocal done
+        for piece in reading.batches(lake, table, first, last):
+            yield piece
+            done += piece.num_rows
+            progress(table.name, done, total)
+
+    with whole(out) as file:
+        FORMS[form](told(), reading.schema(table), file)
+    return Exported(table.name, done)
+
+
+def _csv(pieces: Pieces, schema: pa.Schema, file: BinaryIO) -> None:
+    """Times as ISO 8601, lists as JSON."""
+    flat = pa.schema([(f.name, _flat(f.type)) for f in schema])
+    with pyarrow.csv.CSVWriter(file, flat) as writer:
+        for piece in pieces:
+            arrays = [_flattened(piece.column(f.name)) for f in schema]
+            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=flat))
+
+
+def _flat(kind: pa.DataType) -> pa.DataType:
+    written = pa.types.is_nested(kind) or pa.types.is_timestamp(kind)
+    return pa.string() if written else kind
+
+
+def _flattened(column: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(column.type):
+        return pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
+    if pa.types.is_nested(column.type):
+        texts = (None if each is None else _encoded(each) for each in column.to_pylist())
+        return pa.array(texts, pa.string())
+    return column
+
+
+def _encoded(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _json(pieces: Pieces, schema: pa.Schema, file: BinaryIO) -> None:
+    """One object a line."""
+    del schema
+    file.writelines(msgspec.json.Encoder().encode_lines(piece.to_pylist()) for piece in pieces)
+
+
+def _parquet(pieces: Pieces, schema: pa.Schema, file: BinaryIO) -> None:
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for piece in pieces:
+            writer.write_batch(piece)
+
+
+FORMS: Final[dict[str, Callable[[Pieces, pa.Schema, BinaryIO], None]]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
+}

@@ -1,0 +1,170 @@
+"""What a server itself knows, compared with what the lake says of it."""
+
+import tempfile
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from .commit import located
+from .findings import MOST_TOLD, Compared, Difference, Live
+from .lake import Lake
+from .ledger import Ledger
+from .run import refreshed
+from .tables import LATENCY_HIST, QUEUE_DAY
+from .transforms import reconcile
+from .transforms.queues import queue_day
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_1970: Final = date(1970, 1, 1)
+_LAST_DAY: Final = (date.max - _1970).days
+
+
+class Comparison:
+    """`flushes` are the numbers of the server's own; `last` is its last event in the lake."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        live: Live,
+        *,
+        events: DataFrame,
+        flushes: list[int],
+        last: int,
+        complete: bool,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._live = live
+        flushed = max((each for each in flushes if each <= live.asked), default=0)
+        #: Those that made what the server counted, and perhaps later ones.
+        self._events = events.where(
+            (F.col("server") == live.server) & (F.col("event_id") > flushed)
+        )
+        self._flushes = flushes
+        self._last = last
+        #: Is everything there that happened since the server was last empty?
+        self._complete = complete
+        self._left_out: list[str] = []
+
+    def jobs(self, told: DataFrame) -> DataFrame:
+        """AUDIT_JOBS rows of jobs that are not as their last events `told`."""
+        jobs = self._frame("jobs", self._live.jobs)
+        return reconcile.jobs(self._live.server, told, jobs, complete=self._complete)
+
+    def counters(self) -> Compared:
+        """Statistics, and how many jobs there are in which state."""
+        live, since = self._live, self._since()
+        days = self._frame("days", live.days)
+        within = days.where(F.col("day").between(since, _LAST_DAY)).cache()
+        compared = within.count()
+        if compared < live.days.num_rows:
+            self._left_out.append(
+                f"{live.days.num_rows - compared:,} rows of its statistics are of days before "
+                f"{_told(since)}, which are being forgotten, or beyond any calendar."
+            )
+        table = self._stored() or self._folded(days)
+        differences = reconcile.statistics(table, within, since)
+        queues = 0
+        if live.queues is not None and self._can_count():
+            queues = live.queues.num_rows
+            depths = self._frame("queues", live.queues)
+            differences = differences.unionByName(
+                reconcile.depths(self._events, depths, live.asked)
+            )
+        differences = differences.cache()
+        rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
+        found = Compared(
+            server=live.server,
+            event=live.event,
+            jobs=live.jobs.num_rows,
+            queues=queues,
+            days=compared,
+            stored=self._is_stored,
+            differing=differences.count(),
+            differences=[_difference(row) for row in rows],
+            left_out=self._left_out,
+        )
+        within.unpersist()
+        differences.unpersist()
+        return found
+
+    # Within
+
+    def _since(self) -> int:
+        """The first day to be compared."""
+        if self._complete:
+            return self._live.since
+        first = self._events.agg(F.min("event_id")).first()
+        day = self._events.where(F.col("event_id") == _only(first)).select("day").first()
+        begun = ((_only(day) or _1970) - _1970).days + 1
+        self._left_out.append(
+            "The lake does not have the server's first events: its statistics are compared from "
+            f"{_told(begun)} on, and not how many jobs its queues hold."
+        )
+        return max(self._live.since, begun)
+
+    def _can_count(self) -> bool:
+        """Events of version 1 do not always tell the state that a job was in."""
+        if not self._complete:
+            return False
+        if self._events.where(F.col("before").isNull()).isEmpty():
+            return True
+        self._left_out.append(
+            "Some events are of a version that does not tell the state before: how many jobs its "
+            "queues hold is not compared."
+        )
+        return False
+
+    @property
+    def _is_stored(self) -> bool:
+        """Is the table queue_day of just the events that the server counted? It is of all, also of
+        those before a flush.
+        """
+        told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
+        is_refreshed = refreshed(self._lake) == Ledger(self._lake).last
+        return told == {self._last} and not self._flushes and is_refreshed
+
+    def _stored(self) -> DataFrame | None:
+        if not self._is_stored or not self._lake.days(QUEUE_DAY.name):
+            return None
+        reader = self._spark.read.schema(f"{QUEUE_DAY.ddl}, day DATE")
+        rows = reader.parquet(located(self._lake.table(QUEUE_DAY.name)))
+        return rows.where(F.col("server") == self._live.server)
+
+    def _folded(self, days: DataFrame) -> DataFrame:
+        """The same, made of the events up to those that the server told of."""
+        counted = reconcile.counted_by(self._events, days, self._live.asked)
+        none = self._spark.createDataFrame([], f"{LATENCY_HIST.ddl}, day DATE")
+        return queue_day(counted, none)
+
+    def _frame(self, what: str, table: "pa.Table") -> DataFrame:
+        """What the server told, where Spark's workers can read it."""
+        # Spark keeps what it read under a name; what the next server told has another.
+        folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
+        path = folder / f"{what}.parquet"
+        pq.write_table(table, path)
+        return self._spark.read.parquet(located(path))
+
+
+def _only(row: Row | None) -> Any:
+    return None if row is None else row[0]
+
+
+def _difference(row: Row) -> Difference:
+    day = None if row.day is None else _told(row.day)
+    return Difference(row.what, row.queue, day, row.live, row.lake)
+
+
+def _told(day: int) -> str:
+    """A day as people write it; a server may know of such that no calendar has."""
+    try:
+        return (_1970 + timedelta(days=day)).isoformat()
+    except OverflowError:
+        return f"day {day:,}"

@@ -1,0 +1,274 @@
+"""Whether the data is as it must be: rules that every run checks, and that can fail it.
+
+Rules of a batch look at its record; rules of tables hold their sums against the events that they
+are made of, and look for keys that are there twice. They read a column or two with Arrow, and need
+no Spark. Results are in ops/quality/b-BATCH.json. (The rules for single rows are in rules.py.)
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from millrace.journal import schema
+from millrace.journal.landing import parsed
+
+from . import commit, events
+from .commit import DATA
+from .lake import Lake
+from .ledger import Batch, Ledger, Touched, touched
+from .reasons import DUPLICATE
+from .tables import (
+    ATTEMPTS,
+    DEPTH_DAY,
+    FAILURE_GROUPS,
+    JOBS,
+    LATENCY_HIST,
+    PROTOCOL_DAY,
+    QUEUE_DAY,
+    THROUGHPUT_MINUTE,
+    WORKER_HOUR,
+    Table,
+)
+
+Severity = Literal["error", "warn"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """A rule as it was found."""
+
+    rule: str
+    severity: Severity
+    #: What is wrong, in sentences; nothing if it holds.
+    found: list[str]
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.found) and self.severity == "error"
+
+
+class Quality(msgspec.Struct, frozen=True):
+    """What was checked after a batch."""
+
+    batch: int
+    checks: list[Check]
+
+
+class BatchRule(NamedTuple):
+    name: str
+    severity: Severity
+    find: Callable[[Batch, Ledger], Iterator[str]]
+
+
+class Sum(NamedTuple):
+    """A column of a table adds up to a number of events, day by day."""
+
+    table: Table
+    #: Empty: the rows themselves.
+    column: str
+    types: tuple[str, ...]
+    #: The events' column whose day is the table's.
+    day: str = "time"
+    #: Of which rows: a column, and its value.
+    where: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.table.name}.{self.column or 'rows'} is the number of {_listed(self.types)}"
+
+
+#: How many sentences a rule may say.
+_MOST: Final = 20
+_WORKED: Final = ("completed", "advanced")
+_OF_JOBS: Final = tuple(each for each in schema.TYPES if each != schema.FLUSHED)
+
+SUMS: Final = (
+    Sum(QUEUE_DAY, "pushed", ("pushed",)),
+    Sum(QUEUE_DAY, "wait_n", ("leased",)),
+    Sum(QUEUE_DAY, "run_n", _WORKED),
+    Sum(QUEUE_DAY, "retries", ("expired",)),
+    Sum(LATENCY_HIST, "n", ("leased",), where=("metric", "wait")),
+    Sum(LATENCY_HIST, "n", _WORKED, where=("metric", "run")),
+    Sum(THROUGHPUT_MINUTE, "pushed", ("pushed",)),
+    Sum(THROUGHPUT_MINUTE, "started", ("leased",)),
+    Sum(THROUGHPUT_MINUTE, "completed", _WORKED),
+    Sum(PROTOCOL_DAY, "events", _OF_JOBS),
+    Sum(ATTEMPTS, "", ("leased",), day="leased_at"),
+    Sum(JOBS, "whole", ("pushed",), day="created"),
+)
+#: Which of the touched days a table is made anew for.
+_KEYS: Final = (
+    (QUEUE_DAY, "events"),
+    (LATENCY_HIST, "events"),
+    (DEPTH_DAY, "events"),
+    (THROUGHPUT_MINUTE, "events"),
+    (FAILURE_GROUPS, "events"),
+    (PROTOCOL_DAY, "events"),
+    (WORKER_HOUR, "events"),
+    (ATTEMPTS, "leases"),
+    (JOBS, "pushes"),
+)
+
+
+def check(lake: Lake) -> list[Check]:
+    """Check every batch that was not checked yet, and the tables of the days that it touched; what
+    is found is written down.
+    """
+    ledger = Ledger(lake)
+    batches = [each for each in ledger.batches() if not _path(lake, each.batch).exists()]
+    found: list[Check] = []
+    for number, batch in enumerate(batches, 1):
+        checks = check_batch(batch, ledger)
+        if number == len(batches):
+            checks += check_tables(lake, touched(batches))
+        found += checks
+        commit.write_json(_path(lake, batch.batch), Quality(batch.batch, checks))
+    return found
+
+
+def is_checked(lake: Lake, ledger: Ledger) -> bool:
+    """Is the last batch checked?"""
+    return not ledger.last or _path(lake, ledger.last).exists()
+
+
+def check_batch(batch: Batch, ledger: Ledger) -> list[Check]:
+    return [Check(rule.name, rule.severity, list(rule.find(batch, ledger))) for rule in BATCH_RULES]
+
+
+def check_tables(lake: Lake, days: Touched) -> list[Check]:
+    counts = {
+        "time": _counted(lake, days.events, "time"),
+        "leased_at": _counted(lake, days.leases, "leased_at"),
+        "created": _counted(lake, days.pushes, "created"),
+    }
+    checks = [Check(rule.name, "error", _unequal(lake, rule, counts[rule.day])) for rule in SUMS]
+    for table, which in _KEYS:
+        found = list(_twice(lake, table, getattr(days, which)))
+        checks.append(Check(f"{table.name} has every key once", "error", found))
+    return checks
+
+
+def _path(lake: Lake, batch: int) -> Path:
+    return lake.ops / "quality" / f"b-{batch:08}.json"
+
+
+# Rules of batches
+
+
+def _refused(batch: Batch, _: Ledger) -> Iterator[str]:
+    for each in batch.refused:
+        yield f"landing/{each.file} was not taken: {each.reason}."
+
+
+def _no_events(batch: Batch, _: Ledger) -> Iterator[str]:
+    for reason, count in batch.reasons.items():
+        if reason != DUPLICATE:
+            yield (
+                f"{count} {'rows are no events' if count > 1 else 'row is no event'}: {reason}. "
+                f"See tables/quarantine/b-{batch.batch:08}.parquet."
+            )
+
+
+def _doubled(batch: Batch, _: Ledger) -> Iterator[str]:
+    if count := batch.reasons.get(DUPLICATE, 0):
+        yield f"{count} events came again, and were left out."
+
+
+def _holes(batch: Batch, ledger: Ledger) -> Iterator[str]:
+    """Between the files of this batch and all before."""
+    names = {name for each in ledger.batches() if each.batch <= batch.batch for name in each.files}
+    files = sorted(found for name in names if (found := parsed(name)) is not None)
+    mine = set(batch.files)
+    reach: dict[str, int] = {}
+    for each in files:
+        last = reach.get(each.server)
+        if last is not None and each.first > last + 1 and each.name in mine:
+            hole = f"{last + 1} to {each.first - 1}"
+            yield f"The lake has no events {hole} of the server {each.server}."
+        reach[each.server] = max(each.last, last or 0)
+
+
+BATCH_RULES: Final = (
+    BatchRule("every landing file can be read", "error", _refused),
+    BatchRule("every row is an event", "error", _no_events),
+    BatchRule("no event comes twice", "warn", _doubled),
+    BatchRule("no events are missing between files", "warn", _holes),
+)
+
+
+# Rules of tables
+
+
+def _listed(types: tuple[str, ...]) -> str:
+    return "all events of jobs" if types == _OF_JOBS else " and ".join(types) + " events"
+
+
+def _counted(lake: Lake, days: list[date], column: str) -> dict[date, dict[str, int]]:
+    """How many events of each type there are, by the day of a column."""
+    counts: dict[date, dict[str, int]] = {day: {} for day in days}
+    ledger = Ledger(lake)
+    held = {"leased_at": "leases", "created": "pushes"}.get(column)
+    where = days if held is None else ledger.event_days(**{held: days})
+    found = events.files(lake, where, ledger=ledger)
+    for path in (*found.hot, *found.cold):
+        of_path = date.fromisoformat(path.parent.name.removeprefix("day="))
+        for kind, day, n in _grouped(path, None if held is None else column):
+            counted = counts.get(of_path if held is None else day)
+            if counted is not None:
+                counted[kind] = counted.get(kind, 0) + n
+    return counts
+
+
+def _grouped(path: Path, column: str | None) -> Iterator[tuple[str, date, int]]:
+    """Of a file: types, days of the column, and how often they are there together."""
+    with pq.ParquetFile(path, read_dictionary=["type"]) as file:
+        for rows in file.iter_batches(1 << 20, columns=["type", column] if column else ["type"]):
+            kinds = rows.column("type").cast(pa.string())
+            moments = rows.column(column) if column else pa.nulls(rows.num_rows, pa.timestamp("us"))
+            table = pa.table({"type": kinds, "day": moments.cast(pa.date32(), safe=False)})
+            for group in table.group_by(["type", "day"]).aggregate([([], "count_all")]).to_pylist():
+                yield group["type"], group["day"], group["count_all"]
+
+
+def _unequal(lake: Lake, rule: Sum, counts: dict[date, dict[str, int]]) -> list[str]:
+    found = []
+    for day, by_type in sorted(counts.items()):
+        expected = sum(by_type.get(each, 0) for each in rule.types)
+        actual = _summed(lake.day(rule.table.name, day) / DATA, rule)
+        if actual != expected:
+            found.append(
+                f"{rule.table.name} says {actual} for {day}, where there are {expected} "
+                f"{_listed(rule.types)}. `millrace pipeline refresh --days {day}` makes it anew."
+            )
+    return found[:_MOST]
+
+
+def _summed(path: Path, rule: Sum) -> int:
+    if not path.exists():
+        return 0
+    columns = [rule.column] if rule.column else []
+    columns += [rule.where[0]] if rule.where else []
+    with pq.ParquetFile(path) as file:
+        if not columns:
+            return int(file.metadata.num_rows)
+        rows = file.read(columns)
+    if rule.where:
+        rows = rows.filter(pc.equal(rows.column(rule.where[0]), rule.where[1]))
+    return int(pc.sum(rows.column(rule.column)).as_py() or 0)
+
+
+def _twice(lake: Lake, table: Table, days: Iterable[date]) -> Iterator[str]:
+    for day in days:
+        path = lake.day(table.name, day) / DATA
+        if not path.exists():
+            continue
+        with pq.ParquetFile(path) as file:
+            keys = file.read(list(table.key))
+        different = keys.group_by(list(table.key)).aggregate([]).num_rows
+        if different != keys.num_rows:
+            yield f"{table.name} has {keys.num_rows - different} rows too many for {day}."

@@ -1,0 +1,218 @@
+// Draws the plots of a report from the JSON in the page, with the Plotly that is packed in it.
+"use strict";
+(async () => {
+  const report = JSON.parse(document.getElementById("report").textContent);
+  const protocols = { workq: "Workq", masenko: "Masenko", faktory: "Faktory", qless: "Qless", goqueue: "Go Job Queue" };
+  const named = (protocol) => protocols[protocol] || "the server";
+
+  // Plotly takes some tags in its texts for markup; a queue's name has none.
+  const narrow = () => innerWidth < 600;
+  const plain = (text, most = narrow() ? 14 : 28) => {
+    const shown = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
+    const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
+    return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  };
+  // Plotly knows no time zones: what it is given it shows, so it is given UTC.
+  const times = (list) => list.map((at) => at.replace("Z", ""));
+  const span = (s) => {
+    if (s === null || s === undefined) return "–";
+    if (s < 0.9995e-3) return `${+(s * 1e6).toPrecision(3)} µs`;
+    if (s < 0.9995) return `${+(s * 1e3).toPrecision(3)} ms`;
+    if (s < 59.95) return `${+s.toPrecision(3)} s`;
+    for (const [large, name, small, below] of [[86400, "d", 3600, "h"], [3600, "h", 60, "min"], [60, "min", 1, "s"]]) {
+      const count = Math.round(s / small), each = large / small;
+      if (count >= each) return `${Math.floor(count / each)} ${name}` + (count % each ? ` ${count % each} ${below}` : "");
+    }
+    return `${Math.round(s)} s`;
+  };
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  const series = (index) => colour(`s${(index % 8) + 1}`);
+  const heat = (...stops) => stops.map((at, i) => [at, colour(`h${i}`)]);
+
+  // Ticks of an axis of seconds on a logarithmic scale.
+  const ticks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000];
+  const spanAxis = () => ({ type: "log", tickvals: ticks, ticktext: ticks.map(span) });
+
+  const layout = (more) => ({
+    margin: { l: narrow() ? 40 : 64, r: narrow() ? 8 : 16, t: 10, b: 40 }, height: 300, autosize: true,
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: colour("ink") },
+    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, traceorder: "normal" },
+    hovermode: "x unified", dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    ...more,
+    xaxis: axis({ type: "date", title: { text: "UTC", standoff: 4, font: { size: 11, color: colour("soft") } }, ...more.xaxis }),
+    yaxis: axis({ rangemode: "tozero", ...more.yaxis }),
+  });
+  const axis = (more) => ({
+    gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more,
+  });
+  const line = (name, x, y, index, more) => ({
+    type: "scatter", mode: x.length > 1 ? "lines" : "markers", name, x, y, line: { color: series(index), width: 2 },
+    marker: { color: series(index) }, ...more,
+  });
+
+  const throughput = () => {
+    const t = report.timeline, x = times(t.at);
+    const rate = (list) => list.map((n) => (n * 60) / t.step);
+    return [
+      [["pushed", t.pushed, 0], ["completed", t.completed, 1], ["failures", t.failures, 2]].map(([name, list, index]) =>
+        line(name, x, rate(list), index, { hovertemplate: "%{y:,.3~f}", line: { color: series(index), width: 2, dash: ["solid", "solid", "dot"][index] } })),
+      layout({}),
+    ];
+  };
+
+  const backlog = () => {
+    const t = report.timeline, x = times(t.at);
+    const rows = t.queues.map((row) => [plain(row.queue), row.backlog]);
+    if (t.others.some((n) => n)) rows.push(["all others", t.others]);
+    return [
+      rows.map(([name, y], index) =>
+        line(name, x, y, index, { stackgroup: "all", hovertemplate: "%{y:,}", line: { color: series(index), width: 1 } })),
+      layout({ showlegend: true }),
+    ];
+  };
+
+  const percentiles = (of) => () => {
+    const x = times(report.latency.at), moments = report.latency[of];
+    return [
+      [["p50", 1], ["p90", 0], ["p95", 3], ["p99", 2]].map(([name, index]) =>
+        line(name, x, moments[name], index, { text: moments[name].map(span), hovertemplate: "%{text}", connectgaps: false,
+          mode: x.length > 60 ? "lines" : "lines+markers", marker: { color: series(index), size: 5 } })),
+      layout({ yaxis: { ...spanAxis(), rangemode: "normal" } }),
+    ];
+  };
+
+  const counted = (of) => () => {
+    const x = times(report.latency.at), { edges, counts } = report.latency[of].heat;
+    const every = Math.max(1, Math.ceil(edges.length / 9));
+    const at = edges.map((_, i) => i).filter((i) => i % every === 0);
+    return [
+      [{
+        type: "heatmap", x, y: counts.map((_, i) => i + 0.5), z: counts.map((row) => row.map((n) => (n ? Math.log10(n) + 0.3 : 0))),
+        text: counts.map((row, i) => row.map((n) => `${n.toLocaleString("en")} of ${span(edges[i])} ${i + 1 < edges.length ? `to ${span(edges[i + 1])}` : "or longer"}`)),
+        hovertemplate: "%{x}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, ygap: 0.5,
+      }],
+      layout({ hovermode: "closest", yaxis: { tickvals: at, ticktext: at.map((i) => span(edges[i])), showgrid: false, rangemode: "normal" }, xaxis: { showgrid: false } }),
+    ];
+  };
+
+  // Rows with names: by number, so that no name can be taken for a number or a date.
+  const names = (list) => ({
+    type: "linear", tickvals: list.map((_, i) => i), ticktext: list, range: [list.length - 0.5, -0.5], showgrid: false, zeroline: false,
+    automargin: true, fixedrange: true, rangemode: "normal",
+  });
+  const tall = (rows, each = 26) => 90 + each * Math.max(3, rows);
+
+  const kinds = () => {
+    const rows = report.kinds.rows.filter((row) => row.run.n).slice(0, 15);
+    const y = rows.map((_, i) => i);
+    const dots = (of, index, symbol) => ({
+      type: "scatter", mode: "markers", name: of, x: rows.map((row) => row.run[of]), y, text: rows.map((row) => span(row.run[of])),
+      hovertemplate: "%{text}", marker: { color: series(index), size: 10, symbol },
+    });
+    const rail = {
+      type: "scatter", mode: "lines", showlegend: false, hoverinfo: "skip", line: { color: colour("line"), width: 4 },
+      x: rows.flatMap((row) => [row.run.p50, row.run.p99, null]), y: y.flatMap((i) => [i, i, null]),
+    };
+    return [
+      [rail, dots("p50", 1, "circle"), dots("p95", 3, "diamond"), dots("p99", 2, "square")],
+      layout({ height: tall(rows.length), hovermode: "closest", xaxis: { ...spanAxis(), title: undefined, rangemode: "normal" },
+        yaxis: names(rows.map((row) => plain(row.kind || "(none)"))) }),
+    ];
+  };
+
+  const failures = () => {
+    const rows = report.failures.rows.slice(0, 10);
+    const label = (row) => plain(row.error_group || row.sample_message || "(none)");
+    const days = new Set(rows.flatMap((row) => row.days.map((seen) => seen.day)));
+    if (days.size > 3) {
+      return [
+        rows.map((row, index) => ({
+          type: "bar", name: label(row), x: row.days.map((seen) => seen.day), y: row.days.map((seen) => seen.n),
+          marker: { color: series(index), pattern: { shape: index < 8 ? "" : "/" } }, hovertemplate: "%{y:,}",
+        })),
+        layout({ barmode: "stack", showlegend: true }),
+      ];
+    }
+    // Few days: from the first to the last of each, so that one sees when it began and ended.
+    return [
+      rows.map((row, index) => ({
+        type: "scatter", mode: "lines+markers", name: label(row), showlegend: false,
+        x: row.days.flatMap((seen) => [...times([seen.first, seen.last]), null]), y: row.days.flatMap(() => [index, index, null]),
+        text: row.days.flatMap((seen) => Array(3).fill(`${seen.n.toLocaleString("en")} on ${seen.day}`)),
+        hovertemplate: "%{x}<br>%{text}<extra></extra>", line: { color: series(index), width: 8 }, marker: { color: series(index), size: 11, symbol: "line-ns", line: { width: 2, color: series(index) } },
+      })),
+      layout({ height: tall(rows.length), hovermode: "closest", yaxis: names(rows.map((row) => `${label(row)} (${row.n.toLocaleString("en")})`)) }),
+    ];
+  };
+
+  const held = () => [
+    [line("held", times(report.workers.at), report.workers.held, 4, { fill: "tozeroy", hovertemplate: "%{y:.2f}<extra></extra>" })],
+    layout({ height: 220 }),
+  ];
+
+  const workers = () => {
+    const rows = report.workers.rows;
+    const several = new Set(rows.map((row) => row.server)).size > 1;
+    const label = (row) => (several ? `${plain(row.server, 7)} ` : "") + `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`;
+    return [
+      [{
+        type: "heatmap", x: times(report.workers.at), y: rows.map((_, i) => i), z: rows.map((row) => row.held), zmin: 0,
+        hovertemplate: "%{x}<br>%{z:.2f} at once<extra></extra>", colorscale: heat(0, 0.05, 0.2, 0.5, 1), ygap: 1, showscale: !narrow(),
+        colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("ink") } },
+      }],
+      layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false },
+        yaxis: names(rows.map(label)) }),
+    ];
+  };
+
+  const mix = () => {
+    const origins = [...new Set(report.protocols.map((row) => row.origin))];
+    const actors = [...new Set(report.protocols.filter((row) => row.completed).map((row) => row.actor))];
+    const order = Object.keys(protocols);
+    return [
+      actors.map((actor) => {
+        const rows = report.protocols.filter((row) => row.actor === actor && row.completed);
+        return {
+          type: "bar", orientation: "h", name: `by ${named(actor)}`, y: rows.map((row) => origins.indexOf(row.origin)),
+          x: rows.map((row) => row.completed), hovertemplate: "%{x:,}", marker: { color: series(order.indexOf(actor) + 8) },
+        };
+      }),
+      layout({ height: tall(origins.length, 34), barmode: "stack", hovermode: "closest", showlegend: true,
+        xaxis: { type: "linear", title: undefined, tickformat: "," }, yaxis: names(origins.map((origin) => named(origin))) }),
+    ];
+  };
+
+  const plots = {
+    "plot-throughput": throughput, "plot-backlog": backlog, "plot-wait": percentiles("wait"), "plot-run": percentiles("run"),
+    "plot-wait-heat": counted("wait"), "plot-run-heat": counted("run"), "plot-kinds": kinds, "plot-failures": failures,
+    "plot-held": held, "plot-workers": workers, "plot-protocols": mix,
+  };
+  const draw = (width) => {
+    for (const [id, plot] of Object.entries(plots)) {
+      const place = document.getElementById(id);
+      if (!place) continue;
+      const [data, shape] = plot();
+      if (width) Object.assign(shape, { width, autosize: false });
+      Plotly.react(place, data, shape, { displayModeBar: false, responsive: !width, doubleClick: "reset" });
+    }
+  };
+
+  try {
+    const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
+    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(unpacked).text();
+    document.head.append(script);
+    document.documentElement.classList.add("drawn");
+    draw();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+    addEventListener("beforeprint", () => draw(680));
+    addEventListener("afterprint", () => draw());
+  } catch (error) {
+    document.documentElement.classList.remove("drawn");
+    document.getElementById("not-drawn").hidden = false;
+    console.error(error);
+  }
+})();

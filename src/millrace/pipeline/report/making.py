@@ -1,0 +1,169 @@
+"""A report of some days, put together from its parts."""
+
+from collections.abc import Iterable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millrace import __version__
+from millrace.pipeline import reading
+from millrace.pipeline.errors import PipelineError
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.progress import Progress, silent
+from millrace.pipeline.tables import QUEUE_DAY
+
+from . import failures, latency, standing, throughput, workers
+from .model import VERSION, Day, Headline, Queue, Queues, Range, Report
+from .spread import NONE, Spans, added, spread
+
+QUEUES: Final = 50
+#: Days of a report that nobody asked otherwise of.
+USUAL: Final = 7
+_COUNTS: Final = ("pushed", "leased", "completed", "failures", "failed")
+_PARTS: Final = 5
+
+
+class NothingYet(PipelineError):
+    """There are no tables to report on."""
+
+
+def chosen(
+    lake: Lake,
+    count: int | None = None,
+    first: date | None = None,
+    last: date | None = None,
+    *,
+    today: date | None = None,
+) -> tuple[date, date]:
+    """The days of a report: those from `first` to `last`, or the last `count` of the lake, a week
+    if nothing is said. What a client's wrong clock put into the future is not the last.
+    """
+    today = today or datetime.now(UTC).date()
+    of = standing.days(lake)
+    if last is None:
+        last = max((day for day in of if day <= today), default=today)
+    if first is None:
+        first = last - timedelta(days=min(count or USUAL, last.toordinal()) - 1)
+    return first, max(first, last)
+
+
+def make(
+    lake: Lake,
+    first: date,
+    last: date,
+    queue: str | None = None,
+    *,
+    now: datetime | None = None,
+    progress: Progress = silent,
+) -> Report:
+    """The numbers of the days from `first` to `last`, of one queue or of all."""
+    if not standing.days(lake):
+        raise NothingYet(
+            f"the lake {lake.root} has no tables yet: `millrace pipeline run` makes them from what "
+            "the server has shipped"
+        )
+    progress("throughput", 0, _PARTS)
+    emptied = throughput.flushes(lake, last)
+    before = throughput.opening(lake, first, queue, emptied)
+    minutes = throughput.minutes(lake, first, last, queue, before, emptied)
+    timeline = throughput.timeline(minutes, before)
+    backlogs = throughput.backlogs(minutes, before)
+    progress("latency", 1, _PARTS)
+    hist = latency.histogram(lake, first, last, queue)
+    over_time = latency.over_time(lake, first, last, queue, hist)
+    progress("queues", 2, _PARTS)
+    days = _queue_days(lake, first, last, queue)
+    progress("failures", 3, _PARTS)
+    groups = failures.failures(lake, first, last, queue)
+    progress("workers", 4, _PARTS)
+    return Report(
+        version=VERSION,
+        millrace=__version__,
+        made_at=(now or datetime.now(UTC)).replace(microsecond=0),
+        range=Range(first=first, last=last, queue=queue),
+        coverage=standing.coverage(lake),
+        checks=standing.checks(lake),
+        headline=_headline(days, hist, minutes, backlogs, workers.count(lake, first, last)),
+        timeline=timeline,
+        days=_by_day(days, hist),
+        queues=_by_queue(days, hist, backlogs),
+        latency=over_time,
+        kinds=latency.kinds(hist),
+        failures=groups,
+        workers=workers.workers(lake, first, last),
+        protocols=workers.protocols(lake, first, last),
+    )
+
+
+def _queue_days(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
+    return reading.read(
+        lake,
+        QUEUE_DAY,
+        first,
+        last,
+        columns=["queue", *_COUNTS, "day"],
+        where=None if queue is None else pc.field("queue") == queue,
+    )
+
+
+def _headline(
+    days: pa.Table, hist: pa.Table, minutes: pa.Table, backlogs: dict[str, int], there: int
+) -> Headline:
+    of = added(hist, "metric")
+    peak_at, peak = throughput.peak(minutes)
+    return Headline(
+        **_counts({f"{name}_sum": pc.sum(days[name]).as_py() or 0 for name in _COUNTS}),
+        backlog=sum(backlogs.values()),
+        peak_completed=peak,
+        peak_at=peak_at,
+        workers=there,
+        **_spans(of, ()),
+    )
+
+
+def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
+    of = added(hist, "day", "metric")
+    rows = _added(days, "day")
+    return [Day(day=row["day"], **_counts(row), **_spans(of, (row["day"],))) for row in rows]
+
+
+def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
+    """The busiest first; also those where jobs only wait."""
+    known = {row["queue"]: row for row in _added(days, "queue")}
+    nothing = dict.fromkeys(("leased_sum", "pushed_sum"), 0)
+
+    def rank(name: str) -> tuple[Any, ...]:
+        row = known.get(name, nothing)
+        return -row["leased_sum"], -row["pushed_sum"], -backlogs.get(name, 0), name
+
+    names = sorted(known.keys() | {name for name, depth in backlogs.items() if depth}, key=rank)
+    shown = names[:QUEUES]
+    of_shown = hist.filter(pc.is_in(hist["queue"], pa.array(shown, pa.string())))
+    of = added(of_shown, "queue", "metric")
+    rows = [
+        Queue(
+            queue=name,
+            **_counts(known.get(name, {})),
+            backlog=backlogs.get(name, 0),
+            **_spans(of, (name,)),
+        )
+        for name in shown
+    ]
+    return Queues(rows=rows, more=len(names) - len(shown))
+
+
+def _added(days: pa.Table, by: str) -> Iterable[dict[str, Any]]:
+    added = days.group_by(by).aggregate([(name, "sum") for name in _COUNTS])
+    found: list[dict[str, Any]] = added.sort_by(by).to_pylist()
+    return found
+
+
+def _counts(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("pushed", "started", "completed", "failures", "died")
+    return {name: row.get(f"{c}_sum", 0) for name, c in zip(names, _COUNTS, strict=True)}
+
+
+def _spans(of: dict[tuple[Any, ...], Spans], key: tuple[Any, ...]) -> dict[str, Any]:
+    return {name: spread(of.get((*key, name), NONE)) for name in (latency.WAIT, latency.RUN)}

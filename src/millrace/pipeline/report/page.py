@@ -1,0 +1,159 @@
+"""The report as one HTML page that asks nothing of the network.
+
+Names and errors in it were chosen by strangers: the template escapes everything, the plots are
+drawn from JSON, and the page's own policy runs no script but the two that were put there.
+"""
+
+import base64
+import functools
+import gzip
+import hashlib
+import re
+import unicodedata
+from datetime import datetime
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from .model import Report
+
+_ASSETS: Final = Path(__file__).with_name("assets")
+_PROTOCOLS: Final = {
+    "workq": "Workq",
+    "masenko": "Masenko",
+    "faktory": "Faktory",
+    "qless": "Qless",
+    "goqueue": "Go Job Queue",
+}
+#: Control characters, and those that turn the direction of what follows.
+_UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_WIDTHS: Final = ((86_400, "a", "day"), (3600, "an", "hour"), (60, "a", "minute"))
+
+
+class _Packed(NamedTuple):
+    """A script as it is in the page, and by what the browser knows it again."""
+
+    packed: str
+    digest: str
+
+
+def render(report: Report) -> str:
+    """The page. The same report gives the same bytes."""
+    script = (_ASSETS / "page.js").read_text("utf-8")
+    plotly = _plotly()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            policy=_policy(_digest(script.encode()), plotly.digest),
+            css=Markup((_ASSETS / "page.css").read_text("utf-8")),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - as above
+            numbers=Markup(in_script(as_json(report))),  # noqa: S704 - made harmless
+            plotly=Markup(plotly.packed),  # noqa: S704 - base64
+        )
+    )
+
+
+def as_json(report: Report) -> str:
+    return msgspec.json.encode(report).decode()
+
+
+def in_script(text: str) -> str:
+    """JSON that can stand in a script element: nothing in it ends the element or begins another."""
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def shown(text: str, most: int = 120) -> str:
+    """What strangers named, as one sees it: of bounded length, and what has no form marked."""
+    cut = text if len(text) <= most else text[: most - 1] + "…"
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN and c != "\n" else c
+        for c in cut
+    )
+
+
+def span(seconds: float | None) -> str:
+    """A span in the unit that suits it, or in two: 304 ms, 1 min 28 s."""
+    if seconds is None:
+        return "\N{EN DASH}"
+    if seconds < 0.9995e-3:
+        return f"{_rounded(seconds * 1e6)} µs"
+    if seconds < 0.9995:
+        return f"{_rounded(seconds * 1e3)} ms"
+    if seconds < 59.95:
+        return f"{_rounded(seconds)} s"
+    for (large, name), (small, below) in pairwise(_UNITS):
+        count = round(seconds / small)
+        if count * small >= large:
+            whole, rest = divmod(count, large // small)
+            return f"{whole:,} {name} {rest} {below}" if rest else f"{whole:,} {name}"
+    return f"{round(seconds)} s"
+
+
+def at(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M}"
+
+
+def width(step: int) -> str:
+    """How wide the steps of a time axis are, in words."""
+    for size, article, unit in _WIDTHS:
+        if step % size == 0:
+            count = step // size
+            return f"{article} {unit}" if count == 1 else f"{count} {unit}s"
+    return f"{step} seconds"
+
+
+def every(step: int) -> str:
+    return "every " + width(step).removeprefix("a ").removeprefix("an ")
+
+
+def words(text: str) -> Markup:
+    """Our own sentences, in which commands stand between backticks."""
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
+
+
+def protocol(name: str | None) -> str:
+    return "the server" if name is None else _PROTOCOLS.get(name, shown(name))
+
+
+def _rounded(value: float) -> str:
+    """To three digits, and no digit of the whole part lost."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {f.__name__: f for f in (shown, span, at, width, every, words, protocol)}
+    return environment
+
+
+@functools.cache
+def _plotly() -> _Packed:
+    source = resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
+    packed = base64.b64encode(gzip.compress(source, 9, mtime=0)).decode()
+    return _Packed(packed, _digest(source))
+
+
+def _digest(script: bytes) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script).digest()).decode()}'"
+
+
+def _policy(*digests: str) -> str:
+    """Only the scripts with these digests run, and nothing is fetched from anywhere."""
+    return (
+        f"default-src 'none'; script-src {' '.join(digests)}; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )

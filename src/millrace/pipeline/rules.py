@@ -1,0 +1,86 @@
+"""What a row must be to be an event. A row that breaks a rule goes into quarantine, with the rule's
+words as the reason.
+
+Each rule is a condition that is true of what is wrong, and never null.
+"""
+
+from collections.abc import Iterable
+from functools import reduce
+from operator import or_
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from millrace.journal import schema
+
+#: The years 1 to 9999: what every reader of the tables can tell as a time.
+_FIRST_TIME: Final = "0001-01-01T00:00:00Z"
+_AFTER_TIME: Final = "+10000-01-01T00:00:00Z"
+_TIMES: Final = tuple(field.name for field in schema.FIELDS if field.kind == "timestamp")
+_NEVER_NEGATIVE: Final = ("seq", "attempt", "wait_us", "run_us", "payload_bytes")
+
+
+class Rule(NamedTuple):
+    reason: str
+    broken: Column
+
+
+def rules() -> list[Rule]:
+    """Those that look at one row alone."""
+    return [
+        *(Rule(f"`{each.name}` is missing", _null(each.name)) for each in _required()),
+        Rule("`type` is not known", _other_than("type", schema.TYPES)),
+        Rule("`state` is not known", _other_than("state", schema.STATES)),
+        Rule("`before` is not known", _other_than("before", schema.STATES)),
+        Rule("`origin` is not known", _other_than("origin", schema.ORIGINS) & ~_flushed()),
+        Rule("`actor` is not known", _other_than("actor", schema.ORIGINS)),
+        Rule("the state before is missing", _null("before") & _true(F.col("version") > 1)),
+        Rule("no such event leads from that state to this one", _illegal()),
+        Rule("its number is less than 1", _true(F.col("event_id") < 1)),
+        *(Rule(f"`{name}` is negative", _true(F.col(name) < 0)) for name in _NEVER_NEGATIVE),
+        *(Rule(f"`{name}` is beyond the years 1 to 9999", _beyond(name)) for name in _TIMES),
+    ]
+
+
+def is_broken(broken: Iterable[Rule]) -> Column:
+    """Is any of the rules broken?"""
+    return reduce(or_, (rule.broken for rule in broken), F.lit(False))
+
+
+def reasons(broken: Iterable[Rule]) -> Column:
+    """The words of those that are."""
+    told = F.array(*(F.when(rule.broken, F.lit(rule.reason)) for rule in broken))
+    return F.array_compact(told)
+
+
+def _required() -> list[schema.Field]:
+    return [field for field in schema.FIELDS if field.required]
+
+
+def _null(name: str) -> Column:
+    return F.col(name).isNull()
+
+
+def _true(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _other_than(name: str, known: Iterable[str]) -> Column:
+    return _true(~F.col(name).isin(*known))
+
+
+def _flushed() -> Column:
+    return F.col("type").eqNullSafe(schema.FLUSHED)
+
+
+def _illegal() -> Column:
+    """A null state before, of version 1, may have been any."""
+    moves = [*schema.LEGAL, (schema.FLUSHED, "gone", "gone")]
+    move = F.concat("type", F.lit(">"), "before", F.lit(">"), "state")
+    return _true(~move.isin(*sorted(">".join(each) for each in moves)))
+
+
+def _beyond(name: str) -> Column:
+    first, after = (F.lit(moment).cast("timestamp") for moment in (_FIRST_TIME, _AFTER_TIME))
+    return _true((F.col(name) < first) | (F.col(name) >= after))

@@ -1,0 +1,331 @@
+"""Is every event there once, and can what they say of each job be?
+
+Events are numbered without gaps, so that they can be counted instead of compared: `audit_seq`.
+
+A job's events are a chain: each says which state it found and which it left, and what it found must
+be what the one before it left. To put all events of all jobs in order takes long, so most jobs are
+judged by what a chain adds up to, whatever its order: of each state it left as often as it found
+it, but for the first that was found and the last that was left. `suspects` adds that up in one
+pass; only for those jobs that it does not come out for (or that have an event which the state
+machine does not know, or one on both sides of a flush) `problems` looks at the chain itself. Two
+faults remain unseen: events of one job that have exchanged their numbers so that it comes out all
+the same, and a missing event that left the state as it was (a `renewed`). `audit_seq` sees the
+latter; `thorough` looks at every chain, and sees the former.
+"""
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from millrace.journal.schema import FLUSHED, LEGAL, STATES
+from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ
+
+from .state import event_of, number, packed, state_of
+
+#: Events are counted in stretches of so many numbers, of which only those are looked at that do
+#: not add up.
+_STRETCH: Final = 1 << 16
+#: So many gaps are named.
+MOST_GAPS: Final = 100
+#: A state may be out of balance by so many bits before it could be taken for its neighbour.
+_WIDTH: Final = 5
+_NEW: Final = STATES.index("new")
+_ENDED: Final = ("done", "dead", "gone")
+#: What happens most comes first: each name costs a comparison.
+_FREQUENT: Final = ("leased", "completed", "pushed")
+#: So many jobs can be looked up; with more of them, events are sorted.
+FEW: Final = 1_000_000
+
+#: The numbers of the flushes of each server.
+Flushes = Mapping[str, list[int]]
+
+
+# Numbers
+
+
+def audit_seq(events: DataFrame) -> DataFrame:
+    """AUDIT_SEQ: a row for each server."""
+    stretches = _stretches(events).cache()
+    suspect = stretches.where(~F.col("whole")).select("server", "stretch")
+    stretch = F.shiftright("event_id", 16).alias("stretch")
+    counted = (
+        events.select("server", "event_id", stretch)
+        .join(F.broadcast(suspect), ["server", "stretch"], "left_semi")
+        .groupBy("server", "event_id")
+        .count()
+    )
+    present = _islands(counted).unionByName(
+        stretches.where("whole").select("server", "first", "last", F.col("n").alias("rows"))
+    )
+    before = Window.partitionBy("server").orderBy("first")
+    gap = F.struct((F.col("previous") + 1).alias("first"), (F.col("first") - 1).alias("last"))
+    distinct = F.sum(F.col("last") - F.col("first") + 1)
+    span = F.max("last") - F.min("first") + 1
+    return (
+        present.withColumn("previous", F.lag("last").over(before))
+        .withColumn("gap", F.when(F.col("first") > F.col("previous") + 1, gap))
+        .withColumn("nth", F.count("gap").over(before))
+        .groupBy("server")
+        .agg(
+            F.min("first").alias("first_event"),
+            F.max("last").alias("last_event"),
+            F.sum("rows").alias("events"),
+            (span - distinct).alias("missing"),
+            (F.sum("rows") - distinct).alias("duplicates"),
+            F.sort_array(F.collect_list(F.when(F.col("nth") <= MOST_GAPS, F.col("gap")))).alias(
+                "gaps"
+            ),
+        )
+        .select(*AUDIT_SEQ.columns)
+    )
+
+
+def _stretches(events: DataFrame) -> DataFrame:
+    """How many events each stretch of numbers has, and whether they are just those between its
+    first and its last: their count, sum and sum of squares are what those would have.
+    """
+    offset = F.col("event_id").bitwiseAND(F.lit(_STRETCH - 1).cast("long"))
+    low, high = F.col("first").bitwiseAND(_STRETCH - 1), F.col("last").bitwiseAND(_STRETCH - 1)
+    whole = (
+        (F.col("n") == high - low + 1)
+        & (F.col("sum") * 2 == (low + high) * F.col("n"))
+        & (F.col("squares") * 6 == _squares(high) - _squares(low - 1))
+    )
+    return (
+        events.select("server", "event_id", offset.alias("offset"))
+        .groupBy("server", F.shiftright("event_id", 16).alias("stretch"))
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.min("event_id").alias("first"),
+            F.max("event_id").alias("last"),
+            F.sum("offset").alias("sum"),
+            F.sum(F.col("offset") * F.col("offset")).alias("squares"),
+        )
+        .select("server", "stretch", "n", "first", "last", whole.alias("whole"))
+    )
+
+
+def _squares(last: Column) -> Column:
+    """Six times the sum of the squares from 1 to that."""
+    return last * (last + 1) * (last * 2 + 1)
+
+
+def _islands(counted: DataFrame) -> DataFrame:
+    """Numbers that follow each other, as one row: those differ from their rank by the same."""
+    order = Window.partitionBy("server").orderBy("event_id")
+    return (
+        counted.withColumn("shore", F.col("event_id") - F.row_number().over(order))
+        .groupBy("server", "shore")
+        .agg(
+            F.min("event_id").alias("first"),
+            F.max("event_id").alias("last"),
+            F.sum("count").alias("rows"),
+        )
+        .select("server", "first", "last", "rows")
+    )
+
+
+# Chains
+
+
+def audit_jobs(events: DataFrame, flushes: DataFrame, *, thorough: bool = False) -> DataFrame:
+    """AUDIT_JOBS, but for what only a look at the server's own jobs can tell."""
+    ended = ids(flushes)
+    judged = judge(events, ended).cache()
+    begun = beginnings(judged, ended)
+    if thorough:
+        return problems(events, None, ended, begun)
+    found = suspects(judged, begun)
+    return problems(events, found, ended, begun, few=found.count() <= FEW)
+
+
+def ids(flushes: DataFrame) -> Flushes:
+    """There are few."""
+    found: dict[str, list[int]] = {}
+    for server, event_id in flushes.select("server", "event_id").collect():
+        found.setdefault(server, []).append(event_id)
+    return {server: sorted(events) for server, events in found.items()}
+
+
+def judge(
+    events: DataFrame, flushes: Flushes, *more: Column, keep: Column | None = None
+) -> DataFrame:
+    """The jobs of which there is something to say: those that are `suspect`, those that are
+    `headless`, because their push is not there, and each server's first. `more` is added up for
+    each job, and those are there as well which `keep` says of what came of it.
+    """
+    judged = _lives(events, *more).select(
+        "*",
+        _is_suspect(flushes).alias("suspect"),
+        (state_of(F.col("first")) != _NEW).alias("headless"),
+    )
+    wanted = F.col("suspect") | F.col("headless") | (event_of(F.col("first")) == 1)
+    return judged.where(wanted if keep is None else wanted | keep)
+
+
+def beginnings(judged: DataFrame, flushes: Flushes) -> list[str]:
+    """The servers whose events are there from the first on. Of the others there may be jobs that
+    are older than what the lake has.
+    """
+    rows = judged.where(event_of(F.col("first")) == 1).select("server").distinct().collect()
+    flushed = (server for server, numbers in flushes.items() if numbers[:1] == [1])
+    return sorted({*(server for (server,) in rows), *flushed})
+
+
+def suspects(judged: DataFrame, begun: list[str]) -> DataFrame:
+    """`server` and `seq` of jobs whose chains are to be looked at."""
+    headless = F.col("headless") & F.col("server").isin(begun)
+    return judged.where(F.col("suspect") | headless).select("server", "seq")
+
+
+def _lives(events: DataFrame, *more: Column) -> DataFrame:
+    """What the events of each job add up to: of each state how much more often it was left than
+    found (`balance`), the `first` state found and the `last` left, each with its event's number,
+    and whether one of them is `illegal`.
+    """
+    told = events.where(F.col("type") != FLUSHED).select(
+        "server",
+        "seq",
+        "event_id",
+        "type",
+        "state",
+        # Events of version 1 may not tell; then it is looked at the chain.
+        F.coalesce(number(F.col("before")), F.lit(-1)).alias("was"),
+        F.coalesce(number(F.col("state")), F.lit(-1)).alias("is"),
+    )
+    illegal = (F.col("was") < 0) | (F.col("is") < 0) | ~_is_allowed(F.col("was"), F.col("is"))
+    return told.groupBy("server", "seq").agg(
+        F.sum(_weight(F.col("is")) - _weight(F.col("was"))).alias("balance"),
+        F.min(packed(F.col("event_id"), F.greatest(F.col("was"), F.lit(0)))).alias("first"),
+        F.max(packed(F.col("event_id"), F.greatest(F.col("is"), F.lit(0)))).alias("last"),
+        F.max(F.when(illegal, 1).otherwise(0)).alias("illegal"),
+        *more,
+    )
+
+
+def _weight(state: Column) -> Column:
+    return F.call_function("shiftleft", F.lit(1).cast("long"), state.cast("int") * _WIDTH)
+
+
+def _is_suspect(flushes: Flushes) -> Column:
+    """Of what a job's events add up to: does it not come out?"""
+    first, last = state_of(F.col("first")), state_of(F.col("last"))
+    wrong = (F.col("illegal") == 1) | (F.col("balance") != _weight(last) - _weight(first))
+    if any(flushes.values()):
+        wrong |= _flushed_between(flushes, event_of(F.col("first")), event_of(F.col("last")))
+    return wrong
+
+
+def _flushed_between(flushes: Flushes, first: Column, last: Column) -> Column:
+    """Was everything forgotten between these two events?"""
+    found = F.lit(False)
+    for server, numbers in flushes.items():
+        between = F.exists(
+            F.array(*(F.lit(n).cast("long") for n in numbers)), lambda n: (n > first) & (n < last)
+        )
+        found |= (F.col("server") == server) & between
+    return found
+
+
+def _is_allowed(was: Column, now: Column) -> Column:
+    """May this type of event lead from one state to the other? For each type there is a bit for
+    each pair of states.
+    """
+    masks: dict[str, int] = {}
+    for cause, before, state in LEGAL:
+        masks[cause] = masks.get(cause, 0) | 1 << _pair(before, state)
+    order = sorted(masks, key=lambda cause: cause not in _FREQUENT)
+    mask = reduce(
+        lambda chain, cause: chain.when(F.col("type") == cause, _bits(masks[cause])),
+        order[1:],
+        F.when(F.col("type") == order[0], _bits(masks[order[0]])),
+    ).otherwise(_bits(0))
+    bit = F.call_function("shiftright", mask, (was * 8 + now).cast("int"))
+    return bit.bitwiseAND(F.lit(1).cast("long")) == 1
+
+
+def _pair(before: str, state: str) -> int:
+    return STATES.index(before) * 8 + STATES.index(state)
+
+
+def _bits(mask: int) -> Column:
+    """As a long, which has a sign."""
+    return F.lit(mask - (1 << 64) if mask >> 63 else mask).cast("long")
+
+
+def problems(
+    events: DataFrame,
+    suspects: DataFrame | None,
+    flushes: Flushes,
+    begun: list[str],
+    *,
+    few: bool = False,
+) -> DataFrame:
+    """What is wrong with the chains of these jobs; None: of all. With `few` of them events are
+    looked up rather than sorted.
+    """
+    taken = events.where(F.col("type") != FLUSHED).select(
+        "server", "seq", "jid", "event_id", "type", "before", "state"
+    )
+    if suspects is not None:
+        named = F.broadcast(suspects) if few else suspects
+        taken = taken.join(named, ["server", "seq"], "left_semi")
+    # An event that is there twice is told by audit_seq.
+    taken = taken.dropDuplicates(["server", "event_id"])
+    order = Window.partitionBy("server", "seq").orderBy("event_id")
+    previous = F.lag(F.struct("event_id", "type", "state")).over(order)
+    linked = taken.withColumn("previous", previous)
+    left = F.col("previous.state")
+    if any(flushes.values()):
+        flushed = _flushed_between(flushes, F.col("previous.event_id"), F.col("event_id"))
+        left = F.when(flushed, F.lit("gone")).otherwise(left)
+    found = F.array(_illegal(), _broken(), _headless(begun))
+    return (
+        linked.withColumn("left", left)
+        .withColumn("found", F.explode(F.array_compact(found)))
+        .select("server", "seq", "jid", "found.problem", "event_id", "found.detail")
+        .select(*AUDIT_JOBS.columns)
+    )
+
+
+def _illegal() -> Column:
+    """Also one that does not tell the state before, if no state before would do."""
+    was, now = number(F.col("before")), number(F.col("state"))
+    ends = sorted({f"{cause} {state}" for cause, _, state in LEGAL})
+    possible = F.concat_ws(" ", "type", "state").isin(ends)
+    legal = F.when(was.isNull() | now.isNull(), possible).otherwise(_is_allowed(was, now))
+    detail = F.format_string(
+        "%s cannot lead from %s to %s", "type", F.coalesce("before", F.lit("any state")), "state"
+    )
+    return F.when(~legal, _problem("illegal", detail))
+
+
+def _broken() -> Column:
+    """What an event found is not what the one before it left."""
+    left, before, state = F.col("left"), F.col("before"), F.col("state")
+    ends = ~before.isin(*_ENDED) & state.isin(*_ENDED)
+    detail = F.format_string(
+        "%s found it %s, but event %d, %s, had left it %s",
+        "type", "before", "previous.event_id", "previous.type", "left",
+    )  # fmt: skip
+    problem = (
+        F.when(ends & left.isin(*_ENDED), _problem("ended_twice", detail))
+        .when(left == "gone", _problem("after_gone", detail))
+        .when((left == "leased") & (F.col("type") == "leased"), _problem("leased_twice", detail))
+        .otherwise(_problem("broken", detail))
+    )
+    return F.when(left.isNotNull() & (before != left), problem)
+
+
+def _headless(begun: list[str]) -> Column:
+    """The first event of a job is its push, where the journal is there from its first event on."""
+    detail = F.format_string("%s found it %s, but no event tells how it came", "type", "before")
+    first = F.col("previous").isNull() & F.col("server").isin(begun)
+    return F.when(first & (F.col("before") != "new"), _problem("broken", detail))
+
+
+def _problem(problem: str, detail: Column) -> Column:
+    return F.struct(F.lit(problem).alias("problem"), detail.alias("detail"))

@@ -1,0 +1,11 @@
+"""The exit of every transform: exactly the table's columns, in its types, and the day."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from millrace.pipeline.tables import Table
+
+
+def conform(df: DataFrame, table: Table) -> DataFrame:
+    types = {**table.types, "day": "DATE"}
+    return df.select(*(F.col(name).cast(kind).alias(name) for name, kind in types.items()))

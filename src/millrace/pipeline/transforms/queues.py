@@ -1,0 +1,222 @@
+"""Qless's statistics for every queue and day: exactly those that the server keeps live.
+
+Mean and variance are made of whole numbers, so that neither the order of the events nor how they
+are divided can change a digit. Spans are grouped into cells, which are never larger than a slot of
+the histogram: seconds below a minute, minutes below an hour, hours beyond. Of each cell is known
+how many spans it has, and the sums of their distances from its middle and of the squares of these,
+the latter in two halves, because of 4 billion of them the sum would not fit into 64 bits. What
+follows is done with as many rows as there are cells.
+"""
+
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from millrace.pipeline.buckets import value
+from millrace.pipeline.tables import QUEUE_DAY
+
+from .conform import conform
+from .meanings import is_completion, is_type
+from .times import DAY, HOUR, MINUTE, SECOND
+
+SLOTS: Final = 148
+PERCENTS: Final = (50, 90, 95, 99)
+_QUEUE: Final = ("server", "day", "queue")
+_HALF: Final = 31  # bits
+
+
+class _Metric(NamedTuple):
+    name: str
+    #: What its spans are called among what happened.
+    what: str
+
+
+_METRICS: Final = (_Metric("wait", "leased"), _Metric("run", "completed"))
+
+
+def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
+    """`latency_hist` is that of the same days."""
+    # From here on all rows of a queue's day are in one place.
+    cells = _cells(events).repartition(*_QUEUE)
+    slots = (
+        _with_spread(cells)
+        .groupBy(*_QUEUE, "what", _slot(F.col("cell")).alias("slot"))
+        .agg(F.sum("n").alias("n"), F.first("mean").alias("mean"), F.first("var").alias("var"))
+    )
+    counted = slots.groupBy(*_QUEUE).agg(
+        _sum("pushed").alias("pushed"),
+        _sum("leased").alias("leased"),
+        _sum("completed").alias("completed"),
+        _sum("failed", "failed_dead", "expired", "expired_dead").alias("failures"),
+        _sum("failed_dead", "expired_dead", "doomed_dead").alias("failed"),
+        _sum("expired", "expired_dead", "expired_grace").alias("retries"),
+        *(column for metric in _METRICS for column in _spread(metric)),
+    )
+    joined = counted.join(_percentiles(latency_hist), list(_QUEUE), "left")
+    return conform(joined.select("*", *(_histogram(metric) for metric in _METRICS)), QUEUE_DAY)
+
+
+def _cells(events: DataFrame) -> DataFrame:
+    """The one pass over the events: what happened, by queue, and for spans by cell."""
+    what, us = F.col("what"), F.col("us")
+    named = events.select(
+        *_QUEUE,
+        F.when(is_type("leased"), "leased")
+        .when(is_completion(), "completed")
+        .when(is_type("pushed"), "pushed")
+        .when(is_type("failed", "expired", "doomed"), _failing())
+        .alias("what"),
+        F.when(is_type("leased"), F.coalesce("wait_us", F.lit(0)))
+        .when(is_completion(), F.coalesce("run_us", F.lit(0)))
+        .alias("us"),
+    )
+    placed = named.filter(what.isNotNull()).select(*_QUEUE, "what", "us", _cell(us).alias("cell"))
+    square = F.col("distance") * F.col("distance")
+    return (
+        placed.select(
+            *_QUEUE, "what", "cell", (us - F.col("cell") - _half(F.col("cell"))).alias("distance")
+        )
+        .groupBy(*_QUEUE, "what", "cell")
+        .agg(
+            F.count(F.lit(1)).alias("n"),
+            F.sum("distance").alias("distance"),
+            F.sum(F.shiftright(square, _HALF)).alias("high"),
+            F.sum(square.bitwiseAND(F.lit((1 << _HALF) - 1))).alias("low"),
+        )
+    )
+
+
+def _failing() -> Column:
+    state = F.col("state")
+    ending = F.when(state == "dead", "_dead").when(
+        (state == "leased") & is_type("expired"), "_grace"
+    )
+    return F.concat(F.col("type"), F.coalesce(ending, F.lit("")))
+
+
+def _cell(us: Column) -> Column:
+    """Where a span's cell begins."""
+    return (
+        F.when(us < MINUTE, us - us % SECOND)
+        .when(us < HOUR, us - us % MINUTE)
+        .otherwise(us - us % HOUR)
+    )
+
+
+def _half(cell: Column) -> Column:
+    """Half of the length of a cell."""
+    return (
+        F.when(cell < MINUTE, F.lit(SECOND // 2))
+        .when(cell < HOUR, F.lit(MINUTE // 2))
+        .otherwise(F.lit(HOUR // 2))
+    )
+
+
+def _slot(cell: Column) -> Column:
+    """The slot that a cell is in: of 60 seconds, 59 minutes, 23 hours, 6 days; null beyond."""
+    return (
+        F.when(cell < MINUTE, F.greatest(F.lit(0), cell / SECOND))
+        .when(cell < HOUR, 59 + F.floor(cell / MINUTE))
+        .when(cell < DAY, 118 + F.floor(cell / HOUR))
+        .when(cell < 7 * DAY, 141 + F.floor(cell / DAY))
+        .cast("INT")
+    )
+
+
+def _sum(*whats: str) -> Column:
+    of_these = F.when(F.col("what").isin(*whats), F.col("n")).otherwise(0)
+    return F.sum(of_these)
+
+
+def _with_spread(cells: DataFrame) -> DataFrame:
+    """Each cell with the mean and the variance, in seconds, of all that happened alike."""
+    # In order: sums of floating numbers would differ in their last digits.
+    alike = (
+        Window.partitionBy(*_QUEUE, "what")
+        .orderBy("cell")
+        .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    )
+    n, distance, mean = F.col("n"), F.col("distance"), F.col("mean")
+    middle = F.col("cell") + _half(F.col("cell"))
+    whole = middle.cast("DECIMAL(19,0)") * n.cast("DECIMAL(10,0)") + distance
+    told = cells.select(
+        "*",
+        F.sum("n").over(alike).alias("in_all"),
+        F.sum(whole.cast("DECIMAL(30,0)")).over(alike).alias("us"),
+        (middle.cast("DOUBLE") + distance / n).alias("own_mean"),
+        _squares(),
+    ).withColumn("mean", F.col("us").cast("DOUBLE") / F.col("in_all"))
+    squares = F.col("squares") + n * F.pow(F.col("own_mean") - mean, F.lit(2.0))
+    return told.select(
+        *_QUEUE,
+        "what",
+        "cell",
+        "n",
+        (mean / SECOND).alias("mean"),
+        F.when(
+            F.col("in_all") > 1,
+            F.sum(squares).over(alike) / (F.col("in_all") - 1) / (float(SECOND) * SECOND),
+        ).alias("var"),
+    )
+
+
+def _squares() -> Column:
+    """The sum of the squares of the spans' distances from the mean of their cell. The number of
+    spans times it is a whole number, and exact here.
+    """
+    n, distance = F.col("n").cast("DECIMAL(10,0)"), F.col("distance").cast("DECIMAL(19,0)")
+    high, low = F.col("high").cast("DECIMAL(19,0)"), F.col("low").cast("DECIMAL(19,0)")
+    squares = (high * F.lit(1 << _HALF).cast("DECIMAL(10,0)") + low).cast("DECIMAL(28,0)")
+    return ((squares * n - distance * distance).cast("DOUBLE") / F.col("n")).alias("squares")
+
+
+def _spread(metric: _Metric) -> list[Column]:
+    """Count, mean and variance of a metric, and the slots of its histogram that are not empty."""
+    of_it = F.col("what") == metric.what
+    slot = F.when(of_it & F.col("slot").isNotNull(), F.struct("slot", "n"))
+    return [
+        _sum(metric.what).alias(f"{metric.name}_n"),
+        F.coalesce(F.max(F.when(of_it, F.col("mean"))), F.lit(0.0)).alias(f"{metric.name}_mean"),
+        F.coalesce(F.max(F.when(of_it, F.col("var"))), F.lit(0.0)).alias(f"{metric.name}_var"),
+        F.map_from_entries(F.collect_list(slot)).alias(f"{metric.name}_slots"),
+    ]
+
+
+def _histogram(metric: _Metric) -> Column:
+    slots = F.col(f"{metric.name}_slots")
+    return F.transform(
+        F.sequence(F.lit(0), F.lit(SLOTS - 1)),
+        lambda slot: F.coalesce(F.try_element_at(slots, slot), F.lit(0)),
+    ).alias(f"{metric.name}_hist")
+
+
+def _percentiles(latency_hist: DataFrame) -> DataFrame:
+    """By nearest rank, see buckets.py."""
+    merged = (
+        latency_hist.repartition(*_QUEUE)
+        .groupBy(*_QUEUE, "metric", "bucket")
+        .agg(
+            F.sum("n").alias("n"), F.min("min_us").alias("min_us"), F.max("max_us").alias("max_us")
+        )
+    )
+    by_metric = Window.partitionBy(*_QUEUE, "metric").orderBy("bucket")
+    in_all = by_metric.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    so_far = by_metric.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    ranked = merged.select(
+        *_QUEUE,
+        "metric",
+        "bucket",
+        value(F.col("bucket"), F.col("min_us"), F.col("max_us")).alias("value"),
+        (F.sum("n").over(so_far) * 100).alias("reached"),
+        F.sum("n").over(in_all).alias("n"),
+    )
+
+    def percentile(metric: str, percent: int) -> Column:
+        enough = (F.col("metric") == metric) & (F.col("reached") >= F.col("n") * percent)
+        found = F.min_by("value", F.when(enough, F.col("bucket")))
+        return found.alias(f"{metric}_p{percent}_us")
+
+    return ranked.groupBy(*_QUEUE).agg(
+        *(percentile(metric.name, percent) for metric in _METRICS for percent in PERCENTS)
+    )

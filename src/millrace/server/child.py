@@ -1,0 +1,99 @@
+"""A process that the server has started: it is heard line by line, and so is its end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Final
+
+#: A longer line is cut.
+MOST_LINE: Final = 4096
+#: Between the last word and the end are moments, or something is wrong with it.
+AT_THE_END: Final = 0.2
+
+
+class Child:
+    """It has a group of its own, so that a terminal's Ctrl-C is the server's alone to hear. When it
+    says no more it has ended, or is ended.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        heard: Callable[["Child", bytes], None],
+        ended: Callable[["Child", int], None],
+    ) -> None:
+        self._heard = heard
+        self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._process = subprocess.Popen(  # noqa: S603 - commands of ours
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout.fileno()
+        os.set_blocking(self._output, False)
+        self._rest = b""
+        self._loop.add_reader(self._output, self._read)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def say(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended, as will be heard
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
+    def leave(self) -> None:
+        """Nothing more will be said to it."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+    def signal(self, number: int) -> None:
+        """To all of its group, if it has not ended."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def kill(self) -> None:
+        """Now. Its end is not heard any more."""
+        if self._process.returncode is None:
+            self.signal(signal.SIGKILL)
+            self._loop.remove_reader(self._output)
+            self._close()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._output, 65_536)
+        except BlockingIOError:
+            return
+        if not data:
+            self._end()
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._heard(self, line[:MOST_LINE])
+        self._rest = self._rest[:MOST_LINE]
+
+    def _end(self) -> None:
+        self._loop.remove_reader(self._output)
+        if self._rest:
+            self._heard(self, self._rest)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(AT_THE_END)
+        self.signal(signal.SIGKILL)
+        self._ended(self, self._close())
+
+    def _close(self) -> int:
+        self.leave()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return self._process.wait()

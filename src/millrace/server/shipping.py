@@ -1,0 +1,315 @@
+"""Ships the journal: lets a process of its own turn the outbox into files of the lake, and removes
+from the outbox what has landed.
+
+The process (millrace.journal.shipper) is started when there is something to ship, and goes when
+there has been nothing for a while. If it fails or is killed the server goes on, says so once, and
+tries again ever more seldom; meanwhile the outbox is bounded.
+"""
+
+import asyncio
+import importlib.util
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from millrace.journal.crashing import reached
+from millrace.journal.telling import Order, Told, decode_told, encode
+from millrace.protocols.control import Journal
+from millrace.store import SqliteStore
+
+from .child import Child
+
+log = logging.getLogger(__name__)
+
+#: After a failure it is tried again after so long, then after twice that, and so on.
+FIRST_PAUSE: Final = 1.0
+MOST_PAUSE: Final = 60.0
+#: Without anything to ship the process goes after so long.
+IDLE: Final = 90.0
+#: A stopping server waits so long for what is left, and then for the process.
+STOP_WITHIN: Final = 30.0
+LEAVE_WITHIN: Final = 5.0
+NEEDS: Final = (
+    "the journal is not shipped to the lake: that takes pyarrow. Install millrace[spark], or set "
+    "ship_every = 0 in [lake]"
+)
+
+#: Called with why it could not be done; empty: it was.
+Done = Callable[[str], None]
+
+
+class Settings(NamedTuple):
+    folder: Path
+    lake: Path
+    #: In seconds, how long events wait; 0: until somebody asks.
+    every: float
+    #: So many do not wait.
+    events: int
+
+    @property
+    def command(self) -> list[str]:
+        program = [sys.executable, "-P", "-m", "millrace.journal.shipper"]
+        return [*program, str(self.folder), str(self.lake), str(self.events)]
+
+
+class Shipping:
+    """`trim` is called when events can be removed, `answered` when somebody was told something."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        settings: Settings,
+        *,
+        trim: Callable[[], None],
+        answered: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._trim = trim
+        self._answered = answered
+        self._loop = asyncio.get_running_loop()
+        self._server = ""
+        #: The first event that is not known to be in the lake, and the oldest that is kept.
+        self._next = self._kept = store.first_event
+        self._child: Child | None = None
+        #: The event until which is being shipped; 0: nothing is.
+        self._until = 0
+        #: Since when the oldest event waits, and the oldest of those that came after the order.
+        self._oldest: float | None = None
+        self._later: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        #: Why it does not work, and how often in a row it did not.
+        self._failing = ""
+        self._failures = 0
+        self._unable = False
+        self._files = 0
+        self._dropped = 0
+        self._asked: list[tuple[int, Done]] = []
+        self._stopping = False
+        #: Set when an order is carried out or has failed, and when the process has ended.
+        self._news = asyncio.Event()
+
+    # What the server calls
+
+    def committed(self) -> None:
+        """After every turn, and when the server is ready: is there something to ship?"""
+        store = self._store
+        if store.first_event != self._kept:
+            self._kept = store.first_event
+            reached("trimmed")
+        if store.next_event <= self._next or not self._settings.every or self._unable:
+            return
+        if store.dropped > self._dropped:
+            self._tell_dropped()
+        if self._until:
+            if self._later is None and store.next_event > self._until:
+                self._later = self._loop.time()
+            return
+        if self._oldest is None:
+            self._oldest = self._loop.time()
+        crowded = store.next_event - self._next >= self._settings.events and not self._failing
+        if (self._timer is None or crowded) and not self._stopping:
+            self._order_in_time(crowded=crowded)
+
+    def ship(self, done: Done) -> None:
+        """Ship all that is committed by now."""
+        until = self._store.next_event
+        if until <= self._next or self._stopping or not self._is_able():
+            reason = "the server is stopping" if self._stopping else self._failing
+            self._loop.call_soon(self._answer, done, reason if until > self._next else "")
+            return
+        self._asked.append((until, done))
+        if not self._until:
+            self._order()
+
+    def journal(self) -> Journal:
+        """How far it is, and how far behind."""
+        store = self._store
+        waiting = max(0, store.next_event - self._next)
+        age = self._loop.time() - self._oldest if waiting and self._oldest is not None else 0.0
+        return Journal(
+            server=self._server,
+            lake=str(self._settings.lake),
+            next_event=store.next_event,
+            next_shipped=self._next,
+            events=waiting,
+            bytes=store.outbox_bytes,
+            seconds=round(age, 3),
+            dropped=store.dropped,
+            files=self._files,
+            failing=self._failing,
+        )
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Ship what is left, if that does not take long; then the process goes."""
+        self._stopping = True
+        self._cancel_timers()
+        left = self._store.next_event > self._next and self._settings.every and self._is_able()
+        if left and not self._until:
+            self._order()
+        if self._until:
+            await _first_of(self._news, hurry, within=STOP_WITHIN)
+        if self._child is not None:
+            self._news.clear()
+            self._child.leave()
+            await _first_of(self._news, hurry, within=LEAVE_WITHIN)
+        if self._child is not None:
+            self._child.kill()
+
+    # Within: the orders
+
+    def _order_in_time(self, *, crowded: bool) -> None:
+        assert self._oldest is not None
+        wait = self._oldest + self._settings.every - self._loop.time()
+        if crowded or wait <= 0:
+            self._order_if_able()
+        else:
+            self._timer = self._loop.call_later(wait, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._store.next_event > self._next and not self._until:
+            self._order_if_able()
+
+    def _order_if_able(self) -> None:
+        if self._is_able():
+            self._order()
+
+    def _order(self) -> None:
+        self._cancel_timers()
+        self._news.clear()
+        self._until = self._store.next_event
+        if self._child is None:
+            try:
+                self._child = Child(self._settings.command, self._heard, self._ended)
+            except OSError as error:
+                self._failed(f"the shipper cannot be started: {error.strerror}")
+                return
+        self._child.say(encode(Order(self._until)) + b"\n")
+
+    def _is_able(self) -> bool:
+        if not self._unable and importlib.util.find_spec("pyarrow") is None:
+            self._unable = True
+            self._failing = NEEDS
+            log.warning("%s", NEEDS)
+        return not self._unable
+
+    # Within: what comes back
+
+    def _heard(self, child: Child, line: bytes) -> None:
+        if child is not self._child:
+            return
+        try:
+            told = decode_told(line)
+        except msgspec.DecodeError:
+            log.warning("the shipper says: %s", line.decode(errors="replace"))
+            return
+        if told.error:
+            self._failed(told.error)
+            return
+        self._server = told.server
+        self._files += told.files
+        if told.missing:
+            log.warning("%d events were gone before they could be shipped", told.missing)
+        if told.next > self._next:
+            self._landed(told)
+        if told.done:
+            self._done()
+
+    def _landed(self, told: Told) -> None:
+        if told.files:
+            self._works()
+        self._next = told.next
+        self._store.shipped(told.next)
+        if self._store.trims:
+            self._trim()
+        ready = [done for until, done in self._asked if until <= told.next]
+        self._asked = [each for each in self._asked if each[0] > told.next]
+        for done in ready:
+            self._answer(done, "")
+
+    def _done(self) -> None:
+        self._works()
+        self._until = 0
+        self._oldest, self._later = self._later, None
+        if self._store.next_event <= self._next:
+            self._oldest = None
+        self._news.set()
+        if self._asked:
+            self._order()
+            return
+        self._idle = self._loop.call_later(IDLE, self._let_go)
+        self.committed()
+
+    def _works(self) -> None:
+        self._failures = 0
+        if self._failing:
+            self._failing = ""
+            log.info("the journal is shipped again")
+
+    def _failed(self, reason: str) -> None:
+        """The process ends, or has ended."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.leave()
+        self._until, self._later = 0, None
+        self._failures += 1
+        if reason != self._failing:
+            log.error(
+                "the journal is not shipped: %s. It is tried again; meanwhile events wait in the "
+                "store, as far as journal.outbox_max allows",
+                reason,
+            )
+        self._failing = reason
+        asked, self._asked = self._asked, []
+        for _, done in asked:
+            self._answer(done, reason)
+        self._news.set()
+        if self._settings.every and not self._stopping:
+            self._cancel_timers()
+            pause = min(MOST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 30))
+            self._timer = self._loop.call_later(pause, self._due)
+
+    def _ended(self, child: Child, code: int) -> None:
+        if child is not self._child:
+            return
+        self._child = None
+        if self._until:
+            how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+            self._failed(f"the shipper {how}")
+        self._news.set()
+
+    def _let_go(self) -> None:
+        self._idle = None
+        if self._child is not None and not self._until:
+            self._child.leave()
+            self._child = None
+
+    def _answer(self, done: Done, failing: str) -> None:
+        done(failing)
+        self._answered()
+
+    def _tell_dropped(self) -> None:
+        log.warning(
+            "%d events were dropped before they were shipped: more than journal.outbox_max waited",
+            self._store.dropped - self._dropped,
+        )
+        self._dropped = self._store.dropped
+
+    def _cancel_timers(self) -> None:
+        for timer in (self._timer, self._idle):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._idle = None
+
+
+async def _first_of(*events: asyncio.Event, within: float) -> None:
+    waits = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()

@@ -1,0 +1,611 @@
+"""The report: its numbers are those of the tables, its page shows them and runs nothing else."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from datetime import UTC, date, datetime, timedelta
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import report_lake
+from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, write
+from typer.testing import CliRunner
+
+from millrace.cli.commands import app
+from millrace.journal.landing import Landed
+from millrace.pipeline import reading, tables
+from millrace.pipeline.buckets import bucket_of, percentile
+from millrace.pipeline.commit import write_json
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.ledger import Batch, Ledger
+from millrace.pipeline.quality import Check as Finding
+from millrace.pipeline.quality import Quality
+from millrace.pipeline.report import making, page, standing
+from millrace.pipeline.report.latency import histogram, over_time
+from millrace.pipeline.report.model import Report, Spread
+from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
+from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
+from millrace.pipeline.report.throughput import Flush, minutes, opening, timeline
+
+FIRST = report_lake.FIRST
+LAST = FIRST + timedelta(days=2)
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DAYS = 3
+
+
+@pytest.fixture(scope="module")
+def leases() -> list[Lease]:
+    return report_lake.simulate(DAYS, 25)
+
+
+@pytest.fixture(scope="module")
+def lake(leases: list[Lease], tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    return fill(tmp_path_factory.mktemp("lake"), leases)
+
+
+@pytest.fixture(scope="module")
+def report(lake: Lake) -> Report:
+    return making.make(lake, FIRST, LAST, now=NOW)
+
+
+@pytest.fixture(scope="module")
+def html(report: Report) -> str:
+    return page.render(report)
+
+
+def nearest(spans: list[float], q: float) -> float:
+    return sorted(spans)[max(0, -(-round(q * 100) * len(spans) // 100) - 1)]
+
+
+def assert_spread(found: Spread, spans: list[float]) -> None:
+    assert found.n == len(spans)
+    assert found.mean == pytest.approx(sum(spans) / len(spans))
+    assert found.max == pytest.approx(max(spans))
+    for value, q in ((found.p50, 0.5), (found.p90, 0.9), (found.p95, 0.95), (found.p99, 0.99)):
+        assert value == pytest.approx(nearest(spans, q), rel=0.01)
+
+
+def waits(leases: list[Lease]) -> list[float]:
+    return [(each.leased - each.pushed).total_seconds() for each in leases]
+
+
+def runs(leases: list[Lease]) -> list[float]:
+    return [
+        (each.ended - each.leased).total_seconds() for each in leases if each.outcome == "completed"
+    ]
+
+
+# The numbers
+
+
+def test_the_headline_counts_what_happened(report: Report, leases: list[Lease]) -> None:
+    outcomes = Counter(each.outcome for each in leases)
+    told = report.headline
+    assert told.pushed == told.started == len(leases)
+    assert told.completed == outcomes["completed"]
+    assert told.failures == outcomes["failed"] + outcomes["died"]
+    assert told.died == outcomes["died"]
+    assert told.backlog == outcomes["failed"]
+    assert told.workers == len({(e.worker, e.protocol) for e in leases if e.worker})
+    by_minute = Counter(
+        e.ended.replace(second=0, microsecond=0) for e in leases if e.outcome == "completed"
+    )
+    assert told.peak_completed == max(by_minute.values())
+    assert told.peak_at == min(m for m, n in by_minute.items() if n == told.peak_completed)
+    assert_spread(told.wait, waits(leases))
+    assert_spread(told.run, runs(leases))
+
+
+def test_queues_days_and_kinds_each_have_their_own(report: Report, leases: list[Lease]) -> None:
+    assert {row.queue for row in report.queues.rows} == {each.queue for each in leases}
+    for row in report.queues.rows:
+        own = [each for each in leases if each.queue == row.queue]
+        assert (row.pushed, row.completed) == (len(own), len(runs(own)))
+        assert row.backlog == sum(each.outcome == "failed" for each in own)
+        assert_spread(row.wait, waits(own))
+    assert [row.day for row in report.days] == [FIRST, FIRST + timedelta(days=1), LAST]
+    for day in report.days:
+        assert day.pushed == sum(each.pushed.date() == day.day for each in leases)
+        assert_spread(day.wait, waits([each for each in leases if each.leased.date() == day.day]))
+    slowest = [row.run.p95 or 0 for row in report.kinds.rows]
+    assert slowest == sorted(slowest, reverse=True)
+    for kind in report.kinds.rows:
+        own = [each for each in leases if each.kind == kind.kind]
+        assert_spread(kind.run, runs(own))
+        assert kind.run_total == pytest.approx(sum(runs(own)))
+
+
+def test_each_step_has_what_happened_in_it(report: Report, leases: list[Lease]) -> None:
+    told = report.timeline
+    step = timedelta(seconds=told.step)
+    assert 2 <= len(told.at) <= 200
+    for name in ("pushed", "leased", "ended"):
+        times = [getattr(each, name) for each in leases]
+        counts = {
+            "pushed": told.pushed,
+            "leased": told.started,
+            "ended": [a + b for a, b in zip(told.completed, told.failures, strict=True)],
+        }
+        wanted = [sum(at <= time < at + step for time in times) for at in told.at]
+        assert counts[name] == wanted
+    for index, at in enumerate(told.at):
+        end = at + step
+        failed = sum(e.outcome == "failed" and e.ended < end for e in leases)
+        waiting = sum(e.pushed < end <= e.leased for e in leases)
+        assert told.backlog[index] == failed + waiting
+        of_queues = sum(line.backlog[index] for line in told.queues) + told.others[index]
+        assert of_queues == told.backlog[index]
+
+
+def test_a_later_range_begins_with_the_backlog_that_there_was(
+    lake: Lake, report: Report, leases: list[Lease]
+) -> None:
+    of_last = making.make(lake, LAST, LAST, now=NOW)
+    assert of_last.headline.backlog == report.headline.backlog
+    assert of_last.timeline.backlog[-1] == report.timeline.backlog[-1]
+    assert of_last.headline.pushed == sum(each.pushed.date() == LAST for each in leases)
+    assert {row.queue: row.backlog for row in of_last.queues.rows} == {
+        row.queue: row.backlog for row in report.queues.rows
+    }
+
+
+def test_one_queue_alone(lake: Lake, leases: list[Lease]) -> None:
+    told = making.make(lake, FIRST, LAST, "billing", now=NOW)
+    own = [each for each in leases if each.queue == "billing"]
+    assert told.headline.pushed == sum(told.timeline.pushed) == len(own)
+    assert_spread(told.headline.wait, waits(own))
+    assert sum(told.latency.wait.n) == len(own)
+    assert {row.kind for row in told.kinds.rows} == {"charge", "invoice"}
+    assert {name for row in told.failures.rows for name in row.queues} == {"billing"}
+    assert [row.queue for row in told.queues.rows] == ["billing"]
+
+
+def test_percentiles_over_time_are_those_of_the_attempts(
+    report: Report, leases: list[Lease]
+) -> None:
+    told = report.latency
+    step = timedelta(seconds=told.step)
+    assert told.by == "lease"
+    assert (sum(told.wait.n), sum(told.run.n)) == (len(leases), len(runs(leases)))
+    for index, at in enumerate(told.at):
+        own = waits([each for each in leases if at <= each.leased < at + step])
+        assert told.wait.n[index] == len(own)
+        wanted = pytest.approx(nearest(own, 0.95), rel=0.01) if own else None
+        assert told.wait.p95[index] == wanted
+
+
+def test_the_heat_map_has_every_wait_once_in_its_row(report: Report, leases: list[Lease]) -> None:
+    heat = report.latency.wait.heat
+    assert [sum(column) for column in zip(*heat.counts, strict=True)] == report.latency.wait.n
+    assert len(heat.edges) == len(heat.counts) + 1
+    for (low, high), row in zip(pairwise(heat.edges), heat.counts, strict=True):
+        # A bucket is 2 % wide, so that is how far beyond an edge a wait may be.
+        at_least = sum(low * 1.02 <= wait < high * 0.98 for wait in waits(leases))
+        at_most = sum(low * 0.98 <= wait < high * 1.02 for wait in waits(leases))
+        assert at_least <= sum(row) <= at_most
+
+
+def test_with_too_many_attempts_it_is_by_day(lake: Lake, leases: list[Lease]) -> None:
+    hist = histogram(lake, FIRST, LAST, None)
+    told = over_time(lake, FIRST, LAST, None, hist, fine=10)
+    assert (told.by, told.step, len(told.at)) == ("event", DAY, DAYS)
+    assert told.wait.n == [
+        sum(each.leased.date() == FIRST + timedelta(days=n) for each in leases) for n in range(DAYS)
+    ]
+
+
+def test_failure_groups_are_added_over_queues_and_days(report: Report, leases: list[Lease]) -> None:
+    failed = [each for each in leases if each.outcome != "completed"]
+    assert len(report.failures.rows) == len(ERRORS)
+    counts = [row.n for row in report.failures.rows]
+    assert counts == sorted(counts, reverse=True)
+    for row in report.failures.rows:
+        own = [each for each in failed if each.error == int(row.fingerprint, 16)]
+        assert (row.n, row.first) == (len(own), min(each.ended for each in own))
+        assert row.last == max(each.ended for each in own)
+        assert (row.error_group, row.sample_message) == ERRORS[own[0].error]
+        by_day = Counter(each.ended.date() for each in own)
+        assert {seen.day: seen.n for seen in row.days} == by_day
+
+
+def test_workers_held_what_they_worked_on(report: Report, leases: list[Lease]) -> None:
+    told = report.workers
+    busy = sum((each.ended - each.leased).total_seconds() for each in leases)
+    assert sum(told.held) * told.step == pytest.approx(busy)
+    for row in told.rows:
+        own = [e for e in leases if (e.worker, e.protocol) == (row.worker, row.protocol)]
+        assert row.attempts == len(own)
+        assert row.busy == pytest.approx(sum((e.ended - e.leased).total_seconds() for e in own))
+        assert sum(row.held) * told.step == pytest.approx(row.busy)
+
+
+def test_protocols_by_who_pushed_and_who_worked(report: Report, leases: list[Lease]) -> None:
+    found = {(row.origin, row.actor): row.completed for row in report.protocols if row.completed}
+    wanted = Counter((e.origin, e.protocol) for e in leases if e.outcome == "completed")
+    assert found == wanted
+    assert sum(row.pushed for row in report.protocols) == len(leases)
+
+
+def test_a_flush_empties_every_queue_of_its_server(tmp_path: Path) -> None:
+    """Also those in which nothing happens afterwards, of which the table has no row then."""
+    lake = Lake(tmp_path)
+    noon = datetime(2026, 11, 10, 12, tzinfo=UTC)
+    counts = dict.fromkeys(("pushed", "started", "completed", "failures", "died"), 0)
+
+    def row(server: str, queue: str, after: int, backlog: int) -> dict[str, object]:
+        at = {"minute": noon + timedelta(minutes=after), "day": FIRST}
+        return {"server": server, "queue": queue, "backlog": backlog} | at | counts
+
+    rows = [row("a", "one", 0, 5), row("a", "two", 0, 7), row("b", "one", 0, 1)]
+    rows += [row("a", "two", 2, 3), row("a", "one", 4, 1)]
+    write(lake, tables.THROUGHPUT_MINUTE, rows)
+    before = {("a", "three"): 10, ("b", "three"): 20}
+    flush = Flush("a", noon + timedelta(minutes=2))
+    found = timeline(minutes(lake, FIRST, FIRST, None, before, [flush]), before)
+    assert found.backlog == [43, 43, 24, 24, 25]
+    lines = {line.queue: line.backlog for line in found.queues}
+    assert lines == {
+        "three": [30, 30, 20, 20, 20],
+        "one": [6, 6, 1, 1, 2],
+        "two": [7, 7, 3, 3, 3],
+    }
+
+
+def test_what_was_before_the_last_flush_is_not_in_the_opening(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    none = dict.fromkeys(("scheduled", "blocked", "leased", "dead"), 0)
+    rows = [
+        {"server": "a", "queue": "q", "epoch": epoch, "ready": ready, "day": FIRST} | none
+        for epoch, ready in ((0, 9), (1, 2))
+    ]
+    write(lake, tables.DEPTH_DAY, rows)
+    flush = Flush("a", datetime(2026, 11, 10, 12, tzinfo=UTC))
+    assert opening(lake, LAST, None, [flush]) == {("a", "q"): 2}
+    # A second one, after which nothing happened.
+    assert opening(lake, LAST, None, [flush, flush]) == {}
+    assert opening(lake, FIRST, None, [flush]) == {}
+
+
+def test_servers_are_added(lake: Lake, leases: list[Lease], tmp_path: Path) -> None:
+    again = [row | {"server": "other"} for row in report_lake.latency_hist(leases)]
+    both = Lake(tmp_path)
+    write(both, tables.LATENCY_HIST, [*report_lake.latency_hist(leases), *again])
+    write(both, tables.QUEUE_DAY, report_lake.queue_day(leases))
+    told = making.make(both, FIRST, LAST, now=NOW)
+    assert told.headline.wait.n == 2 * len(leases)
+    one = making.make(lake, FIRST, LAST, now=NOW)
+    assert told.headline.wait.p95 == one.headline.wait.p95
+
+
+def test_percentiles_are_those_of_the_buckets(lake: Lake) -> None:
+    for spans in added(histogram(lake, FIRST, LAST, None), "queue", "metric", "day").values():
+        wanted = [percentile(spans.buckets, percent) or 0 for percent in PERCENTS]
+        assert percentiles(spans.buckets) == [us / 1e6 for us in wanted]
+
+
+def test_a_bucket_is_what_it_is_in_the_tables(leases: list[Lease]) -> None:
+    spans = [round(wait * 1e6) for wait in waits(leases)] + [0, 1, 2, 10**6, 10**15]
+    assert in_buckets(pa.array(spans)).to_pylist() == [bucket_of(us) for us in spans]
+
+
+# How the lake stands
+
+
+def batch(number: int, rows: int) -> Batch:
+    return Batch(
+        batch=number, files=[], rows=rows, quarantined=0, refused=[], ranges={SERVER: (1, rows)},
+        parts=[], flushed=False, digest="", seconds=0.0,
+    )  # fmt: skip
+
+
+def test_what_the_lake_covers_and_how_far_its_tables_are(lake: Lake, tmp_path: Path) -> None:
+    copy = Lake(shutil.copytree(lake.root, tmp_path / "lake"))
+    ledger = Ledger(copy)
+    ledger.record(batch(1, 100))
+    ledger.record(batch(2, 7))
+    (copy.ops / "refreshed.json").write_text('{"batch": 1}')
+    seal(copy, 200, 204)
+    found = standing.coverage(copy)
+    assert (found.first, found.last, found.days) == (FIRST, LAST, DAYS)
+    assert (found.servers, found.events) == ([SERVER], 107)
+    assert found.behind == 7 + 5
+    assert found.ran_at is not None
+    text = Texts(page.render(making.make(copy, FIRST, LAST, now=NOW))).text
+    assert "12 events came since; millrace pipeline run takes them in." in text
+
+
+def seal(lake: Lake, first: int, last: int) -> None:
+    lake.landing.mkdir()
+    (lake.landing / Landed(SERVER, first, last).name).write_bytes(b"")
+
+
+def verdicts(lake: Lake) -> dict[str, str]:
+    return {check.name: check.verdict for check in standing.checks(lake)}
+
+
+def test_nothing_is_known_before_anything_was_checked(tmp_path: Path) -> None:
+    unknown = dict.fromkeys(("Tables", "Events", "Jobs"), "unknown")
+    assert verdicts(Lake(tmp_path)) == unknown
+
+
+def test_what_the_checks_found_is_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    checked(lake, 1)
+    audited = {"server": "a", "events": 10, "missing": 0, "duplicates": 0}
+    write(lake, tables.AUDIT_SEQ, [audited])
+    write_nothing(lake, tables.AUDIT_JOBS)
+    assert verdicts(lake) == dict.fromkeys(("Tables", "Events", "Jobs"), "good")
+    checked(lake, 2, Finding("no event comes twice", "warn", ["3 events came again."]))
+    assert verdicts(lake)["Tables"] == "good"
+    checked(lake, 3, Finding("every row is an event", "error", ["4 rows are no events: <b>."]))
+    write(lake, tables.AUDIT_SEQ, [audited, audited | {"missing": 2, "duplicates": 1}])
+    write(lake, tables.AUDIT_JOBS, [{"problem": "lost"}, {"problem": "lost"}, {"problem": "odd"}])
+    told = {check.name: (check.verdict, check.detail) for check in standing.checks(lake)}
+    assert told == {
+        "Tables": ("bad", "3 events came again. 4 rows are no events: <b>."),
+        "Events": ("bad", "2 are missing and 1 are there twice, of 20."),
+        "Jobs": ("bad", "Events that cannot be: 2 times lost, 1 times odd."),
+    }
+
+
+def checked(lake: Lake, number: int, *found: Finding) -> None:
+    write_json(lake.ops / "quality" / f"b-{number:08}.json", Quality(number, list(found)))
+
+
+def write_nothing(lake: Lake, table: tables.Table) -> None:
+    lake.table(table.name).mkdir(parents=True)
+    empty = reading.schema(table).empty_table()
+    pq.write_table(empty, lake.table(table.name) / "data.parquet")
+
+
+# Steps and days
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width", "count"),
+    [(0, MINUTE, 1), (59, MINUTE, 1), (60, MINUTE, 2), (3600, MINUTE, 61), (86_399, 900, 96),
+     (7 * DAY - 1, HOUR, 168), (30 * DAY - 1, 6 * HOUR, 120), (500 * DAY, 3 * DAY, 168)],
+)  # fmt: skip
+def test_steps_are_as_narrow_as_can_be_shown(seconds: int, width: int, count: int) -> None:
+    start = datetime(2025, 1, 2, tzinfo=UTC)
+    times = pa.array([start, start + timedelta(seconds=seconds)], pa.timestamp("us", tz="UTC"))
+    found = axis(times)
+    assert (found.width, found.count) == (width, count)
+    assert found.step_of(times).to_pylist() == [0, count - 1]
+
+
+def test_the_last_days_are_counted_back_from_the_last_that_there_is(lake: Lake) -> None:
+    assert making.chosen(lake, 2, today=date(2027, 1, 1)) == (FIRST + timedelta(days=1), LAST)
+    assert making.chosen(lake, today=date(2027, 1, 1)) == (LAST - timedelta(days=6), LAST)
+    assert making.chosen(lake, first=FIRST, today=date(2027, 1, 1)) == (FIRST, LAST)
+    # A day in the future is some client's clock.
+    assert making.chosen(lake, 1, today=FIRST) == (FIRST, FIRST)
+
+
+# The page
+
+
+class Texts(HTMLParser):
+    """What a browser would make of a page: its elements, and its text outside of scripts."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self._in = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._in = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._in == "script":
+            self.scripts[-1] += data
+        elif self._in != "style":
+            self.text += data
+
+
+def test_what_strangers_named_stays_text(html: str) -> None:
+    seen = Texts(html)
+    assert HOSTILE in seen.text
+    assert '<a href="https://evil.example/">mail</a> & </script><b>%{x}</b>' in seen.text
+    assert "\u202e" not in seen.text
+    tags = Counter(tag for tag, _ in seen.tags)
+    assert tags["img"] == tags["b"] == 0
+    assert tags["script"] == 3
+    assert all((attrs.get("href") or "#").startswith("#") for _, attrs in seen.tags)
+    assert not any(
+        "src" in attrs or name.startswith("on") for _, attrs in seen.tags for name in attrs
+    )
+
+
+def test_the_page_runs_its_two_scripts_and_fetches_nothing(html: str) -> None:
+    seen = Texts(html)
+    policy = next(a["content"] for _, a in seen.tags if a.get("http-equiv"))
+    assert policy is not None
+    numbers, packed, own = seen.scripts
+    plotly = gzip.decompress(base64.b64decode(packed))
+    assert b"plotly.js v" in plotly[:100]
+    sums = [base64.b64encode(hashlib.sha256(s).digest()).decode() for s in (own.encode(), plotly)]
+    assert policy.startswith(
+        f"default-src 'none'; script-src 'sha256-{sums[0]}' 'sha256-{sums[1]}';"
+    )
+    assert "unsafe-eval" not in policy
+    assert "connect-src" not in policy
+    assert json.loads(numbers)["version"] == 1
+
+
+def test_the_numbers_in_the_page_are_the_report(html: str, report: Report) -> None:
+    numbers = Texts(html).scripts[0]
+    assert msgspec.json.decode(numbers, type=Report) == report
+
+
+def test_the_page_is_light_enough_to_mail(html: str) -> None:
+    assert len(html.encode()) < 2_500_000
+
+
+def test_the_same_report_gives_the_same_page(html: str, lake: Lake) -> None:
+    assert page.render(making.make(lake, FIRST, LAST, now=NOW)) == html
+
+
+def test_the_tables_tell_without_a_script(html: str, report: Report) -> None:
+    text = Texts(html).text
+    assert f"{report.headline.pushed:,}" in text
+    for row in report.queues.rows:
+        assert page.shown(row.queue) in text
+    for group in report.failures.rows:
+        assert page.shown(group.sample_message, 400) in text
+    for at in report.timeline.at:
+        assert page.at(at) in text
+    assert "All times and days are UTC." in text
+
+
+def test_everything_can_be_reached_by_keyboard(html: str) -> None:
+    seen = Texts(html)
+    ids = {attrs["id"] for _, attrs in seen.tags if "id" in attrs}
+    targets = [(a["href"] or "")[1:] for tag, a in seen.tags if tag == "a"]
+    assert targets
+    assert set(targets) <= ids
+    scrolled = [attrs for _, attrs in seen.tags if attrs.get("class") == "wide"]
+    assert scrolled
+    assert all(a.get("tabindex") == "0" and a.get("aria-label") for a in scrolled)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "\N{EN DASH}"), (0.0, "0 µs"), (0.00045, "450 µs"), (0.9996, "1 s"), (0.3041, "304 ms"),
+     (59.9, "59.9 s"), (59.97, "1 min"), (87.5, "1 min 28 s"), (3599.7, "1 h"), (7500, "2 h 5 min"),
+     (86_400 * 3 + 3600, "3 d 1 h"), (86_400 * 4000, "4,000 d")],
+)  # fmt: skip
+def test_spans_are_told_in_units_that_suit_them(seconds: float | None, text: str) -> None:
+    assert page.span(seconds) == text
+
+
+def test_names_are_cut_and_cleaned() -> None:
+    assert page.shown("a\x00b\u202ec\n") == "a\ufffdb\ufffdc\n"
+    assert page.shown("x" * 200) == "x" * 119 + "…"
+
+
+# In a browser
+
+
+@pytest.mark.slow
+def test_a_browser_draws_it_and_complains_of_nothing(html: str, tmp_path: Path) -> None:
+    """The page's policy makes a complaint of anything that would be fetched or run."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium here; install the Debian package chromium")
+    file = tmp_path / "report.html"
+    file.write_text(html, "utf-8")
+    done = subprocess.run(
+        [
+            browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom",
+            file.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    seen = Texts(done.stdout)
+    drawn = [a["id"] for _, a in seen.tags if "js-plotly-plot" in (a.get("class") or "")]
+    assert len(drawn) == 11, drawn
+    assert "pwned" not in re.findall("<title>(.*)</title>", done.stdout)[0]
+    # A queue's name in a plot is text as well: neither a link nor bold.
+    assert '<img src=x onerror="documen…' in seen.text
+    named = {name for _, a in seen.tags for name, value in a.items() if "evil" in (value or "")}
+    assert named <= {"data-unformatted"}
+
+
+# The command
+
+
+def command(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["pipeline", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_command_writes_a_page(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "week.html"
+    code, told, _ = command("report", "--lake", str(lake.root), "--days", "3", "--out", str(out))
+    assert code == 0
+    assert re.fullmatch(rf"{out}  2026-11-10 to 2026-11-12, 2\.\d MiB\n", told)
+    assert out.read_text("utf-8").startswith("<!doctype html>")
+    assert [path.name for path in tmp_path.iterdir()] == ["week.html"]
+
+
+def test_the_command_prints_json(lake: Lake, report: Report) -> None:
+    code, told, _ = command("report", "--lake", str(lake.root), "--json", "--days", "3")
+    assert code == 0
+    found = msgspec.json.decode(told, type=Report)
+    assert (found.headline, found.timeline) == (report.headline, report.timeline)
+
+
+def test_days_without_events_make_a_page_that_says_so(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "empty.html"
+    days = ("--from", "2020-01-01", "--to", "2020-01-02")
+    code, told, _ = command("report", "--lake", str(lake.root), *days, "--out", str(out))
+    assert code == 0
+    assert told.endswith("nothing happened in these days\n")
+    text = Texts(out.read_text("utf-8")).text
+    assert "Nothing happened in these days" in text
+    assert "--from 2026-11-10 --to 2026-11-12" in text
+    assert json.loads(command("report", "--lake", str(lake.root), *days, "--json")[1])["days"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--lake", "/nowhere"), "has no tables yet: `millrace pipeline run` makes them"),
+        (("--days", "0"), "--days must be from 1 to 36500, not 0"),
+        (("--days", "soon"), "--days must be a day, as 2026-11-16"),
+        (("--days", "3", "--from", "2026-11-01"), "--days says which days"),
+        (("--from", "2026-11-31"), "--from must be a day, as 2026-11-16, not 2026-11-31"),
+        (("--from", "2026-11-12", "--to", "2026-11-11"), "2026-11-12 is after 2026-11-11"),
+        (("--out", "/nowhere/x.html"), "cannot write /nowhere/x.html: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_told_in_one_sentence(
+    lake: Lake, arguments: tuple[str, ...], complaint: str
+) -> None:
+    given = arguments if "--lake" in arguments else ("--lake", str(lake.root), *arguments)
+    code, told, complained = command("report", *given)
+    assert (code, told) == (1, "")
+    assert complaint in complained
+    assert complained.count("\n") == 1
+
+
+# The documentation
+
+
+def names_of(kind: type) -> set[str]:
+    """Every key of the JSON, at any depth."""
+    found: set[str] = set()
+    schema = msgspec.json.schema(kind)
+    for definition in schema["$defs"].values():
+        found |= definition.get("properties", {}).keys()
+    return found
+
+
+def test_the_documentation_names_every_key() -> None:
+    text = (Path(__file__).parents[2] / "docs/how-to/report.md").read_text("utf-8")
+    part = text.partition("## The same as JSON")[2].partition("\n## ")[0]
+    said = set(re.findall(r"`([a-z0-9_]+)", part))
+    assert len(names_of(Report)) > 50
+    assert names_of(Report) <= said

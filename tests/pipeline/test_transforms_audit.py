@@ -1,0 +1,225 @@
+"""Is every event there once, and can what they say of each job be?"""
+
+from typing import Any
+
+import chains
+import engine_history
+import pyarrow as pa
+import pytest
+from chains import SERVER, events
+
+from millrace.engine.events import EVENT_VERSION
+from millrace.journal import columns
+from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ
+from millrace.pipeline.transforms import audit
+
+OTHER = "07e12e"
+FLUSHES = "server STRING, event_id BIGINT"
+
+
+def numbered(spark: Any, numbers: dict[str, list[int]]) -> dict[str, Any]:
+    """What audit_seq says of events of these numbers, by server."""
+    rows = [
+        chains.event(number, "1 renewed leased>leased", server=server)
+        for server, some in numbers.items()
+        for number in some
+    ]
+    found = audit.audit_seq(chains.frame(spark, rows))
+    assert found.columns == AUDIT_SEQ.columns
+    return {row.server: row for row in found.collect()}
+
+
+def test_numbers(spark):
+    far = 3 << 16
+    found = numbered(
+        spark,
+        {
+            "whole": list(range(1, 101)),
+            "begun-later": list(range(far - 5, far + 5)),
+            "gaps": [3, 4, 7, 8, 9, far, far + 1, far + 4],
+            "twice": [1, 2, 2, 3, 3, 3],
+            # One is missing and another one there twice: their count is right.
+            "both": [10, 11, 11, 13],
+            # Two for two others: their sum is right as well.
+            "exchanged": [*range(20), 20, 21, 21, 24, 24, 25],
+            "alone": [7],
+        },
+    )
+    told = {
+        server: (row.first_event, row.last_event, row.events, row.missing, row.duplicates)
+        for server, row in found.items()
+    }
+    assert told == {
+        "whole": (1, 100, 100, 0, 0),
+        "begun-later": (far - 5, far + 4, 10, 0, 0),
+        "gaps": (3, far + 4, 8, far + 4 - 3 + 1 - 8, 0),
+        "twice": (1, 3, 6, 0, 3),
+        "both": (10, 13, 4, 1, 1),
+        "exchanged": (0, 25, 26, 2, 2),
+        "alone": (7, 7, 1, 0, 0),
+    }
+    gaps = {server: [tuple(gap) for gap in row.gaps] for server, row in found.items() if row.gaps}
+    assert gaps == {
+        "gaps": [(5, 6), (10, far - 1), (far + 2, far + 3)],
+        "both": [(12, 12)],
+        "exchanged": [(22, 23)],
+    }
+
+
+def test_only_the_first_gaps_are_named(spark):
+    found = numbered(spark, {"s": list(range(1, 500, 2))})["s"]
+    assert found.missing == 249
+    assert [tuple(gap) for gap in found.gaps] == [(n, n) for n in range(2, 202, 2)]
+
+
+def judged(spark: Any, rows: list[dict[str, Any]], **options: Any) -> list[tuple[Any, ...]]:
+    """The problems that audit_jobs finds: job, problem, event, detail."""
+    frame = chains.frame(spark, rows)
+    flushes = frame.where("type = 'flushed'").select("server", "event_id")
+    found = audit.audit_jobs(frame, flushes, **options)
+    assert found.columns == AUDIT_JOBS.columns
+    assert {row.jid for row in found.collect()} <= {row["jid"] for row in rows}
+    return sorted((row.seq, row.problem, row.event_id, row.detail) for row in found.collect())
+
+
+GOOD = (
+    "1 pushed new>ready",
+    "2 pushed new>scheduled",
+    "1 leased ready>leased",
+    "1 renewed leased>leased",
+    "1 expired leased>leased",
+    "1 released leased>ready",
+    "2 due scheduled>ready",
+    "1 leased ready>leased",
+    "1 advanced leased>done",
+    "1 moved done>ready",
+    "2 leased ready>leased",
+    "1 leased ready>leased",
+    "1 completed leased>gone",
+    "2 failed leased>dead",
+    "2 killed dead>dead",
+    "2 purged dead>gone",
+)
+
+#: What is wrong: the events, and what is found of it.
+FAULTS = {
+    "illegal": (
+        ["1 pushed new>ready", "1 leased ready>leased", "1 unblocked leased>ready"],
+        (1, "illegal", 3, "unblocked cannot lead from leased to ready"),
+    ),
+    "no type at all": (
+        ["1 pushed new>ready", "1 vanished ready>ready"],
+        (1, "illegal", 2, "vanished cannot lead from ready to ready"),
+    ),
+    "broken": (
+        ["1 pushed new>ready", "1 leased ready>leased", "1 due scheduled>ready"],
+        (1, "broken", 3, "due found it scheduled, but event 2, leased, had left it leased"),
+    ),
+    "pushed twice": (
+        ["1 pushed new>ready", "1 pushed new>ready"],
+        (1, "broken", 2, "pushed found it new, but event 1, pushed, had left it ready"),
+    ),
+    "ended twice": (
+        ["1 pushed new>ready", "1 leased ready>leased", "1 completed leased>done", "1 completed leased>done"],
+        (1, "ended_twice", 4, "completed found it leased, but event 3, completed, had left it done"),
+    ),
+    "ended twice, and gone": (
+        ["1 pushed new>ready", "1 cancelled ready>gone", "1 completed ready>gone"],
+        (1, "ended_twice", 3, "completed found it ready, but event 2, cancelled, had left it gone"),
+    ),
+    "leased twice": (
+        ["1 pushed new>ready", "1 leased ready>leased", "1 leased ready>leased"],
+        (1, "leased_twice", 3, "leased found it ready, but event 2, leased, had left it leased"),
+    ),
+    "after it was gone": (
+        ["1 pushed new>ready", "1 cancelled ready>gone", "1 leased ready>leased"],
+        (1, "after_gone", 3, "leased found it ready, but event 2, cancelled, had left it gone"),
+    ),
+    "after a flush": (
+        ["1 pushed new>ready", "1 flushed", "1 leased ready>leased"],
+        (1, "after_gone", 3, "leased found it ready, but event 1, pushed, had left it gone"),
+    ),
+    "never pushed": (
+        ["1 pushed new>ready", "2 leased ready>leased"],
+        (2, "broken", 2, "leased found it ready, but no event tells how it came"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("thorough", [False, True])
+def test_problems(spark, thorough):
+    """All of them at once, each on a server of its own, beside jobs with which all is well."""
+    rows = [
+        row
+        for server, (lines, _) in FAULTS.items()
+        for row in [
+            *events(*lines, server=server),
+            *events(*(f"1{line}" for line in GOOD), first=100, server=server),
+        ]
+    ]
+    frame = chains.frame(spark, rows)
+    flushes = frame.where("type = 'flushed'").select("server", "event_id")
+    found = audit.audit_jobs(frame, flushes, thorough=thorough).collect()
+    told = sorted((r.server, r.seq, r.problem, r.event_id, r.detail) for r in found)
+    assert told == sorted((server, *expected) for server, (_, expected) in FAULTS.items())
+
+
+def test_history_that_is_older_than_the_lake(spark):
+    rows = events("1 leased ready>leased", "1 completed leased>gone", *GOOD[1:2], first=50)
+    assert judged(spark, rows) == []
+    found = audit.judge(chains.frame(spark, rows), {}).collect()
+    assert [(row.seq, row.suspect, row.headless) for row in found] == [(1, False, True)]
+
+
+def test_a_flush_that_is_the_first_event_is_a_beginning(spark):
+    rows = events("0 flushed", "1 leased ready>leased")
+    assert [problem[1] for problem in judged(spark, rows)] == ["broken"]
+
+
+def test_events_that_do_not_tell_the_state_before(spark):
+    rows = events("1 pushed new>ready", "1 leased ?>leased", "1 failed ?>ready", "1 leased ?>ready")
+    detail = "leased cannot lead from any state to ready"
+    assert judged(spark, rows) == [(1, "illegal", 4, detail)]
+
+
+def test_an_event_that_is_there_twice_breaks_no_chain(spark):
+    rows = events(*GOOD)
+    assert judged(spark, [*rows, *rows[3:9]]) == []
+
+
+def test_what_only_a_thorough_look_sees(spark):
+    """All that was found was left, but not in this order."""
+    rows = events(
+        "1 pushed new>ready",
+        "1 leased ready>leased",
+        "1 due scheduled>ready",
+        "1 moved ready>scheduled",
+        "1 released leased>ready",
+    )
+    assert judged(spark, rows) == []
+    assert [found[1] for found in judged(spark, rows, thorough=True)] == ["broken", "broken"]
+
+
+def test_two_servers_are_told_apart(spark):
+    lines = ["1 pushed new>ready", "1 leased ready>leased"]
+    rows = [*events(*lines), *events(*lines, server=OTHER), *events("1 flushed", first=9)]
+    rows += events("1 completed leased>done", first=10, server=OTHER)
+    assert judged(spark, rows) == []
+
+
+def test_a_real_past_has_no_problems(spark):
+    histories, rows = engine_history.collect(12_000)
+    table = pa.concat_tables(
+        columns.table(server, 1, EVENT_VERSION, some) for server, some in rows.items()
+    )
+    frame = spark.createDataFrame(table).cache()
+    flushes = frame.where("type = 'flushed'").select("server", "event_id")
+    assert flushes.count() == 1
+    assert audit.audit_jobs(frame, flushes).collect() == []
+    assert audit.audit_jobs(frame, flushes, thorough=True).collect() == []
+    told = {
+        row.server: (row.events, row.missing, row.duplicates)
+        for row in audit.audit_seq(frame).collect()
+    }
+    assert told == {history.server: (history.events, 0, 0) for history in histories}
+    assert SERVER not in told

@@ -1,0 +1,431 @@
+"""Shipping by a real server: on time, on demand, at the end; and whoever is killed when."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from millrace.engine.events import EVENT_VERSION, Row
+from millrace.journal import columns
+from millrace.journal.crashing import STEPS
+from millrace.journal.identity import identity
+from millrace.journal.landing import FOLDER, landed
+from raw_faktory import RawFaktory
+from server_process import MILLRACE, ServerProcess, running_server, server_process
+
+#: By hand only; so nothing is shipped but what a test asks for.
+NEVER = {"MILLRACE_LAKE_SHIP_EVERY": "0"}
+SOON = {"MILLRACE_LAKE_SHIP_EVERY": "100ms"}
+LATE = {"MILLRACE_LAKE_SHIP_EVERY": "1h"}
+
+
+def ask(data: Path, line: str) -> dict[str, Any]:
+    """What a server answers over its control socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(60)
+        connection.connect(str(data / "control"))
+        connection.sendall(line.encode() + b"\n")
+        with connection.makefile("rb") as stream:
+            answer: dict[str, Any] = json.loads(stream.readline())
+            return answer
+
+
+def journal(data: Path) -> dict[str, Any]:
+    return ask(data, '{"journal": true}')
+
+
+def until(wanted: Callable[[], bool], what: str, within: float = 40.0) -> None:
+    """Look again and again; what is waited for is another process's work."""
+    end = time.monotonic() + within
+    while not wanted():
+        assert time.monotonic() < end, f"it did not come to this: {what}"
+        time.sleep(0.02)
+
+
+def push(port: int, count: int, prefix: str = "job") -> None:
+    with RawFaktory(port, wid="w") as connection:
+        for number in range(count):
+            connection.push({"jid": f"{prefix}-{number:08}", "jobtype": "x", "args": []})
+
+
+def work(port: int, count: int, prefix: str = "job") -> None:
+    """Three events for each job."""
+    push(port, count, prefix)
+    with RawFaktory(port, wid="w") as connection:
+        for _ in range(count):
+            job = connection.fetch("default")
+            assert job is not None
+            connection.ack(job["jid"])
+
+
+def kept(data: Path) -> dict[int, Row]:
+    """The events that the outbox holds, by their numbers."""
+    db = sqlite3.connect(f"file:{data / 'millrace.db'}?mode=ro", uri=True)
+    try:
+        rows = db.execute("SELECT first, events FROM outbox ORDER BY first").fetchall()
+    finally:
+        db.close()
+    return {
+        first + n: event
+        for first, blob in rows
+        for n, event in enumerate(msgspec.msgpack.decode(blob))
+    }
+
+
+def shipped(lake: Path) -> list[dict[str, Any]]:
+    """Every row that has landed, by the names of the files."""
+    return [
+        row
+        for file in landed(lake)
+        for row in pq.read_table(lake / FOLDER / file.name, partitioning=None).to_pylist()
+    ]
+
+
+def told(data: Path, events: dict[int, Row]) -> list[dict[str, Any]]:
+    """The same, as it must be for these events of the store."""
+    numbers = sorted(events)
+    rows = [events[number] for number in numbers]
+    found: list[dict[str, Any]] = columns.table(
+        identity(data), numbers[0], EVENT_VERSION, rows
+    ).to_pylist()
+    return found
+
+
+def shipper_of(server: ServerProcess) -> int | None:
+    """The process that ships for it."""
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    for child in children:
+        with contextlib.suppress(OSError):
+            if b"millrace.journal.shipper" in Path(f"/proc/{child}/cmdline").read_bytes():
+                return int(child)
+    return None
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def lake(data: Path) -> Path:
+    return data / "lake"
+
+
+# In the usual way
+
+
+def test_events_are_shipped_in_time_and_go_from_the_outbox(data: Path, lake: Path) -> None:
+    with running_server(data, **SOON) as server:
+        work(server.port, 3)
+        until(lambda: journal(data)["events"] == 0, "all is shipped")
+        until(lambda: journal(data)["bytes"] == 0, "nothing is left in the outbox")
+        state = journal(data)
+        assert (state["next_event"], state["next_shipped"], state["dropped"]) == (10, 10, 0)
+        assert (state["lake"], state["failing"], state["seconds"]) == (str(lake), "", 0.0)
+        assert state["server"] == identity(data)
+        assert state["files"] == len(landed(lake)) >= 1
+    assert [row["event_id"] for row in shipped(lake)] == list(range(1, 10))
+    assert kept(data) == {}
+
+
+def test_many_are_shipped_at_once(data: Path, lake: Path) -> None:
+    with running_server(data, MILLRACE_LAKE_SHIP_EVENTS="5", **LATE) as server:
+        push(server.port, 4)
+        assert journal(data)["events"] == 4
+        assert shipper_of(server) is None, "nobody pays for what is not there"
+        push(server.port, 1, "more")
+        until(lambda: journal(data)["next_shipped"] == 6, "five events are enough")
+        server.kill()
+
+
+def test_what_is_left_is_shipped_at_the_end(data: Path, lake: Path) -> None:
+    with running_server(data, **LATE) as server:
+        work(server.port, 2)
+        events = kept(data)
+        assert server.stop() == 0
+    assert shipped(lake) == told(data, events)
+    assert kept(data) == {}
+
+
+def test_an_idle_server_ships_nothing_at_its_end(data: Path, lake: Path) -> None:
+    with running_server(data, **LATE) as server:
+        assert server.stop() == 0
+    assert not lake.exists()
+    assert not (data / "journal-id").exists()
+
+
+def test_shipping_may_be_off(data: Path, lake: Path) -> None:
+    with running_server(data, **NEVER) as server:
+        work(server.port, 2)
+        assert server.stop() == 0
+    assert not lake.exists()
+    assert len(kept(data)) == 6
+
+
+def test_somebody_asks_for_it(data: Path, lake: Path) -> None:
+    with running_server(data, **NEVER) as server:
+        work(server.port, 2)
+        events = kept(data)
+        state = ask(data, '{"ship": true}')
+        assert (state["events"], state["next_shipped"]) == (0, 7)
+        assert shipped(lake) == told(data, events)
+        again = ask(data, '{"ship": true}')
+        assert (again["files"], again["next_shipped"]) == (1, 7)
+        work(server.port, 1, "more")
+        assert ask(data, '{"ship": true}')["next_shipped"] == 10
+        assert len(landed(lake)) == 2
+        until(lambda: not kept(data), "the outbox is empty")
+
+
+def test_what_was_left_by_a_killed_server_is_shipped_by_the_next(data: Path, lake: Path) -> None:
+    with running_server(data, **LATE) as server:
+        work(server.port, 2)
+        events = kept(data)
+        server.restart(**SOON)
+        until(lambda: journal(data)["next_shipped"] == 7, "the old events are shipped")
+    assert shipped(lake) == told(data, events)
+
+
+def test_the_statistics_outlive_their_events(data: Path) -> None:
+    """They are made from events: those in the lake are not read again."""
+
+    def processed(server: ServerProcess) -> dict[str, Any]:
+        return ask(data, '{"counters": true}')
+
+    with running_server(data, **NEVER) as server:
+        work(server.port, 3)
+        before = processed(server)
+        ask(data, '{"ship": true}')
+        until(lambda: not kept(data), "the outbox is empty")
+        server.restart()
+        after = processed(server)
+        assert after["days"] == before["days"]
+        assert after["days"][0][2][0] == 3
+
+
+# By hand
+
+
+def ship(data: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [MILLRACE, "ship", "--data", data, *more], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_by_hand_while_a_server_runs(data: Path, lake: Path) -> None:
+    with running_server(data, **NEVER) as server:
+        work(server.port, 2)
+        status = json.loads(ship(data, "--status", "--json").stdout)
+        assert (status["events"], status["next_shipped"]) == (6, 1)
+        ran = ship(data)
+        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.stdout.splitlines() == [
+            f"server       {identity(data)}",
+            f"lake         {lake}",
+            "shipped      6 of 6",
+        ]
+        assert [row["event_id"] for row in shipped(lake)] == list(range(1, 7))
+
+
+def test_by_hand_without_a_server(data: Path, lake: Path) -> None:
+    with running_server(data, **NEVER) as server:
+        work(server.port, 2)
+        server.stop()
+    events = kept(data)
+    status = json.loads(ship(data, "--status", "--json").stdout)
+    assert (status["events"], status["next_shipped"], status["server"]) == (6, 1, "")
+    ran = ship(data, "--json")
+    assert json.loads(ran.stdout)["events"] == 0
+    assert shipped(lake) == told(data, events)
+    assert kept(data) == {}
+    assert ship(data).stdout.splitlines()[-1] == "shipped      6 of 6"
+    assert len(landed(lake)) == 1
+    with running_server(data, **SOON) as server:
+        work(server.port, 1, "more")
+        until(lambda: journal(data)["next_shipped"] == 10, "the server goes on from there")
+
+
+def test_by_hand_to_another_lake(data: Path, tmp_path: Path) -> None:
+    with running_server(data, **NEVER) as server:
+        push(server.port, 1)
+        server.stop()
+    assert ship(data, "--lake", str(tmp_path / "else")).returncode == 0
+    assert len(landed(tmp_path / "else")) == 1
+
+
+def test_by_hand_of_nothing(tmp_path: Path) -> None:
+    ran = ship(tmp_path / "nowhere")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert "there is no data folder" in ran.stderr
+
+
+# When it does not work
+
+
+def test_a_lake_that_cannot_be_written_is_told_once_and_tried_again(data: Path, lake: Path) -> None:
+    data.mkdir()
+    lake.write_text("a file, where a folder must be")
+    with running_server(data, **SOON) as server:
+        work(server.port, 2)
+        until(lambda: bool(journal(data)["failing"]), "it fails")
+        work(server.port, 1, "more")
+        until(lambda: journal(data)["seconds"] > 1.5, "it was tried again")
+        state = journal(data)
+        assert state["events"] == 9
+        assert "lake" in state["failing"]
+        by_hand = ship(data)
+        assert by_hand.returncode == 1
+        assert "lake" in by_hand.stderr
+        events = kept(data)
+        lake.unlink()
+        until(lambda: journal(data)["next_shipped"] == 10, "it is tried again")
+        assert journal(data)["failing"] == ""
+        lines = [record["message"] for record in server.log_records()]
+    assert shipped(lake) == told(data, events)
+    assert len([line for line in lines if line.startswith("the journal is not shipped: ")]) == 1
+    assert "the journal is shipped again" in lines
+
+
+def test_a_shipper_that_is_killed_is_started_again(data: Path, lake: Path) -> None:
+    with running_server(data, **SOON) as server:
+        work(server.port, 1)
+        until(lambda: journal(data)["next_shipped"] == 4, "shipped")
+        shipper = shipper_of(server)
+        assert shipper is not None
+        os.kill(shipper, signal.SIGSTOP)
+        work(server.port, 1, "more")
+        until(lambda: journal(data)["seconds"] > 0.3, "it waits")
+        os.kill(shipper, signal.SIGKILL)
+        until(lambda: journal(data)["next_shipped"] == 7, "shipped by another")
+        assert shipper_of(server) != shipper
+        assert "the shipper was killed by signal 9" in server.stderr
+    assert [row["event_id"] for row in shipped(lake)] == list(range(1, 7))
+
+
+def test_a_shipper_goes_with_its_server(data: Path) -> None:
+    with running_server(data, **SOON) as server:
+        work(server.port, 1)
+        until(lambda: journal(data)["next_shipped"] == 4, "shipped")
+        shipper = shipper_of(server)
+        assert shipper is not None
+        os.kill(shipper, signal.SIGSTOP)  # it can do nothing for it
+        server.kill()
+        until(lambda: _is_gone(shipper), "the shipper is gone, too")
+
+
+def _is_gone(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_the_outbox_is_bounded_when_nothing_can_be_shipped(data: Path, lake: Path) -> None:
+    """The oldest go, which is counted and told."""
+    data.mkdir()
+    lake.write_text("a file, where a folder must be")
+    with running_server(data, MILLRACE_JOURNAL_OUTBOX_MAX="64KiB", **SOON) as server:
+        with RawFaktory(server.port, wid="w") as connection:
+            blob = "x" * 200_000
+            while not journal(data)["dropped"]:
+                for _ in range(20):
+                    job = {"jid": os.urandom(12).hex(), "jobtype": "x", "args": [blob]}
+                    connection.command("PUSH", job | {"queue": os.urandom(400).hex()})
+        until(lambda: "were dropped before they were shipped" in server.stderr, "it is told")
+        lake.unlink()
+        state = ask(data, '{"ship": true}')
+        assert state["failing"] == ""
+    first = shipped(lake)[0]["event_id"]
+    assert first == state["dropped"] + 1
+
+
+def test_without_pyarrow_it_is_said_once_how_to_get_it(data: Path, tmp_path: Path) -> None:
+    """A module of that name that is none is in the way of the real one."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import sys, importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, *more: None if name == 'pyarrow' else find(name, *more)\n"
+        "sys.modules['pyarrow'] = None\n"
+    )
+    path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with running_server(data, PYTHONPATH=path, **SOON) as server:
+        work(server.port, 2)
+        until(lambda: bool(journal(data)["failing"]), "it says so")
+        work(server.port, 1, "more")
+        assert "error" in ask(data, '{"ship": true}')
+        assert server.stop() == 0
+        lines = [record["message"] for record in server.log_records()]
+    assert len([line for line in lines if "millrace[spark]" in line]) == 1
+    assert len(kept(data)) == 9
+
+
+# Whoever is killed when
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_after_each_step(step: str, data: Path, lake: Path) -> None:
+    """The shipper, and after the last one its server."""
+    with server_process(data, MILLRACE_LAKE_SHIP_EVENTS="4") as server:
+        server.start(**NEVER)
+        work(server.port, 4)
+        events = kept(data)
+        server.kill()
+        server.start(CRASH_MILLRACE=step, **SOON)
+        if step == "trimmed":
+            assert server.wait(40) == -signal.SIGKILL
+        else:
+            until(lambda: "killed by signal 9" in server.stderr, "the shipper was killed")
+            server.kill()
+        assert (len(landed(lake)) == 0) == (step == "sealed")
+        server.start(CRASH_MILLRACE=None, **SOON)
+        until(lambda: journal(data)["next_shipped"] == 13, "all is shipped")
+        work(server.port, 1, "more")
+        until(lambda: journal(data)["next_shipped"] == 16, "and what follows")
+        server.stop()
+    found = shipped(lake)
+    assert found[:12] == told(data, events)
+    assert [row["event_id"] for row in found] == list(range(1, 16))
+    assert kept(data) == {}
+    assert [path.name for path in (lake / FOLDER).glob(".*")] == []
+
+
+@pytest.fixture
+def loaded(data: Path) -> Iterator[ServerProcess]:
+    with server_process(data, MILLRACE_LAKE_SHIP_EVENTS="7") as server:
+        server.start(**SOON)
+        yield server
+
+
+def test_both_killed_at_any_moment_under_load(
+    loaded: ServerProcess, data: Path, lake: Path
+) -> None:
+    """Files of seven events, so that there is hardly a moment in which nothing is being sealed."""
+    server = loaded
+    for number in range(6):
+        work(server.port, 20, f"round{number}")
+        shipper = shipper_of(server)
+        if number % 3 == 0 and shipper is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(shipper, signal.SIGKILL)
+        elif number % 3 == 1:
+            server.restart(**SOON)
+    until(lambda: journal(data)["events"] == 0, "all is shipped", within=60)
+    assert server.stop() == 0
+    numbers = [row["event_id"] for row in shipped(lake)]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(numbers) == 6 * 60
+    ran = subprocess.run([MILLRACE, "check", "--data", data], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
