@@ -14,7 +14,7 @@ from millrace.server.shipping import Settings, Shipping
 
 class FakeStore:
     first_event = 1
-    next_event = 1
+    next_committed = 1
     outbox_bytes = 0
     dropped = 0
     trims = False
@@ -79,7 +79,7 @@ class Stage:
         self.store.trims = False
 
     def commits(self, events: int) -> None:
-        self.store.next_event += events
+        self.store.next_committed += events
         self.shipping.committed()
 
     def child(self) -> FakeChild:
@@ -236,6 +236,22 @@ def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
 
     play(act)
     assert len([line for line in caplog.messages if line.startswith("3 events were dropped")]) == 1
+
+
+def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> None:
+    """Or both would talk to each other for ever."""
+
+    async def act(stage: Stage) -> None:
+        heard: list[str] = []
+        stage.commits(10)
+        stage.shipping.ship(heard.append)
+        stage.child().tells(5, files=1)
+        stage.child().tells(5, done=True)
+        assert heard == ["the shipper ended its work before event 11"]
+        assert stage.child().left
+        assert len(FakeChild.born) == 1
+
+    play(act)
 
 
 def test_what_a_shipper_says_beside_is_logged(caplog: pytest.LogCaptureFixture) -> None:
