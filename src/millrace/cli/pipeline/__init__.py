@@ -97,7 +97,8 @@ def _run(
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.run import run  # noqa: PLC0415
 
-    told(lambda: run(chosen, fail=fail))
+    # A lake that was named by itself is not the place for the journal of whatever server is near.
+    told(lambda: run(chosen, ship=lake is None or data is not None, fail=fail))
 
 
 @app.command("ingest")
