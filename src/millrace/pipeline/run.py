@@ -52,10 +52,15 @@ def outstanding(lake: Lake) -> Outstanding:
     events = sum(max(0, each.last - each.first + 1) for each in waiting)
     unfinished = (
         ledger.interrupted() is not None
-        or mark(lake).batch < ledger.last
+        or refreshed(lake) < ledger.last
         or not quality.is_checked(lake, ledger)
     )
     return Outstanding(events, len(waiting), unfinished)
+
+
+def refreshed(lake: Lake) -> int:
+    """The last batch that is in the tables."""
+    return mark(lake).batch
 
 
 def run(
