@@ -85,12 +85,12 @@
   };
 
   const backlog = () => {
-    const t = report.timeline, x = ends(t);
+    const t = report.timeline;
     const rows = t.queues.map((row) => [plain(row.queue), row.backlog]);
     if (t.others.some((n) => n)) rows.push(["all others", t.others]);
     return [
       rows.map(([name, y], index) =>
-        line(name, x, y, index, { stackgroup: "all", hovertemplate: "%{y:,}", line: { width: 1 } })),
+        over(name, t, y, index, { stackgroup: "all", hovertemplate: "%{y:,}", line: { width: 1 } })),
       layout({ showlegend: true, xaxis: extent(t) }),
     ];
   };
