@@ -256,6 +256,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("why",),
     ("check",),
     ("backup",),
+    ("ship",),
     ("faktory",),
     ("faktory", "quiet"),
     ("faktory", "terminate"),
