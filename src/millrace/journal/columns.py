@@ -33,6 +33,8 @@ _AT: Final = {name: place for place, name in enumerate(Event._fields)}
 #: Every row has this much; what follows is of jobs that failed, have tags, or were moved.
 _USUAL: Final = _AT["created"] + 1
 
+_DEFAULTS: Final = tuple(Event._field_defaults.values())
+
 #: How long it ran is told of these, and of those where a lease has ended.
 _ENDS: Final = pa.array(["completed", "advanced"])
 _FAILS: Final = pa.array(["failed", "expired"])
@@ -115,19 +117,24 @@ def _before(row: Row) -> int | None:
 
 def _seldom(rows: Sequence[Row]) -> tuple[pa.Array, ...]:
     """What few rows have: group, message, fingerprint, tags and source."""
-    columns: list[list[Any]] = [[None] * len(rows) for _ in Event._fields[_USUAL:]]
-    for number, row in enumerate(rows):
-        if len(row) > _USUAL:
-            for column, value in zip(columns, row[_USUAL:], strict=False):
-                column[number] = value or None
-    group, message, fingerprint, tags, source = columns
-    short = [None if text is None else str(text)[:MOST_MESSAGE] for text in message]
-    # An error may come without words or class; its fingerprint says that it is one.
-    for number, known in enumerate(fingerprint):
-        if known:
-            group[number] = group[number] or ""
-            short[number] = short[number] or ""
-    return _texts(group), _texts(short), _texts(fingerprint), _lists(tags), _texts(source)
+    few = [number for number, row in enumerate(rows) if len(row) > _USUAL]
+    told = [_rest(rows[number]) for number in few]
+    group, message, fingerprint, tags, source = zip(*told, strict=True) if told else ((),) * 5
+    places: list[int | None] = [None] * len(rows)
+    for place, number in enumerate(few):
+        places[number] = place
+    among = pa.array(places, pa.int32())
+    columns = _texts(group), _texts(message), _texts(fingerprint), _lists(tags), _texts(source)
+    return tuple(column.take(among) for column in columns)
+
+
+def _rest(row: Row) -> tuple[Any, ...]:
+    """An error may come without words or class; its fingerprint says that it is one."""
+    group, message, fingerprint, tags, source = (*row[_USUAL:], *_DEFAULTS[len(row) - _USUAL :])
+    message = str(message)[:MOST_MESSAGE]
+    if not fingerprint:
+        return group or None, message or None, None, tags or None, source or None
+    return group, message, fingerprint, tags or None, source or None
 
 
 # From values to arrays: at once where all are as they should be, else one by one.

@@ -35,7 +35,7 @@ PATIENCE: Final = 60.0
 #: A file ends when what went into it has so many bytes.
 MOST_BYTES: Final = 32 << 20
 #: Rows become columns so many at a time: a few fit into the processor's cache.
-_TOGETHER: Final = 8192
+_TOGETHER: Final = 16_384
 
 
 #: What may go wrong with a lake.

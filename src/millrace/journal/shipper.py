@@ -56,6 +56,8 @@ def _be_humble() -> None:
     os.nice(NICE)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # pyarrow looks for this at every call, which is a tenth of the work where it is not installed.
+    sys.modules.setdefault("dateutil", None)  # type: ignore[arg-type]
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     # Rows come by the ten thousand, and none leads to another.
