@@ -259,7 +259,7 @@ def test_what_people_are_told(tmp_path):
         "1 jobs that the server does not have, though no event ended them (lost):",
         "[red]\\x1b[31m",
         "its events left it ready in [b]q[/b]",
-        "Compared with server a1 after its event 12: 3 jobs, 2 queues, 1 days of statistics",
+        "Compared with server a1 after its event 12: 3 jobs, 2 queues, the statistics of 1 ",
         "Something is left out.",
         "failures",
         "Events are missing. If their files were moved out of",

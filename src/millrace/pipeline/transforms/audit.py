@@ -248,7 +248,7 @@ def _is_allowed(was: Column, now: Column) -> Column:
     masks: dict[str, int] = {}
     for cause, before, state in LEGAL:
         masks[cause] = masks.get(cause, 0) | 1 << _pair(before, state)
-    order = sorted(masks, key=lambda cause: cause not in _FREQUENT)
+    order = sorted(masks, key=lambda cause: (cause not in _FREQUENT, cause))
     mask = reduce(
         lambda chain, cause: chain.when(F.col("type") == cause, _bits(masks[cause])),
         order[1:],
