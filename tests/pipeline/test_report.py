@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from millrace.cli.commands import app
 from millrace.journal.landing import Landed
-from millrace.pipeline import tables
+from millrace.pipeline import refreshed, tables
 from millrace.pipeline.buckets import bucket_of, percentile
 from millrace.pipeline.commit import write_json
 from millrace.pipeline.findings import Compared, Findings, Numbers
@@ -35,7 +35,7 @@ from millrace.pipeline.report.latency import histogram, over_time
 from millrace.pipeline.report.model import Report, Spread
 from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
 from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
-from millrace.pipeline.report.throughput import Flush, minutes, opening, timeline
+from millrace.pipeline.report.throughput import Flush, flushes, minutes, opening, timeline
 
 FIRST = report_lake.FIRST
 LAST = FIRST + timedelta(days=2)
@@ -250,7 +250,11 @@ def test_a_flush_empties_every_queue_of_its_server(tmp_path: Path) -> None:
     rows += [row("a", "two", 2, 3), row("a", "one", 4, 1)]
     write(lake, tables.THROUGHPUT_MINUTE, rows)
     before = {("a", "three"): 10, ("b", "three"): 20}
-    flush = Flush("a", noon + timedelta(minutes=2))
+    at = noon + timedelta(minutes=2, seconds=30)
+    mark = refreshed.Mark(form=refreshed.FORM, batch=1, flushes=[refreshed.Flush("a", 9, at)])
+    refreshed.record(lake, mark)
+    (flush,) = flushes(lake, FIRST)
+    assert flushes(lake, FIRST - timedelta(days=1)) == []
     found = timeline(minutes(lake, FIRST, FIRST, None, before, [flush]), before)
     assert found.backlog == [43, 43, 24, 24, 25]
     lines = {line.queue: line.backlog for line in found.queues}
@@ -313,7 +317,7 @@ def test_what_the_lake_covers_and_how_far_its_tables_are(lake: Lake, tmp_path: P
     ledger = Ledger(copy)
     ledger.record(batch(1, 100))
     ledger.record(batch(2, 7))
-    (copy.ops / "refreshed.json").write_text('{"batch": 1}')
+    refreshed.record(copy, refreshed.Mark(form=refreshed.FORM, batch=1, flushes=[]))
     seal(copy, 200, 204)
     found = standing.coverage(copy)
     assert (found.first, found.last, found.days) == (FIRST, LAST, DAYS)

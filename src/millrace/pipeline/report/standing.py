@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from millrace.pipeline import reading
+from millrace.pipeline import reading, refreshed
 from millrace.pipeline.findings import Findings
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.quality import Quality
-from millrace.pipeline.run import outstanding, refreshed
+from millrace.pipeline.run import outstanding
 from millrace.pipeline.tables import QUEUE_DAY, THROUGHPUT_MINUTE
 
 from .model import Check, Coverage
@@ -36,14 +36,14 @@ def days(lake: Lake) -> list[date]:
 
 def coverage(lake: Lake) -> Coverage:
     ledger, of = Ledger(lake), days(lake)
-    batches, in_tables = ledger.batches(), refreshed(lake)
+    batches, in_tables = ledger.batches(), refreshed.mark(lake).batch
     return Coverage(
         first=of[0] if of else None,
         last=of[-1] if of else None,
         days=len(of),
         servers=sorted({server for batch in batches for server in batch.ranges}),
         events=sum(batch.rows for batch in batches),
-        ran_at=_written_at(lake.ops / "refreshed.json"),
+        ran_at=_written_at(lake.ops / refreshed.NAME),
         behind=outstanding(lake).events + sum(b.rows for b in batches if b.batch > in_tables),
     )
 
