@@ -28,8 +28,8 @@ from millrace.pipeline.run import run
 
 EVENTS = 1_500
 #: `all`: crash after every write there is, which takes minutes.
-EVERY = os.environ.get("MILLRACE_PIPELINE_CRASHES") == "all"
-WAYS = int(os.environ.get("MILLRACE_PIPELINE_WAYS", "1"))
+EVERY = os.environ.get("PIPELINE_CRASHES") == "all"
+WAYS = int(os.environ.get("PIPELINE_WAYS", "1"))
 
 
 class Crash(BaseException):
@@ -136,7 +136,7 @@ def test_a_real_kill(spark, lake, undisturbed):
         "--lake",
         str(lake.root),
     ]
-    environment = os.environ | {"MILLRACE_CRASH": "refresh:latency_hist:0"}
+    environment = os.environ | {"CRASH_MILLRACE": "refresh:latency_hist:0"}
     killed = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert Ledger(lake).last == 1
