@@ -85,7 +85,7 @@ def fails_once(jobs: int) -> Callable[["DataFrame"], "DataFrame"]:
             raise RuntimeError("this task was made to fail")
         return jid
 
-    looked = functions.udf(look, "string")
+    looked = functions.udf(look, "string", useArrow=False)
     return lambda frame: frame.withColumn("jid", looked("jid"))
 
 
@@ -150,7 +150,7 @@ def compare(
         with fresh(server, folder) as started:
             seconds = save(frame, started.port, options.frame)
             cpu = started.cpu_seconds()
-            say("Spark", jobs, seconds, f", {cpu / jobs * 1e6:.0f} µs of the server's CPU a job")
+            say("Spark", jobs, seconds, f", {cpu / jobs * 1e6:.0f} µs of server CPU a job")
             right &= count_waiting(started.port) == jobs
             count, ids, seconds = read_back(spark, started.port)
             say("read", count, seconds)
@@ -171,7 +171,7 @@ def compare(
 def main() -> int:
     options = arguments()
     stop_on_sigterm()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 100)
     server = choose(f"millrace-{options.durability}")[0]
     try:
         with scratch(options.dir) as folder:

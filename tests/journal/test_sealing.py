@@ -89,3 +89,15 @@ def test_what_is_half_written_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "landing" / f".{Landed(SERVER, 1, 3).name}.tmp").write_bytes(b"PAR1")
     seal(tmp_path, events(1, 3))
     assert names(tmp_path) == [Landed(SERVER, 1, 3).name]
+
+
+def test_what_cannot_be_written_takes_no_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("millrace.journal.sealing.sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        seal(tmp_path, events(1, 3))
+    assert names(tmp_path) == []

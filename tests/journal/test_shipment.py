@@ -1,7 +1,5 @@
 """From the outbox to the lake: everything, once, in files of bounded size."""
 
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,14 +133,26 @@ def test_a_file_that_is_not_ours_stays_as_it_is(work: Kept, lake: Path) -> None:
     assert path.read_text() == "mine"
 
 
-def test_two_at_once_wait_for_each_other(work: Kept, lake: Path) -> None:
-    """The lock of the one is the other's to wait for."""
+def test_one_at_a_time(work: Kept, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipment, "PATIENCE", 0.01)
     work.work(1)
-    with shipment.Shipment(work.folder, lake, 10):
-        fd = os.open(work.folder / shipment.LOCK, os.O_RDWR)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(fd)
+    with (
+        shipment.Shipment(work.folder, lake, 10),
+        pytest.raises(StoreError, match="another process ships the events"),
+    ):
+        work.ship()
+    assert work.ship() == [(1, 3)]
+
+
+def test_events_that_are_all_gone_are_not_waited_for(work: Kept, lake: Path) -> None:
+    work.work(1)
+    work.ship()
+    work.work(2)
+    work.store.shipped(10)
+    work.trim()
+    with shipment.Shipment(work.folder, lake, 10) as shipping:
+        assert list(shipping.ship(10)) == []
+        assert shipping.next == 10
 
 
 # Who it is

@@ -7,6 +7,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -212,6 +213,13 @@ def test_the_statistics_outlive_their_events(data: Path) -> None:
         after = processed(server)
         assert after["days"] == before["days"]
         assert after["days"][0][2][0] == 3
+
+
+def test_a_server_loads_nothing_of_it() -> None:
+    """Neither pyarrow nor Spark: they take longer than all the rest of a start."""
+    source = "import sys, millrace.server.app; print({'pyarrow', 'pyspark'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert ran.stdout == "set()\n"
 
 
 # By hand

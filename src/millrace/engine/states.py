@@ -2,11 +2,11 @@
 
 A job is in one of six states.
 
-`scheduled` waits for a moment: its first run or its next try. `blocked` waits for other jobs.
-`ready` waits for a worker. `leased` is with one. `done` has succeeded and is kept for whoever asks
-for its result. `dead` has failed for good and is kept for a person to look at. Two more names
-stand for what lies outside: `new` before a job is pushed, `gone` when nothing is kept of it but
-its events.
+`scheduled` waits for a moment: its first run or its next try. `blocked` waits for other jobs, or
+for the release of the load that it came with (see loads.py). `ready` waits for a worker. `leased`
+is with one. `done` has succeeded and is kept for whoever asks for its result. `dead` has failed for
+good and is kept for a person to look at. Two more names stand for what lies outside: `new` before a
+job is pushed, `gone` when nothing is kept of it but its events.
 
 A change of state has a cause, and the cause is also the type of the event that the journal gets.
 The same cause may lead to different states, because what follows a failure is the policy's decision

@@ -41,13 +41,21 @@ def seal(lake: Path, table: pa.Table) -> Landed:
     if path.exists():
         _compare(path, table)
         return landed
-    pq.write_table(table, aside, compression="zstd", row_group_size=ROWS, use_dictionary=list(_FEW))
-    sync(aside)
+    try:
+        _write(table, aside)
+    except Exception:
+        aside.unlink(missing_ok=True)  # the disk may be full
+        raise
     reached("sealed")
     aside.rename(path)
     sync(folder)
     reached("renamed")
     return landed
+
+
+def _write(table: pa.Table, path: Path) -> None:
+    pq.write_table(table, path, compression="zstd", row_group_size=ROWS, use_dictionary=list(_FEW))
+    sync(path)
 
 
 def sweep(lake: Path, server: str) -> None:

@@ -9,6 +9,7 @@ and never tells more than is there. Only then is the server told, and only then 
 import fcntl
 import logging
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple, Self
 import pyarrow as pa
 
 from millrace.engine.events import Row
+from millrace.store.errors import StoreError
 
 from . import columns, outbox
 from .crashing import reached
@@ -28,6 +30,8 @@ from .sealing import OtherContent, seal, sweep
 log = logging.getLogger(__name__)
 
 LOCK: Final = "shipping"
+#: For another process to be done, in seconds.
+PATIENCE: Final = 60.0
 #: A file ends when what went into it has so many bytes.
 MOST_BYTES: Final = 32 << 20
 #: Rows become columns so many at a time: a few fit into the processor's cache.
@@ -57,9 +61,8 @@ class Shipment:
         self._folder = folder
         self._lake = lake
         self._most_events = most_events
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._lock = _lock(folder)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
             self.server = identity(folder)
             #: The first event that is not in the lake.
             self.next = last_shipped(lake, self.server) + 1
@@ -104,6 +107,8 @@ class Shipment:
                 if not pieces.take(stretch):
                     break
             if not pieces.count:
+                # All had to go, it may be: then nobody waits for them.
+                self.next = max(self.next, outbox.tally(self._folder).first_event)
                 return
             missing = pieces.first - self.next if self.next > 1 else 0
             yield Sealed(self._seal(pieces), missing)
@@ -157,3 +162,19 @@ class Pieces:
     def table(self) -> pa.Table:
         self._turn_over()
         return pa.concat_tables(self._tables)
+
+
+def _lock(folder: Path) -> int:
+    """One process at a time ships; who has died a moment ago may still be about to end."""
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(fd)
+                raise StoreError(f"another process ships the events of {folder}") from None
+            time.sleep(0.05)
+        else:
+            return fd

@@ -102,23 +102,23 @@ class Shipping:
         if store.first_event != self._kept:
             self._kept = store.first_event
             reached("trimmed")
-        if store.next_event <= self._next or not self._settings.every or self._unable:
+        if store.next_committed <= self._next or not self._settings.every or self._unable:
             return
         if store.dropped > self._dropped:
             self._tell_dropped()
         if self._until:
-            if self._later is None and store.next_event > self._until:
+            if self._later is None and store.next_committed > self._until:
                 self._later = self._loop.time()
             return
         if self._oldest is None:
             self._oldest = self._loop.time()
-        crowded = store.next_event - self._next >= self._settings.events and not self._failing
+        crowded = store.next_committed - self._next >= self._settings.events and not self._failing
         if (self._timer is None or crowded) and not self._stopping:
             self._order_in_time(crowded=crowded)
 
     def ship(self, done: Done) -> None:
         """Ship all that is committed by now."""
-        until = self._store.next_event
+        until = self._store.next_committed
         if until <= self._next or self._stopping or not self._is_able():
             reason = "the server is stopping" if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
@@ -130,12 +130,12 @@ class Shipping:
     def journal(self) -> Journal:
         """How far it is, and how far behind."""
         store = self._store
-        waiting = max(0, store.next_event - self._next)
+        waiting = max(0, store.next_committed - self._next)
         age = self._loop.time() - self._oldest if waiting and self._oldest is not None else 0.0
         return Journal(
             server=self._server,
             lake=str(self._settings.lake),
-            next_event=store.next_event,
+            next_event=store.next_committed,
             next_shipped=self._next,
             events=waiting,
             bytes=store.outbox_bytes,
@@ -149,7 +149,7 @@ class Shipping:
         """Ship what is left, if that does not take long; then the process goes."""
         self._stopping = True
         self._cancel_timers()
-        left = self._store.next_event > self._next and self._settings.every and self._is_able()
+        left = self._store.next_committed > self._next and self._settings.every and self._is_able()
         if left and not self._until:
             self._order()
         if self._until:
@@ -173,7 +173,7 @@ class Shipping:
 
     def _due(self) -> None:
         self._timer = None
-        if self._store.next_event > self._next and not self._until:
+        if self._store.next_committed > self._next and not self._until:
             self._order_if_able()
 
     def _order_if_able(self) -> None:
@@ -183,7 +183,7 @@ class Shipping:
     def _order(self) -> None:
         self._cancel_timers()
         self._news.clear()
-        self._until = self._store.next_event
+        self._until = self._store.next_committed
         if self._child is None:
             try:
                 self._child = Child(self._settings.command, self._heard, self._ended)
@@ -234,10 +234,13 @@ class Shipping:
             self._answer(done, "")
 
     def _done(self) -> None:
+        if self._next < self._until:
+            self._failed(f"the shipper ended its work before event {self._until}")
+            return
         self._works()
         self._until = 0
         self._oldest, self._later = self._later, None
-        if self._store.next_event <= self._next:
+        if self._store.next_committed <= self._next:
             self._oldest = None
         self._news.set()
         if self._asked:

@@ -89,6 +89,8 @@ class SqliteStore:
         self.trims = False
         #: Events that had to go before they were shipped.
         self.dropped = 0
+        #: The number of the next event, after those that are committed.
+        self.next_committed = 1
 
     @property
     def first_event(self) -> int:
@@ -97,6 +99,7 @@ class SqliteStore:
 
     @property
     def next_event(self) -> int:
+        """The number of the next event, after those of a batch that is begun."""
         return self._tally.next_event
 
     @property
@@ -141,6 +144,7 @@ class SqliteStore:
 
     def _go_on_from(self, content: Content) -> None:
         self._turn, self._tally = content.turn, content.tally
+        self.next_committed = content.tally.next_event
         self._places, self._row_sums = content.places, content.row_sums
         self._last_place = max(content.places.values(), default=0)
         self._young_bytes = content.turn_bytes
@@ -183,6 +187,7 @@ class SqliteStore:
     def commit(self) -> None:
         with self._undoing():
             self._db.execute("COMMIT")
+        self.next_committed = self._tally.next_event
         self._mark.write(self._turn)
 
     def shipped(self, until: int) -> None:

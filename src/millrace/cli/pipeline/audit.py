@@ -82,7 +82,7 @@ def tell(findings: Findings, lake: Lake, console: Console) -> None:
     else:
         console.print()
         for sentence in advice(findings, lake):
-            console.print(sentence)
+            console.print(sentence, soft_wrap=True)
 
 
 def _numbers(findings: Findings, console: Console) -> None:
@@ -123,11 +123,12 @@ def _problems(findings: Findings, console: Console) -> None:
 def _compared(compared: Compared, console: Console) -> None:
     console.print(
         f"\nCompared with server {compared.server} after its event {compared.event:,}: "
-        f"{compared.jobs:,} jobs, {compared.queues:,} queues, {compared.days:,} days of "
-        f"statistics. {compared.differing:,} numbers differ."
+        f"{compared.jobs:,} jobs, {compared.queues:,} queues, the statistics of {compared.days:,} "
+        f"queues' days. {compared.differing:,} numbers differ.",
+        soft_wrap=True,
     )
     for sentence in compared.left_out:
-        console.print(sentence)
+        console.print(sentence, soft_wrap=True)
     if not compared.differences:
         return
     table = Table("what", "queue", "day", "the server", "the lake", box=None, pad_edge=False)

@@ -1,0 +1,313 @@
+"""When it is shipped, by whom, and what follows a failure: with a shipper that a test plays."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millrace.journal.telling import Told, decode_order, encode
+from millrace.server import shipping
+from millrace.server.shipping import Settings, Shipping
+
+
+class FakeStore:
+    first_event = 1
+    next_committed = 1
+    outbox_bytes = 0
+    dropped = 0
+    trims = False
+
+    def shipped(self, until: int) -> None:
+        self.trims = until > self.first_event
+
+
+class FakeChild:
+    """It keeps what it was told, and says what the test says."""
+
+    born: list["FakeChild"]
+
+    def __init__(
+        self,
+        command: list[str],
+        heard: Callable[[Any, bytes], None],
+        ended: Callable[[Any, int], None],
+    ) -> None:
+        self.command = command
+        self.orders: list[int] = []
+        self.left = self.killed = False
+        self._heard, self._ended = heard, ended
+        self.born.append(self)
+
+    def say(self, line: bytes) -> None:
+        self.orders.append(decode_order(line).until)
+
+    def leave(self) -> None:
+        self.left = True
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def tells(self, next_event: int = 0, **more: Any) -> None:
+        self._heard(self, encode(Told("5e7", next_event, **more)))
+
+    def ships(self, until: int) -> None:
+        self.tells(until, files=1)
+        self.tells(until, done=True)
+
+    def says(self, line: bytes) -> None:
+        self._heard(self, line)
+
+    def ends(self, code: int) -> None:
+        self._ended(self, code)
+
+
+class Stage:
+    def __init__(self, every: float, events: int) -> None:
+        self.store = FakeStore()
+        self.trimmed = 0
+        self.shipping = Shipping(
+            self.store,  # type: ignore[arg-type]
+            Settings(Path("data"), Path("lake"), every, events),
+            trim=self._trim,
+            answered=lambda: None,
+        )
+
+    def _trim(self) -> None:
+        self.trimmed += 1
+        self.store.trims = False
+
+    def commits(self, events: int) -> None:
+        self.store.next_committed += events
+        self.shipping.committed()
+
+    def child(self) -> FakeChild:
+        return FakeChild.born[-1]
+
+
+@pytest.fixture(autouse=True)
+def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeChild.born = []
+    monkeypatch.setattr(shipping, "Child", FakeChild)
+
+
+def play(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    async def on_stage() -> None:
+        await act(Stage(**{"every": 3600.0, "events": 10} | settings))
+
+    asyncio.run(on_stage())
+
+
+async def until(wanted: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if wanted():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to this")
+
+
+def test_nothing_is_started_for_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(0)
+        stage.commits(9)
+        assert FakeChild.born == []
+        stage.commits(1)
+        assert stage.child().orders == [11]
+        assert stage.child().command[-3:] == ["data", "lake", "10"]
+
+    play(act)
+
+
+def test_few_events_wait_their_time() -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(1)
+        stage.commits(1)
+        assert FakeChild.born == []
+        await until(lambda: bool(FakeChild.born))
+        assert stage.child().orders == [3]
+
+    play(act, every=0.05)
+
+
+def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(10)
+        stage.commits(25)
+        assert stage.child().orders == [11], "one order at a time"
+        stage.child().ships(20)
+        assert stage.trimmed == 1
+        assert stage.child().orders == [11, 36]
+        stage.child().ships(36)
+        assert stage.shipping.journal().events == 0
+        assert len(FakeChild.born) == 1
+
+    play(act)
+
+
+def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "IDLE", 0.02)
+
+    async def act(stage: Stage) -> None:
+        stage.commits(10)
+        first = stage.child()
+        first.ships(11)
+        await until(lambda: first.left)
+        stage.commits(10)
+        assert stage.child() is not first
+        first.tells(1, error="nobody hears that any more")
+        first.ends(0)
+        assert stage.shipping.journal().failing == ""
+
+    play(act)
+
+
+def test_a_failure_is_tried_again_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pauses: list[float] = []
+
+    async def act(stage: Stage) -> None:
+        loop = asyncio.get_running_loop()
+        later = loop.call_later
+
+        def soon(delay: float, *more: Any) -> asyncio.TimerHandle:
+            pauses.append(delay)
+            return later(0, *more)
+
+        monkeypatch.setattr(loop, "call_later", soon)
+        stage.commits(10)
+        for number in range(1, 9):
+            stage.child().tells(error="lake: No space left on device")
+            stage.child().ends(1)
+            assert stage.shipping.journal().failing == "lake: No space left on device"
+            stage.commits(10)
+            await asyncio.sleep(0.01)
+            assert len(FakeChild.born) == number + 1
+        stage.child().ships(91)
+        assert stage.shipping.journal().failing == ""
+
+    play(act)
+    assert [pause for pause in pauses if pause >= 1][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert len([line for line in caplog.messages if "No space left" in line]) == 1
+
+
+def test_who_asked_is_told_why_not() -> None:
+    async def act(stage: Stage) -> None:
+        heard: list[str] = []
+        stage.commits(3)
+        stage.shipping.ship(heard.append)
+        assert stage.child().orders == [4], "no need to wait"
+        stage.child().ends(-9)
+        assert heard == ["the shipper was killed by signal 9"]
+        stage.shipping.ship(heard.append)
+        stage.child().ships(4)
+        assert heard[1:] == [""]
+        stage.shipping.ship(heard.append)
+        await until(lambda: heard[2:] == [""])
+        assert len(FakeChild.born) == 2
+
+    play(act)
+
+
+def test_what_was_asked_for_meanwhile_is_ordered_when_the_order_is_done() -> None:
+    async def act(stage: Stage) -> None:
+        heard: list[str] = []
+        stage.commits(3)
+        stage.shipping.ship(lambda _: heard.append("first"))
+        stage.commits(2)
+        stage.shipping.ship(lambda _: heard.append("second"))
+        stage.child().ships(4)
+        assert heard == ["first"]
+        assert stage.child().orders == [4, 6]
+        stage.child().ships(6)
+        assert heard == ["first", "second"]
+
+    play(act)
+
+
+def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(5)
+        stage.store.dropped = 3
+        stage.commits(1)
+        stage.commits(1)
+        assert stage.shipping.journal().dropped == 3
+
+    play(act)
+    assert len([line for line in caplog.messages if line.startswith("3 events were dropped")]) == 1
+
+
+def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> None:
+    """Or both would talk to each other for ever."""
+
+    async def act(stage: Stage) -> None:
+        heard: list[str] = []
+        stage.commits(10)
+        stage.shipping.ship(heard.append)
+        stage.child().tells(5, files=1)
+        stage.child().tells(5, done=True)
+        assert heard == ["the shipper ended its work before event 11"]
+        assert stage.child().left
+        assert len(FakeChild.born) == 1
+
+    play(act)
+
+
+def test_what_a_shipper_says_beside_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(10)
+        stage.child().says(b"Segmentation fault")
+        stage.child().tells(15, files=1, missing=4)
+
+    play(act)
+    assert "the shipper says: Segmentation fault" in caplog.messages
+    assert "4 events were gone before they could be shipped" in caplog.messages
+
+
+def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    async def act(stage: Stage) -> None:
+        monkeypatch.setattr(shipping, "Child", refuse)
+        stage.commits(10)
+        assert "Resource temporarily unavailable" in stage.shipping.journal().failing
+        monkeypatch.setattr(shipping, "Child", FakeChild)
+        heard: list[str] = []
+        stage.shipping.ship(heard.append)
+        stage.child().ships(11)
+        assert heard == [""]
+
+    play(act)
+
+
+@pytest.mark.parametrize("hurried", [True, False])
+def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shipping, "STOP_WITHIN", 60.0 if hurried else 0.01)
+    monkeypatch.setattr(shipping, "LEAVE_WITHIN", 60.0 if hurried else 0.01)
+
+    async def act(stage: Stage) -> None:
+        hurry = asyncio.Event()
+        if hurried:
+            hurry.set()
+        stage.commits(3)
+        await stage.shipping.stop(hurry)
+        assert stage.child().orders == [4]
+        assert stage.child().killed
+
+    play(act)
+
+
+def test_the_age_is_that_of_the_oldest() -> None:
+    async def act(stage: Stage) -> None:
+        assert stage.shipping.journal().seconds == 0
+        stage.commits(10)
+        await asyncio.sleep(0.05)
+        stage.commits(1)
+        assert stage.shipping.journal().seconds >= 0.05
+        stage.child().ships(11)
+        assert 0 <= stage.shipping.journal().seconds < 0.05
+        assert stage.shipping.journal().events == 1
+
+    play(act)
