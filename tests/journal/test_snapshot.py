@@ -9,6 +9,7 @@ import pytest
 from millrace.engine.states import STATE_NAMES
 from millrace.journal.snapshot import days_table, queues_table, snapshot
 from millrace.store import SqliteStore, StoreError
+from older_formats import downgrade
 from scene import Scene, commit
 
 
@@ -70,10 +71,12 @@ def test_of_a_server_that_goes_on(folder):
 
 
 def test_of_an_older_format(folder):
-    store = SqliteStore(folder)
+    scene, store = Scene(), SqliteStore(folder)
     store.load()
-    store._db.execute("PRAGMA user_version = 2")
+    some_jobs(scene)
+    commit(scene.engine, store)
     store.close()
+    downgrade(folder, 2)
     with pytest.raises(StoreError, match="start a server of this version on it once"):
         snapshot(folder)
 

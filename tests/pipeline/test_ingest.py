@@ -204,6 +204,12 @@ def test_files_that_cannot_be_read_are_named_and_not_tried_again(spark, lake):
     assert good.exists()
     assert old.exists()
     assert take(spark, lake).batches == []
+    # Unless somebody puts it back whole.
+    land(lake, [event(2)])
+    again = take(spark, lake)
+    assert (again.events, again.refused) == (1, [])
+    assert ids(lake) == [(SERVER, 1), (SERVER, 2), (SERVER, 5000)]
+    assert take(spark, lake).batches == []
 
 
 def test_a_batch_of_nothing_but_refused_files(spark, lake):

@@ -19,7 +19,7 @@ import pytest
 from cutting_proxy import CuttingProxy
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import pyspark_millrace

@@ -21,7 +21,7 @@ from . import commit
 from .events import HOT
 from .inspection import Inspected, inspect, overlapping, torn
 from .lake import Lake
-from .ledger import Batch, Intent, Ledger, Part, Refused, touched
+from .ledger import Batch, Intent, Ledger, Part, Refused, touched, written_at
 from .progress import Progress, silent
 from .staging import Staged, stage
 from .tables import QUARANTINE
@@ -127,7 +127,7 @@ def _take(spark: SparkSession, lake: Lake, ledger: Ledger, intent: Intent) -> Ba
         rows=staged.rows,
         quarantined=staged.quarantined,
         reasons=_put_aside(lake, intent.batch, staged),
-        refused=[Refused(each.name, each.refused) for each in looked if each.refused],
+        refused=_refused(lake, looked),
         ranges=_ranges([each.landed for each in looked if not each.refused]),
         parts=parts,
         flushed=staged.flushed,
@@ -179,6 +179,14 @@ def _read_through(lake: Lake, looked: Inspected) -> Inspected:
     if looked.refused or not (reason := torn(lake, looked.landed)):
         return looked
     return looked._replace(rows=0, exact=False, refused=reason)
+
+
+def _refused(lake: Lake, looked: list[Inspected]) -> list[Refused]:
+    return [
+        Refused(each.name, each.refused, written_at(lake, each.name))
+        for each in looked
+        if each.refused
+    ]
 
 
 def _ranges(files: list[Landed]) -> dict[str, tuple[int, int]]:

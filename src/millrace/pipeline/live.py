@@ -14,7 +14,7 @@ from .commit import located
 from .findings import MOST_TOLD, Compared, Difference, Live
 from .lake import Lake
 from .ledger import Ledger
-from .run import refreshed
+from .refreshed import mark
 from .tables import LATENCY_HIST, QUEUE_DAY
 from .transforms import reconcile
 from .transforms.queues import queue_day
@@ -129,7 +129,7 @@ class Comparison:
         those before a flush.
         """
         told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
-        is_refreshed = refreshed(self._lake) == Ledger(self._lake).last
+        is_refreshed = mark(self._lake).batch == Ledger(self._lake).last
         return told == {self._last} and not self._flushes and is_refreshed
 
     def _stored(self) -> DataFrame | None:
