@@ -10,6 +10,7 @@ DURATION ?= 3600
 JOBS   ?= 1000000
 
 .DEFAULT_GOAL := help
+.PHONY: help setup run test lint format bench bench-memory bench-idle bench-shipping crash recovery simulate fuzz abuse soak cluster lock clean
 .PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak cluster lock clean
 .PHONY: help setup run test lint format bench bench-memory bench-idle bench-bulk crash recovery simulate fuzz abuse soak lock clean
 
@@ -88,6 +89,9 @@ cluster: setup  ## the pipeline on a Spark master and two workers, beside the sa
 	@$(BIN)/python bench/cluster.py
 bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
+
+bench-shipping: setup  ## durable cycles with the journal shipped and without, in one run
+	@$(BIN)/python bench/shipping.py
 
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools

@@ -71,10 +71,11 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self.until = self._end({}, None)
+        self.until = self.reportLatestOffset()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return self._end({}, None)
+        files = landed(self.folder)
+        return {server: max(file.last for file in mine) for server, mine in files.items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None

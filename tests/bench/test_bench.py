@@ -440,3 +440,13 @@ def test_memory_reports_what_waits_before_and_after_a_restart(tmp_path):
 def test_idle_waits_without_being_answered_early(tmp_path):
     _, record = run_script("idle.py", tmp_path, "--connections", "50", "--seconds", "0.5")
     assert record["figures"]["asking once, a FETCH is held p50"] >= 1.9
+
+
+def test_shipping_is_measured_with_and_without(tmp_path):
+    options = ("--seconds", "1.5", "--repeat", "1", "--connections", "4", "--events", "50")
+    shown, record = run_script("shipping.py", tmp_path, *options)
+    assert "cycles/s with shipping over without: " in shown
+    (on,), (off,) = record["runs"]["on"], record["runs"]["off"]
+    assert on["files"] > 0
+    assert (off["files"], off["shipped"]) == (0, 0)
+    assert record["ratio"] == on["outcome"]["rate"] / off["outcome"]["rate"]

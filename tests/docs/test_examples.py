@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import conversations
 import pytest
 import redis_cli
@@ -256,6 +257,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("why",),
     ("check",),
     ("backup",),
+    ("ship",),
     ("faktory",),
     ("faktory", "quiet"),
     ("faktory", "terminate"),
@@ -272,7 +274,12 @@ def test_the_command_lines_page_and_its_help_name_the_same_flags_and_commands() 
     for command in COMMANDS[1:]:
         assert " ".join(("millrace", *command)) in page
     listed = re.findall(r"^│ ([a-z]+) ", helps[()].partition("Commands")[2], re.MULTILINE)
-    assert {command[0] for command in COMMANDS[1:]} == set(listed)
+    assert {command[0] for command in COMMANDS[1:]} | {"pipeline"} == set(listed)
+
+
+def test_the_pipelines_page_is_what_its_commands_say() -> None:
+    page = (DOCS / "reference" / "pipeline.md").read_text("utf-8")
+    assert page == commands.page(), f"make it anew: {commands.__doc__}"
 
 
 def test_the_flags_of_serve_stand_with_their_defaults() -> None:

@@ -1,4 +1,4 @@
-"""A whole run on another master, in a process of its own: Spark has one session to a process.
+"""A run and an audit on another master, in a process of its own: Spark has one session to each.
 
     python cluster_run.py LAKE MASTER
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from millrace.pipeline import session
+from millrace.pipeline import audit, session
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import run
 
@@ -34,10 +34,12 @@ def main(lake: Path, master: str) -> None:
     started: list[SparkSession] = []
 
     def start(_: object) -> SparkSession:
-        started.append(session.start(master, memory="512m", quick=True))
+        few = {"spark.sql.shuffle.partitions": "2"}
+        started.append(session.start(master, memory="512m", quick=True, conf=few))
         return started[0]
 
     ran = run(Lake(lake), start)
+    assert audit.run(started[0], Lake(lake)).ok
     context = started[0].sparkContext
     hosts = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # and the driver
     print(f"{ran.taken.events} events, {hosts} executors")

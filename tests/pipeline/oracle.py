@@ -21,6 +21,7 @@ class Oracle:
         self.db.execute("SET threads = 2")
         for view in sql.views(files, where):
             self.db.execute(view)
+        self.db.execute(f"CREATE TEMP VIEW latency_hist AS {sql.LATENCY_HIST}")
 
     def rows(self, query: str) -> list[dict[str, Any]]:
         found = self.db.execute(query)

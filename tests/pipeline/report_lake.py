@@ -116,9 +116,6 @@ def fill(root: Path, leases: list[Lease]) -> Lake:
     write(lake, tables.FAILURE_GROUPS, failure_groups(leases))
     write(lake, tables.WORKER_HOUR, worker_hour(leases))
     write(lake, tables.PROTOCOL_DAY, protocol_day(leases))
-    audited = {"server": SERVER, "first_event": 1, "last_event": len(leases), "gaps": []}
-    audited |= {"events": len(leases), "missing": 0, "duplicates": 0}
-    write(lake, tables.AUDIT_SEQ, [audited])
     return lake
 
 

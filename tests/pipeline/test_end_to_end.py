@@ -22,6 +22,9 @@ sys.path.insert(0, str(BENCH))
 from no_java import empty_environment  # noqa: E402
 
 from lake_tables import records  # noqa: E402
+from millrace.cli.pipeline.live import look  # noqa: E402
+from millrace.pipeline import audit  # noqa: E402
+from millrace.pipeline.lake import Lake  # noqa: E402
 from plans import TROUBLES, Trouble  # noqa: E402
 from server_process import MILLRACE, running_server  # noqa: E402
 from witness import Attempt, Pushed, Witness  # noqa: E402
@@ -45,8 +48,12 @@ Row = dict[str, Any]
 
 class Story(NamedTuple):
     witness: Witness
-    lake: Path
+    data: Path
     report: Any
+
+    @property
+    def lake(self) -> Path:
+        return self.data / "lake"
 
     def table(self, name: str) -> list[Row]:
         return records(self.lake, name)
@@ -70,7 +77,7 @@ class Story(NamedTuple):
 def millrace(env: dict[str, str], *args: object) -> str:
     """What the command prints; of Spark itself nothing is heard."""
     ran = subprocess.run(
-        [MILLRACE, *map(str, args)], env=env, capture_output=True, text=True, timeout=600
+        [MILLRACE, *map(str, args)], env=env, capture_output=True, text=True, timeout=900
     )
     assert ran.returncode == 0, (ran.stdout, ran.stderr)
     assert not re.search("spark:|WARN|Java", ran.stderr), ran.stderr
@@ -86,7 +93,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
         assert server.stop(timeout=60) == 0
     millrace(empty, "pipeline", "run", "--data", data)
     report = msgspec.json.decode(millrace(empty, "pipeline", "report", "--data", data, "--json"))
-    return Story(witness, data / "lake", report)
+    return Story(witness, data, report)
 
 
 def micros(moment: datetime) -> int:
@@ -114,6 +121,18 @@ def test_every_event_is_in_the_lake_once(story):
     ids = [row["event_id"] for row in story.table("events_hot")]
     assert sorted(ids) == list(range(1, len(ids) + 1))
     assert story.table("quarantine") == []
+
+
+def test_the_audit_finds_nothing_and_the_server_s_own_store_agrees(story, spark):
+    (server,) = {row["server"] for row in story.table("jobs")}
+    known = look(story.data)
+    assert known is not None
+    found = audit.run(spark, Lake(story.lake), known.live(server), thorough=True)
+    assert found.ok
+    assert found.problems == {}
+    assert found.compared is not None
+    assert found.compared.jobs == sum(row["state"] != "gone" for row in story.table("jobs"))
+    assert found.compared.days == len({row["queue"] for row in story.table("queue_day")})
 
 
 # Jobs and attempts, one by one

@@ -10,7 +10,7 @@ from landings import SERVER, event, land, life
 from pyspark.sql import SparkSession
 
 from millrace.journal.landing import Landed
-from millrace.pipeline import events, ingest
+from millrace.pipeline import events, ingest, staging
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger, Part
 from millrace.pipeline.reasons import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
@@ -77,6 +77,28 @@ def test_events_are_divided_by_day_and_written_down(spark, lake):
     )
     assert take(spark, lake).batches[0].flushed
     assert [each.batch for each in Ledger(lake).batches()] == [1, 2]
+
+
+def test_a_large_file_of_one_day_is_not_written_again(spark, lake, monkeypatch):
+    monkeypatch.setattr(staging, "LARGE", 3)
+    kept = land(lake, life(1, 1, 1))
+    others = [
+        land(lake, life(4, 2, 23, until=25)),  # of two days
+        land(lake, [event(7), event(8, type="jumped"), event(9)]),  # with a row that is none
+        land(lake, [event(10), event(11), event(12)], drop=("source",)),  # of an older version
+        land(lake, [event(13)]),  # small
+    ]
+    (batch,) = take(spark, lake).batches
+    assert (batch.rows, batch.quarantined) == (12, 1)
+    assert ids(lake) == [(SERVER, number) for number in range(1, 14) if number != 8]
+    inodes = {path.stat().st_ino for path in events.files(lake).hot}
+    assert kept.stat().st_ino in inodes
+    assert inodes.isdisjoint(path.stat().st_ino for path in others)
+    assert [(part.day, part.rows, part.leases) for part in batch.parts] == [
+        (D14, 11, [D14]),
+        (D15, 1, [D14]),
+    ]
+    assert events.read(spark, lake).count() == 12
 
 
 BROKEN = {
@@ -181,6 +203,12 @@ def test_files_that_cannot_be_read_are_named_and_not_tried_again(spark, lake):
     assert ids(lake) == [(SERVER, 1), (SERVER, 5000)]
     assert good.exists()
     assert old.exists()
+    assert take(spark, lake).batches == []
+    # Unless somebody puts it back whole.
+    land(lake, [event(2)])
+    again = take(spark, lake)
+    assert (again.events, again.refused) == (1, [])
+    assert ids(lake) == [(SERVER, 1), (SERVER, 2), (SERVER, 5000)]
     assert take(spark, lake).batches == []
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from landings import SERVER, event, land
 
@@ -23,7 +24,7 @@ def name(first: int, last: int, server: str = SERVER) -> Landed:
 
 def test_a_file_that_is_what_its_name_says(lake):
     land(lake, [event(n) for n in range(7, 12)])
-    assert inspect(lake, name(7, 11)) == (name(7, 11), 5, True, "")
+    assert inspect(lake, name(7, 11)) == (name(7, 11), 5, True, True, "")
     land(lake, [event(5)])
     assert inspect(lake, name(5, 5)).exact
 
@@ -46,6 +47,32 @@ def test_a_file_that_is_not(lake, rows):
     land(lake, rows, name=name(1, 3))
     looked = inspect(lake, name(1, 3))
     assert (looked.exact, looked.rows, looked.refused) == (False, len(rows), "")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"queue": None}, {"wait_us": -1}, {"seq": -1}, {"time": None}],
+    ids=["no queue", "negative wait", "negative number", "no time"],
+)
+def test_what_statistics_disprove(lake, odd):
+    land(lake, [event(1), event(2, **odd), event(3)])
+    looked = inspect(lake, name(1, 3))
+    assert (looked.exact, looked.proved) == (True, False)
+
+
+def test_statistics_prove_nothing_of_columns_that_are_not_there(lake):
+    land(lake, [event(1)], drop=("source",))
+    assert not inspect(lake, name(1, 1)).proved
+
+
+def test_statistics_see_times_that_nobody_can_tell(lake):
+    path = land(lake, [event(1)])
+    rows = pq.ParquetFile(path).read()
+    place = rows.schema.get_field_index("due")
+    for moment, is_proved in ((253_402_300_800_000_000, False), (253_402_300_799_999_999, True)):
+        due = pa.array([moment], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+        pq.write_table(rows.set_column(place, rows.schema.field(place), due), path)
+        assert inspect(lake, name(1, 1)).proved is is_proved
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 3), (3, 2), (1, 2**63)])

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import report_lake
 from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, write
@@ -23,9 +22,10 @@ from typer.testing import CliRunner
 
 from millrace.cli.commands import app
 from millrace.journal.landing import Landed
-from millrace.pipeline import reading, tables
+from millrace.pipeline import refreshed, tables
 from millrace.pipeline.buckets import bucket_of, percentile
 from millrace.pipeline.commit import write_json
+from millrace.pipeline.findings import Compared, Findings, Numbers
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Batch, Ledger
 from millrace.pipeline.quality import Check as Finding
@@ -35,7 +35,7 @@ from millrace.pipeline.report.latency import histogram, over_time
 from millrace.pipeline.report.model import Report, Spread
 from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
 from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
-from millrace.pipeline.report.throughput import Flush, minutes, opening, timeline
+from millrace.pipeline.report.throughput import Flush, flushes, minutes, opening, timeline
 
 FIRST = report_lake.FIRST
 LAST = FIRST + timedelta(days=2)
@@ -250,7 +250,11 @@ def test_a_flush_empties_every_queue_of_its_server(tmp_path: Path) -> None:
     rows += [row("a", "two", 2, 3), row("a", "one", 4, 1)]
     write(lake, tables.THROUGHPUT_MINUTE, rows)
     before = {("a", "three"): 10, ("b", "three"): 20}
-    flush = Flush("a", noon + timedelta(minutes=2))
+    at = noon + timedelta(minutes=2, seconds=30)
+    mark = refreshed.Mark(form=refreshed.FORM, batch=1, flushes=[refreshed.Flush("a", 9, at)])
+    refreshed.record(lake, mark)
+    (flush,) = flushes(lake, FIRST)
+    assert flushes(lake, FIRST - timedelta(days=1)) == []
     found = timeline(minutes(lake, FIRST, FIRST, None, before, [flush]), before)
     assert found.backlog == [43, 43, 24, 24, 25]
     lines = {line.queue: line.backlog for line in found.queues}
@@ -313,7 +317,7 @@ def test_what_the_lake_covers_and_how_far_its_tables_are(lake: Lake, tmp_path: P
     ledger = Ledger(copy)
     ledger.record(batch(1, 100))
     ledger.record(batch(2, 7))
-    (copy.ops / "refreshed.json").write_text('{"batch": 1}')
+    refreshed.record(copy, refreshed.Mark(form=refreshed.FORM, batch=1, flushes=[]))
     seal(copy, 200, 204)
     found = standing.coverage(copy)
     assert (found.first, found.last, found.days) == (FIRST, LAST, DAYS)
@@ -334,38 +338,45 @@ def verdicts(lake: Lake) -> dict[str, str]:
 
 
 def test_nothing_is_known_before_anything_was_checked(tmp_path: Path) -> None:
-    unknown = dict.fromkeys(("Tables", "Events", "Jobs"), "unknown")
-    assert verdicts(Lake(tmp_path)) == unknown
+    assert verdicts(Lake(tmp_path)) == dict.fromkeys(("Tables", "Events and jobs"), "unknown")
 
 
-def test_what_the_checks_found_is_told(tmp_path: Path) -> None:
+def test_what_the_checks_of_a_run_found_is_told(tmp_path: Path) -> None:
     lake = Lake(tmp_path)
     checked(lake, 1)
-    audited = {"server": "a", "events": 10, "missing": 0, "duplicates": 0}
-    write(lake, tables.AUDIT_SEQ, [audited])
-    write_nothing(lake, tables.AUDIT_JOBS)
-    assert verdicts(lake) == dict.fromkeys(("Tables", "Events", "Jobs"), "good")
+    assert verdicts(lake)["Tables"] == "good"
     checked(lake, 2, Finding("no event comes twice", "warn", ["3 events came again."]))
     assert verdicts(lake)["Tables"] == "good"
     checked(lake, 3, Finding("every row is an event", "error", ["4 rows are no events: <b>."]))
-    write(lake, tables.AUDIT_SEQ, [audited, audited | {"missing": 2, "duplicates": 1}])
-    write(lake, tables.AUDIT_JOBS, [{"problem": "lost"}, {"problem": "lost"}, {"problem": "odd"}])
-    told = {check.name: (check.verdict, check.detail) for check in standing.checks(lake)}
-    assert told == {
-        "Tables": ("bad", "3 events came again. 4 rows are no events: <b>."),
-        "Events": ("bad", "2 are missing and 1 are there twice, of 20."),
-        "Jobs": ("bad", "Events that cannot be: 2 times lost, 1 times odd."),
-    }
+    (tables_, _) = standing.checks(lake)
+    assert tables_.verdict == "bad"
+    assert tables_.detail == "3 events came again. 4 rows are no events: <b>."
+
+
+def test_what_the_audit_found_is_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    whole = Numbers("a", 1, 10, 10, 0, 0, [])
+    same = Compared("a", 10, 4, 1, 1, stored=True, differing=0, differences=[], left_out=[])
+    audited(lake, Findings([whole], {}, [], 0, 0, 0, same))
+    assert verdicts(lake) == {
+        "Tables": "unknown", "Events": "good", "Jobs": "good", "Server": "good",
+    }  # fmt: skip
+    same.differing = 1000
+    torn = Numbers("b", 1, 12, 9, 4, 1, [])
+    audited(lake, Findings([whole, torn], {"lost": 2, "ended twice": 3}, [], 0, 0, 0, same))
+    assert [(check.verdict, check.detail) for check in standing.checks(lake)[1:]] == [
+        ("bad", "Of 19, 4 are missing, 1 doubled."),
+        ("bad", "Events that cannot be: ended twice (3), lost (2). See the table audit_jobs."),
+        ("bad", "It counted 1,000 things otherwise."),
+    ]
 
 
 def checked(lake: Lake, number: int, *found: Finding) -> None:
     write_json(lake.ops / "quality" / f"b-{number:08}.json", Quality(number, list(found)))
 
 
-def write_nothing(lake: Lake, table: tables.Table) -> None:
-    lake.table(table.name).mkdir(parents=True)
-    empty = reading.schema(table).empty_table()
-    pq.write_table(empty, lake.table(table.name) / "data.parquet")
+def audited(lake: Lake, found: Findings) -> None:
+    write_json(lake.ops / "audit.json", found)
 
 
 # Steps and days

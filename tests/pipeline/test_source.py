@@ -538,6 +538,18 @@ def test_events_that_were_taken_away_before_they_were_read_are_told(tmp_path: Pa
     ]
 
 
+def test_what_is_missing_before_the_start_matters_to_nobody(tmp_path: Path) -> None:
+    for first in (1, 301):
+        ship(tmp_path, "aa", first, 100)
+    tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())
+    tailing.prepareForTriggerAvailableNow()
+    ship(tmp_path, "aa", 401, 100)
+    assert tailing.latestOffset({"aa": 350}, ReadMaxRows(1000)) == {"aa": 400}, (
+        "not what came later"
+    )
+    assert tailing.reportLatestOffset() == {"aa": 500}
+
+
 def test_a_file_that_goes_before_it_is_read_is_told(tmp_path: Path) -> None:
     ship(tmp_path, "aa", 1, 100)
     tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())

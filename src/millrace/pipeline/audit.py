@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from . import commit, events
-from .commit import located, locked
+from .commit import locked
 from .findings import MOST_TOLD, Compared, Findings, Gap, Live, Numbers, Problem
 from .lake import Lake
 from .ledger import Ledger
@@ -58,52 +61,43 @@ class _Audit:
         numbers = self._audit_seq()
         with _parts(self._spark, sum(each.events for each in numbers) // _PART):
             self._step("the jobs' events")
-            judged = audit.judge(self._events, self._flushes, *self._then, keep=self._is_there)
+            judged = audit.judge(self._events, self._flushes, *self._then, there=self._is_there)
             judged = judged.cache()
-            begun = audit.beginnings(judged, self._flushes)
-            found = self._problems(judged, begun, thorough=thorough)
+            tallies = audit.tally(judged, self._flushes)
+            found = audit.problems(self._events, judged, self._flushes, tallies, thorough=thorough)
             compared = None
             if self._live is not None:
                 last = next((n.last_event for n in numbers if n.server == self._live.server), 0)
-                found, compared = self._compare(self._live, judged, begun, found, last)
+                found, compared = self._compare(self._live, judged, tallies, found, last)
             commit.replace(found, self._lake, AUDIT_JOBS)
-            older = judged.where(F.col("headless") & ~F.col("server").isin(begun)).count()
             judged.unpersist()
         self._step("")
+        older = sum(each.headless for each in tallies.values() if not each.begun)
         return self._findings(numbers, older, compared)
 
     def _audit_seq(self) -> list[Numbers]:
         self._step("the events' numbers")
         commit.replace(audit.audit_seq(self._events), self._lake, AUDIT_SEQ)
         found = []
-        for row in self._stored(AUDIT_SEQ).orderBy("server").collect():
-            gaps = [Gap(*gap) for gap in row.gaps]
-            found.append(Numbers(**{**row.asDict(), "gaps": gaps}))
+        for row in self._stored(AUDIT_SEQ).to_pylist():
+            gaps = [Gap(gap["first"], gap["last"]) for gap in row["gaps"]]
+            found.append(Numbers(**{**row, "gaps": gaps}))
         return found
-
-    def _problems(self, judged: DataFrame, begun: list[str], *, thorough: bool) -> DataFrame:
-        if thorough:
-            return audit.problems(self._events, None, self._flushes, begun)
-        suspects = audit.suspects(judged, begun)
-        few = suspects.count() <= audit.FEW
-        return audit.problems(self._events, suspects, self._flushes, begun, few=few)
 
     def _findings(self, numbers: list[Numbers], older: int, compared: Compared | None) -> Findings:
         problems = self._stored(AUDIT_JOBS)
-        counted = problems.groupBy("problem").count().orderBy("problem").collect()
-        counts = {row[0]: row[1] for row in counted}
+        kinds = problems.column("problem")
+        counts = {each["values"]: each["counts"] for each in pc.value_counts(kinds).to_pylist()}
         told = [
-            Problem(**row.asDict())
-            for problem in counts
-            for row in problems.where(F.col("problem") == problem)
-            .orderBy(*AUDIT_JOBS.key)
-            .limit(MOST_TOLD)
-            .collect()
+            Problem(**row)
+            for problem in sorted(counts)
+            for row in problems.filter(pc.equal(kinds, problem)).slice(0, MOST_TOLD).to_pylist()
         ]
         batches = Ledger(self._lake).batches()
         quarantined = sum(batch.quarantined for batch in batches)
         refused = sum(len(batch.refused) for batch in batches)
-        return Findings(numbers, counts, told, older, quarantined, refused, compared)
+        sorted_counts = dict(sorted(counts.items()))
+        return Findings(numbers, sorted_counts, told, older, quarantined, refused, compared)
 
     # What the server knows
 
@@ -127,10 +121,16 @@ class _Audit:
         return (state_of(then) != GONE) & (event_of(then) > flushed)
 
     def _compare(
-        self, live: Live, judged: DataFrame, begun: list[str], found: DataFrame, last: int
+        self,
+        live: Live,
+        judged: DataFrame,
+        tallies: dict[str, audit.Tally],
+        found: DataFrame,
+        last: int,
     ) -> tuple[DataFrame, Compared]:
         """`found` with what is wrong with the server's jobs, and its counters compared."""
         self._step("the server's jobs")
+        tally = tallies.get(live.server, audit.Tally(live.server, False, 0, 0, 0))
         comparison = Comparison(
             self._spark,
             self._lake,
@@ -138,24 +138,22 @@ class _Audit:
             events=self._events,
             flushes=self._flushed(live, last),
             last=last,
-            complete=live.server in begun or bool(self._flushed(live, live.event)),
+            complete=tally.begun or not last or bool(self._flushed(live, live.event)),
         )
-        there = self._is_there
-        assert there is not None
-        found = found.unionByName(comparison.jobs(self._told(judged.where(there))))
+        few = tally.there <= audit.FEW
+        found = found.unionByName(comparison.jobs(self._told(judged.where("there"), few=few)))
         self._step("the server's counters")
         return found, comparison.counters()
 
-    def _told(self, there: DataFrame) -> DataFrame:
+    def _told(self, there: DataFrame, *, few: bool) -> DataFrame:
         """The jobs that are there by their events, with the queue that the last one tells."""
         then = F.col("then")
         last = there.select(
             "server", "seq", event_of(then).alias("event_id"), name(state_of(then)).alias("state")
         )
-        if there.count() <= audit.FEW:
-            last = F.broadcast(last)
         where = self._events.select("server", "event_id", "jid", "queue")
-        return where.join(last, ["server", "event_id"]).dropDuplicates(["seq"])
+        told = where.join(F.broadcast(last) if few else last, ["server", "event_id"])
+        return told.dropDuplicates(["seq"])
 
     def _flushed(self, live: Live, event: int) -> list[int]:
         """The flushes of the server, up to an event."""
@@ -163,8 +161,8 @@ class _Audit:
 
     # Within
 
-    def _stored(self, table: Table) -> DataFrame:
-        return self._spark.read.parquet(located(self._lake.table(table.name) / commit.DATA))
+    def _stored(self, table: Table) -> pa.Table:
+        return pq.read_table(self._lake.table(table.name) / commit.DATA)
 
     def _step(self, what: str) -> None:
         steps = 2 if self._live is None else 4

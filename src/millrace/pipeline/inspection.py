@@ -6,7 +6,7 @@ but for damage and accidents.
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +16,7 @@ from millrace.journal import schema
 from millrace.journal.landing import Landed
 
 from .lake import Lake
+from .reasons import NEVER_NEGATIVE, TIMES
 
 _MOST: Final = (1 << 63) - 1
 #: What reading a file may raise: of the disk, and of what is not Parquet or is damaged.
@@ -27,6 +28,8 @@ class Inspected(NamedTuple):
     rows: int
     #: It holds exactly the events that its name says.
     exact: bool
+    #: Its statistics prove that nothing is missing, negative or beyond all times.
+    proved: bool
     #: Why nothing can be taken of it; empty if all is well.
     refused: str
 
@@ -38,18 +41,19 @@ class Inspected(NamedTuple):
 def inspect(lake: Lake, landed: Landed) -> Inspected:
     """Look at the form of a file, and at its ids."""
     if not 1 <= landed.first <= landed.last <= _MOST:
-        return Inspected(landed, 0, False, "its name says events that cannot be")
+        return Inspected(landed, 0, False, False, "its name says events that cannot be")
     path = lake.landing / landed.name
     try:
         with pq.ParquetFile(path, read_dictionary=["server"]) as file:
             refused = foreign(file.schema_arrow)
             rows = file.metadata.num_rows
             exact = not refused and _is_exact(file, landed)
+            proved = not refused and _is_proved(file)
     except FileNotFoundError:
-        return Inspected(landed, 0, False, "it is not there any more")
+        return Inspected(landed, 0, False, False, "it is not there any more")
     except _UNREADABLE as error:
-        return Inspected(landed, 0, False, _unreadable(error))
-    return Inspected(landed, 0 if refused else rows, exact, refused)
+        return Inspected(landed, 0, False, False, _unreadable(error))
+    return Inspected(landed, 0 if refused else rows, exact, proved, refused)
 
 
 def torn(lake: Lake, landed: Landed) -> str:
@@ -105,6 +109,43 @@ def _is_exact(file: pq.ParquetFile, landed: Landed) -> bool:
         return False
     steps = pc.unique(pc.subtract(ids[1:], ids[:-1])).to_pylist()
     return steps in ([], [1])
+
+
+def _is_proved(file: pq.ParquetFile) -> bool:
+    """By what Parquet says of each group of rows; every column must be there."""
+    known = file.schema_arrow
+    if known.names != list(schema.NAMES):
+        return False
+    required = {field.name for field in schema.FIELDS if field.required}
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        for place in range(group.num_columns):
+            column = group.column(place)
+            name = column.path_in_schema
+            if name in required and known.field(name).nullable and _may_be_null(column.statistics):
+                return False
+            if name in TIMES and not _is_within(column.statistics):
+                return False
+            if name in NEVER_NEGATIVE and not _is_within(column.statistics, 0):
+                return False
+    return True
+
+
+def _may_be_null(found: Any) -> bool:
+    return found is None or not found.has_null_count or found.null_count > 0
+
+
+def _is_within(found: Any, least: int | None = None) -> bool:
+    """Of a time, that Python can tell it: Python's years are 1 to 9999 too."""
+    if found is None:
+        return False
+    if not found.has_min_max:
+        return bool(found.has_null_count and found.num_values == 0)
+    try:
+        low, _ = found.min, found.max
+    except (ValueError, OverflowError):
+        return False
+    return least is None or bool(low >= least)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -54,6 +54,8 @@ class Refused(msgspec.Struct, frozen=True):
 
     file: str
     reason: str
+    #: When the file was written, in nanoseconds: if it is replaced, it is looked at again.
+    written: int = 0
 
 
 class Intent(msgspec.Struct, frozen=True):
@@ -99,7 +101,7 @@ class Ledger:
         return self._batches[-1].batch if self._batches else 0
 
     def files(self) -> set[str]:
-        """The landing files of all batches: nobody need look at them again."""
+        """The landing files of all batches."""
         return {name for each in self._batches for name in each.files}
 
     def days(self) -> list[date]:
@@ -125,9 +127,19 @@ class Ledger:
         })  # fmt: skip
 
     def waiting(self) -> list[Landed]:
-        """The landing files that no batch has."""
-        taken = self.files()
-        return [each for each in landed(self._lake.root) if each.name not in taken]
+        """The landing files that no batch has, and those that were refused and then replaced."""
+        known: dict[str, int | None] = {}
+        for batch in self._batches:
+            known.update(dict.fromkeys(batch.files))
+            known.update((each.file, each.written) for each in batch.refused)
+        return [
+            each
+            for each in landed(self._lake.root)
+            if each.name not in known or self._is_replaced(each.name, known[each.name])
+        ]
+
+    def _is_replaced(self, name: str, written: int | None) -> bool:
+        return written is not None and written_at(self._lake, name) != written
 
     def interrupted(self) -> Intent | None:
         """The batch that was begun and not ended."""
@@ -149,6 +161,14 @@ class Ledger:
         write_json(self._lake.batches / f"b-{batch.batch:08}.json", batch)
         self._batches = [*self._batches, batch]
         (self._lake.batches / f"b-{batch.batch:08}.intent.json").unlink(missing_ok=True)
+
+
+def written_at(lake: Lake, name: str) -> int:
+    """When a landing file was written; 0 if it is not there."""
+    try:
+        return (lake.landing / name).stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def touched(batches: Iterable[Batch]) -> Touched:

@@ -5,6 +5,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -13,7 +14,7 @@ from .commit import located
 from .findings import MOST_TOLD, Compared, Difference, Live
 from .lake import Lake
 from .ledger import Ledger
-from .run import refreshed
+from .refreshed import mark
 from .tables import LATENCY_HIST, QUEUE_DAY
 from .transforms import reconcile
 from .transforms.queues import queue_day
@@ -61,16 +62,17 @@ class Comparison:
     def counters(self) -> Compared:
         """Statistics, and how many jobs there are in which state."""
         live, since = self._live, self._since()
-        days = self._frame("days", live.days)
-        within = days.where(F.col("day").between(since, _LAST_DAY)).cache()
-        compared = within.count()
-        if compared < live.days.num_rows:
+        numbers = live.days.column("day")
+        between = pc.and_(pc.greater_equal(numbers, since), pc.less_equal(numbers, _LAST_DAY))
+        within = live.days.filter(between)
+        if within.num_rows < live.days.num_rows:
             self._left_out.append(
-                f"{live.days.num_rows - compared:,} rows of its statistics are of days before "
-                f"{_told(since)}, which are being forgotten, or beyond any calendar."
+                f"{live.days.num_rows - within.num_rows:,} rows of its statistics are of days "
+                f"before {_told(since)}, which are being forgotten, or beyond any calendar."
             )
+        days = self._frame("days", within)
         table = self._stored() or self._folded(days)
-        differences = reconcile.statistics(table, within, since)
+        differences = reconcile.statistics(table, days, since)
         queues = 0
         if live.queues is not None and self._can_count():
             queues = live.queues.num_rows
@@ -80,20 +82,19 @@ class Comparison:
             )
         differences = differences.cache()
         rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
-        found = Compared(
+        differing = differences.count() if len(rows) == MOST_TOLD else len(rows)
+        differences.unpersist()
+        return Compared(
             server=live.server,
             event=live.event,
             jobs=live.jobs.num_rows,
             queues=queues,
-            days=compared,
+            days=within.num_rows,
             stored=self._is_stored,
-            differing=differences.count(),
+            differing=differing,
             differences=[_difference(row) for row in rows],
             left_out=self._left_out,
         )
-        within.unpersist()
-        differences.unpersist()
-        return found
 
     # Within
 
@@ -128,7 +129,7 @@ class Comparison:
         those before a flush.
         """
         told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
-        is_refreshed = refreshed(self._lake) == Ledger(self._lake).last
+        is_refreshed = mark(self._lake).batch == Ledger(self._lake).last
         return told == {self._last} and not self._flushes and is_refreshed
 
     def _stored(self) -> DataFrame | None:

@@ -14,11 +14,11 @@ from pyspark.sql import functions as F
 
 from millrace.journal import schema
 
+from .reasons import NEVER_NEGATIVE, TIMES
+
 #: The years 1 to 9999: what every reader of the tables can tell as a time.
 _FIRST_TIME: Final = "0001-01-01T00:00:00Z"
 _AFTER_TIME: Final = "+10000-01-01T00:00:00Z"
-_TIMES: Final = tuple(field.name for field in schema.FIELDS if field.kind == "timestamp")
-_NEVER_NEGATIVE: Final = ("seq", "attempt", "wait_us", "run_us", "payload_bytes")
 
 
 class Rule(NamedTuple):
@@ -30,6 +30,16 @@ def rules() -> list[Rule]:
     """Those that look at one row alone."""
     return [
         *(Rule(f"`{each.name}` is missing", _null(each.name)) for each in _required()),
+        *unproved(),
+        Rule("its number is less than 1", _true(F.col("event_id") < 1)),
+        *(Rule(f"`{name}` is negative", _true(F.col(name) < 0)) for name in NEVER_NEGATIVE),
+        *(Rule(f"`{name}` is beyond the years 1 to 9999", _beyond(name)) for name in TIMES),
+    ]
+
+
+def unproved() -> list[Rule]:
+    """Those of them that a file's own statistics cannot prove, as inspection.py does."""
+    return [
         Rule("`type` is not known", _other_than("type", schema.TYPES)),
         Rule("`state` is not known", _other_than("state", schema.STATES)),
         Rule("`before` is not known", _other_than("before", schema.STATES)),
@@ -37,9 +47,6 @@ def rules() -> list[Rule]:
         Rule("`actor` is not known", _other_than("actor", schema.ORIGINS)),
         Rule("the state before is missing", _null("before") & _true(F.col("version") > 1)),
         Rule("no such event leads from that state to this one", _illegal()),
-        Rule("its number is less than 1", _true(F.col("event_id") < 1)),
-        *(Rule(f"`{name}` is negative", _true(F.col(name) < 0)) for name in _NEVER_NEGATIVE),
-        *(Rule(f"`{name}` is beyond the years 1 to 9999", _beyond(name)) for name in _TIMES),
     ]
 
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from . import commit, quality
 from .lake import Lake
 from .ledger import Ledger
 from .progress import Progress, silent
 from .quality import Check
+from .refreshed import mark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,12 +45,6 @@ class Outstanding(NamedTuple):
         return bool(self.files) or self.unfinished
 
 
-class _Mark(msgspec.Struct):
-    """As much of ops/refreshed.json as is asked for here."""
-
-    batch: int = 0
-
-
 def outstanding(lake: Lake) -> Outstanding:
     """What a run would do; answered without Spark."""
     ledger = Ledger(lake)
@@ -67,10 +60,7 @@ def outstanding(lake: Lake) -> Outstanding:
 
 def refreshed(lake: Lake) -> int:
     """The last batch that is in the tables."""
-    try:
-        return msgspec.json.decode((lake.ops / "refreshed.json").read_bytes(), type=_Mark).batch
-    except FileNotFoundError:
-        return 0
+    return mark(lake).batch
 
 
 def run(

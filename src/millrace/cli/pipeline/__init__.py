@@ -27,6 +27,12 @@ Data = Annotated[
 ConfigFile = Annotated[
     str | None, typer.Option("--config", help="The file that the server was started with.")
 ]
+Days = Annotated[
+    str | None,
+    typer.Option(
+        help="The last so many days that there are, or which ones, as `2026-11-01..2026-11-07`."
+    ),
+]
 Master = Annotated[
     str | None,
     typer.Option(
@@ -91,7 +97,8 @@ def _run(
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.run import run  # noqa: PLC0415
 
-    told(lambda: run(chosen, fail=fail))
+    # A lake that was named by itself is not the place for the journal of whatever server is near.
+    told(lambda: run(chosen, ship=lake is None or data is not None, fail=fail))
 
 
 @app.command("ingest")
@@ -122,6 +129,32 @@ def _ingest(
     from millrace.cli.pipeline.ingest import ingest  # noqa: PLC0415
 
     told(lambda: ingest(chosen, follow=follow))
+
+
+@app.command("refresh")
+def _refresh(
+    config: ConfigFile = None,
+    data: Data = None,
+    lake: LakeFolder = None,
+    master: Master = None,
+    memory: Memory = None,
+    days: Days = None,
+) -> None:
+    """Make the tables anew for every day that the events taken in since then affect.
+
+    With `--days` also for those, whether they changed or not.
+
+    For example:
+
+    - `millrace pipeline refresh`
+    - `millrace pipeline refresh --days 7`
+    - `millrace pipeline refresh --days 2026-11-01..2026-11-15`
+    """
+    chosen = settings(config, data, lake, master, memory)
+    from millrace.cli.pipeline.days import parse  # noqa: PLC0415
+    from millrace.cli.pipeline.refresh import refresh  # noqa: PLC0415
+
+    told(lambda: refresh(chosen, None if days is None else parse(days)))
 
 
 @app.command("compact")
@@ -231,12 +264,6 @@ def _state(
     told(lambda: tell_state(chosen, at, Wanted(jobs, queue, state, limit, json, to)))
 
 
-Days = Annotated[
-    str | None,
-    typer.Option(
-        help="The last so many days that there are, or which ones, as `2026-11-01..2026-11-07`."
-    ),
-]
 From = Annotated[str | None, typer.Option("--from", help="The first day, as `2026-11-01`.")]
 To = Annotated[str | None, typer.Option("--to", help="The last day.")]
 
@@ -332,7 +359,7 @@ def _bench(
     ] = "10M",
     tables: Annotated[
         list[str] | None,
-        typer.Option("--tables", help="Only this one, or `ingest`; may be said again."),
+        typer.Option("--tables", help="Only these, as `ingest,queue_day`.", metavar="NAMES"),
     ] = None,
     keep: Annotated[
         Path | None,
@@ -346,14 +373,14 @@ def _bench(
 ) -> None:
     """Measure how fast each table is made, by Spark and by DuckDB from the same files.
 
-    The events are made for it, in a lake of its own: about 25 bytes each, three times over. Each
+    The events are made for it, in a lake of its own, and take about 100 bytes of disk each. Each
     table is made of a quarter of them, of half, and of all. Without DuckDB, Spark is measured
     alone.
 
     For example:
 
     - `millrace pipeline bench -n 1M`
-    - `millrace pipeline bench -n 50M --memory 2GiB --tables queue_day --tables jobs`
+    - `millrace pipeline bench -n 50M --memory 2GiB --tables ingest,queue_day`
     """
     chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.bench import run  # noqa: PLC0415

@@ -37,7 +37,8 @@ def run(
     config: Config, events: str, tables: Sequence[str], keep: Path | None, *, as_json: bool
 ) -> int:
     """Measure, and say what came of it."""
-    number, chosen = amount(events), tuple(tables) or STEPS
+    number = amount(events)
+    chosen = [name for each in tables for name in each.split(",")] or STEPS
     scratch = keep or Path(tempfile.mkdtemp(prefix="millrace-bench-"))
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise PipelineError(f"{keep} is not empty: name a folder that is, or is not there yet")
@@ -50,6 +51,8 @@ def run(
             steps("start Spark", 0, 0)
             with started(config, events=number) as spark:
                 found = bench(spark, scratch, number, steps, tables=chosen)
+    except KeyboardInterrupt:
+        return 130
     finally:
         if keep is None:
             shutil.rmtree(scratch, ignore_errors=True)

@@ -1,12 +1,15 @@
 """`millrace pipeline run`."""
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
+from millrace.cli.ship import NotShipped, shipped
+from millrace.journal.status import has_store
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.quality import Check
 from millrace.pipeline.run import Outstanding, Ran
@@ -19,9 +22,11 @@ if TYPE_CHECKING:
 INTERRUPTED = "Interrupted. Nothing is lost or doubled: the next run goes on from here."
 
 
-def run(config: Config, *, fail: bool = True) -> int:
+def run(config: Config, *, ship: bool = True, fail: bool = True) -> int:
     """The exit code: 1 if a check failed that must hold."""
     lake = Lake(config.lake_path)
+    if ship and has_store(config.server.data):
+        _ship(config)
     try:
         with ExitStack() as stack:
             steps = stack.enter_context(Steps())
@@ -37,6 +42,21 @@ def run(config: Config, *, fail: bool = True) -> int:
     typer.echo(_summary(ran, lake))
     complain(ran.checks)
     return 1 if ran.failed and fail else 0
+
+
+def _ship(config: Config) -> None:
+    """Bring to the lake what is not there yet; what is there is worth a run also without it."""
+    try:
+        journal = shipped(config)
+    except NotShipped as error:
+        typer.echo(f"warn: {error}", err=True)
+        return
+    if Path(journal.lake).resolve() != config.lake_path.resolve():
+        typer.echo(
+            f"warn: the server on {config.server.data} ships to {journal.lake}, and not to "
+            f"{config.lake_path}.",
+            err=True,
+        )
 
 
 def complain(checks: list[Check]) -> None:

@@ -12,22 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.journal.landing import Landed
 from millrace.pipeline import events as lake_events
+from millrace.pipeline.commit import located
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.ingest import ingest
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.progress import Progress
+from millrace.pipeline.tables import DEPTH_DAY, LATENCY_HIST
 from millrace.pipeline.transforms.attempts import attempts
 from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
 from millrace.pipeline.transforms.depths import depth_day, opening, throughput_minute
 from millrace.pipeline.transforms.failures import failure_groups
-from millrace.pipeline.transforms.flushes import flushes
+from millrace.pipeline.transforms.flushes import DDL as FLUSHES
 from millrace.pipeline.transforms.jobs import jobs
 from millrace.pipeline.transforms.latency import latency_hist
 from millrace.pipeline.transforms.protocols import protocol_day
@@ -41,25 +43,33 @@ from .processes import Process
 INGEST: Final = "ingest"
 
 
-def _throughput(events: DataFrame) -> DataFrame:
-    found = flushes(events)
-    before = opening(depth_day(events.limit(0), found))
-    return throughput_minute(events, before, found)
+class Given(NamedTuple):
+    """What tables are made of. As in a refresh, flushes are known beforehand, and there are none;
+    and what is made of another table reads that, if it is small.
+    """
+
+    events: DataFrame
+    flushes: DataFrame
+    #: The depths before the first day.
+    opening: DataFrame
+    latency_hist: DataFrame
 
 
 #: How each table is made of all events.
-TRANSFORMS: Final[dict[str, Callable[[DataFrame], DataFrame]]] = {
-    "latency_hist": latency_hist,
-    "queue_day": lambda events: queue_day(events, latency_hist(events)),
-    "depth_day": lambda events: depth_day(events, flushes(events)),
-    "throughput_minute": _throughput,
-    "failure_groups": failure_groups,
-    "protocol_day": protocol_day,
-    "attempts": lambda events: attempts(events, flushes(events)),
-    "worker_hour": lambda events: worker_hour(attempts(events, flushes(events))),
-    "jobs": lambda events: jobs(events, flushes(events)),
-    "audit_seq": audit_seq,
-    "audit_jobs": lambda events: audit_jobs(events, flushes(events)),
+TRANSFORMS: Final[dict[str, Callable[[Given], DataFrame]]] = {
+    "latency_hist": lambda given: latency_hist(given.events),
+    "queue_day": lambda given: queue_day(given.events, given.latency_hist),
+    "depth_day": lambda given: depth_day(given.events, given.flushes),
+    "throughput_minute": lambda given: throughput_minute(
+        given.events, given.opening, given.flushes
+    ),
+    "failure_groups": lambda given: failure_groups(given.events),
+    "protocol_day": lambda given: protocol_day(given.events),
+    "attempts": lambda given: attempts(given.events, given.flushes),
+    "worker_hour": lambda given: worker_hour(attempts(given.events, given.flushes)),
+    "jobs": lambda given: jobs(given.events, given.flushes),
+    "audit_seq": lambda given: audit_seq(given.events),
+    "audit_jobs": lambda given: audit_jobs(given.events, given.flushes),
 }
 #: What can be measured, in this order.
 STEPS: Final = (INGEST, *TRANSFORMS)
@@ -152,6 +162,7 @@ class _Runner:
         self._java = Process(int(java.java.lang.ProcessHandle.current().pid()))
         self._own = Process(os.getpid())
         self._duckdb = self._connect() if util.find_spec("duckdb") else None
+        (scratch / "latency_hist").mkdir()
 
     def generate(
         self, folder: Path, planned: Plan, seed: int, progress: Progress
@@ -188,19 +199,41 @@ class _Runner:
 
     def table(self, lake: Lake, table: str, events: int) -> Measured:
         """Make one table of all events."""
+        pattern = str(lake.table(lake_events.HOT) / "day=*" / "b-*.parquet")
+        histogram = self._scratch / "latency_hist"
+        if table == "queue_day":
+            self._put_histogram(lake, histogram)
         with _cost(self._java, self._own) as spark:
-            made = TRANSFORMS[table](lake_events.read(self._spark, lake))
+            made = TRANSFORMS[table](self._given(lake, histogram))
             made.write.format("noop").mode("overwrite").save()
         self._spark.catalog.clearCache()  # some transforms keep what they need twice
         if self._duckdb is None:
             return Measured(table, events, spark(), None)
+        for view in sql.views(pattern):
+            self._duckdb.execute(view)
+        if table == "queue_day":
+            self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE latency_hist AS {sql.LATENCY_HIST}")
         with _cost(self._own) as duckdb:
-            for view in sql.views(str(lake.table(lake_events.HOT) / "day=*" / "b-*.parquet")):
-                self._duckdb.execute(view)
             # All columns of all rows, so that none of them can be left out.
-            self._duckdb.execute(f"SELECT bit_xor(hash(made)) FROM ({sql.QUERIES[table]}) AS made")  # noqa: S608
-            self._duckdb.fetchall()
+            query = f"SELECT bit_xor(hash(made)) FROM ({sql.QUERIES[table]}) AS made"  # noqa: S608
+            self._duckdb.execute(query).fetchall()
         return Measured(table, events, spark(), duckdb())
+
+    def _given(self, lake: Lake, histogram: Path) -> Given:
+        return Given(
+            lake_events.read(self._spark, lake),
+            self._nothing(FLUSHES),
+            opening(self._nothing(f"{DEPTH_DAY.ddl}, day DATE")),
+            self._spark.read.schema(f"{LATENCY_HIST.ddl}, day DATE").parquet(located(histogram)),
+        )
+
+    def _put_histogram(self, lake: Lake, folder: Path) -> None:
+        made = latency_hist(lake_events.read(self._spark, lake))
+        made.write.mode("overwrite").parquet(located(folder))
+
+    def _nothing(self, ddl: str) -> DataFrame:
+        """An empty table, which Spark knows to be empty."""
+        return self._spark.createDataFrame([], ddl).limit(0)
 
     def _connect(self) -> Any:
         import duckdb  # noqa: PLC0415 - it need not be there

@@ -97,6 +97,13 @@ def span(seconds: float | None) -> str:
     return f"{round(seconds)} s"
 
 
+def held(jobs: float) -> str:
+    """How many jobs at once, on average."""
+    if 0 < jobs < 0.001:
+        return "< 0.001"
+    return f"{jobs:,.2f}" if jobs >= 0.1 or not jobs else f"{jobs:.3f}"
+
+
 def at(time: datetime) -> str:
     return f"{time:%Y-%m-%d %H:%M}"
 
@@ -136,7 +143,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {f.__name__: f for f in (shown, span, at, width, every, words, protocol)}
+    environment.filters |= {
+        f.__name__: f for f in (shown, span, held, at, width, every, words, protocol)
+    }
     return environment
 
 

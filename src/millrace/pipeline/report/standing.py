@@ -4,22 +4,29 @@ found.
 
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-import pyarrow.compute as pc
 
-from millrace.pipeline import reading
+from millrace.pipeline import reading, refreshed
+from millrace.pipeline.findings import Findings
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.quality import Quality
-from millrace.pipeline.run import outstanding, refreshed
-from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ, QUEUE_DAY, THROUGHPUT_MINUTE, Table
+from millrace.pipeline.run import outstanding
+from millrace.pipeline.tables import QUEUE_DAY, THROUGHPUT_MINUTE
 
 from .model import Check, Coverage
 
+AUDIT: Final = "audit.json"
 #: How many sentences of each rule are told.
 _SAID: Final = 2
+
+
+class _Told(NamedTuple):
+    name: str
+    good: bool
+    detail: str
 
 
 def days(lake: Lake) -> list[date]:
@@ -29,20 +36,20 @@ def days(lake: Lake) -> list[date]:
 
 def coverage(lake: Lake) -> Coverage:
     ledger, of = Ledger(lake), days(lake)
-    batches, in_tables = ledger.batches(), refreshed(lake)
+    batches, in_tables = ledger.batches(), refreshed.mark(lake).batch
     return Coverage(
         first=of[0] if of else None,
         last=of[-1] if of else None,
         days=len(of),
         servers=sorted({server for batch in batches for server in batch.ranges}),
         events=sum(batch.rows for batch in batches),
-        ran_at=_written_at(lake.ops / "refreshed.json"),
+        ran_at=_written_at(lake.ops / refreshed.NAME),
         behind=outstanding(lake).events + sum(b.rows for b in batches if b.batch > in_tables),
     )
 
 
 def checks(lake: Lake) -> list[Check]:
-    return [_quality(lake), _sequence(lake), _jobs(lake)]
+    return [_quality(lake), *_audit(lake)]
 
 
 def _quality(lake: Lake) -> Check:
@@ -66,53 +73,45 @@ def _quality(lake: Lake) -> Check:
     )
 
 
-def _sequence(lake: Lake) -> Check:
-    rows = reading.read(lake, AUDIT_SEQ, columns=["events", "missing", "duplicates"])
-    if not rows.num_rows:
-        return _not_audited("Events")
-    events, missing, twice = (pc.sum(rows[name]).as_py() or 0 for name in rows.column_names)
-    bad = missing or twice
-    return Check(
-        name="Events",
-        verdict="bad" if bad else "good",
-        detail=f"{missing:,} are missing and {twice:,} are there twice, of {events:,}."
-        if bad
-        else f"All {events:,} are there, once.",
-        at=_table_written(lake, AUDIT_SEQ),
-    )
+def _audit(lake: Lake) -> list[Check]:
+    """What the last audit found: of the events, of the jobs, and compared with the server."""
+    path = lake.ops / AUDIT
+    if not path.exists():
+        never = "Not audited yet: `millrace pipeline audit` does it."
+        return [Check(name="Events and jobs", verdict="unknown", detail=never, at=None)]
+    found = msgspec.json.decode(path.read_bytes(), type=Findings)
+    told = [_of_events(found), _of_jobs(found), *_of_server(found)]
+    return [
+        Check(name=name, verdict="good" if good else "bad", detail=detail, at=_written_at(path))
+        for name, good, detail in told
+    ]
 
 
-def _jobs(lake: Lake) -> Check:
-    if not reading.parts(lake, AUDIT_JOBS):
-        return _not_audited("Jobs")
-    rows = reading.read(lake, AUDIT_JOBS, columns=["problem"])
-    counts = rows.group_by("problem").aggregate([("problem", "count")]).to_pylist()
-    told = ", ".join(
-        f"{row['problem_count']:,} times {row['problem']}"
-        for row in sorted(counts, key=lambda row: (-row["problem_count"], row["problem"]))
-    )
-    return Check(
-        name="Jobs",
-        verdict="bad" if rows.num_rows else "good",
-        detail=f"Events that cannot be: {told}."
-        if rows.num_rows
-        else "No job was lost, ended twice, or held by two at once.",
-        at=_table_written(lake, AUDIT_JOBS),
-    )
+def _of_events(found: Findings) -> _Told:
+    events = sum(each.events for each in found.servers)
+    missing = sum(each.missing for each in found.servers)
+    twice = sum(each.duplicates for each in found.servers)
+    if missing or twice:
+        return _Told("Events", False, f"Of {events:,}, {missing:,} are missing, {twice:,} doubled.")
+    return _Told("Events", True, f"All {events:,} are there, once.")
 
 
-def _not_audited(name: str) -> Check:
-    return Check(
-        name=name,
-        verdict="unknown",
-        detail="Not audited yet: `millrace pipeline audit` does it.",
-        at=None,
-    )
+def _of_jobs(found: Findings) -> _Told:
+    if not found.problems:
+        return _Told("Jobs", True, "None was lost, ended twice, or was held by two at once.")
+    order = sorted(found.problems, key=lambda problem: (-found.problems[problem], problem))
+    listed = ", ".join(f"{problem} ({found.problems[problem]:,})" for problem in order)
+    return _Told("Jobs", False, f"Events that cannot be: {listed}. See the table audit_jobs.")
 
 
-def _table_written(lake: Lake, table: Table) -> datetime | None:
-    found = reading.parts(lake, table)
-    return _written_at(found[0].path) if found else None
+def _of_server(found: Findings) -> list[_Told]:
+    compared = found.compared
+    if compared is None:
+        return []
+    if compared.differing:
+        return [_Told("Server", False, f"It counted {compared.differing:,} things otherwise.")]
+    detail = f"It has the same statistics, and the same states of {compared.jobs:,} jobs."
+    return [_Told("Server", True, detail)]
 
 
 def _written_at(path: Path) -> datetime | None:

@@ -8,11 +8,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.journal.schema import FLUSHED
-from millrace.pipeline import reading
+from millrace.pipeline import reading, refreshed
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.ledger import Ledger
-from millrace.pipeline.tables import DEPTH_DAY, EVENTS, THROUGHPUT_MINUTE
+from millrace.pipeline.tables import DEPTH_DAY, THROUGHPUT_MINUTE
 
 from .model import Line, Timeline
 from .steps import Axis, axis
@@ -37,24 +35,12 @@ class Flush(NamedTuple):
 
 
 def flushes(lake: Lake, last: date) -> list[Flush]:
-    """Up to a day. They are looked for only where the ledger says that there are any."""
-    ledger = Ledger(lake)
-    days = {part.day for batch in ledger.batches() if batch.flushed for part in batch.parts}
-    found = []
-    for day in sorted(day for day in days if day <= last):
-        rows = reading.read(
-            lake,
-            EVENTS,
-            day,
-            day,
-            columns=["server", "type", "time"],
-            where=pc.field("type") == FLUSHED,
-        )
-        found += [
-            Flush(server, time.replace(second=0, microsecond=0))
-            for server, time in zip(*_lists(rows, "server", "time"), strict=True)
-        ]
-    return found
+    """Those that the tables know of, up to a day."""
+    known = [
+        Flush(each.server, each.time.replace(second=0, microsecond=0))
+        for each in refreshed.mark(lake).flushes
+    ]
+    return [flush for flush in known if flush.minute.date() <= last]
 
 
 def opening(lake: Lake, first: date, queue: str | None, emptied: Sequence[Flush]) -> Opening:

@@ -15,7 +15,7 @@ latter; `thorough` looks at every chain, and sees the former.
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -135,11 +135,8 @@ def audit_jobs(events: DataFrame, flushes: DataFrame, *, thorough: bool = False)
     """AUDIT_JOBS, but for what only a look at the server's own jobs can tell."""
     ended = ids(flushes)
     judged = judge(events, ended).cache()
-    begun = beginnings(judged, ended)
-    if thorough:
-        return problems(events, None, ended, begun)
-    found = suspects(judged, begun)
-    return problems(events, found, ended, begun, few=found.count() <= FEW)
+    tallies = tally(judged, ended)
+    return problems(events, judged, ended, tallies, thorough=thorough)
 
 
 def ids(flushes: DataFrame) -> Flushes:
@@ -150,35 +147,49 @@ def ids(flushes: DataFrame) -> Flushes:
     return {server: sorted(events) for server, events in found.items()}
 
 
+class Tally(NamedTuple):
+    """What there is to say of a server's jobs."""
+
+    server: str
+    #: Its events are there from the first on. If not, there may be jobs that are older.
+    begun: bool
+    suspect: int
+    headless: int
+    there: int
+
+    @property
+    def doubtful(self) -> int:
+        """So many chains are to be looked at, or fewer."""
+        return self.suspect + (self.headless if self.begun else 0)
+
+
 def judge(
-    events: DataFrame, flushes: Flushes, *more: Column, keep: Column | None = None
+    events: DataFrame, flushes: Flushes, *more: Column, there: Column | None = None
 ) -> DataFrame:
     """The jobs of which there is something to say: those that are `suspect`, those that are
     `headless`, because their push is not there, and each server's first. `more` is added up for
-    each job, and those are there as well which `keep` says of what came of it.
+    each job, and what came of it may say that the job must be `there`.
     """
     judged = _lives(events, *more).select(
         "*",
         _is_suspect(flushes).alias("suspect"),
         (state_of(F.col("first")) != _NEW).alias("headless"),
+        (event_of(F.col("first")) == 1).alias("begins"),
+        (F.lit(False) if there is None else F.coalesce(there, F.lit(False))).alias("there"),
     )
-    wanted = F.col("suspect") | F.col("headless") | (event_of(F.col("first")) == 1)
-    return judged.where(wanted if keep is None else wanted | keep)
+    return judged.where("suspect OR headless OR begins OR there")
 
 
-def beginnings(judged: DataFrame, flushes: Flushes) -> list[str]:
-    """The servers whose events are there from the first on. Of the others there may be jobs that
-    are older than what the lake has.
-    """
-    rows = judged.where(event_of(F.col("first")) == 1).select("server").distinct().collect()
-    flushed = (server for server, numbers in flushes.items() if numbers[:1] == [1])
-    return sorted({*(server for (server,) in rows), *flushed})
-
-
-def suspects(judged: DataFrame, begun: list[str]) -> DataFrame:
-    """`server` and `seq` of jobs whose chains are to be looked at."""
-    headless = F.col("headless") & F.col("server").isin(begun)
-    return judged.where(F.col("suspect") | headless).select("server", "seq")
+def tally(judged: DataFrame, flushes: Flushes) -> dict[str, Tally]:
+    """By server."""
+    rows = judged.groupBy("server").agg(
+        F.bool_or("begins"), *(F.count_if(F.col(c)) for c in ("suspect", "headless", "there"))
+    )
+    found = {}
+    for server, begins, *counts in rows.collect():
+        flushed = flushes.get(server, [])[:1] == [1]
+        found[server] = Tally(server, begins or flushed, *counts)
+    return found
 
 
 def _lives(events: DataFrame, *more: Column) -> DataFrame:
@@ -258,21 +269,25 @@ def _bits(mask: int) -> Column:
 
 def problems(
     events: DataFrame,
-    suspects: DataFrame | None,
+    judged: DataFrame,
     flushes: Flushes,
-    begun: list[str],
+    tallies: Mapping[str, Tally],
     *,
-    few: bool = False,
+    thorough: bool = False,
 ) -> DataFrame:
-    """What is wrong with the chains of these jobs; None: of all. With `few` of them events are
-    looked up rather than sorted.
-    """
+    """What is wrong with the chains of those jobs that are judged to be doubtful; or of all."""
+    doubtful = sum(each.doubtful for each in tallies.values())
+    begun = [each.server for each in tallies.values() if each.begun]
     taken = events.where(F.col("type") != FLUSHED).select(
         "server", "seq", "jid", "event_id", "type", "before", "state"
     )
-    if suspects is not None:
-        named = F.broadcast(suspects) if few else suspects
-        taken = taken.join(named, ["server", "seq"], "left_semi")
+    if not thorough:
+        if not doubtful:
+            return events.sparkSession.createDataFrame([], AUDIT_JOBS.ddl)
+        wanted = F.col("suspect") | (F.col("headless") & F.col("server").isin(begun))
+        named = judged.where(wanted).select("server", "seq")
+        few = doubtful <= FEW
+        taken = taken.join(F.broadcast(named) if few else named, ["server", "seq"], "left_semi")
     # An event that is there twice is told by audit_seq.
     taken = taken.dropDuplicates(["server", "event_id"])
     order = Window.partitionBy("server", "seq").orderBy("event_id")

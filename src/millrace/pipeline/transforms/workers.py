@@ -5,25 +5,20 @@ clock of its client that is odd, and not a worker that was busy for 50 years. It
 in which it ended.
 """
 
-from datetime import timedelta
-from typing import Final
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from millrace.pipeline.affected import LONGEST
 from millrace.pipeline.tables import WORKER_HOUR
 
 from .conform import conform
 from .meanings import count_of
 from .times import DAY, HOUR, begin, day_of, micros
 
-#: The longest that a worker is busy with one attempt.
-LONGEST: Final = timedelta(days=31)
-
 
 def worker_hour(attempts: DataFrame) -> DataFrame:
     start, end, at = F.col("start"), F.col("end"), F.col("at")
-    believable = (end - start).between(0, LONGEST.days * DAY)
+    believable = (end - start).between(0, LONGEST * DAY)
     spans = (
         attempts.filter(F.col("ended_at").isNotNull())
         .select(

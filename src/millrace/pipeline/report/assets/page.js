@@ -12,8 +12,18 @@
     const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
     return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   };
+  // Of a worker's name the end tells most.
+  const worker = (name, most) => {
+    const all = Array.from(name || "(not named)");
+    return plain(all.length > most ? all.slice(0, most / 2).join("") + "…" + all.slice(1 - most / 2).join("") : all.join(""), most);
+  };
   // Plotly knows no time zones: what it is given it shows, so it is given UTC.
   const times = (list) => list.map((at) => at.replace("Z", ""));
+  const after = (at, seconds) => new Date(Date.parse(at) + seconds * 1000).toISOString();
+  // Steps have a beginning and an end: `bounds` are all of them, `extent` is from the first to the last.
+  const ends = ({ at, step }) => times(at.map((each) => after(each, step)));
+  const bounds = (of) => [...times(of.at), ...ends(of).slice(-1)];
+  const extent = (of) => ({ range: [bounds(of)[0], ...ends(of).slice(-1)] });
   const span = (s) => {
     if (s === null || s === undefined) return "–";
     if (s < 0.9995e-3) return `${+(s * 1e6).toPrecision(3)} µs`;
@@ -29,9 +39,17 @@
   const series = (index) => colour(`s${(index % 8) + 1}`);
   const heat = (...stops) => stops.map((at, i) => [at, colour(`h${i}`)]);
 
-  // Ticks of an axis of seconds on a logarithmic scale.
-  const ticks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000];
-  const spanAxis = () => ({ type: "log", tickvals: ticks, ticktext: ticks.map(span) });
+  // An axis of seconds on a logarithmic scale; what took no time at all is drawn at its lower end.
+  const least = 1e-5;
+  const drawn = (list) => list.map((s) => (s === null ? null : Math.max(s, least)));
+  const coarse = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 86400, 864000, 8640000];
+  const fine = [2e-5, 5e-5, 2e-4, 5e-4, 2e-3, 5e-3, 0.02, 0.05, 0.2, 0.5, 2, 5, 20, 30, 120, 300, 1200, 1800, 7200, 18000, 43200, 172800, 432000];
+  const spanAxis = (lists) => {
+    const known = lists.flat().filter((s) => s);
+    const wide = Math.max(...known) / Math.min(...known) > 300;
+    const ticks = wide ? coarse : [...coarse, ...fine].sort((a, b) => a - b);
+    return { type: "log", tickvals: ticks, ticktext: ticks.map((s) => (s === least ? "≤ 10 µs" : span(s))), rangemode: "normal" };
+  };
 
   const layout = (more) => ({
     margin: { l: narrow() ? 40 : 64, r: narrow() ? 8 : 16, t: 10, b: 40 }, height: 300, autosize: true,
@@ -48,52 +66,56 @@
     gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more,
   });
   const line = (name, x, y, index, more) => ({
-    type: "scatter", mode: x.length > 1 ? "lines" : "markers", name, x, y, line: { color: series(index), width: 2 },
-    marker: { color: series(index) }, ...more,
+    type: "scatter", mode: x.length > 2 ? "lines" : "lines+markers", name, x, y, marker: { color: series(index), size: 5 },
+    ...more, line: { color: series(index), width: 2, ...more.line },
   });
+  // What was counted over each step: where there are few, each is as long as it was.
+  const over = (name, of, y, index, more) => (y.length > 60
+    ? line(name, times(of.at), y, index, more)
+    : line(name, bounds(of), [...y, ...y.slice(-1)], index, { ...more, line: { shape: "hv", ...more.line } }));
 
   const throughput = () => {
-    const t = report.timeline, x = times(t.at);
+    const t = report.timeline;
     const rate = (list) => list.map((n) => (n * 60) / t.step);
+    const lines = [["pushed", 0, "solid"], ["completed", 1, "solid"], ["failures", 2, "dot"]];
     return [
-      [["pushed", t.pushed, 0], ["completed", t.completed, 1], ["failures", t.failures, 2]].map(([name, list, index]) =>
-        line(name, x, rate(list), index, { hovertemplate: "%{y:,.3~f}", line: { color: series(index), width: 2, dash: ["solid", "solid", "dot"][index] } })),
-      layout({}),
+      lines.map(([name, index, dash]) => over(name, t, rate(t[name]), index, { hovertemplate: "%{y:,.3~f}", line: { dash } })),
+      layout({ xaxis: extent(t) }),
     ];
   };
 
   const backlog = () => {
-    const t = report.timeline, x = times(t.at);
+    const t = report.timeline;
     const rows = t.queues.map((row) => [plain(row.queue), row.backlog]);
     if (t.others.some((n) => n)) rows.push(["all others", t.others]);
     return [
       rows.map(([name, y], index) =>
-        line(name, x, y, index, { stackgroup: "all", hovertemplate: "%{y:,}", line: { color: series(index), width: 1 } })),
-      layout({ showlegend: true }),
+        over(name, t, y, index, { stackgroup: "all", hovertemplate: "%{y:,}", line: { width: 1 } })),
+      layout({ showlegend: true, xaxis: extent(t) }),
     ];
   };
 
   const percentiles = (of) => () => {
-    const x = times(report.latency.at), moments = report.latency[of];
+    const moments = report.latency[of];
+    const texts = (list) => [...list, ...list.slice(-1)].map(span);
     return [
       [["p50", 1], ["p90", 0], ["p95", 3], ["p99", 2]].map(([name, index]) =>
-        line(name, x, moments[name], index, { text: moments[name].map(span), hovertemplate: "%{text}", connectgaps: false,
-          mode: x.length > 60 ? "lines" : "lines+markers", marker: { color: series(index), size: 5 } })),
-      layout({ yaxis: { ...spanAxis(), rangemode: "normal" } }),
+        over(name, report.latency, drawn(moments[name]), index, { text: texts(moments[name]), hovertemplate: "%{text}" })),
+      layout({ xaxis: extent(report.latency), yaxis: spanAxis([moments.p50, moments.p99].map(drawn)) }),
     ];
   };
 
   const counted = (of) => () => {
-    const x = times(report.latency.at), { edges, counts } = report.latency[of].heat;
+    const { edges, counts } = report.latency[of].heat;
     const every = Math.max(1, Math.ceil(edges.length / 9));
     const at = edges.map((_, i) => i).filter((i) => i % every === 0);
     return [
       [{
-        type: "heatmap", x, y: counts.map((_, i) => i + 0.5), z: counts.map((row) => row.map((n) => (n ? Math.log10(n) + 0.3 : 0))),
+        type: "heatmap", x: bounds(report.latency), y: [...counts.keys(), counts.length], z: counts.map((row) => row.map((n) => (n ? Math.log10(n) + 0.3 : 0))),
         text: counts.map((row, i) => row.map((n) => `${n.toLocaleString("en")} of ${span(edges[i])} ${i + 1 < edges.length ? `to ${span(edges[i + 1])}` : "or longer"}`)),
-        hovertemplate: "%{x}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, ygap: 0.5,
+        customdata: counts.map(() => times(report.latency.at)), hovertemplate: "from %{customdata}<br>%{text}<extra></extra>", colorscale: heat(0, 0.25, 0.5, 0.75, 1), showscale: false, ygap: 0.5,
       }],
-      layout({ hovermode: "closest", yaxis: { tickvals: at, ticktext: at.map((i) => span(edges[i])), showgrid: false, rangemode: "normal" }, xaxis: { showgrid: false } }),
+      layout({ hovermode: "closest", yaxis: { tickvals: at, ticktext: at.map((i) => span(edges[i])), showgrid: false, rangemode: "normal" }, xaxis: { showgrid: false, ...extent(report.latency) } }),
     ];
   };
 
@@ -108,23 +130,23 @@
     const rows = report.kinds.rows.filter((row) => row.run.n).slice(0, 15);
     const y = rows.map((_, i) => i);
     const dots = (of, index, symbol) => ({
-      type: "scatter", mode: "markers", name: of, x: rows.map((row) => row.run[of]), y, text: rows.map((row) => span(row.run[of])),
+      type: "scatter", mode: "markers", name: of, x: drawn(rows.map((row) => row.run[of])), y, text: rows.map((row) => span(row.run[of])),
       hovertemplate: "%{text}", marker: { color: series(index), size: 10, symbol },
     });
     const rail = {
       type: "scatter", mode: "lines", showlegend: false, hoverinfo: "skip", line: { color: colour("line"), width: 4 },
-      x: rows.flatMap((row) => [row.run.p50, row.run.p99, null]), y: y.flatMap((i) => [i, i, null]),
+      x: drawn(rows.flatMap((row) => [row.run.p50, row.run.p99, null])), y: y.flatMap((i) => [i, i, null]),
     };
     return [
       [rail, dots("p50", 1, "circle"), dots("p95", 3, "diamond"), dots("p99", 2, "square")],
-      layout({ height: tall(rows.length), hovermode: "closest", xaxis: { ...spanAxis(), title: undefined, rangemode: "normal" },
+      layout({ height: tall(rows.length), hovermode: "closest", xaxis: { ...spanAxis(rows.map((row) => drawn([row.run.p50, row.run.p99]))), title: undefined },
         yaxis: names(rows.map((row) => plain(row.kind || "(none)"))) }),
     ];
   };
 
   const failures = () => {
     const rows = report.failures.rows.slice(0, 10);
-    const label = (row) => plain(row.error_group || row.sample_message || "(none)");
+    const label = (row) => plain([row.error_group, row.sample_message].filter((text) => text).join(": ") || "(none)", narrow() ? 16 : 40);
     const days = new Set(rows.flatMap((row) => row.days.map((seen) => seen.day)));
     if (days.size > 3) {
       return [
@@ -143,26 +165,26 @@
         text: row.days.flatMap((seen) => Array(3).fill(`${seen.n.toLocaleString("en")} on ${seen.day}`)),
         hovertemplate: "%{x}<br>%{text}<extra></extra>", line: { color: series(index), width: 8 }, marker: { color: series(index), size: 11, symbol: "line-ns", line: { width: 2, color: series(index) } },
       })),
-      layout({ height: tall(rows.length), hovermode: "closest", yaxis: names(rows.map((row) => `${label(row)} (${row.n.toLocaleString("en")})`)) }),
+      layout({ height: tall(rows.length), hovermode: "closest", xaxis: extent(report.timeline), yaxis: names(rows.map((row) => `${label(row)} (${row.n.toLocaleString("en")})`)) }),
     ];
   };
 
   const held = () => [
-    [line("held", times(report.workers.at), report.workers.held, 4, { fill: "tozeroy", hovertemplate: "%{y:.2f}<extra></extra>" })],
-    layout({ height: 220 }),
+    [over("held", report.workers, report.workers.held, 4, { fill: "tozeroy", hovertemplate: "%{y:.3~g}<extra></extra>" })],
+    layout({ height: 220, xaxis: extent(report.workers) }),
   ];
 
   const workers = () => {
     const rows = report.workers.rows;
     const several = new Set(rows.map((row) => row.server)).size > 1;
-    const label = (row) => (several ? `${plain(row.server, 7)} ` : "") + `${plain(row.worker || "(not named)", narrow() ? 10 : 20)} · ${named(row.protocol)}`;
+    const label = (row) => (several ? `${plain(row.server, 7)} ` : "") + `${worker(row.worker, narrow() ? 10 : 20)} · ${named(row.protocol)}`;
     return [
       [{
-        type: "heatmap", x: times(report.workers.at), y: rows.map((_, i) => i), z: rows.map((row) => row.held), zmin: 0,
-        hovertemplate: "%{x}<br>%{z:.2f} at once<extra></extra>", colorscale: heat(0, 0.05, 0.2, 0.5, 1), ygap: 1, showscale: !narrow(),
+        type: "heatmap", x: bounds(report.workers), y: rows.map((_, i) => i), z: rows.map((row) => row.held), zmin: 0,
+        customdata: rows.map(() => times(report.workers.at)), hovertemplate: "from %{customdata}<br>%{z:.3~g} at once<extra></extra>", colorscale: heat(0, 0.05, 0.2, 0.5, 1), ygap: 1, showscale: !narrow(),
         colorbar: { thickness: 10, outlinewidth: 0, tickfont: { color: colour("ink") } },
       }],
-      layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false },
+      layout({ height: tall(rows.length, 22), hovermode: "closest", xaxis: { showgrid: false, ...extent(report.workers) },
         yaxis: names(rows.map(label)) }),
     ];
   };

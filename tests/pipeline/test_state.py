@@ -1,0 +1,52 @@
+"""`millrace pipeline state`: moments, and what is told of them."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from typer.testing import CliRunner
+
+from millrace.cli.commands import app
+from millrace.cli.pipeline.state import moment
+from millrace.pipeline.errors import PipelineError
+
+NOW = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("now", NOW),
+        ("-2h", NOW - timedelta(hours=2)),
+        ("-1.5m", NOW - timedelta(seconds=90)),
+        ("-3w", NOW - timedelta(days=21)),
+        ("-99999999d", datetime.min.replace(tzinfo=UTC)),
+        ("2026-11-16", datetime(2026, 11, 16, tzinfo=UTC)),
+        ("2026-11-16T12:30:15.5", datetime(2026, 11, 16, 12, 30, 15, 500_000, tzinfo=UTC)),
+        ("2026-11-16 12:30Z", NOW),
+        ("2026-11-16T13:30+01:00", NOW),
+    ],
+)
+def test_a_moment(text, meant):
+    assert moment(text, NOW) == meant
+    assert moment(text, NOW.astimezone(timezone(timedelta(hours=5)))) == meant
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2h", "-2", "-2y", "12:30", "2026-13-01"])
+def test_no_moment(text):
+    with pytest.raises(PipelineError, match="is no moment: give it as"):
+        moment(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--at", "noon"], "'noon' is no moment"),
+        (["--state", "asleep"], "'asleep' is no state: ready, scheduled"),
+        ([], "there are no events in"),
+    ],
+)
+def test_what_cannot_be_told_is_said_before_spark_starts(tmp_path, arguments, told):
+    data = ["--data", str(tmp_path)]
+    result = CliRunner().invoke(app, ["pipeline", "state", *data, *arguments])
+    assert result.exit_code == 1
+    assert told in result.stderr
