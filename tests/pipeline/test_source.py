@@ -334,6 +334,40 @@ def test_attempts_at_the_same_time_stage_each_job_once(
     assert client.queue_size("default") == 3000
 
 
+def test_a_release_goes_on_when_the_server_is_there_again(
+    server: ServerProcess, client: RawFaktory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PAUSE", 0.0)
+    monkeypatch.setattr(writing, "AT_ONCE", 100)
+    mine = writer(server)
+    staged = mine.write(batches(1000))
+    with CuttingProxy(server.port, answers=4, of=b'"left":') as proxy:
+        mine.address = mine.address._replace(port=proxy.port)
+        mine.commit([staged])
+        assert proxy.cuts == 1
+    assert client.queue_size("default") == 1000
+    assert len({job["jid"] for job in jobs(client)}) == 1000
+
+
+def test_a_release_that_does_not_end_says_how_to_end_it(
+    server: ServerProcess, client: RawFaktory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PAUSE", 0.0)
+    monkeypatch.setattr(writing, "AT_ONCE", 100)
+    mine = writer(server)
+    staged = mine.write(batches(300))
+    with CuttingProxy(server.port, answers=1, of=b'"left":', most=99) as proxy:
+        monkeypatch.setattr(writing, "ATTEMPTS", 2)
+        mine.address = mine.address._replace(port=proxy.port)
+        with pytest.raises(ConnectionError, match="`millrace pipeline loads --release L` ends it"):
+            mine.commit([staged])
+    mine.address = mine.address._replace(port=server.port)
+    mine.abort([staged])  # as Spark does then: what was released is not taken back
+    assert (client.queue_size("default"), loads(client)["L"]["state"]) == (200, "releasing")
+    mine.commit([staged])
+    assert client.queue_size("default") == 300
+
+
 def test_frames_are_bounded_in_jobs_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "FRAME_BYTES", 100)
     units = [b"1" * 10] * 7 + [b"2" * 200] + [b"3"] * 4
