@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import commands
 import conversations
+import pipeline_page
 import pytest
 import redis_cli
 import stories
@@ -279,7 +279,7 @@ def test_the_command_lines_page_and_its_help_name_the_same_flags_and_commands() 
 
 def test_the_pipelines_page_is_what_its_commands_say() -> None:
     page = (DOCS / "reference" / "pipeline.md").read_text("utf-8")
-    assert page == commands.page(), f"make it anew: {commands.__doc__}"
+    assert page == pipeline_page.page(), f"make it anew: {pipeline_page.__doc__}"
 
 
 def test_the_flags_of_serve_stand_with_their_defaults() -> None:

@@ -132,7 +132,7 @@ def test_the_audit_finds_nothing_and_the_server_s_own_store_agrees(story, spark)
     assert found.problems == {}
     assert found.compared is not None
     assert found.compared.jobs == sum(row["state"] != "gone" for row in story.table("jobs"))
-    assert found.compared.days == len({row["queue"] for row in story.table("queue_day")})
+    assert found.compared.days >= len(seen(story))
 
 
 # Jobs and attempts, one by one

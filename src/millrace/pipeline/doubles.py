@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from millrace.journal import schema
 
 from . import events
+from .given import frame
 from .inspection import Inspected
 from .lake import Lake
 from .reasons import CONFLICT, DUPLICATE, OUTSIDE, STRANGER
@@ -23,7 +24,7 @@ _KEY = ("server", "event_id")
 def judged(spark: SparkSession, lake: Lake, rows: DataFrame, files: list[Inspected]) -> DataFrame:
     """The rows with the reasons why they are no events, or none."""
     names = [(each.name, *each.landed) for each in files]
-    named = rows.join(F.broadcast(spark.createDataFrame(names, _NAMED)), "file", "left")
+    named = rows.join(F.broadcast(frame(spark, _NAMED, names)), "file", "left")
     checked = named.withColumn("alone", reasons([*rules(), *_of_its_file()]))
     first = Window.partitionBy(*_KEY, F.size("alone") == 0).orderBy("file", "content")
     ranked = (

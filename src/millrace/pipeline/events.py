@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from .commit import located, readable
+from .given import frame
 from .lake import Lake
 from .ledger import Ledger
 from .tables import EVENTS
@@ -88,7 +89,7 @@ def read(
         if paths
     ]
     if not frames:
-        return spark.createDataFrame([], DDL)
+        return frame(spark, DDL)
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from .commit import located
 from .findings import MOST_TOLD, Compared, Difference, Live
+from .given import frame
 from .lake import Lake
 from .ledger import Ledger
 from .refreshed import mark
@@ -80,10 +81,9 @@ class Comparison:
             differences = differences.unionByName(
                 reconcile.depths(self._events, depths, live.asked)
             )
-        differences = differences.cache()
         rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
+        # Mostly there are none, and nothing is worth keeping for a second look.
         differing = differences.count() if len(rows) == MOST_TOLD else len(rows)
-        differences.unpersist()
         return Compared(
             server=live.server,
             event=live.event,
@@ -142,7 +142,7 @@ class Comparison:
     def _folded(self, days: DataFrame) -> DataFrame:
         """The same, made of the events up to those that the server told of."""
         counted = reconcile.counted_by(self._events, days, self._live.asked)
-        none = self._spark.createDataFrame([], f"{LATENCY_HIST.ddl}, day DATE")
+        none = frame(self._spark, f"{LATENCY_HIST.ddl}, day DATE")
         return queue_day(counted, none)
 
     def _frame(self, what: str, table: "pa.Table") -> DataFrame:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from . import commit, events
 from .affected import Days, affected, leases_of, within
+from .given import frame
 from .lake import Lake
 from .ledger import Ledger
 from .progress import Progress, silent
@@ -176,7 +177,7 @@ class _Work:
         ddl, there = f"{table.ddl}, day DATE", set(self._lake.days(table.name))
         paths = [self._lake.day(table.name, day) for day in sorted(there.intersection(days))]
         if not paths:
-            return self._spark.createDataFrame([], ddl)
+            return frame(self._spark, ddl)
         base = commit.located(self._lake.table(table.name))
         reader = self._spark.read.schema(ddl).option("basePath", base)
         return reader.parquet(*commit.readable(*paths))

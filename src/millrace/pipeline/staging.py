@@ -23,6 +23,7 @@ from .commit import located, readable
 from .doubles import judged
 from .errors import PipelineError
 from .events import load
+from .given import frame
 from .inspection import Inspected
 from .lake import Lake
 from .rules import is_broken, reasons, rules, unproved
@@ -156,7 +157,7 @@ def _divide(
 def _landing(spark: SparkSession, lake: Lake, files: list[Inspected]) -> DataFrame:
     """The rows of landing files; columns that a file does not have yet are null."""
     if not files:
-        return spark.createDataFrame([], f"{schema.ddl()}, file STRING")
+        return frame(spark, f"{schema.ddl()}, file STRING")
     paths = readable(*(lake.landing / each.name for each in files))
     rows = spark.read.schema(schema.ddl()).parquet(*paths)
     return rows.withColumn("file", F.col("_metadata.file_name"))

@@ -13,6 +13,7 @@ from millrace.cli.pipeline.live import look
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
 from millrace.cli.ship import shipped
+from millrace.journal.identity import identity
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake
@@ -66,7 +67,8 @@ def _known(config: Config, lake: Lake) -> Live | None:
             f"the server on {config.server.data} ships to {journal.lake}, and not to {lake.root}. "
             "Audit that lake, or this one by itself with --no-live."
         )
-    return known.live(journal.server)
+    # A server that has shipped nothing since its start does not tell its id.
+    return known.live(journal.server or identity(config.server.data))
 
 
 def tell(findings: Findings, lake: Lake, console: Console) -> None:
@@ -82,7 +84,7 @@ def tell(findings: Findings, lake: Lake, console: Console) -> None:
     else:
         console.print()
         for sentence in advice(findings, lake):
-            console.print(sentence)
+            console.print(sentence, soft_wrap=True)
 
 
 def _numbers(findings: Findings, console: Console) -> None:
@@ -123,11 +125,12 @@ def _problems(findings: Findings, console: Console) -> None:
 def _compared(compared: Compared, console: Console) -> None:
     console.print(
         f"\nCompared with server {compared.server} after its event {compared.event:,}: "
-        f"{compared.jobs:,} jobs, {compared.queues:,} queues, {compared.days:,} days of "
-        f"statistics. {compared.differing:,} numbers differ."
+        f"{compared.jobs:,} jobs, {compared.queues:,} queues, the statistics of {compared.days:,} "
+        f"queues' days. {compared.differing:,} numbers differ.",
+        soft_wrap=True,
     )
     for sentence in compared.left_out:
-        console.print(sentence)
+        console.print(sentence, soft_wrap=True)
     if not compared.differences:
         return
     table = Table("what", "queue", "day", "the server", "the lake", box=None, pad_edge=False)

@@ -83,6 +83,7 @@ def tell_state(config: Config, at: str, wanted: Wanted) -> int:
     console.print(f"{when:%Y-%m-%d %H:%M:%S} UTC")
     console.print(_depths(depths))
     if wanted.jobs:
+        console.print()
         console.print(_jobs(jobs))
         total = sum(getattr(depth, name) for depth in depths for name in STATES)
         if total > len(jobs):

@@ -21,6 +21,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED, LEGAL, STATES
+from millrace.pipeline.given import frame
 from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ
 
 from .state import event_of, number, packed, state_of
@@ -248,7 +249,7 @@ def _is_allowed(was: Column, now: Column) -> Column:
     masks: dict[str, int] = {}
     for cause, before, state in LEGAL:
         masks[cause] = masks.get(cause, 0) | 1 << _pair(before, state)
-    order = sorted(masks, key=lambda cause: cause not in _FREQUENT)
+    order = sorted(masks, key=lambda cause: (cause not in _FREQUENT, cause))
     mask = reduce(
         lambda chain, cause: chain.when(F.col("type") == cause, _bits(masks[cause])),
         order[1:],
@@ -283,7 +284,7 @@ def problems(
     )
     if not thorough:
         if not doubtful:
-            return events.sparkSession.createDataFrame([], AUDIT_JOBS.ddl)
+            return frame(events.sparkSession, AUDIT_JOBS.ddl)
         wanted = F.col("suspect") | (F.col("headless") & F.col("server").isin(begun))
         named = judged.where(wanted).select("server", "seq")
         few = doubtful <= FEW

@@ -1,6 +1,6 @@
 """The reference page of `millrace pipeline`, made from what its commands say of themselves.
 
-Make it anew with `.venv/bin/python tests/docs/commands.py > docs/reference/pipeline.md`.
+Make it anew with `.venv/bin/python tests/docs/pipeline_page.py > docs/reference/pipeline.md`.
 """
 
 import inspect
