@@ -289,12 +289,55 @@ def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.Mon
 
     async def act(stage: Stage) -> None:
         hurry = asyncio.Event()
+        stage.commits(3)
+        stopping = asyncio.create_task(stage.shipping.stop(hurry))
+        await asyncio.sleep(0)
         if hurried:
             hurry.set()
-        stage.commits(3)
-        await stage.shipping.stop(hurry)
+        await stopping
         assert stage.child().orders == [4]
         assert stage.child().killed
+
+    play(act)
+
+
+def test_at_the_end_also_that_is_shipped_which_came_during_the_last_order() -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(10)
+        stage.commits(2)
+        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
+        await asyncio.sleep(0)
+        child = stage.child()
+        child.ships(11)
+        await until(lambda: child.orders == [11, 13])
+        child.ships(13)
+        await until(lambda: child.left)
+        child.ends(0)
+        await stopping
+        assert not child.killed
+
+    play(act)
+
+
+def test_who_is_in_a_hurry_starts_nothing() -> None:
+    async def act(stage: Stage) -> None:
+        hurry = asyncio.Event()
+        hurry.set()
+        stage.commits(3)
+        await stage.shipping.stop(hurry)
+        assert FakeChild.born == []
+
+    play(act)
+
+
+def test_at_the_end_it_is_tried_once() -> None:
+    async def act(stage: Stage) -> None:
+        stage.commits(3)
+        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
+        await asyncio.sleep(0)
+        stage.child().tells(error="lake: Read-only file system")
+        await stopping
+        assert len(FakeChild.born) == 1
 
     play(act)
 

@@ -102,9 +102,9 @@ class Shipping:
         if store.first_event != self._kept:
             self._kept = store.first_event
             reached("trimmed")
-        if store.next_committed <= self._next or not self._settings.every or self._unable:
+        if store.next_committed <= self._next:
             return
-        if store.dropped > self._dropped:
+        if store.dropped > self._dropped and self._settings.every:
             self._tell_dropped()
         if self._until:
             if self._later is None and store.next_committed > self._until:
@@ -112,8 +112,10 @@ class Shipping:
             return
         if self._oldest is None:
             self._oldest = self._loop.time()
+        if not self._settings.every or self._unable or self._stopping:
+            return
         crowded = store.next_committed - self._next >= self._settings.events and not self._failing
-        if (self._timer is None or crowded) and not self._stopping:
+        if self._timer is None or crowded:
             self._order_in_time(crowded=crowded)
 
     def ship(self, done: Done) -> None:
@@ -149,11 +151,8 @@ class Shipping:
         """Ship what is left, if that does not take long; then the process goes."""
         self._stopping = True
         self._cancel_timers()
-        left = self._store.next_committed > self._next and self._settings.every and self._is_able()
-        if left and not self._until:
-            self._order()
-        if self._until:
-            await _first_of(self._news, hurry, within=STOP_WITHIN)
+        if self._settings.every and self._store.next_committed > self._next and self._is_able():
+            await self._ship_the_rest(hurry)
         if self._child is not None:
             self._news.clear()
             self._child.leave()
@@ -162,6 +161,17 @@ class Shipping:
             self._child.kill()
 
     # Within: the orders
+
+    async def _ship_the_rest(self, hurry: asyncio.Event) -> None:
+        until = self._loop.time() + STOP_WITHIN
+        while self._store.next_committed > self._next and not hurry.is_set():
+            failures, left = self._failures, until - self._loop.time()
+            if not self._until and left > 0:
+                self._order()
+            if self._until and left > 0:
+                await _first_of(self._news, hurry, within=left)
+            if self._failures > failures or left <= 0:
+                return
 
     def _order_in_time(self, *, crowded: bool) -> None:
         assert self._oldest is not None
