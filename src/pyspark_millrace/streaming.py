@@ -47,9 +47,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark calls it by this name
     ) -> None:
-        with Connection(self.address) as wire:
-            for load in _loads(messages):
-                writing.release(wire, load)
+        for load in _loads(messages):
+            writing.released_at(self.address, load)
 
     def abort(
         self,
@@ -57,9 +56,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         batchId: int,  # noqa: N803 - Spark calls it by this name
     ) -> None:
         """Nothing is lost if the server cannot be told: the batch is worked again, as this load."""
-        with Connection(self.address) as wire:
-            for load in _loads(messages):
-                writing.discard(wire, load)
+        for load in _loads(messages):
+            writing.discarded_at(self.address, load)
 
 
 def _loads(messages: list[WriterCommitMessage | None]) -> list[str]:

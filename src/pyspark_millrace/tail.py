@@ -59,6 +59,8 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.folder = str(Path(lake).absolute() / FOLDER)
         self.rows = given.count("rows", ROWS, MOST_ROWS)
         self.columns = schema.fieldNames()
+        #: Whether events that were taken away before they were read end the query.
+        self.strict = given.get("failOnDataLoss", "true").lower() != "false"
         #: With Trigger.AvailableNow: what there was at the start, and no more.
         self.until: Offset | None = None
 
@@ -69,10 +71,11 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self.rows)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self.until = self._end({}, None)
+        self.until = self.reportLatestOffset()
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        return self._end({}, None)
+        files = landed(self.folder)
+        return {server: max(file.last for file in mine) for server, mine in files.items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -82,7 +85,7 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _end(self, start: Offset, rows: int | None) -> Offset:
         """How far `rows` more events lead."""
         end = dict(start)
-        for server, files in landed(self.folder).items():
+        for server, files in self._whole(start).items():
             until = None if self.until is None else self.until.get(server, 0)
             for stretch in stretches(files, start.get(server, 0), until):
                 last = stretch.last
@@ -94,12 +97,28 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end[server] = last
         return end
 
+    def _whole(self, start: Offset) -> dict[str, list[Sealed]]:
+        """The files, none of which is missing behind `start`."""
+        files = landed(self.folder)
+        if self.strict and missing(files, start):
+            # They are sealed one after the other, but a folder that is being listed may tell of a
+            # new one and not of that before it. The second time it must be there.
+            files = landed(self.folder)
+            for server, first, last in missing(files, start):
+                raise _taken_away(server, first, last)
+        return files
+
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        return [
-            stretch
-            for server, files in landed(self.folder).items()
-            for stretch in stretches(files, start.get(server, 0), end.get(server, 0))
-        ]
+        files = self._whole(start)
+        found = []
+        for server, last in end.items():
+            after = start.get(server, 0)
+            mine = list(stretches(files.get(server, []), after, last))
+            reached = mine[-1].last if mine else after
+            if self.strict and reached < last:
+                raise _taken_away(server, reached + 1, last)
+            found += mine
+        return list[InputPartition](found)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Stretch)
@@ -128,20 +147,37 @@ def landed(folder: str) -> dict[str, list[Sealed]]:
     return {server: sorted(files) for server, files in sorted(found.items())}
 
 
+def _taken_away(server: str, first: int, last: int) -> ValueError:
+    return ValueError(
+        f"events {first} to {last} of server {server} were taken away before they were read. Set "
+        "failOnDataLoss to false to go on without them"
+    )
+
+
+def missing(files: dict[str, list[Sealed]], start: Offset) -> list[tuple[str, int, int]]:
+    """Events that are in no file, though later ones are: server, the first, the last. What is
+    missing before the first event that anybody has read is none of them.
+    """
+    found = []
+    for server, sealed in files.items():
+        last = start.get(server, 0)
+        for file in sealed:
+            if last and file.first > last + 1:
+                found.append((server, last + 1, file.first - 1))
+            last = max(last, file.last)
+    return found
+
+
 def stretches(files: list[Sealed], after: int, until: int | None) -> Iterator[Stretch]:
     """What is to be read of a server's files behind the event `after`: each event once, also where
-    two files have the same. It ends where a file is missing that may still come; what is missing
-    before the first event that anybody has read was taken away, and will not.
+    two files have the same.
     """
     last = after
     for file in files:
-        if file.last <= last:
-            continue
         if until is not None and last >= until:
             return
-        if last and file.first > last + 1:
-            return
+        first = max(file.first, last + 1)
         stop = file.last if until is None else min(file.last, until)
-        if stop >= max(file.first, last + 1):
-            yield Stretch(file.path, max(file.first, last + 1), stop)
-        last = stop
+        if first <= stop:
+            yield Stretch(file.path, first, stop)
+            last = stop

@@ -5,6 +5,7 @@ gets a job before all tasks are done, so whatever fails before that leaves nothi
 """
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Self
@@ -15,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from .options import Options
 from .units import Shape, Units
-from .wire import Address, Connection
+from .wire import Address, Connection, Refused
 
 log = logging.getLogger("millrace")
 
@@ -28,6 +29,9 @@ MOST_WINDOW: Final = 100
 FRAME_BYTES: Final = 1 << 20
 #: So many jobs are released or discarded by one command.
 AT_ONCE: Final = 10_000
+#: So often a release is tried, so many seconds after one another, while the server is away.
+ATTEMPTS: Final = 5
+PAUSE: Final = 1.0
 
 
 @dataclass
@@ -69,8 +73,7 @@ class Writer(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         staged = [message for message in messages if isinstance(message, Staged)]
-        with Connection(self.address) as wire:
-            released = release(wire, self.load)
+        released = released_at(self.address, self.load)
         again = sum(message.known for message in staged)
         log.info(
             "load %s: %s jobs released; %s were staged a second time, and are there once",
@@ -79,8 +82,32 @@ class Writer(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self.is_open:
-            with Connection(self.address) as wire:
-                discard(wire, self.load)
+            discarded_at(self.address, self.load)
+
+
+def released_at(address: Address, load: str) -> int:
+    """Release a load, also if the server is away for a moment: nothing is done twice."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with Connection(address) as wire:
+                return release(wire, load)
+        except OSError as error:
+            if attempt == ATTEMPTS:
+                raise ConnectionError(
+                    f"the release of the load {load} did not come to its end: {error}. If it has "
+                    f"begun, `millrace pipeline loads --release {load}` ends it"
+                ) from error
+            time.sleep(PAUSE)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def discarded_at(address: Address, load: str) -> None:
+    """Discard a load, unless its release has begun, as when that could not be ended."""
+    with Connection(address) as wire:
+        try:
+            discard(wire, load)
+        except Refused as refused:
+            log.warning("%s", refused)
 
 
 def stage(wire: Connection, load: str, jobs: Iterable[bytes], frame: int, window: int) -> Staged:

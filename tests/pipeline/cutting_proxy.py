@@ -1,4 +1,4 @@
-"""A server's port with somebody on the way who cuts the first connection, in the middle of a load."""
+"""A server's port with somebody on the way who cuts connections, in the middle of a load."""
 
 import contextlib
 import socket
@@ -7,11 +7,15 @@ from typing import Self
 
 
 class CuttingProxy:
-    """Passes everything on; the first connection that has heard so many answers ends there."""
+    """Passes everything on; a connection that has heard so many answers ends there, as long as there
+    are cuts to be made.
+    """
 
-    def __init__(self, port: int, answers: int) -> None:
+    def __init__(self, port: int, answers: int, of: bytes = b'"known":', most: int = 1) -> None:
         self._to = port
         self._answers = answers
+        self._of = of
+        self._most = most
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.cuts = 0
@@ -48,8 +52,8 @@ class CuttingProxy:
         with contextlib.suppress(OSError), client, server:
             while data := server.recv(65_536):
                 client.sendall(data)
-                heard += data.count(b'"known":')
-                if not self.cuts and heard >= self._answers:
+                heard += data.count(self._of)
+                if self.cuts < self._most and heard >= self._answers:
                     self.cuts += 1
                     client.shutdown(socket.SHUT_RDWR)
                     return

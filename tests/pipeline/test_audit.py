@@ -1,6 +1,7 @@
 """The audit of a lake, and of a server that works meanwhile."""
 
 import io
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -88,7 +89,8 @@ def row_of(table: pa.Table, **wanted: str) -> int:
 
 def test_faults_are_found(spark, tmp_path):
     """Of the first server a file is missing and an event is changed; the second, which was flushed,
-    has jobs and a number that its events do not tell of, and agrees in all others.
+    has jobs and a number that its events do not tell of, and agrees in all others, though one of
+    its files is there twice.
     """
     lake = Lake(tmp_path / "lake")
     histories = engine_history.land(lake.root, EVENTS, per_file=1_000)
@@ -98,6 +100,10 @@ def test_faults_are_found(spark, tmp_path):
     last = pq.read_table(path, partitioning=None)
     row = row_of(last, type="completed", before="leased")
     changed(path, "before", {row: "ready"})  # which may be, but was not
+    doubled = next(each for each in landed(lake.root) if each.server == SERVERS[1])
+    shutil.copy(
+        lake.landing / doubled.name, lake.landing / doubled._replace(last=doubled.last - 1).name
+    )
     ingest(spark, lake)
 
     live = known(histories[1])
@@ -122,6 +128,7 @@ def test_faults_are_found(spark, tmp_path):
         [(files[1].first, files[1].last)],
     )
     assert (second.missing, second.duplicates) == (0, 0)
+    assert findings.quarantined == doubled.last - doubled.first + 1
     rows = pq.read_table(lake.table("audit_jobs") / "data.parquet").to_pylist()
     found = {(row["server"], row["seq"], row["problem"]) for row in rows}
     assert sum(findings.problems.values()) == len(rows)

@@ -143,7 +143,7 @@ def test_the_hook_of_the_crash_tests_kills(lake):
     for point, expected in (("b", (-9, "")), ("c", (0, "here\n"))):
         done = subprocess.run(
             [sys.executable, "-c", code],
-            env=os.environ | {"MILLRACE_CRASH": point},
+            env=os.environ | {"CRASH_MILLRACE": point},
             capture_output=True,
             text=True,
         )

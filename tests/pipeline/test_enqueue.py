@@ -103,7 +103,9 @@ def test_files_become_jobs_and_jobs_become_files(
 def test_a_mistake_in_the_rows_is_told_in_one_sentence(
     server: ServerProcess, client: RawFaktory, tmp_path: Path
 ) -> None:
-    (tmp_path / "rows.json").write_text(json.dumps({"jid": "short", "x": 1}) + "\n")
+    ids = [*(f"job-{n:06}" for n in range(600)), "short"]  # what comes before it is staged then
+    lines = [json.dumps({"jid": jid, "x": 1}) for jid in ids]
+    (tmp_path / "rows.json").write_text("\n".join(lines))
     said = run(
         server, "enqueue", "--from", tmp_path / "rows.json", "--format", "json", "--kind", "k",
         "--load", "L",
@@ -114,6 +116,7 @@ def test_a_mistake_in_the_rows_is_told_in_one_sentence(
         "jobs must have a reasonable jid parameter\n"
     )
     assert client.command("MILLRACE", {"loads": True}) == b'{"loads":[]}'
+    assert client.command("MILLRACE", {"read": {}}) == b'{"cursor":null,"jobs":[]}'
     said = run(server, "enqueue", "--from", tmp_path / "none.json", "--format", "json")
     assert said.exit_code == 1
     assert "Path does not exist" in said.output

@@ -4,12 +4,13 @@ knows of its queues, days and jobs. Then the pipeline against the oracle.
 
 import os
 from collections import Counter
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from engine_history import DAY, History, land
+from engine_history import DAY, START, History, land
+from msgspec.structs import asdict
 from oracle import Oracle
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ from millrace.pipeline.ingest import ingest
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.progress import silent
 from millrace.pipeline.refresh import refresh
+from millrace.pipeline.state import State
 from millrace.pipeline.tables import TABLES
 from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
 from millrace.pipeline.transforms.flushes import flushes
@@ -189,6 +191,35 @@ def test_the_audit_finds_nothing(past: Past, tables: Lake, spark: SparkSession) 
     assert audit_jobs(events, flushes(events)).collect() == []
     found = [row.asDict(recursive=True) for row in audit_seq(events).collect()]
     assert sorted(found, key=by_server) == sorted(past.oracle.table("audit_seq"), key=by_server)
+
+
+@pytest.mark.parametrize("after", [1.9, 1e5])
+def test_the_state_at_a_moment_is_what_the_oracle_says(
+    past: Past, tables: Lake, spark: SparkSession, after: float
+) -> None:
+    """Once between all those days, soon after the flush, and once when everything is over."""
+    moment = datetime.fromtimestamp(START / 1_000_000, UTC) + timedelta(days=after)
+    told = {
+        (depth.server, depth.queue): asdict(depth)
+        for depth in State(spark, tables, moment).depths()
+    }
+    wanted = past.oracle.rows(f"""
+        WITH known AS (FROM events WHERE time <= TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S}'),
+        lives AS (
+            SELECT server, max_by({{'queue': queue, 'state': state, 'id': event_id}}, event_id) AS l
+            FROM known WHERE type <> 'flushed' GROUP BY server, seq
+        ), ends AS (SELECT server, max(event_id) AS id FROM known WHERE type = 'flushed' GROUP BY ALL)
+        SELECT lives.server, l.queue, l.state, count(*) AS n
+        FROM lives LEFT JOIN ends USING (server)
+        WHERE l.state <> 'gone' AND l.id > coalesce(ends.id, 0) GROUP BY ALL""")
+    assert len(wanted) > 20
+    for row in wanted:
+        assert told[row["server"], row["queue"]][row["state"]] == row["n"]
+    assert sum(row["n"] for row in wanted) == sum(
+        depth[state] for depth in told.values() for state in (*STATES, "done")
+    )
+    if after > 1000:
+        assert sum(row["n"] for row in wanted) == sum(len(each.jobs) for each in past.histories)
 
 
 def by_server(row: dict[str, Any]) -> str:

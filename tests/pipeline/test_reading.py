@@ -13,7 +13,7 @@ from millrace.pipeline import reading, tables
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Batch, Ledger
 from millrace.pipeline.ledger import Part as LedgerPart
-from millrace.pipeline.tables import DEPTH_DAY, EVENTS, TABLES
+from millrace.pipeline.tables import AUDIT_SEQ, DEPTH_DAY, EVENTS, TABLES
 
 MONDAY, TUESDAY, WEDNESDAY = (date(2026, 11, day) for day in (16, 17, 18))
 
@@ -109,6 +109,27 @@ def test_a_damaged_file_is_named_with_what_mends_it(lake: Lake, content: bytes) 
         reading.read(lake, DEPTH_DAY)
     assert str(path) in str(raised.value)
     assert "`millrace pipeline refresh --days 2026-11-16..2026-11-16`" in str(raised.value)
+
+
+def test_what_mends_a_file_depends_on_what_made_it(lake: Lake) -> None:
+    write(lake, AUDIT_SEQ, [{"server": "a"}])
+    (lake.table(AUDIT_SEQ.name) / "data.parquet").write_bytes(b"PAR1")
+    with pytest.raises(reading.Unreadable, match="`millrace pipeline audit` makes it anew"):
+        reading.read(lake, AUDIT_SEQ)
+    hot_events(lake, 1)
+    record(lake, 1)
+    (lake.day("events_hot", MONDAY) / "b-00000001.parquet").write_bytes(b"PAR1")
+    with pytest.raises(reading.Unreadable, match="restore it, or begin a new lake"):
+        reading.read(lake, EVENTS)
+
+
+def test_a_file_that_a_run_removes_meanwhile_is_not_called_damaged(lake: Lake) -> None:
+    write(lake, DEPTH_DAY, [depth(MONDAY, "m", 1), depth(TUESDAY, "t", 2)])
+    pieces = reading.batches(lake, DEPTH_DAY)
+    next(pieces)
+    (lake.day(DEPTH_DAY.name, TUESDAY) / "data.parquet").unlink()
+    with pytest.raises(reading.Unreadable, match=r"went while it was read: .* Try again"):
+        next(pieces)
 
 
 def test_a_file_damaged_in_its_middle_is_found(lake: Lake) -> None:

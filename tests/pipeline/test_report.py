@@ -10,6 +10,7 @@ import subprocess
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
+from importlib import util
 from itertools import pairwise
 from pathlib import Path
 
@@ -600,6 +601,16 @@ def test_a_mistake_is_told_in_one_sentence(
     assert (code, told) == (1, "")
     assert complaint in complained
     assert complained.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", ["pyarrow", "jinja2", "plotly"])
+def test_what_is_not_installed_is_named(
+    lake: Lake, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = util.find_spec
+    monkeypatch.setattr(util, "find_spec", lambda name: None if name == missing else found(name))
+    code, _, complained = command("report", "--lake", str(lake.root))
+    assert (code, complained) == (1, f"{missing} is missing: install `millrace[spark]`\n")
 
 
 # The documentation

@@ -24,7 +24,7 @@ from millrace.pipeline.reading import read
 from millrace.pipeline.run import Outstanding, outstanding, run
 from millrace.pipeline.tables import QUEUE_DAY
 from millrace.protocols.control import Journal
-from millrace.server.config import Config, LakeConfig, ServerConfig
+from millrace.server.config.sections import Config, LakeConfig, ServerConfig
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from cutting_proxy import CuttingProxy
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 import pyspark_millrace
@@ -334,6 +334,40 @@ def test_attempts_at_the_same_time_stage_each_job_once(
     assert client.queue_size("default") == 3000
 
 
+def test_a_release_goes_on_when_the_server_is_there_again(
+    server: ServerProcess, client: RawFaktory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PAUSE", 0.0)
+    monkeypatch.setattr(writing, "AT_ONCE", 100)
+    mine = writer(server)
+    staged = mine.write(batches(1000))
+    with CuttingProxy(server.port, answers=4, of=b'"left":') as proxy:
+        mine.address = mine.address._replace(port=proxy.port)
+        mine.commit([staged])
+        assert proxy.cuts == 1
+    assert client.queue_size("default") == 1000
+    assert len({job["jid"] for job in jobs(client)}) == 1000
+
+
+def test_a_release_that_does_not_end_says_how_to_end_it(
+    server: ServerProcess, client: RawFaktory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "PAUSE", 0.0)
+    monkeypatch.setattr(writing, "AT_ONCE", 100)
+    mine = writer(server)
+    staged = mine.write(batches(300))
+    with CuttingProxy(server.port, answers=1, of=b'"left":', most=99) as proxy:
+        monkeypatch.setattr(writing, "ATTEMPTS", 2)
+        mine.address = mine.address._replace(port=proxy.port)
+        with pytest.raises(ConnectionError, match="`millrace pipeline loads --release L` ends it"):
+            mine.commit([staged])
+    mine.address = mine.address._replace(port=server.port)
+    mine.abort([staged])  # as Spark does then: what was released is not taken back
+    assert (client.queue_size("default"), loads(client)["L"]["state"]) == (200, "releasing")
+    mine.commit([staged])
+    assert client.queue_size("default") == 300
+
+
 def test_frames_are_bounded_in_jobs_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "FRAME_BYTES", 100)
     units = [b"1" * 10] * 7 + [b"2" * 200] + [b"3"] * 4
@@ -406,36 +440,14 @@ def test_rows_become_jobs_that_a_worker_of_another_protocol_works(
 def test_a_task_that_fails_in_the_middle_and_is_tried_again_doubles_and_loses_nothing(
     spark: SparkSession, server: ServerProcess, client: RawFaktory
 ) -> None:
-    with CuttingProxy(server.port, answers=5) as proxy:
-        save(numbers(spark, 3000).coalesce(1), url(server, proxy.port), load="L", frame="100")
-        assert proxy.cuts == 1
-    assert loads(client)["L"]["total"] == 3000
-    assert Counter(job["jid"] for job in jobs(client)) == Counter(
-        f"job-{n:06}" for n in range(3000)
-    )
-
-
-def test_ids_that_are_made_survive_a_retry(
-    spark: SparkSession, server: ServerProcess, client: RawFaktory
-) -> None:
+    """Without ids of their own, and with rows that are the same: the ids are made, and again."""
     rows = spark.range(1500).select(F.lit("k").alias("kind"), (F.col("id") % 500).alias("n"))
     with CuttingProxy(server.port, answers=5) as proxy:
-        save(rows.coalesce(1), url(server, proxy.port), frame="100")
+        save(rows.coalesce(1), url(server, proxy.port), load="L", frame="100")
         assert proxy.cuts == 1
+    assert loads(client)["L"]["total"] == 1500
     found = Counter(json.loads(job["payload"])[0]["n"] for job in jobs(client))
     assert found == dict.fromkeys(range(500), 3)
-
-
-def test_a_row_that_is_refused_leaves_nothing(
-    spark: SparkSession, server: ServerProcess, client: RawFaktory
-) -> None:
-    bad = F.when(F.col("n") == 1234, "short").otherwise(F.col("jid"))
-    with pytest.raises(
-        PySparkException, match="'short': jobs must have a reasonable jid parameter"
-    ):
-        save(numbers(spark, 2000).withColumn("jid", bad), url(server), load="L")
-    assert jobs(client) == []
-    assert loads(client) == {}
 
 
 def test_a_load_that_is_named_is_added_once(
@@ -543,11 +555,59 @@ def test_stretches_have_each_event_once() -> None:
     assert list(tail.stretches(files, 200, None)) == []
 
 
-def test_a_file_that_is_missing_is_waited_for_but_not_those_that_were_taken_away() -> None:
-    files = [tail.Sealed(101, 200, "b"), tail.Sealed(301, 400, "d")]
-    assert list(tail.stretches(files, 0, None)) == [tail.Stretch("b", 101, 200)]
-    files.insert(1, tail.Sealed(201, 300, "c"))
-    assert [each.path for each in tail.stretches(files, 200, None)] == ["c", "d"]
+def test_events_that_were_taken_away_before_they_were_read_are_told(tmp_path: Path) -> None:
+    for first in (101, 301):
+        ship(tmp_path, "aa", first, 100)
+    limit = ReadMaxRows(1000)
+    tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())
+    with pytest.raises(ValueError, match="events 201 to 300 of server aa were taken away"):
+        tailing.latestOffset({}, limit)
+    careless = Options({"lake": str(tmp_path), "failOnDataLoss": "false"})
+    tailing = tail.JournalReader(careless, StructType())
+    assert tailing.latestOffset({}, limit) == {"aa": 400}
+    assert tailing.latestOffset({"aa": 150}, ReadMaxRows(60)) == {"aa": 310}
+    assert [(s.first, s.last) for s in tailing.partitions({"aa": 150}, {"aa": 310})] == [
+        (151, 200),
+        (301, 310),
+    ]
+
+
+def test_what_is_missing_before_the_start_matters_to_nobody(tmp_path: Path) -> None:
+    for first in (1, 301):
+        ship(tmp_path, "aa", first, 100)
+    tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())
+    tailing.prepareForTriggerAvailableNow()
+    ship(tmp_path, "aa", 401, 100)
+    assert tailing.latestOffset({"aa": 350}, ReadMaxRows(1000)) == {"aa": 400}, (
+        "not what came later"
+    )
+    assert tailing.reportLatestOffset() == {"aa": 500}
+
+
+def test_a_file_that_goes_before_it_is_read_is_told(tmp_path: Path) -> None:
+    ship(tmp_path, "aa", 1, 100)
+    tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())
+    with pytest.raises(ValueError, match="events 101 to 150 of server aa were taken away"):
+        tailing.partitions({"aa": 50}, {"aa": 150})
+    with pytest.raises(ValueError, match="events 1 to 10 of server bb were taken away"):
+        tailing.partitions({}, {"aa": 100, "bb": 10})
+
+
+def test_a_file_that_was_sealed_while_the_folder_was_listed_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for first in (1, 101, 201):
+        ship(tmp_path, "aa", first, 100)
+    listings = iter([[0, 2], [0, 1, 2]])  # as it may be told, and as it is
+
+    def listed(folder: str) -> dict[str, list[tail.Sealed]]:
+        files = whole(folder)["aa"]
+        return {"aa": [files[number] for number in next(listings)]}
+
+    whole = tail.landed
+    monkeypatch.setattr(tail, "landed", listed)
+    tailing = tail.JournalReader(Options({"lake": str(tmp_path)}), StructType())
+    assert tailing.latestOffset({}, ReadMaxRows(1000)) == {"aa": 300}
 
 
 def test_the_journal_is_tailed_from_where_the_last_run_ended(

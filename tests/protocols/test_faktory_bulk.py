@@ -3,7 +3,7 @@
 from base64 import b64encode
 
 import pytest
-from conversation import START, Client, Conversation, compact, unit
+from conversation import START, Client, Conversation, World, compact, unit
 
 from millrace.engine import consistency, loads
 from millrace.engine.job import GOQUEUE, QLESS, WORKQ, Push
@@ -493,3 +493,47 @@ def test_lone_surrogates_are_mended(talk):
     raw = b'{"jid":"job-0001","jobtype":"k","args":["\\ud800"]}'
     client.says(b'MILLRACE {"stage":"L","jobs":[%b]}\r\n' % raw)
     assert client.hears_json()["new"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "progress", "most"),
+    [
+        (
+            b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(950, 1001)}),
+            lambda world: len(world.engine.staged["L"]),
+            bulk.SLICE,
+        ),
+        (b'MILLRACE {"release":"L"}\r\n', lambda world: -len(world.engine.blocked), bulk.SLICE),
+        (b'MILLRACE {"discard":"L"}\r\n', lambda world: -len(world.engine.blocked), bulk.SLICE),
+    ],
+)
+def test_others_have_their_turn_between_slices(line, progress, most):
+    world = World({})
+    wire = world.connect()
+    wire.receive(b'HELLO {"v":2}\r\nMILLRACE {"open":"L"}\r\n')
+    wire.receive(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(950)}))
+    connection, steps = wire.connection, []
+    connection.feed(line)
+    more = True
+    while more:
+        before = progress(world)
+        more = connection.run(world.now, 1)
+        steps.append(progress(world) - before)
+    assert max(steps) == most
+    assert sum(steps) == 950
+
+
+def test_a_reader_looks_at_some_jobs_at_a_time(monkeypatch):
+    monkeypatch.setattr(bulk, "GLANCE", 50)
+    world = World({})
+    for number in range(500):
+        push = Push(f"job-{number:04}", "k", b"[]", WORKQ, "q", 0, SECOND)
+        world.engine.push(push, world.now)
+    wire = world.connect()
+    wire.receive(b'HELLO {"v":2}\r\n')
+    wire.connection.feed(b'MILLRACE {"read":{"queue":"none"}}\r\n')
+    turns = 1
+    while wire.connection.run(world.now, 1):
+        turns += 1
+    assert turns > 500 / 50
+    assert wire.connection.replies[-1] == b'$25\r\n{"cursor":null,"jobs":[]}\r\n'

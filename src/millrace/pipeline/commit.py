@@ -173,8 +173,8 @@ def locked(lake: Lake) -> Iterator[None]:
 
 
 def reached(point: str) -> None:
-    """For the tests of crashes: MILLRACE_CRASH names the point after which there is no more."""
-    if os.environ.get("MILLRACE_CRASH") == point:
+    """For the tests of crashes: CRASH_MILLRACE names the point after which there is no more."""
+    if os.environ.get("CRASH_MILLRACE") == point:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

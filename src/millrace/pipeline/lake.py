@@ -1,8 +1,9 @@
 """Where everything is in the lake. Nothing here needs Spark.
 
 landing/ev-SERVER-FIRST-LAST.parquet    as shipped, never changed
-tables/events_hot/day=D/b-BATCH.parquet events as taken in, one file for each batch and day
-tables/events/day=D/...                 the same of closed days, compacted, with _sealed.json
+tables/events_hot/day=D/b-BATCH-N.parquet  events as taken in, for each batch and day
+tables/events/day=D/c-BATCH-N.parquet   the same of closed days, compacted; _sealed.json names them
+tables/quarantine/b-BATCH.parquet       rows that are no events, and why
 tables/NAME/day=D/data.parquet          derived tables, a day at a time
 tables/NAME/data.parquet                those without days
 ops/batches/, ops/...                   ledgers: what was done, in JSON

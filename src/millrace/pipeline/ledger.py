@@ -5,6 +5,7 @@ record, ops/batches/b-BATCH.json: from then on its events are there for everybod
 a record is a batch that was interrupted; it is done again, with exactly its files.
 """
 
+import os
 import re
 from collections.abc import Collection, Iterable
 from datetime import date
@@ -21,8 +22,12 @@ from .lake import Lake
 
 T = TypeVar("T")
 
-_RECORD: Final = re.compile(r"b-(\d{8,})\.json")
-_INTENT: Final = re.compile(r"b-(\d{8,})\.intent\.json")
+_RECORD: Final = re.compile(r"b-\d{8,}\.json")
+_INTENT: Final = re.compile(r"b-\d{8,}\.intent\.json")
+
+
+#: Records by their path, with when they were written.
+_decoded: dict[str, tuple[int, "Batch"]] = {}
 
 
 class Touched(NamedTuple):
@@ -144,10 +149,10 @@ class Ledger:
     def interrupted(self) -> Intent | None:
         """The batch that was begun and not ended."""
         done = {each.batch for each in self._batches}
-        for path in _paths(self._lake):
-            match = _INTENT.fullmatch(path.name)
-            if match and int(match[1]) not in done:
-                return _decode(path, Intent)
+        for entry in _entries(self._lake, _INTENT):
+            intent = _decode(Path(entry.path), Intent)
+            if intent.batch not in done:
+                return intent
         return None
 
     def intend(self, files: list[str]) -> Intent:
@@ -186,11 +191,25 @@ def touched(batches: Iterable[Batch]) -> Touched:
 
 
 def _read(lake: Lake) -> list[Batch]:
-    return [_decode(path, Batch) for path in _paths(lake) if _RECORD.fullmatch(path.name)]
+    """Each record is decoded once: after a year there may be tens of thousands, and all who read
+    events ask for them.
+    """
+    found = []
+    for entry in _entries(lake, _RECORD):
+        written = entry.stat().st_mtime_ns
+        known = _decoded.get(entry.path)
+        if known is None or known[0] != written:
+            known = _decoded[entry.path] = (written, _decode(Path(entry.path), Batch))
+        found.append(known[1])
+    return found
 
 
-def _paths(lake: Lake) -> list[Path]:
-    return sorted(lake.batches.iterdir()) if lake.batches.is_dir() else []
+def _entries(lake: Lake, name: re.Pattern[str]) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(lake.batches) as entries:
+            return [entry for entry in entries if name.fullmatch(entry.name)]
+    except FileNotFoundError:
+        return []
 
 
 def _decode(path: Path, kind: type[T]) -> T:

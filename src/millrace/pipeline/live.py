@@ -81,10 +81,9 @@ class Comparison:
             differences = differences.unionByName(
                 reconcile.depths(self._events, depths, live.asked)
             )
-        differences = differences.cache()
         rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
+        # Mostly there are none, and nothing is worth keeping for a second look.
         differing = differences.count() if len(rows) == MOST_TOLD else len(rows)
-        differences.unpersist()
         return Compared(
             server=live.server,
             event=live.event,

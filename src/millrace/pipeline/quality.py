@@ -209,30 +209,45 @@ def _listed(types: tuple[str, ...]) -> str:
 
 
 def _counted(lake: Lake, days: list[date], column: str) -> dict[date, dict[str, int]]:
-    """How many events of each type there are, by the day of a column."""
+    """How many events of each type there are, by the day of a column: of those types that a rule
+    asks for.
+    """
     counts: dict[date, dict[str, int]] = {day: {} for day in days}
     ledger = Ledger(lake)
     held = {"leased_at": "leases", "created": "pushes"}.get(column)
+    types = {each for rule in SUMS if rule.day == column for each in rule.types}
     where = days if held is None else ledger.event_days(**{held: days})
     found = events.files(lake, where, ledger=ledger)
     for path in (*found.hot, *found.cold):
-        of_path = date.fromisoformat(path.parent.name.removeprefix("day="))
-        for kind, day, n in _grouped(path, None if held is None else column):
-            counted = counts.get(of_path if held is None else day)
+        of_folder = date.fromisoformat(path.parent.name.removeprefix("day="))
+        for kind, day, n in _days_of(path, column, types) if held else _types_of(path):
+            counted = counts.get(day or of_folder)
             if counted is not None:
                 counted[kind] = counted.get(kind, 0) + n
     return counts
 
 
-def _grouped(path: Path, column: str | None) -> Iterator[tuple[str, date, int]]:
-    """Of a file: types, days of the column, and how often they are there together."""
+def _types_of(path: Path) -> Iterator[tuple[str, None, int]]:
+    """How often each type is in a file, which is all of one day."""
+    for rows in _batches(path, ["type"]):
+        for each in pc.value_counts(rows.column("type")).to_pylist():
+            yield each["values"], None, each["counts"]
+
+
+def _days_of(path: Path, column: str, types: Iterable[str]) -> Iterator[tuple[str, date, int]]:
+    """How often events of these types have each day in a column."""
+    for rows in _batches(path, ["type", column]):
+        kinds = rows.column("type")
+        for kind in types:
+            place = kinds.dictionary.index(kind)
+            days = rows.column(column).filter(pc.equal(kinds.indices, place)).drop_null()
+            for each in pc.value_counts(days.cast(pa.date32(), safe=False)).to_pylist():
+                yield kind, each["values"], each["counts"]
+
+
+def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path, read_dictionary=["type"]) as file:
-        for rows in file.iter_batches(1 << 20, columns=["type", column] if column else ["type"]):
-            kinds = rows.column("type").cast(pa.string())
-            moments = rows.column(column) if column else pa.nulls(rows.num_rows, pa.timestamp("us"))
-            table = pa.table({"type": kinds, "day": moments.cast(pa.date32(), safe=False)})
-            for group in table.group_by(["type", "day"]).aggregate([([], "count_all")]).to_pylist():
-                yield group["type"], group["day"], group["count_all"]
+        yield from file.iter_batches(1 << 20, columns=columns)
 
 
 def _unequal(lake: Lake, rule: Sum, counts: dict[date, dict[str, int]]) -> list[str]:

@@ -218,8 +218,15 @@ def _opened(part: Part) -> pq.ParquetFile:
 
 
 def _damaged(part: Part, error: Exception) -> Unreadable:
-    days = f" --days {part.day}..{part.day}" if part.day else ""
+    if isinstance(error, FileNotFoundError):
+        return Unreadable(f"{part.path} went while it was read: a run works on the lake. Try again")
     told = str(error).partition("\n")[0].rstrip(".")
-    return Unreadable(
-        f"{part.path} cannot be read ({told}): `millrace pipeline refresh{days}` makes it anew"
-    )
+    return Unreadable(f"{part.path} cannot be read ({told}): {_remedy(part)}")
+
+
+def _remedy(part: Part) -> str:
+    if part.path.name != DATA:
+        return "restore it, or begin a new lake"
+    if part.day is None:
+        return "`millrace pipeline audit` makes it anew"
+    return f"`millrace pipeline refresh --days {part.day}..{part.day}` makes it anew"

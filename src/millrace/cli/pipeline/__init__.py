@@ -430,9 +430,9 @@ def _enqueue(
     - `millrace pipeline enqueue --from users.parquet --queue mail --kind greet`
     - `millrace pipeline enqueue --from 'day/*.json' --format json --kind bill --args user,amount`
     """
+    chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.enqueue import Rows, enqueue  # noqa: PLC0415
 
-    chosen = settings(config, master=master, memory=memory)
     rows = Rows(files, form, kind, queue, jid, args, load)
     told(lambda: enqueue(chosen, rows, url))
 
@@ -457,9 +457,9 @@ def _drain(
 
     - `millrace pipeline drain --to dead --queue mail --state dead`
     """
+    chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.drain import drain  # noqa: PLC0415
 
-    chosen = settings(config, master=master, memory=memory)
     told(lambda: drain(chosen, to, form, queue, state, url))
 
 
@@ -479,7 +479,7 @@ def _loads(
     - `millrace pipeline loads`
     - `millrace pipeline loads --discard spark-6f1c`
     """
+    chosen = settings(config)
     from millrace.cli.pipeline.loads import loads  # noqa: PLC0415
 
-    chosen = settings(config)
     told(lambda: loads(chosen, release, discard, url))

@@ -13,6 +13,7 @@ from millrace.cli.pipeline.live import look
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
 from millrace.cli.ship import shipped
+from millrace.journal.identity import identity
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake
@@ -66,7 +67,8 @@ def _known(config: Config, lake: Lake) -> Live | None:
             f"the server on {config.server.data} ships to {journal.lake}, and not to {lake.root}. "
             "Audit that lake, or this one by itself with --no-live."
         )
-    return known.live(journal.server)
+    # A server that has shipped nothing since its start does not tell its id.
+    return known.live(journal.server or identity(config.server.data))
 
 
 def tell(findings: Findings, lake: Lake, console: Console) -> None:

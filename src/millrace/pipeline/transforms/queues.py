@@ -138,13 +138,14 @@ def _with_spread(cells: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     )
     n, distance, mean = F.col("n"), F.col("distance"), F.col("mean")
-    middle = F.col("cell") + _half(F.col("cell"))
-    whole = middle.cast("DECIMAL(19,0)") * n.cast("DECIMAL(10,0)") + distance
+    # Of the longest span that can be told, the cell would end beyond 64 bits.
+    middle = F.col("cell").cast("DECIMAL(19,0)") + _half(F.col("cell")).cast("DECIMAL(19,0)")
+    whole = middle * n.cast("DECIMAL(10,0)") + distance.cast("DECIMAL(19,0)")
     told = cells.select(
         "*",
         F.sum("n").over(alike).alias("in_all"),
         F.sum(whole.cast("DECIMAL(30,0)")).over(alike).alias("us"),
-        (middle.cast("DOUBLE") + distance / n).alias("own_mean"),
+        (whole.cast("DOUBLE") / n).alias("own_mean"),
         _squares(),
     ).withColumn("mean", F.col("us").cast("DOUBLE") / F.col("in_all"))
     squares = F.col("squares") + n * F.pow(F.col("own_mean") - mean, F.lit(2.0))
