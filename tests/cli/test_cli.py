@@ -608,7 +608,7 @@ def test_addresses_are_shown_as_they_are_written():
     assert str(faktory.Target("::1", 7419, "", tls=False, certificate="")) == "[::1]:7419"
 
 
-@pytest.mark.parametrize("command", ["enqueue", "drain", "loads", "state"])
+@pytest.mark.parametrize("command", ["enqueue", "drain", "loads"])
 def test_without_the_extra_spark_it_is_said_how_to_get_it(command: str):
     """In a process of its own, whose Python finds no pyspark."""
     (Path("pyspark.py")).write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')")
