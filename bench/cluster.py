@@ -52,12 +52,16 @@ class Standalone:
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOG_DIR": str(folder),
         }
+        self._port = str(port)
+
+    def start(self) -> None:
+        """Until all have found each other."""
         where = ("--host", "127.0.0.1", "--webui-port", "0")
-        self._start("master", "master.Master", *where, "--port", str(port))
+        self._start("master", "master.Master", *where, "--port", self._port)
         self._wait("master", "I have been elected leader")
         for number in range(1, WORKERS + 1):
             name = f"worker-{number}"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / name))
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / name))
             self._start(name, "worker.Worker", *where, *size, self.master)
         for number in range(1, WORKERS + 1):
             self._wait(f"worker-{number}", "Successfully registered with master")
@@ -98,22 +102,28 @@ class Standalone:
 def standalone(folder: Path) -> Iterator[Standalone]:
     cluster = Standalone(folder)
     try:
+        cluster.start()
         yield cluster
     finally:
         cluster.close()
 
 
 def pipeline(lake: Path, master: str) -> float:
-    """Run it; how long that took."""
+    """Run it, and audit what it made; how long that took."""
     began = time.monotonic()
-    given = ["pipeline", "run", "--lake", str(lake), "--master", master]
+    where = ("--lake", str(lake), "--master", master)
     # Without it the driver would listen where this machine's name leads.
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
-    ran = subprocess.run(
-        [MILLRACE, *given], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    if ran.returncode:
-        raise SystemExit(f"cluster: the pipeline failed on {master}:\n{ran.stdout}")
+    for command in (("run",), ("audit", "--no-live")):
+        ran = subprocess.run(
+            [MILLRACE, "pipeline", *command, *where],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        if ran.returncode:
+            raise SystemExit(f"cluster: {command[0]} failed on {master}:\n{ran.stdout}")
     return time.monotonic() - began
 
 
@@ -144,8 +154,8 @@ def main() -> int:
         with standalone(folder / "spark") as cluster:
             console.print(f"cluster: the pipeline on {cluster.master}")
             there = pipeline(folder / "there", cluster.master)
-        used = [path for path in (folder / "spark").glob("worker-*/app-*/*") if path.is_dir()]
-        console.print(f"cluster: it took {there:.0f} s, on {len(used)} executors")
+        used = {path.parents[1].name for path in (folder / "spark").glob("worker-*/app-*/*")}
+        console.print(f"cluster: it took {there:.0f} s, on {len(used)} workers")
         wrong = differences(folder / "here", folder / "there")
         for line in wrong:
             console.print(f"cluster: {line}")

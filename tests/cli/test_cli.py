@@ -606,3 +606,19 @@ def test_a_certificate_that_cannot_be_read():
 
 def test_addresses_are_shown_as_they_are_written():
     assert str(faktory.Target("::1", 7419, "", tls=False, certificate="")) == "[::1]:7419"
+
+
+@pytest.mark.parametrize("command", ["enqueue", "drain", "loads"])
+def test_without_the_extra_spark_it_is_said_how_to_get_it(command: str):
+    """In a process of its own, whose Python finds no pyspark."""
+    (Path("pyspark.py")).write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')")
+    flags = {"enqueue": ["--from", "x"], "drain": ["--to", "x"]}.get(command, [])
+    program = "import sys; from millrace.cli import main; sys.exit(main())"
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "pipeline", command, *flags],
+        env={"PYTHONPATH": os.getcwd(), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    told = "pyspark is missing: install Millrace with it, as `millrace[spark]`.\n"
+    assert (ran.returncode, ran.stderr) == (1, told)

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+from collections.abc import Iterator
 from typing import Self
 
 
@@ -43,17 +44,29 @@ class CuttingProxy:
                     thread.start()
 
     def _up(self, client: socket.socket, server: socket.socket) -> None:
-        with contextlib.suppress(OSError), client, server:
+        with _ended(client, server):
             while data := client.recv(65_536):
                 server.sendall(data)
 
     def _down(self, server: socket.socket, client: socket.socket) -> None:
         heard = 0
-        with contextlib.suppress(OSError), client, server:
+        with _ended(client, server):
             while data := server.recv(65_536):
                 client.sendall(data)
                 heard += data.count(self._of)
                 if self.cuts < self._most and heard >= self._answers:
                     self.cuts += 1
-                    client.shutdown(socket.SHUT_RDWR)
                     return
+
+
+@contextlib.contextmanager
+def _ended(*ends: socket.socket) -> Iterator[None]:
+    """Both ends are over when one is, also for whoever waits for something from the other."""
+    try:
+        with contextlib.suppress(OSError):
+            yield
+    finally:
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -355,7 +355,7 @@ def test_a_release_that_does_not_end_says_how_to_end_it(
     monkeypatch.setattr(writing, "PAUSE", 0.0)
     monkeypatch.setattr(writing, "AT_ONCE", 100)
     mine = writer(server)
-    staged = mine.write(batches(300))
+    staged = mine.write(batches(1000))
     with CuttingProxy(server.port, answers=1, of=b'"left":', most=99) as proxy:
         monkeypatch.setattr(writing, "ATTEMPTS", 2)
         mine.address = mine.address._replace(port=proxy.port)
@@ -363,9 +363,10 @@ def test_a_release_that_does_not_end_says_how_to_end_it(
             mine.commit([staged])
     mine.address = mine.address._replace(port=server.port)
     mine.abort([staged])  # as Spark does then: what was released is not taken back
-    assert (client.queue_size("default"), loads(client)["L"]["state"]) == (200, "releasing")
+    assert loads(client)["L"]["state"] == "releasing"
+    assert 200 <= client.queue_size("default") <= 400, "each cut may hide one more answer"
     mine.commit([staged])
-    assert client.queue_size("default") == 300
+    assert client.queue_size("default") == 1000
 
 
 def test_frames_are_bounded_in_jobs_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,9 @@ mistakes and every other command are typer's; both read the flags from one table
 
 import sys
 
+#: What only the extra `spark` brings.
+OPTIONAL = frozenset({"jinja2", "plotly", "pyarrow", "pyspark"})
+
 
 def main() -> int:
     from millrace.cli import serve  # noqa: PLC0415
@@ -18,4 +21,11 @@ def main() -> int:
             return serve.serve(given)
     from millrace.cli.commands import app  # noqa: PLC0415 - see above
 
-    return int(app(prog_name="millrace") or 0)  # typer exits by itself, in truth
+    try:
+        return int(app(prog_name="millrace") or 0)  # typer exits by itself, in truth
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package not in OPTIONAL:
+            raise
+        sys.stderr.write(f"{package} is missing: install Millrace with it, as `millrace[spark]`.\n")
+        return 1

@@ -1,6 +1,6 @@
 """`millrace pipeline ingest`."""
 
-import time
+from time import sleep
 
 import typer
 
@@ -41,7 +41,7 @@ def ingest(config: Config, *, follow: float | None = None) -> int:
                     complain(checks)
                     if follow is None:
                         return 1 if any(check.failed for check in checks) else 0
-                    time.sleep(follow)
+                    sleep(follow)
     except KeyboardInterrupt:
         if follow is None:
             typer.echo(INTERRUPTED, err=True)
