@@ -7,7 +7,6 @@ tries again ever more seldom; meanwhile the outbox is bounded.
 """
 
 import asyncio
-import importlib.util
 import logging
 import sys
 from collections.abc import Callable
@@ -203,7 +202,9 @@ class Shipping:
         self._child.say(encode(Order(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
-        if not self._unable and importlib.util.find_spec("pyarrow") is None:
+        from importlib.util import find_spec  # noqa: PLC0415 - a start need not wait for it
+
+        if not self._unable and find_spec("pyarrow") is None:
             self._unable = True
             self._failing = NEEDS
             log.warning("%s", NEEDS)
