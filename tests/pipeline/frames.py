@@ -88,7 +88,7 @@ def events(spark: SparkSession, *rows: Row) -> DataFrame:
 
 
 def no_flushes(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], flushes.DDL)
+    return spark.createDataFrame([], flushes.DDL).limit(0)
 
 
 def rows(frame: DataFrame, table: Table, *names: str) -> list[Row]:

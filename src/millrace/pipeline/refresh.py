@@ -114,7 +114,8 @@ class _Work:
     ) -> None:
         self._spark, self._lake, self._ledger = spark, lake, ledger
         self._progress = progress
-        self._flushes = spark.createDataFrame(_flush_table(known_flushes))
+        # Of what is limited to nothing Spark knows that it is empty, and leaves out what asks it.
+        self._flushes = spark.createDataFrame(_flush_table(known_flushes)).limit(len(known_flushes))
         self.flush_days = sorted({flush.time.astimezone(UTC).date() for flush in known_flushes})
         self._rows = dict.fromkeys(ledger.days(), 0)
         for batch in ledger.batches():
@@ -177,7 +178,8 @@ class _Work:
         ddl, there = f"{table.ddl}, day DATE", set(self._lake.days(table.name))
         paths = [self._lake.day(table.name, day) for day in sorted(there.intersection(days))]
         if not paths:
-            return frame(self._spark, ddl)
+            # A limit of 0 lets Spark see beforehand that nothing is in it.
+            return frame(self._spark, ddl).limit(0)
         base = commit.located(self._lake.table(table.name))
         reader = self._spark.read.schema(ddl).option("basePath", base)
         return reader.parquet(*commit.readable(*paths))
@@ -206,7 +208,7 @@ class _Work:
 
 
 def _flush_table(known_flushes: list[Flush]) -> pa.Table:
-    """As a frame of flushes is made of it: while there are none, Spark leaves out what asks it."""
+    """In the columns of a frame of flushes."""
     columns = [
         ("server", pa.string()),
         ("event_id", pa.int64()),
