@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _1970: Final = date(1970, 1, 1)
-_LAST_DAY: Final = (date.max - _1970).days
 
 
 class Comparison:
@@ -64,7 +63,9 @@ class Comparison:
         """Statistics, and how many jobs there are in which state."""
         live, since = self._live, self._since()
         numbers = live.days.column("day")
-        between = pc.and_(pc.greater_equal(numbers, since), pc.less_equal(numbers, _LAST_DAY))
+        between = pc.and_(
+            pc.greater_equal(numbers, since), pc.less_equal(numbers, reconcile.LAST_DAY)
+        )
         within = live.days.filter(between)
         if within.num_rows < live.days.num_rows:
             self._left_out.append(

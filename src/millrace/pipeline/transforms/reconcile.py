@@ -5,6 +5,7 @@ the number of the `event` after which it is true, and events up to that one are 
 Whatever differs becomes a row with both values.
 """
 
+from datetime import date
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -21,6 +22,8 @@ _COUNTS: Final = ("wait_n", "run_n", "failures", "failed", "retries")
 #: The server adds one span after the other, the pipeline all at once.
 _NEARLY: Final = 1e-9
 _EPOCH: Final = "1970-01-01"
+#: The last day that can be compared: the calendar's last has all events that are beyond it, too.
+LAST_DAY: Final = (date.max - date(1970, 1, 1)).days - 1
 
 
 # Jobs
@@ -122,11 +125,11 @@ def statistics(queue_day: DataFrame, live: DataFrame, since: int) -> DataFrame:
     """Where the table and the server do not agree on a day from `since` on. Counts and histograms
     are the same; mean and variance are floating numbers.
     """
-    first = F.col("day") >= since
+    within = F.col("day").between(since, LAST_DAY)
     some = sum((F.col(column) for column in _COUNTS), start=F.lit(0)) > 0
-    ours = queue_day.withColumn("day", _number(F.col("day"))).where(first & some)
+    ours = queue_day.withColumn("day", _number(F.col("day"))).where(within & some)
     joined = ours.alias("ours").join(
-        live.where(first).alias("theirs"), ["queue", "day"], "full_outer"
+        live.where(within).alias("theirs"), ["queue", "day"], "full_outer"
     )
     differences = [
         *(
