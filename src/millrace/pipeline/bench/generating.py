@@ -7,7 +7,8 @@ second ones, and so on: so the events of a job are as far apart as they are in a
 journal, and yet nothing needs to be sorted. What tells one job from another (its queue, worker,
 error, how long it waits and runs) is one of some thousand profiles, which a seed has drawn.
 
-The files are written as the shipper writes them, by Arrow: Spark would take ten times as long.
+The files are written as the shipper writes them, by Arrow, in a tenth of the processor time that
+a first attempt with Spark took.
 """
 
 import math
