@@ -106,7 +106,7 @@ def usual_ports() -> dict[str, int]:
 def serving(folder: Path) -> Iterator[dict[str, int]]:
     """A server of our own, which ends properly: it ships what there is to ship."""
     folder.mkdir(parents=True, exist_ok=True)
-    with running_server(folder, MILLRACE_LAKE_SHIP_EVERY="30s") as server:
+    with running_server(folder, MILLRACE_LAKE_SHIP_EVERY=None) as server:
         yield server.ports
         server.stop(timeout=60)
 

@@ -104,4 +104,5 @@ def test_by_hand(tmp_path):
     assert len(witness.jobs) == 60
     assert sum(witness.totals()["pushed"].values()) == 60
     assert "60 jobs in" in ran.stdout
+    assert list((tmp_path / "data/lake/landing").glob("ev-*.parquet"))
     assert ran.stderr == ""
