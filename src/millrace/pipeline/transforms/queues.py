@@ -8,6 +8,7 @@ the latter in two halves, because of 4 billion of them the sum would not fit int
 follows is done with as many rows as there are cells.
 """
 
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
@@ -26,13 +27,37 @@ _QUEUE: Final = ("server", "day", "queue")
 _HALF: Final = 31  # bits
 
 
+class _What(IntEnum):
+    """What happened: a number, because rows are grouped by it, and words take longer."""
+
+    PUSHED = 0
+    LEASED = 1
+    COMPLETED = 2
+    FAILED = 3
+    FAILED_AND_DIED = 4
+    EXPIRED = 5
+    EXPIRED_AND_DIED = 6
+    EXPIRED_WITH_GRACE = 7
+    DOOMED = 8
+
+
 class _Metric(NamedTuple):
     name: str
-    #: What its spans are called among what happened.
-    what: str
+    #: What has its spans.
+    what: _What
 
 
-_METRICS: Final = (_Metric("wait", "leased"), _Metric("run", "completed"))
+_METRICS: Final = (_Metric("wait", _What.LEASED), _Metric("run", _What.COMPLETED))
+
+
+_COUNTS: Final = {
+    "pushed": (_What.PUSHED,),
+    "leased": (_What.LEASED,),
+    "completed": (_What.COMPLETED,),
+    "failures": (_What.FAILED, _What.FAILED_AND_DIED, _What.EXPIRED, _What.EXPIRED_AND_DIED),
+    "failed": (_What.FAILED_AND_DIED, _What.EXPIRED_AND_DIED, _What.DOOMED),
+    "retries": (_What.EXPIRED, _What.EXPIRED_AND_DIED, _What.EXPIRED_WITH_GRACE),
+}
 
 
 def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
@@ -45,12 +70,7 @@ def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
         .agg(F.sum("n").alias("n"), F.first("mean").alias("mean"), F.first("var").alias("var"))
     )
     counted = slots.groupBy(*_QUEUE).agg(
-        _sum("pushed").alias("pushed"),
-        _sum("leased").alias("leased"),
-        _sum("completed").alias("completed"),
-        _sum("failed", "failed_dead", "expired", "expired_dead").alias("failures"),
-        _sum("failed_dead", "expired_dead", "doomed_dead").alias("failed"),
-        _sum("expired", "expired_dead", "expired_grace").alias("retries"),
+        *(_sum(*whats).alias(name) for name, whats in _COUNTS.items()),
         *(column for metric in _METRICS for column in _spread(metric)),
     )
     joined = counted.join(_percentiles(latency_hist), list(_QUEUE), "left")
@@ -62,11 +82,7 @@ def _cells(events: DataFrame) -> DataFrame:
     what, us = F.col("what"), F.col("us")
     named = events.select(
         *_QUEUE,
-        F.when(is_type("leased"), "leased")
-        .when(is_completion(), "completed")
-        .when(is_type("pushed"), "pushed")
-        .when(is_type("failed", "expired", "doomed"), _failing())
-        .alias("what"),
+        _what().alias("what"),
         F.when(is_type("leased"), F.coalesce("wait_us", F.lit(0)))
         .when(is_completion(), F.coalesce("run_us", F.lit(0)))
         .alias("us"),
@@ -87,12 +103,22 @@ def _cells(events: DataFrame) -> DataFrame:
     )
 
 
-def _failing() -> Column:
-    state = F.col("state")
-    ending = F.when(state == "dead", "_dead").when(
-        (state == "leased") & is_type("expired"), "_grace"
+def _what() -> Column:
+    died = F.col("state") == "dead"
+    failed = F.when(died, int(_What.FAILED_AND_DIED)).otherwise(int(_What.FAILED))
+    expired = (
+        F.when(died, int(_What.EXPIRED_AND_DIED))
+        .when(F.col("state") == "leased", int(_What.EXPIRED_WITH_GRACE))
+        .otherwise(int(_What.EXPIRED))
     )
-    return F.concat(F.col("type"), F.coalesce(ending, F.lit("")))
+    return (
+        F.when(is_type("leased"), int(_What.LEASED))
+        .when(is_completion(), int(_What.COMPLETED))
+        .when(is_type("pushed"), int(_What.PUSHED))
+        .when(is_type("failed"), failed)
+        .when(is_type("expired"), expired)
+        .when(is_type("doomed"), int(_What.DOOMED))
+    )
 
 
 def _cell(us: Column) -> Column:
@@ -124,8 +150,8 @@ def _slot(cell: Column) -> Column:
     )
 
 
-def _sum(*whats: str) -> Column:
-    of_these = F.when(F.col("what").isin(*whats), F.col("n")).otherwise(0)
+def _sum(*whats: _What) -> Column:
+    of_these = F.when(F.col("what").isin([int(what) for what in whats]), F.col("n")).otherwise(0)
     return F.sum(of_these)
 
 
@@ -174,7 +200,7 @@ def _squares() -> Column:
 
 def _spread(metric: _Metric) -> list[Column]:
     """Count, mean and variance of a metric, and the slots of its histogram that are not empty."""
-    of_it = F.col("what") == metric.what
+    of_it = F.col("what") == int(metric.what)
     slot = F.when(of_it & F.col("slot").isNotNull(), F.struct("slot", "n"))
     return [
         _sum(metric.what).alias(f"{metric.name}_n"),
