@@ -8,11 +8,11 @@ TIME   ?= 60
 TARGET ?=
 DURATION ?= 3600
 JOBS   ?= 1000000
+EVENTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint format bench bench-memory bench-idle bench-shipping crash recovery simulate fuzz abuse soak cluster lock clean
-.PHONY: help setup run test lint format bench bench-memory bench-idle crash recovery simulate fuzz abuse soak cluster lock clean
-.PHONY: help setup run test lint format bench bench-memory bench-idle bench-bulk crash recovery simulate fuzz abuse soak lock clean
+.PHONY: help setup run test lint format bench bench-memory bench-idle bench-shipping bench-bulk crash recovery simulate \
+  fuzz abuse soak pipeline cluster lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -85,8 +85,14 @@ bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
 bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
 
+# What `make test` does of the pipeline with fewer events and at chosen points.
+pipeline: setup  ## all tables against DuckDB on a history of EVENTS=1000000, and crashes after each write of the pipeline
+	@PIPELINE_EVENTS=$(EVENTS) PIPELINE_CRASHES=all PIPELINE_WAYS=20 $(BIN)/python -m pytest -n 2 --dist loadfile \
+	  tests/pipeline/test_oracle.py tests/pipeline/test_pipeline_crashes.py
+
 cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
 	@$(BIN)/python bench/cluster.py
+
 bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 
