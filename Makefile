@@ -86,9 +86,8 @@ bench-idle: setup  ## what 10,000 idle waiting connections cost
 	@$(BIN)/python bench/idle.py
 
 # What `make test` does of the pipeline with fewer events and at chosen points.
-pipeline: setup  ## all tables against DuckDB on a history of EVENTS=1000000, and crashes after each write of the pipeline
-	@PIPELINE_EVENTS=$(EVENTS) PIPELINE_CRASHES=all PIPELINE_WAYS=20 $(BIN)/python -m pytest -n 2 --dist loadfile \
-	  tests/pipeline/test_oracle.py tests/pipeline/test_pipeline_crashes.py
+pipeline: setup  ## the pipeline's tests in full: a history of EVENTS=1000000, crashes after each write, a cluster
+	@PIPELINE=all PIPELINE_EVENTS=$(EVENTS) $(BIN)/python -m pytest -n 2 --dist loadfile tests/pipeline
 
 cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
 	@$(BIN)/python bench/cluster.py

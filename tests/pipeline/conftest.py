@@ -1,11 +1,20 @@
 """One Spark session for all tests of the pipeline: starting it takes longer than most of them."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace.pipeline import session
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("PIPELINE") == "all":
+        return
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.skip(reason="it takes a minute; `make pipeline` does it"))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from engine_history import land
 
 from lake_tables import differences, tables
@@ -20,6 +21,7 @@ EVENTS = 2_000
 SCRIPT = Path(__file__).with_name("cluster_run.py")
 
 
+@pytest.mark.long
 def test_a_cluster_of_processes_without_a_python_makes_the_same_tables(spark, tmp_path):
     here, there = tmp_path / "here", tmp_path / "there"
     land(here, EVENTS, per_file=700)

@@ -27,8 +27,8 @@ from millrace.pipeline.tables import TABLES
 from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
 from millrace.pipeline.transforms.flushes import flushes
 
-#: `PIPELINE_EVENTS=10000000` is the long form.
-EVENTS = int(os.environ.get("PIPELINE_EVENTS", "1000000"))
+#: `make pipeline` has a million, or as many as you like.
+EVENTS = int(os.environ.get("PIPELINE_EVENTS", "100000"))
 STATES = ("ready", "scheduled", "blocked", "leased", "dead")
 
 

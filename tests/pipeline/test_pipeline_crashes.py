@@ -27,9 +27,9 @@ from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.run import run
 
 EVENTS = 1_500
-#: `all`: crash after every write there is, which takes minutes.
-EVERY = os.environ.get("PIPELINE_CRASHES") == "all"
-WAYS = int(os.environ.get("PIPELINE_WAYS", "1"))
+#: Crash after every write there is, and look at many ways, which takes minutes.
+EVERY = os.environ.get("PIPELINE") == "all"
+WAYS = 10 if EVERY else 1
 
 
 class Crash(BaseException):
@@ -127,6 +127,7 @@ def test_writes_of_the_refresh(spark, lake, undisturbed, points):
     assert differences(dump(lake), told) == []
 
 
+@pytest.mark.long
 def test_a_real_kill(spark, lake, undisturbed):
     """The whole process, and its Java with it."""
     command = [
