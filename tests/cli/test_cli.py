@@ -622,3 +622,11 @@ def test_without_the_extra_spark_it_is_said_how_to_get_it(command: str):
     )
     told = "pyspark is missing: install Millrace with it, as `millrace[spark]`.\n"
     assert (ran.returncode, ran.stderr) == (1, told)
+
+
+def test_a_lake_that_cannot_be_one_is_told_in_one_line(millrace: Millrace):
+    Path("file").write_text("")
+    ran = millrace("pipeline", "run", "--lake", "file")
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
+    assert "file" in ran.err

@@ -158,6 +158,20 @@ def test_events_that_are_all_gone_are_not_waited_for(work: Kept, lake: Path) -> 
 # Who it is
 
 
+def test_a_restored_copy_is_another_server_also_if_it_has_gone_on_since(
+    work: Kept, lake: Path
+) -> None:
+    """Its server makes events before the shipper looks: what counts is where the server began."""
+    first = identity(work.folder)
+    (lake / FOLDER).mkdir(parents=True)
+    (lake / FOLDER / Landed(first, 1, 5).name).write_text("of another future")
+    work.work(3)  # events 1 to 9, so that the lake seems to be behind
+    with shipment.Shipment(work.folder, lake, 100, begun=4) as shipping:
+        assert shipping.server != first
+        assert [sealed.landed.first for sealed in shipping.ship()] == [1]
+    assert identity(work.folder) != first
+
+
 def test_the_id_stays(work: Kept) -> None:
     first = identity(work.folder)
     assert len(first) == 16

@@ -114,7 +114,7 @@ def test_nothing_is_started_for_nothing() -> None:
         assert FakeChild.born == []
         stage.commits(1)
         assert stage.child().orders == [11]
-        assert stage.child().command[-3:] == ["data", "lake", "10"]
+        assert stage.child().command[-4:] == ["data", "lake", "10", "1"]
 
     play(act)
 

@@ -19,11 +19,12 @@ import pyarrow as pa
 
 from millrace.engine.events import Row
 from millrace.store.errors import StoreError
+from millrace.store.folder import sync
 
 from . import columns, outbox
 from .crashing import reached
 from .identity import identity, new_identity
-from .landing import Landed
+from .landing import FOLDER, Landed
 from .marks import last_shipped, write_mark
 from .sealing import OtherContent, seal, sweep
 
@@ -57,16 +58,21 @@ class Sealed(NamedTuple):
 class Shipment:
     """All that was not shipped of a data folder. One process at a time ships."""
 
-    def __init__(self, folder: Path, lake: Path, most_events: int) -> None:
+    def __init__(self, folder: Path, lake: Path, most_events: int, begun: int = 0) -> None:
+        """`begun` is the event that came next when the server began, which may have made others
+        since; 0: nobody has.
+        """
         self._folder = folder
         self._lake = lake
         self._most_events = most_events
         self._lock = _lock(folder)
         try:
             self.server = identity(folder)
+            if (lake / FOLDER).is_dir():
+                sync(lake / FOLDER)  # whoever was killed after a rename may not have come so far
             #: The first event that is not in the lake.
             self.next = last_shipped(lake, self.server) + 1
-            self._check_identity()
+            self._check_identity(begun)
             sweep(lake, self.server)
         except BaseException:
             os.close(self._lock)
@@ -83,11 +89,11 @@ class Shipment:
     ) -> None:
         os.close(self._lock)
 
-    def _check_identity(self) -> None:
+    def _check_identity(self, begun: int) -> None:
         """A lake that is ahead of its store has events of another future than this one: the folder
         is a restored copy.
         """
-        if self.next <= outbox.tally(self._folder).next_event:
+        if self.next <= (begun or outbox.tally(self._folder).next_event):
             return
         old, self.server = self.server, new_identity(self._folder)
         log.warning(

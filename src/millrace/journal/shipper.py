@@ -27,11 +27,11 @@ NICE: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def main(folder: Path, lake: Path, most_events: int) -> int:
+def main(folder: Path, lake: Path, most_events: int, begun: int) -> int:
     _be_humble()
     server = ""
     try:
-        with Shipment(folder, lake, most_events) as shipment:
+        with Shipment(folder, lake, most_events, begun) as shipment:
             server = shipment.server
             _tell(Told(server, shipment.next))
             for line in sys.stdin.buffer:
@@ -66,4 +66,4 @@ def _be_humble() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])))

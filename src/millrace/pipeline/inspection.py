@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from millrace.journal import schema
 from millrace.journal.landing import Landed
 
+from .errors import PipelineError
 from .lake import Lake
 from .reasons import NEVER_NEGATIVE, TIMES
 
@@ -52,6 +53,8 @@ def inspect(lake: Lake, landed: Landed) -> Inspected:
     except FileNotFoundError:
         return Inspected(landed, 0, False, False, "it is not there any more")
     except _UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno:  # the disk's fault or ours, not the file's
+            raise PipelineError(f"cannot read {path}: {error.strerror or error}") from error
         return Inspected(landed, 0, False, False, _unreadable(error))
     return Inspected(landed, 0 if refused else rows, exact, proved, refused)
 

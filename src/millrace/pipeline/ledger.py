@@ -169,9 +169,9 @@ class Ledger:
 
 
 def written_at(lake: Lake, name: str) -> int:
-    """When a landing file was written; 0 if it is not there."""
+    """When a landing file was last replaced or changed in any way; 0 if it is not there."""
     try:
-        return (lake.landing / name).stat().st_mtime_ns
+        return (lake.landing / name).stat().st_ctime_ns
     except FileNotFoundError:
         return 0
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from .commit import located
+from .commit import readable
 from .findings import MOST_TOLD, Compared, Difference, Live
 from .given import frame
 from .lake import Lake
@@ -137,7 +137,7 @@ class Comparison:
         if not self._is_stored or not self._lake.days(QUEUE_DAY.name):
             return None
         reader = self._spark.read.schema(f"{QUEUE_DAY.ddl}, day DATE")
-        rows = reader.parquet(located(self._lake.table(QUEUE_DAY.name)))
+        rows = reader.parquet(*readable(self._lake.table(QUEUE_DAY.name)))
         return rows.where(F.col("server") == self._live.server)
 
     def _folded(self, days: DataFrame) -> DataFrame:
@@ -152,7 +152,7 @@ class Comparison:
         folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
         path = folder / f"{what}.parquet"
         pq.write_table(table, path)
-        return self._spark.read.parquet(located(path))
+        return self._spark.read.parquet(*readable(path))
 
 
 def _only(row: Row | None) -> Any:

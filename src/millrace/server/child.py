@@ -96,4 +96,7 @@ class Child:
         self.leave()
         assert self._process.stdout is not None
         self._process.stdout.close()
-        return self._process.wait()
+        try:
+            return self._process.wait(AT_THE_END)
+        except subprocess.TimeoutExpired:
+            return -signal.SIGKILL  # it hangs in the kernel, as on a disk that does not answer

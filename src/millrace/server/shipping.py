@@ -49,10 +49,9 @@ class Settings(NamedTuple):
     #: So many do not wait.
     events: int
 
-    @property
-    def command(self) -> list[str]:
+    def command(self, begun: int) -> list[str]:
         program = [sys.executable, "-P", "-m", "millrace.journal.shipper"]
-        return [*program, str(self.folder), str(self.lake), str(self.events)]
+        return [*program, str(self.folder), str(self.lake), str(self.events), str(begun)]
 
 
 class Shipping:
@@ -72,6 +71,8 @@ class Shipping:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._server = ""
+        #: Where the store began: a lake that is ahead of it is of another future.
+        self._begun = store.next_committed
         #: The first event that is not known to be in the lake, and the oldest that is kept.
         self._next = self._kept = store.first_event
         self._child: Child | None = None
@@ -195,7 +196,8 @@ class Shipping:
         self._until = self._store.next_committed
         if self._child is None:
             try:
-                self._child = Child(self._settings.command, self._heard, self._ended)
+                command = self._settings.command(0 if self._server else self._begun)
+                self._child = Child(command, self._heard, self._ended)
             except OSError as error:
                 self._failed(f"the shipper cannot be started: {error.strerror}")
                 return

@@ -70,6 +70,10 @@ def told(act: Callable[[], int]) -> None:
     except PipelineError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        typer.echo(f"{where}{error.strerror or error}", err=True)
+        raise typer.Exit(1) from error
 
 
 @app.command("run")

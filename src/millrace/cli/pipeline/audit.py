@@ -152,8 +152,9 @@ def advice(findings: Findings, lake: Lake) -> list[str]:
     if any(each.duplicates for each in findings.servers):
         told.append(
             "Events are there twice: files of tables/events_hot or tables/events were copied or "
-            "restored. Remove the lake's tables and ops folders and run `millrace pipeline run`: "
-            "all of it is made anew from the landing folder."
+            "restored. Restore the lake's tables and ops from one backup. If the landing folder "
+            "still has every file (none was pruned), you may remove tables and ops instead and run "
+            "`millrace pipeline run`: all of it is made anew from there."
         )
     if findings.problems.keys() - {"lost", "unknown", "differs"}:
         told.append(

@@ -53,12 +53,27 @@ def enqueue(config: Config, rows: Rows, url: str | None) -> int:
             with Watch(given, load, total):
                 writer.save()
     except PipelineError as error:
-        raise PipelineError(f"no job was enqueued: {error}") from error
+        raise PipelineError(_unfinished(given, load, error)) from error
     after = known(given, load)
     seconds = time.monotonic() - began
     count = 0 if after is None else after["total"]
     typer.echo(f"{count:,} jobs enqueued in {seconds:.1f} s, as the load {load}.")
     return 0
+
+
+def _unfinished(given: dict[str, str], load: str, error: PipelineError) -> str:
+    """What became of a load that did not come to its end: all, some or none of it may be there."""
+    try:
+        left = known(given, load)
+    except PipelineError:
+        left = {"state": "unknown"}  # the server is away
+    if left is None or left["state"] == "open":
+        return f"no job was enqueued: {error}"
+    return (
+        f"the load {load} is not whole yet: {error}. `millrace pipeline loads` shows it, and "
+        f"`millrace pipeline loads --release {load}` goes on; enqueue the rows again only with "
+        f"`--load {load}`, or jobs come twice."
+    )
 
 
 def _read(spark: "SparkSession", rows: Rows) -> "DataFrame":

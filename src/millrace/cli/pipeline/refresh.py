@@ -18,7 +18,7 @@ def refresh(config: Config, days: Days | None = None) -> int:
     lake = Lake(config.lake_path)
     ledger = Ledger(lake)
     batches = ledger.batches(after=mark(lake).batch if days is None else 0)
-    if not batches:
+    if not batches or not ledger.days():
         typer.echo("Every table is up to date." if ledger.last else "There are no events yet.")
         return 0
     try:

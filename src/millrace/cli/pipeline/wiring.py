@@ -1,11 +1,11 @@
 """Where the server is, for the commands that move jobs between it and Spark."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from millrace.cli.faktory import OrderFailedError, target
+from millrace.cli.pipeline.starting import told_in_a_sentence
 from millrace.pipeline import session
 from millrace.pipeline.errors import PipelineError
 from millrace.server.config import Config
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 FORMATS: Final = ("parquet", "json", "csv")
 #: A task that fails, as when its connection is cut, is tried again; Spark does so only on clusters.
 _HERE: Final = "local[*,4]"
-_PYTHON_SAYS: Final = re.compile(r"^[\w.]*(?:Error|Refused|Lost|Exception): (.+)$", re.MULTILINE)
 
 
 def options(config: Config, url: str | None) -> dict[str, str]:
@@ -62,24 +61,12 @@ def spark(config: Config) -> Iterator["SparkSession"]:
     chosen = config.pipeline
     memory = f"{chosen.memory >> 20}m"
     started = session.start(chosen.master or _HERE, memory=memory, quick=True)
-    # Spark loads when all else is there.
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
-    from pyspark.errors import PySparkException  # noqa: PLC0415
-
-    try:
-        started.sparkContext.setLogLevel("OFF")
-        yield started
-    except (PySparkException, Py4JError) as error:
-        raise PipelineError(_sentence(error)) from error
-    finally:
-        started.stop()
-
-
-def _sentence(error: Exception) -> str:
-    """What our own code said in a task, or else Spark's first line."""
-    text = str(error)
-    said: list[str] = _PYTHON_SAYS.findall(text)
-    return said[-1].strip() if said else text.strip().splitlines()[0]
+    with told_in_a_sentence():
+        try:
+            started.sparkContext.setLogLevel("OFF")
+            yield started
+        finally:
+            started.stop()
 
 
 def check_format(form: str) -> None:

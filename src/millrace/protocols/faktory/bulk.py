@@ -291,9 +291,9 @@ def _page(
 ) -> Generator[None, None, bytes]:
     """The next jobs of a reading, and where to go on."""
     if read.cursor is None:
-        readings.check_room(who, now)
-        reading = yield from _begin(engine, read)
-        readings.begin(who, reading, now)
+        reading = Reading(read, [])
+        readings.begin(who, reading, now)  # its place is taken while it is filled
+        yield from _fill(engine, read, reading)
     else:
         found = readings.get(who, now)
         if found is None or not 0 <= read.cursor <= len(found.seqs):
@@ -317,9 +317,8 @@ def _page(
     return b'{"cursor":%b,"jobs":[%b]}' % (cursor, b",".join(told))
 
 
-def _begin(engine: Engine, read: Read) -> Generator[None, None, Reading]:
+def _fill(engine: Engine, read: Read, reading: Reading) -> Generator[None, None, None]:
     """Which jobs there are now that are wanted."""
-    reading = Reading(read, [])
     seqs, jobs = list(_candidates(engine, reading.state)), engine.jobs
     for start in range(0, len(seqs), GLANCE):
         for seq in seqs[start : start + GLANCE]:
@@ -328,7 +327,6 @@ def _begin(engine: Engine, read: Read) -> Generator[None, None, Reading]:
                 if job is not None and reading.wants(job):
                     reading.seqs.append(seq)
         yield
-    return reading
 
 
 def _candidates(engine: Engine, state: int) -> Iterable[int]:
