@@ -48,13 +48,6 @@ def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[dat
     publish_days(staged, lake, table, days)
 
 
-def replace_day(df: "DataFrame", lake: Lake, table: Table, day: date) -> None:
-    """The same for one day; `df` need not have the column."""
-    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
-
-    replace_days(df.withColumn("day", F.lit(day)), lake, table, [day])
-
-
 def replace(df: "DataFrame", lake: Lake, table: Table) -> None:
     """Let a table that has no days be what `df` says."""
     staged = lake.staging / table.name

@@ -11,7 +11,3 @@ class NoJava(PipelineError):
 
 class LakeBusy(PipelineError):
     """Another run works on the lake."""
-
-
-class QualityFailed(PipelineError):
-    """The data is not as it must be."""

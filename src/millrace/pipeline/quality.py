@@ -121,14 +121,13 @@ def check(lake: Lake) -> list[Check]:
     """
     ledger = Ledger(lake)
     batches = [each for each in ledger.batches() if not _path(lake, each.batch).exists()]
-    found: list[Check] = []
-    for number, batch in enumerate(batches, 1):
-        checks = check_batch(batch, ledger)
-        if number == len(batches):
-            checks += check_tables(lake, touched(batches))
-        found += checks
-        commit.write_json(_path(lake, batch.batch), Quality(batch.batch, checks))
-    return found
+    found = {batch.batch: check_batch(batch, ledger) for batch in batches}
+    if batches:
+        found[batches[-1].batch] += check_tables(lake, touched(batches))
+    # The last one first: it tells of the tables of them all.
+    for number, checks in reversed(found.items()):
+        commit.write_json(_path(lake, number), Quality(number, checks))
+    return [check for checks in found.values() for check in checks]
 
 
 def is_checked(lake: Lake, ledger: Ledger) -> bool:

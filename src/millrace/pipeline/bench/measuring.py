@@ -162,7 +162,7 @@ class _Runner:
         self._java = Process(int(java.java.lang.ProcessHandle.current().pid()))
         self._own = Process(os.getpid())
         self._duckdb = self._connect() if util.find_spec("duckdb") else None
-        (scratch / "latency_hist").mkdir()
+        (scratch / "latency_hist").mkdir(parents=True, exist_ok=True)
 
     def generate(
         self, folder: Path, planned: Plan, seed: int, progress: Progress

@@ -21,6 +21,8 @@ from .model import Check, Coverage
 AUDIT: Final = "audit.json"
 #: How many sentences of each rule are told.
 _SAID: Final = 2
+#: How many in all, the newest.
+_TOLD: Final = 10
 
 
 class _Told(NamedTuple):
@@ -64,7 +66,7 @@ def _quality(lake: Lake) -> Check:
         for check in msgspec.json.decode(path.read_bytes(), type=Quality).checks
         if check.found
     ]
-    told = " ".join(sentence for check in found for sentence in check.found[:_SAID])
+    told = " ".join([sentence for check in found for sentence in check.found[:_SAID]][-_TOLD:])
     return Check(
         name=name,
         verdict="bad" if any(check.failed for check in found) else "good",
