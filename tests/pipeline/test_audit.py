@@ -87,6 +87,7 @@ def row_of(table: pa.Table, **wanted: str) -> int:
     return int(pc.index(found, True).as_py())
 
 
+@pytest.mark.long
 def test_faults_are_found(spark, tmp_path):
     """Of the first server a file is missing and an event is changed; the second, which was flushed,
     has jobs and a number that its events do not tell of, and agrees in all others, though one of
@@ -151,13 +152,15 @@ def test_faults_are_found(spark, tmp_path):
 @contextmanager
 def load(port: int) -> Iterator[None]:
     """Somebody pushes, works, and fails, all the time."""
-    enough = Signal()
+    enough, busy = Signal(), Signal()
 
     def work() -> None:
         number = 0
         with RawFaktory(port, wid="busy") as faktory:
             while not enough.wait(0.001):
                 number += 1
+                if number == 30:
+                    busy.set()  # every queue has jobs, and some have failed
                 jid = f"job-{number:08}"
                 unit = {"jid": jid, "jobtype": "Work", "args": [], "queue": f"q{number % 5}"}
                 assert faktory.command("PUSH", unit) == "OK"
@@ -170,6 +173,7 @@ def load(port: int) -> Iterator[None]:
     thread = Thread(target=work, daemon=True)
     thread.start()
     try:
+        assert busy.wait(30)
         yield
     finally:
         enough.set()

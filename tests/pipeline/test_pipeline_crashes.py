@@ -115,6 +115,7 @@ def test_every_write_of_the_ingest(spark, lake, undisturbed, points):
     assert differences(after, told) == []
 
 
+@pytest.mark.long
 def test_writes_of_the_refresh(spark, lake, undisturbed, points):
     told, reached = undisturbed
     of_refresh = [point for point in reached if point.startswith("refresh:")]

@@ -69,6 +69,7 @@ def differences(lake: Path) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_tables_follow_events_that_come_late_and_in_any_order(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -70,6 +70,8 @@ def told(act: Callable[[], int]) -> None:
     except PipelineError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
+    except BrokenPipeError:
+        raise  # whoever read has enough, as `head` does: typer ends quietly
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         typer.echo(f"{where}{error.strerror or error}", err=True)
