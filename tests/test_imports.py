@@ -21,12 +21,15 @@ PACKAGE = Path(millrace.__file__).parent
 ALLOWED = {
     "engine": ("millrace.engine",),
     "protocols": ("millrace.engine", "millrace.protocols", "millrace"),
-    "store": ("millrace.engine", "millrace.store"),
-    "journal": ("millrace.engine", "millrace.store", "millrace.journal"),
-    # It meets the rest only at the lake's schema, and at the wire.
+    "store": ("millrace.engine", "millrace.lasting", "millrace.store"),
+    "journal": ("millrace.engine", "millrace.lasting", "millrace.store", "millrace.journal"),
+    # It meets the rest only at the lake's schema, and at the wire; `lasting` and `crashing` import
+    # nothing of ours.
     "pipeline": (
         "millrace.journal.schema",
         "millrace.journal.landing",
+        "millrace.journal.crashing",
+        "millrace.lasting",
         "millrace.pipeline",
         "millrace",
     ),

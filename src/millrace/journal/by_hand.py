@@ -42,5 +42,5 @@ def ship_folder(folder: Path, lake: Path, most_events: int, progress: Progress) 
 def _ship(shipment: Shipment, until: int, progress: Progress) -> None:
     done, total = 0, until - shipment.next
     for sealed in shipment.ship(until):
-        done += sealed.landed.last - sealed.landed.first + 1
+        done += sealed.landed.events
         progress(done, total)

@@ -4,13 +4,12 @@ Numbers of jobs and events begin at 1 in each folder, and a lake may have events
 in the file `journal-id`, which a backup leaves out: a copy goes on by itself, so it is another one.
 """
 
-import os
 import secrets
 from pathlib import Path
 from typing import Final
 
+from millrace.lasting import write_whole
 from millrace.store.errors import StoreError
-from millrace.store.folder import sync
 
 NAME: Final = "journal-id"
 _DIGITS: Final = frozenset("0123456789abcdef")
@@ -43,14 +42,3 @@ def new_identity(folder: Path) -> str:
     made = secrets.token_hex(8)
     write_whole(folder / NAME, f"{made}\n".encode())
     return made
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Put a small file there, with all of its content or not at all, so that it lasts."""
-    aside = path.with_name(f".{path.name}.tmp")
-    with aside.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.rename(path)
-    sync(path.parent)

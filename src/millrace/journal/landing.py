@@ -20,6 +20,11 @@ class Landed(NamedTuple):
     last: int
 
     @property
+    def events(self) -> int:
+        """How many events its name says."""
+        return max(0, self.last - self.first + 1)
+
+    @property
     def name(self) -> str:
         return f"ev-{self.server}-{self.first:020}-{self.last:020}.parquet"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from .identity import write_whole
+from millrace.lasting import write_whole
+
 from .landing import FOLDER, landed
 
 

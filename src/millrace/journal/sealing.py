@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.store.folder import make, sync
+from millrace.lasting import make, sync
 
 from .crashing import reached
 from .landing import FOLDER, Landed
@@ -33,10 +33,10 @@ def seal(lake: Path, table: pa.Table) -> Landed:
     """Put a table of one server's events, without gaps, into the lake."""
     ids = table.column("event_id")
     landed = Landed(table.column("server")[0].as_py(), ids[0].as_py(), ids[-1].as_py())
-    if landed.last - landed.first + 1 != table.num_rows:
+    if landed.events != table.num_rows:
         raise ValueError(f"events {landed.first} to {landed.last} are not {table.num_rows}")
     folder = lake / FOLDER
-    make(folder, 0o777)
+    make(folder)
     path, aside = folder / landed.name, folder / f".{landed.name}.tmp"
     if path.exists():
         _compare(path, table)

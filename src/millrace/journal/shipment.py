@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Self
 import pyarrow as pa
 
 from millrace.engine.events import Row
+from millrace.lasting import sync
 from millrace.store.errors import StoreError
-from millrace.store.folder import sync
 
 from . import columns, outbox
 from .crashing import reached

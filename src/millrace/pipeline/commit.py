@@ -9,7 +9,6 @@ import fcntl
 import os
 import re
 import shutil
-import signal
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -17,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+
+from millrace.journal import crashing
+from millrace.lasting import make, sync, write_whole
 
 from .errors import LakeBusy, PipelineError
 from .lake import Lake
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DATA: Final = "data.parquet"
+#: After each write; all of the pipeline asks here, so that a test can stand in its way.
+reached = crashing.reached
 _PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 #: Lakes that this process has locked.
 _held: set[Path] = set()
@@ -107,28 +111,9 @@ def install(file: Path, place: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all; what begins with a dot is being written."""
+    """Whole or not at all, in a folder that need not be there."""
     make(path.parent)
-    aside = path.with_name(f".{path.name}")
-    aside.write_bytes(msgspec.json.format(msgspec.json.encode(value)) + b"\n")
-    install(aside, path)
-
-
-def make(folder: Path) -> None:
-    """A folder that is still there after a power cut."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in made:
-        sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Of a file its content, of a folder which names are in it."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")
 
 
 @contextmanager
@@ -163,12 +148,6 @@ def locked(lake: Lake) -> Iterator[None]:
         finally:
             _held.remove(root)
             file.truncate(0)
-
-
-def reached(point: str) -> None:
-    """For the tests of crashes: CRASH_MILLRACE names the point after which there is no more."""
-    if os.environ.get("CRASH_MILLRACE") == point:
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _only_part(folder: Path) -> Path:

@@ -62,14 +62,12 @@ def ingest(spark: SparkSession, lake: Lake, progress: Progress = silent) -> Take
         waiting = [
             each for each in ledger.waiting() if begun is None or each.name not in begun.files
         ]
-        total = sum(map(_events, waiting)) + sum(
-            map(_events, _parsed(begun.files if begun else []))
-        )
+        total = _events([*waiting, *_parsed(begun.files if begun else [])])
         done = 0
         progress("ingest", done, total)
         for intent in _intents(ledger, begun, waiting):
             taken.append(_take(spark, lake, ledger, intent))
-            done += sum(map(_events, _parsed(intent.files)))
+            done += _events(_parsed(intent.files))
             progress("ingest", done, total)
     return Taken(taken)
 
@@ -79,17 +77,17 @@ def divided(waiting: Sequence[Landed]) -> Iterator[list[Landed]]:
     batch: list[Landed] = []
     events = 0
     for each in waiting:
-        if batch and (events + _events(each) > MOST_EVENTS or len(batch) == MOST_FILES):
+        if batch and (events + each.events > MOST_EVENTS or len(batch) == MOST_FILES):
             yield batch
             batch, events = [], 0
         batch.append(each)
-        events += _events(each)
+        events += each.events
     if batch:
         yield batch
 
 
-def _events(landed: Landed) -> int:
-    return max(0, landed.last - landed.first + 1)
+def _events(files: Sequence[Landed]) -> int:
+    return sum(each.events for each in files)
 
 
 def _parsed(names: Sequence[str]) -> list[Landed]:

@@ -102,7 +102,7 @@ def overlapping(files: Iterable[Landed], others: Iterable[Landed]) -> set[Landed
 
 def _is_exact(file: pq.ParquetFile, landed: Landed) -> bool:
     rows = file.metadata.num_rows
-    if rows != landed.last - landed.first + 1:
+    if rows != landed.events:
         return False
     columns = file.read(["server", "event_id"])
     ids = columns.column("event_id").combine_chunks()

@@ -49,18 +49,13 @@ def outstanding(lake: Lake) -> Outstanding:
     """What a run would do; answered without Spark."""
     ledger = Ledger(lake)
     waiting = ledger.waiting()
-    events = sum(max(0, each.last - each.first + 1) for each in waiting)
+    events = sum(each.events for each in waiting)
     unfinished = (
         ledger.interrupted() is not None
-        or refreshed(lake) < ledger.last
+        or mark(lake).batch < ledger.last
         or not quality.is_checked(lake, ledger)
     )
     return Outstanding(events, len(waiting), unfinished)
-
-
-def refreshed(lake: Lake) -> int:
-    """The last batch that is in the tables."""
-    return mark(lake).batch
 
 
 def run(

@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from millrace.lasting import sync
+
 from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
 from .examination import Findings, held, look, reader, traceless
-from .folder import DATABASE, LOCK, lock, sync
+from .folder import DATABASE, LOCK, lock
 from .mark import Mark, read_mark
 from .reading import Content
 from .recovered import Progress

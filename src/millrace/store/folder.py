@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from millrace.lasting import make
+
 from .errors import DataFolderInUse, StoreError
 
 DATABASE: Final = "millrace.db"
@@ -15,7 +17,7 @@ LOCK: Final = "lock"
 def lock(folder: Path) -> int:
     """Take the data folder, made if there is none; the lock goes with the process."""
     try:
-        make(folder)
+        make(folder, 0o700)
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(f"cannot use the data folder {folder}: {error.strerror}") from error
@@ -37,20 +39,3 @@ def lock(folder: Path) -> int:
 def owner(fd: int) -> str:
     """The process that has this lock, as it wrote there."""
     return os.read(fd, 20).decode(errors="replace").strip() or "unknown"
-
-
-def make(folder: Path, mode: int = 0o700) -> None:
-    """SQLite syncs what is in the folder, but not that there is a folder."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True, mode=mode)
-    for path in made:
-        sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Of a file its content, of a folder which names are in it."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
