@@ -41,6 +41,17 @@ ALLOWED = {
         "millrace.server",
         "millrace",
     ),
+    # What it knows of jobs it asks over the control socket; of the history it reads the journal and
+    # the lake.
+    "web": (
+        "millrace.engine",
+        "millrace.protocols.control",
+        "millrace.protocols.times",
+        "millrace.journal",
+        "millrace.pipeline",
+        "millrace.web",
+        "millrace",
+    ),
     "client": ("millrace.client",),
     "cli": (
         "millrace.engine.why",
@@ -181,6 +192,8 @@ def test_every_room_has_a_rule():
         ("pipeline", "from millrace.server.app import run"),
         ("pipeline", "from millrace.engine.states import TRANSITIONS"),
         ("journal", "from millrace.server.app import clock"),
+        ("web", "from millrace.server.app import clock"),
+        ("web", "from millrace.store import SqliteStore"),
     ],
 )
 def test_a_violation_is_found(room, source):

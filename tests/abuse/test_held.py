@@ -4,7 +4,8 @@ import commands
 import pytest
 
 from house import House
-from millrace.protocols.control import ControlConnection, ControlHub
+from millrace.protocols.control.connection import ControlConnection
+from millrace.protocols.control.hub import ControlHub
 from wires import Wire
 
 BEGUN = {**commands.BEGUN, "control": b'{"why": "'}

@@ -9,16 +9,19 @@ import os
 import secrets
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
 from millrace import __version__
 from millrace.engine.engine import Engine
-from millrace.protocols.control import ControlConnection, ControlHub
+from millrace.protocols.control.connection import ControlConnection
+from millrace.protocols.control.hub import ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -28,10 +31,12 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
 from . import descriptors, logs
 from .config import RELOADABLE, Config, ConfigError, Loaded, changes
+from .config.values import parse_tokens
 from .listeners import Listener, Server
 from .local import InTheWay, socket_of
 from .schedule import Schedule, pipeline_command
 from .shipping import Settings, Shipping
+from .site import Site
 
 if TYPE_CHECKING:
     import ssl
@@ -167,14 +172,25 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
     current = [config]
-    loop.add_signal_handler(signal.SIGHUP, lambda: _reload(current, reload, server, store, files))
 
     serving = listeners(config, engine, clock(), most)
     control = ControlHub(engine, most, lambda: 1 if store is None else store.next_event)
-    if store is not None:
-        path = socket_of(config.server.data)
-        serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
+    # A server that keeps nothing has no folder; what is asked of it is asked somewhere else.
+    made = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else None
+    path = socket_of(made or config.server.data)
+    serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
+    site: Site | None = None
+    if config.web.port is not None:
+        site = Site(config.server.host, config.web.port, lambda: web_settings(current[0], path))
+        ports["web"] = site.start()
+
+    def hang_up() -> None:
+        _reload(current, reload, server, store, files)
+        if site is not None:
+            site.reload()
+
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     _announce(config, ports)
     if store is not None:
         control.keeper = server.shipping = _shipping(config, server, store)
@@ -185,9 +201,32 @@ async def _serve(
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
     await schedule.stop()
+    if site is not None:
+        await site.stop()
     await server.stop(config.server.stop_grace, hurry)
+    if made is not None:
+        made.rmdir()
     log.info("stopped")
     return 0
+
+
+def web_settings(config: Config, control: Path) -> dict[str, Any]:
+    """What the web room is told: see web/settings.py."""
+    web = config.web
+    kept = config.server.durability != "memory"
+    return {
+        "control": str(control.absolute()),
+        "data": str(config.server.data.absolute()) if kept else "",
+        "lake": str(config.lake_path.absolute()) if kept else "",
+        "host": config.server.host,
+        "password": web.password or config.faktory.password,
+        "tokens": parse_tokens(web.tokens),
+        "read_only": web.read_only,
+        "hosts": web.hosts.split(),
+        "session": web.session,
+        "cert": str(Path(config.tls.cert).absolute()) if config.tls.cert else "",
+        "key": str(Path(config.tls.key).absolute()) if config.tls.key else "",
+    }
 
 
 def _shipping(config: Config, server: Server, store: SqliteStore) -> Shipping:

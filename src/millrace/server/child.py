@@ -24,6 +24,7 @@ class Child:
         command: Sequence[str],
         heard: Callable[["Child", bytes], None],
         ended: Callable[["Child", int], None],
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._heard = heard
         self._ended = ended
@@ -34,6 +35,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
+            pass_fds=pass_fds,
         )
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()

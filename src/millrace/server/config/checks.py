@@ -48,11 +48,16 @@ def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
         return
     for name in Config.__struct_fields__:
         section = getattr(config, name)
-        deciding = {f"{name}.{key}" for key in ("port", "password", "allow_unauthenticated")}
+        deciding = {
+            f"{name}.{key}" for key in ("port", "password", "tokens", "allow_unauthenticated")
+        }
         if getattr(section, "port", None) is None or not broken.isdisjoint(deciding):
             continue
         # A protocol that has no authentication has no key for a password either.
-        if not getattr(section, "password", "") and not section.allow_unauthenticated:
+        secrets = [getattr(section, key, "") for key in ("password", "tokens")]
+        if name == "web":
+            secrets.append(config.faktory.password)  # which its pages then ask for, too
+        if not any(secrets) and not section.allow_unauthenticated:
             yield "server.host", _open_port(config.server.host, name)
 
 

@@ -65,7 +65,8 @@ def load(
     for dotted, key in keys().items():
         if key.kind.secret and values[dotted].startswith("/"):
             try:
-                values[dotted], path = _read_secret_file(values[dotted]), values[dotted]
+                path = values[dotted]
+                values[dotted] = key.kind.read(_read_secret_file(path))
                 sources[dotted] += f" (the file {path})"
             except ValueError as error:
                 problems.append(f"{sources[dotted]}: {dotted}: {error}")

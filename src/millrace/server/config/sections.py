@@ -28,6 +28,7 @@ from millrace.server.config.values import (
     Port,
     Switch,
     Text,
+    Tokens,
     choice,
     count_from,
     duration_from,
@@ -250,6 +251,50 @@ class QlessConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = False
 
 
+class WebConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[web]: the pages, the HTTP API and the metrics."""
+
+    port: Annotated[
+        Port,
+        About(
+            'The port for browsers and HTTP; 0 takes any free one, "off" serves none.', flag=True
+        ),
+    ] = 7420
+    password: Annotated[
+        Password,
+        About(
+            "Whoever knows it may do everything; empty: Faktory's password, and if that is empty "
+            "too, none is asked for. A value that starts with `/` is the path of a file that holds "
+            "it."
+        ),
+    ] = ""
+    tokens: Annotated[
+        Tokens,
+        About(
+            "Who else may do what, separated by commas or new lines: a role (`read`, `operate` or "
+            "`admin`), a name for the audit log, and a secret of at least 16 characters, as "
+            "`read grafana 4b1d...`. A value that starts with `/` is the path of a file."
+        ),
+    ] = ""
+    read_only: Annotated[Switch, About("Whether nothing can be changed here, whoever asks.")] = (
+        False
+    )
+    hosts: Annotated[
+        Text,
+        About(
+            "The names under which browsers may reach the pages where no password is asked for, "
+            "separated by spaces, beside `localhost` and addresses: pages of strangers must not "
+            "get in by a name of theirs."
+        ),
+    ] = ""
+    session: Annotated[float, duration_from(60), About("How long a login in a browser lasts.")] = (
+        12 * 3600.0
+    )
+    allow_unauthenticated: Annotated[
+        Switch, About("Whether the port may listen beyond loopback without a password or token.")
+    ] = False
+
+
 class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[tls]: with both files given, every port speaks TLS and nothing else."""
 
@@ -312,6 +357,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     masenko: MasenkoConfig = MasenkoConfig()
     goqueue: GoqueueConfig = GoqueueConfig()
     qless: QlessConfig = QlessConfig()
+    web: WebConfig = WebConfig()
     tls: TlsConfig = TlsConfig()
     journal: JournalConfig = JournalConfig()
     lake: LakeConfig = LakeConfig()
@@ -331,6 +377,11 @@ RELOADABLE = frozenset({
     "faktory.dead_max",
     "faktory.recover_lost_workers",
     "qless.password",
+    "web.password",
+    "web.tokens",
+    "web.read_only",
+    "web.hosts",
+    "web.session",
     "journal.outbox_max",
 })  # fmt: skip
 

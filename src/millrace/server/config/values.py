@@ -160,6 +160,39 @@ def _read_secret(value: object) -> str:
     return value
 
 
+ROLES = ("read", "operate", "admin")
+_TOKEN = re.compile(rf"({'|'.join(ROLES)})[ \t]+([\w.@-]{{1,64}})[ \t]+(\S{{16,512}})")
+
+
+class Token(NamedTuple):
+    """Who may do what over HTTP."""
+
+    role: str
+    name: str
+    secret: str
+
+
+def parse_tokens(text: str) -> list[Token]:
+    """`read grafana 4b1d..., admin ops 77ac...`"""
+    entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
+    found = []
+    for number, entry in enumerate(filter(None, entries), 1):
+        if (match := _TOKEN.fullmatch(entry)) is None:
+            raise ValueError(
+                f"token {number} is not a role ({', '.join(ROLES)}), a name and a secret of at "
+                "least 16 characters (what stands there is not shown)"
+            )
+        found.append(Token(*match.groups()))
+    return found
+
+
+def _read_tokens(value: object) -> str:
+    text = "\n".join(value) if isinstance(value, list) else _read_secret(value)
+    if not text.startswith("/"):  # the path of a file
+        parse_tokens(text)
+    return text
+
+
 def count_from(least: int) -> Kind:
     def read(value: object) -> int:
         number = _whole(value)
@@ -214,6 +247,7 @@ Duration = Annotated[float, Kind(parse_duration, write_duration)]
 #: How often; 0 is never.
 Period = Annotated[float, Kind(_read_period, _write_period)]
 Password = Annotated[str, Kind(_read_secret, quoted, secret=True)]
+Tokens = Annotated[str, Kind(_read_tokens, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Dialect = Literal["spec", "original"]

@@ -1,0 +1,118 @@
+"""What all connections to the control socket share."""
+
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job, seq_of
+from millrace.engine.sizes import sizes
+from millrace.engine.states import READY
+from millrace.engine.why import Why, why
+from millrace.protocols.connection import Hub
+from millrace.protocols.faktory import FaktoryHub
+from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.state import Qless
+
+from .errors import Refused
+from .messages import Answer, Journal, PipelineStatus, ServerDetail
+
+#: Of so many jobs of one id it is told; everybody waits while it is looked at them.
+MOST_TOLD: Final = 20
+
+#: Of jobs that somebody asks for.
+LONGEST_NAME: Final = 65_536
+
+H = TypeVar("H", bound=Hub)
+
+
+class Keeper(Protocol):
+    """Whoever ships the journal."""
+
+    def journal(self) -> Journal: ...
+
+    def ship(self, done: Callable[[str], None]) -> None:
+        """Ship all that is committed by now; `done` hears of it, or why it cannot be."""
+        ...
+
+
+class Host(Protocol):
+    """What the process knows that the engine does not."""
+
+    def detail(self) -> ServerDetail: ...
+
+    def pipeline(self) -> PipelineStatus: ...
+
+    def run_pipeline(self) -> str:
+        """Start a run; why it cannot be, or nothing."""
+        ...
+
+
+class ControlHub(Hub):
+    keeper: Keeper | None = None
+    host: Host | None = None
+
+    def __init__(
+        self, engine: Engine, max_connections: int, next_event: Callable[[], int] = lambda: 1
+    ) -> None:
+        super().__init__(engine, max_connections)
+        #: The number that the next event will have which is given to the store.
+        self._next_event = next_event
+
+    @property
+    def event(self) -> int:
+        """The number that the last event has, or will have when it is written."""
+        return self._next_event() - 1 + len(self.engine.batch.events)
+
+    @property
+    def qless(self) -> Qless | None:
+        """What Qless keeps, if it is served: as it is now."""
+        hub = self._of(QlessHub)
+        if hub is None:
+            return None
+        assert isinstance(hub.api, QlessApi)
+        qless = hub.api.qless
+        qless.refresh()
+        return qless
+
+    @property
+    def faktory(self) -> FaktoryHub | None:
+        return self._of(FaktoryHub)
+
+    def _of(self, kind: type[H]) -> H | None:
+        return next((hub for hub in self.hubs if isinstance(hub, kind)), None)
+
+    def why(self, name: str, now: int) -> Answer:
+        if len(name) > LONGEST_NAME:
+            raise Refused(f"the name is longer than {LONGEST_NAME} characters", "too large")
+        found = named(self.engine, name)
+        jobs = [self.reasons(job, now) for job in found[:MOST_TOLD]]
+        seq = _number(name)
+        known = bool(jobs) or 0 < seq < self.engine.next_seq
+        return Answer(jobs, now, known, len(found) - len(jobs))
+
+    def sizes(self) -> dict[str, int]:
+        return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
+
+    def reasons(self, job: Job, now: int) -> Why:
+        """Why a job is not running, with what its protocols know of it."""
+        found = why(self.engine, job, now)
+        if job.state == READY:
+            held = [reason for hub in self.hubs for reason in hub.holds_back(job, now)]
+            found.reasons[-1:-1] = held  # its place in the queue says least
+        return found
+
+
+def named(engine: Engine, name: str) -> list[Job]:
+    """The jobs that somebody may mean by that name: of that id the oldest first, then of that
+    number.
+    """
+    found = engine.find_all(name)
+    job = engine.jobs.get(_number(name))
+    return found if job is None or any(each is job for each in found) else [*found, job]
+
+
+def _number(name: str) -> int:
+    """The job's number, if that is what the name is, or what it was made from; else 0."""
+    if name.isascii() and name.isdigit() and len(name) < 20:
+        return int(name)
+    return seq_of(name)

@@ -1,0 +1,8 @@
+"""`job`: all that is known of one."""
+
+from typing import Final
+
+from .answering import Answering, Telling
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {}

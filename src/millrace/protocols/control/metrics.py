@@ -1,0 +1,8 @@
+"""`metrics`: all numbers that Prometheus is told."""
+
+from typing import Final
+
+from .answering import Answering, Telling
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {}

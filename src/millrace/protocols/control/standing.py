@@ -1,0 +1,8 @@
+"""`server`, `pipeline` and `faktory`: how the process stands."""
+
+from typing import Final
+
+from .answering import Answering, Telling
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {}

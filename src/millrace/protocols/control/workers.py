@@ -1,0 +1,8 @@
+"""`workers`: who works, and on what."""
+
+from typing import Final
+
+from .answering import Answering, Telling
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {}

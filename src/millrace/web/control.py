@@ -1,0 +1,132 @@
+"""The server, as the web room sees it: what is asked over the control socket."""
+
+import asyncio
+import contextlib
+import os
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from millrace.protocols.control.messages import Code, Error
+
+T = TypeVar("T")
+
+#: So many connections are kept for the next question.
+KEPT: Final = 8
+#: So many are open at once; those who want another one wait.
+MOST: Final = 64
+#: An answer may hold a large payload, in base64.
+LONGEST: Final = 64 << 20
+#: The server answers within milliseconds, unless something is wrong with it.
+PATIENCE: Final = 15.0
+
+_encode = msgspec.json.Encoder().encode
+_decode_error = msgspec.json.Decoder(Error).decode
+
+
+class ControlError(Exception):
+    """The server refused, or does not answer."""
+
+    def __init__(self, reason: str, code: Code) -> None:
+        super().__init__(reason)
+        self.code: Code = code
+
+
+class Line:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def say(self, request: dict[str, Any]) -> None:
+        self.writer.write(_encode(request) + b"\n")
+        await self.writer.drain()
+
+    async def hear(self, patience: float | None = PATIENCE) -> bytes:
+        line = await asyncio.wait_for(self.reader.readline(), patience)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the server has ended")
+        if line.startswith(b'{"error":'):
+            told = _decode_error(line)
+            raise ControlError(told.error, told.code)
+        return line
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Control:
+    def __init__(self, path: str) -> None:
+        self._folder, self._name = os.path.split(path)
+        self._idle: deque[Line] = deque()
+        self._room = asyncio.Semaphore(MOST)
+
+    async def ask(self, type_: type[T], *, patience: float | None = PATIENCE, **request: Any) -> T:
+        """The server's answer: `await control.ask(Queues, queues=AskedQueues(most=50))`"""
+        return msgspec.json.decode(await self.raw(patience=patience, **request), type=type_)
+
+    async def raw(self, *, patience: float | None = PATIENCE, **request: Any) -> bytes:
+        """The same, as the line that it is."""
+        async with self._line() as line:
+            await line.say(request)
+            return await line.hear(patience)
+
+    async def follow(self, type_: type[T], **request: Any) -> AsyncIterator[T]:
+        """All that the server has to say to something long, as it comes; closing it stops that."""
+        line = await self._open()
+        try:
+            await line.say(request)
+            while True:
+                yield msgspec.json.decode(await line.hear(None), type=type_)
+        except (OSError, EOFError) as error:
+            raise _gone(error) from error
+        finally:
+            line.close()
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.popleft().close()
+
+    @contextlib.asynccontextmanager
+    async def _line(self) -> AsyncIterator[Line]:
+        async with self._room:
+            line = None
+            while self._idle and line is None:
+                line = self._idle.pop()
+                if line.reader.at_eof() or line.writer.is_closing():
+                    line = None
+            if line is None:
+                line = await self._open()
+            clean = False
+            try:
+                yield line
+                clean = True
+            except ControlError:
+                clean = True
+                raise
+            except (OSError, EOFError, TimeoutError) as error:
+                raise _gone(error) from error
+            finally:
+                if clean and len(self._idle) < KEPT:
+                    self._idle.append(line)
+                else:
+                    line.close()  # an answer may still be on its way
+
+    async def _open(self) -> Line:
+        try:
+            # However deep the folder is, the name of a socket must be short.
+            folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                path = f"/proc/self/fd/{folder}/{self._name}"
+                return Line(*await asyncio.open_unix_connection(path, limit=LONGEST))
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _gone(error) from error
+
+
+def _gone(error: BaseException) -> ControlError:
+    reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
+    return ControlError(f"the server cannot be asked: {reason}", "unavailable")

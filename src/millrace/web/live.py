@@ -1,0 +1,69 @@
+"""The live stream: server-sent events with the numbers of the moment.
+
+One question a second is asked of the server while anybody listens, however many they are.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from millrace.protocols.control.messages import Overview
+
+from .control import Control, ControlError
+
+EVERY: Final = 1.0
+#: One who does not read for so many events misses some.
+MOST_BEHIND: Final = 4
+MOST_LISTENERS: Final = 500
+
+
+class Live:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._listeners: set[asyncio.Queue[bytes]] = set()
+        self._asking: asyncio.Task[None] | None = None
+        self._last = b""
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._listeners) >= MOST_LISTENERS
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """What one listener is sent."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_BEHIND)
+        self._listeners.add(queue)
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        try:
+            yield b"retry: 2000\n\n" + self._last
+            while event := await queue.get():
+                yield event
+        finally:
+            self._listeners.discard(queue)
+            if not self._listeners and self._asking is not None:
+                self._asking.cancel()
+                self._asking = None
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        for queue in self._listeners:
+            _put(queue, b"")
+
+    async def _ask(self) -> None:
+        while True:
+            try:
+                overview = await self._control.ask(Overview, overview=True)
+                self._last = b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview)
+            except ControlError as error:
+                self._last = b"event: away\ndata: %b\n\n" % msgspec.json.encode(str(error))
+            for queue in self._listeners:
+                _put(queue, self._last)
+            await asyncio.sleep(EVERY)
+
+
+def _put(queue: asyncio.Queue[bytes], event: bytes) -> None:
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(event)

@@ -1,0 +1,7 @@
+"""`/metrics`, for Prometheus."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

@@ -1,0 +1,7 @@
+"""One job."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

@@ -1,0 +1,7 @@
+"""Recurring, Tracked, Tags, Throttles."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

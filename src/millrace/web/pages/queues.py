@@ -1,0 +1,7 @@
+"""Queues, and one of them."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

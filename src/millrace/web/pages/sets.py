@@ -1,0 +1,7 @@
+"""Retries, Scheduled, Dead, Completed."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

@@ -1,0 +1,7 @@
+"""Long actions."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

@@ -1,0 +1,7 @@
+"""Workers, and what they hold."""
+
+from typing import Final
+
+from millrace.web.doors import Door
+
+DOORS: Final[list[Door]] = []

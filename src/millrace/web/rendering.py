@@ -1,0 +1,196 @@
+"""Pages: templates, and how times, spans, sizes and strangers' words are written.
+
+Everything is escaped. Times are written in UTC and put into the reader's own zone by base.js.
+"""
+
+import functools
+import unicodedata
+from datetime import UTC, datetime
+from importlib import resources
+from itertools import pairwise
+from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse, Response
+
+from millrace import __version__
+
+from .doors import SAID, TITLES, Refusal, Visit
+
+SECOND: Final = 1_000_000
+#: The pages in the order of the menu: path, title, the least role that sees it.
+MENU: Final = (
+    ("/", "Overview"),
+    ("/queues", "Queues"),
+    ("/jobs", "Jobs"),
+    ("/busy", "Workers"),
+    ("/retries", "Retries"),
+    ("/scheduled", "Scheduled"),
+    ("/morgue", "Dead"),
+    ("/failures", "Failures"),
+    ("/completed", "Completed"),
+    ("/recurring", "Recurring"),
+    ("/tracked", "Tracked"),
+    ("/tags", "Tags"),
+    ("/analytics", "Analytics"),
+    ("/server", "Server"),
+    ("/configuration", "Configuration"),
+    ("/audit", "Audit"),
+)
+PROTOCOLS: Final = {
+    "workq": "Workq",
+    "masenko": "Masenko",
+    "faktory": "Faktory",
+    "qless": "Qless",
+    "goqueue": "Go Job Queue",
+    "http": "HTTP",
+    "control": "control",
+}
+#: Plotly writes styles into its drawings; scripts stay ours alone.
+CHARTS_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+NONE: Final = "\N{EN DASH}"
+#: Control characters, and those that turn the direction of what follows.
+_UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def page(
+    visit: Visit, template: str, *, status: int = 200, charts: bool = False, **more: Any
+) -> Response:
+    """A page. `charts`: it draws with Plotly."""
+    said = unquote(visit.request.cookies.get(SAID, ""))
+    text = (
+        environment()
+        .get_template(template)
+        .render(visit=visit, said=said, charts=charts, version=__version__, menu=MENU, **more)
+    )
+    response = HTMLResponse(text, status)
+    if charts:
+        response.headers["Content-Security-Policy"] = CHARTS_POLICY
+    if said:
+        response.delete_cookie(SAID, httponly=True, samesite="strict")
+    return response
+
+
+def error_page(visit: Visit, refusal: Refusal) -> Response:
+    title = TITLES.get(refusal.status, "That did not work")
+    response = page(
+        visit,
+        "error.html",
+        status=refusal.status,
+        title=title,
+        detail=refusal.detail,
+        number=refusal.status,
+    )
+    response.headers.update(refusal.headers)
+    if refusal.status == 401:
+        response.headers["WWW-Authenticate"] = 'Basic realm="Millrace"'
+    return response
+
+
+@functools.cache
+def environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("millrace.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        f.__name__: f
+        for f in (shown, time, ago, span, count, size, priority, protocol, in_path, in_query)
+    }
+    return made
+
+
+# Filters
+
+
+def shown(text: str, most: int = 0) -> str:
+    """A stranger's words on one line, without what could play tricks; cut, if it is too long."""
+    if most and len(text) > most:
+        text = text[: most - 1] + "…"
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN else c for c in text
+    )
+
+
+def time(at: int, kind: str = "") -> Markup:
+    """A moment in microseconds, which the page shows in the reader's zone."""
+    if not at:
+        return escape(NONE)
+    try:
+        moment = datetime.fromtimestamp(at / SECOND, UTC)
+    except (ValueError, OverflowError, OSError):
+        return Markup("beyond all calendars")
+    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    told = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, stamp, told)
+
+
+def ago(at: int) -> Markup:
+    """The same, as how long ago or in how long; the page counts on."""
+    return time(at, "ago")
+
+
+def span(microseconds: float | None) -> str:
+    """`1.2 ms`, `3 min 20 s`"""
+    if microseconds is None:
+        return NONE
+    seconds = microseconds / SECOND
+    if seconds < 0.001:
+        return f"{microseconds:.3g} µs"
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    for (large, name), (small, below) in pairwise(_UNITS):
+        if seconds >= large:
+            rest = int(seconds % large // small)
+            return f"{int(seconds // large)} {name}" + (f" {rest} {below}" if rest else "")
+    return f"{seconds:.0f} s"
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def size(number: float) -> str:
+    """Bytes."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if number >= unit:
+            return (
+                f"{number / unit:.3g} {name}"
+                if number < 1000 * unit
+                else f"{number / unit:.0f} {name}"
+            )
+    return f"{number:.0f} B"
+
+
+def priority(rank: float) -> str:
+    return f"{rank:g}"
+
+
+def protocol(name: str) -> str:
+    return PROTOCOLS.get(name, name) or "the server"
+
+
+def in_path(text: str) -> str:
+    """A name as one part of a path."""
+    return quote(text, safe="")
+
+
+def in_query(text: str) -> str:
+    """A name as a value behind a question mark."""
+    return quote(text, safe="")
+
+
+def plotly() -> bytes:
+    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()

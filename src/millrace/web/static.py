@@ -1,0 +1,58 @@
+"""Styles and scripts: files of ours, and Plotly's as it was installed."""
+
+import functools
+import gzip
+import hashlib
+from importlib import resources
+from typing import Final, NamedTuple
+
+from starlette.responses import Response
+
+from .doors import Door, Refusal, Visit
+from .rendering import plotly
+
+_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_AGE: Final = "public, max-age=3600"
+
+
+class File(NamedTuple):
+    kind: str
+    plain: bytes
+    packed: bytes
+    tag: str
+
+
+async def static(visit: Visit) -> Response:
+    file = _file(visit.path("name"))
+    headers = {"Cache-Control": _AGE, "ETag": file.tag, "Vary": "Accept-Encoding"}
+    if visit.request.headers.get("if-none-match") == file.tag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in visit.request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(file.packed, headers=headers, media_type=file.kind)
+    return Response(file.plain, headers=headers, media_type=file.kind)
+
+
+@functools.cache
+def _names() -> frozenset[str]:
+    found = resources.files("millrace.web").joinpath("static").iterdir()
+    return frozenset(path.name for path in found) | {"plotly.js"}
+
+
+def _file(name: str) -> File:
+    if name not in _names():
+        raise Refusal(404, "there is no such file")
+    return _read(name)
+
+
+@functools.cache
+def _read(name: str) -> File:
+    if name == "plotly.js":
+        plain = plotly()
+    else:
+        plain = resources.files("millrace.web").joinpath("static", name).read_bytes()
+    tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
+    return File(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, 6, mtime=0), tag)
+
+
+DOORS: Final = [Door("/static/{name}", static, role=None)]

@@ -1,0 +1,130 @@
+// What all pages do: times in the reader's zone, questions before what cannot be undone, live numbers.
+"use strict";
+const prefix = document.body.dataset.prefix;
+
+// Times
+
+const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const apart = (seconds) => {
+  const past = seconds >= 0, s = Math.abs(seconds);
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+    if (s >= 2 * size) return past ? `${Math.floor(s / size)} ${unit} ago` : `in ${Math.floor(s / size)} ${unit}`;
+  }
+  return past ? `${Math.floor(s)} s ago` : `in ${Math.ceil(s)} s`;
+};
+const tellTimes = (root) => {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(element.dateTime);
+    const text = zoned.format(at);
+    if (element.classList.contains("ago")) {
+      element.textContent = apart((Date.now() - at) / 1000);
+      element.title = text;
+    } else {
+      element.textContent = text;
+      element.title = element.dateTime;
+    }
+  }
+};
+tellTimes(document);
+setInterval(() => document.hidden || tellTimes(document), 1000);
+
+// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons.
+
+const dialog = document.getElementById("confirm");
+document.addEventListener("submit", (event) => {
+  const form = event.target, button = event.submitter;
+  const question = button?.dataset.confirm || form.dataset.confirm;
+  if (!question || form.dataset.sure) return;
+  event.preventDefault();
+  document.getElementById("confirm-text").textContent = question;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  dialog.addEventListener("close", () => {
+    if (dialog.returnValue !== "yes") return;
+    form.dataset.sure = "yes";
+    form.requestSubmit(button);
+    delete form.dataset.sure;
+  }, { once: true });
+});
+
+// All boxes of a table at once: <input type="checkbox" data-all>
+
+document.addEventListener("change", (event) => {
+  if (!event.target.matches("[data-all]")) return;
+  for (const box of event.target.closest("form, table").querySelectorAll("tbody input[type=checkbox]")) {
+    box.checked = event.target.checked;
+  }
+});
+
+// Live: one stream for the page while it is looked at. Whoever wants its numbers listens to the
+// event "overview" on the document. Elements with `data-fresh` (and an id) are taken anew from the
+// page every so many seconds, unless somebody is just doing something there.
+
+const standing = document.getElementById("standing");
+const number = (value) => Math.round(value).toLocaleString();
+let stream = null;
+
+const hear = () => {
+  stream = new EventSource(`${prefix}/live`);
+  stream.addEventListener("overview", (event) => {
+    const overview = JSON.parse(event.data);
+    const [first, last] = overview.samples.slice(-2);
+    const seconds = last && first ? Math.max(0.001, (last[0] - first[0]) / 1e6) : 1;
+    overview.rates = last && first ? [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds) : [0, 0, 0];
+    standing.classList.remove("away");
+    standing.textContent = overview.halted
+      ? `Nothing can be written: ${overview.halted}`
+      : `${number(overview.counts[2])} ready · ${number(overview.counts[3])} with workers · ${number(overview.rates[1])} done/s`;
+    standing.classList.toggle("away", Boolean(overview.halted));
+    document.dispatchEvent(new CustomEvent("overview", { detail: overview }));
+  });
+  stream.addEventListener("away", (event) => {
+    standing.textContent = JSON.parse(event.data);
+    standing.classList.add("away");
+  });
+  stream.onerror = () => {
+    standing.textContent = "the server does not answer";
+    standing.classList.add("away");
+  };
+};
+
+const inUse = (element) =>
+  element.contains(document.activeElement) && document.activeElement.matches("input, select, textarea") ||
+  element.querySelector("input[type=checkbox]:checked") || dialog.open || String(getSelection());
+
+const refresh = async () => {
+  const wanted = [...document.querySelectorAll("[data-fresh]")].filter((element) => !inUse(element));
+  if (!wanted.length) return;
+  const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  for (const element of wanted) {
+    const newer = fresh.getElementById(element.id);
+    if (!newer || inUse(element)) continue;
+    const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+    const open = [...element.querySelectorAll("details")].map((each) => each.open);
+    tellTimes(newer);
+    element.replaceChildren(...newer.childNodes);
+    [...element.querySelectorAll("details")].forEach((each, i) => { each.open = open[i] ?? each.open; });
+    if (focused) document.getElementById(focused)?.focus();
+  }
+  document.dispatchEvent(new CustomEvent("fresh"));
+};
+
+if ("live" in document.body.dataset) {
+  let timer = null;
+  const every = Math.min(...[...document.querySelectorAll("[data-fresh]")].map((e) => Number(e.dataset.fresh) || 5));
+  const wake = () => {
+    if (document.hidden) {
+      stream?.close();
+      clearInterval(timer);
+      stream = timer = null;
+    } else if (!stream) {
+      hear();
+      if (Number.isFinite(every)) timer = setInterval(() => refresh().catch(() => {}), every * 1000);
+      tellTimes(document);
+    }
+  };
+  document.addEventListener("visibilitychange", wake);
+  wake();
+}

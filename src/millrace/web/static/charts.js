@@ -1,0 +1,32 @@
+// Plots with Plotly, alike everywhere: charts.draw(element, traces, layout).
+"use strict";
+const charts = (() => {
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  // Plotly takes some tags in its texts for markup; a queue's name has none.
+  const plain = (text, most = 40) => {
+    const shown = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
+    const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
+    return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  };
+  const layout = (more = {}) => ({
+    margin: { l: 52, r: 12, t: 8, b: 36 }, height: 260, autosize: true,
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: "system-ui, sans-serif", size: 12, color: colour("ink") },
+    hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 }, hovermode: "x unified",
+    colorway: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => colour(`s${i}`)),
+    dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    ...more,
+    xaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more.xaxis },
+    yaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, rangemode: "tozero", ...more.yaxis },
+  });
+  const drawn = new Map();
+  const draw = (element, traces, more) => {
+    drawn.set(element, [traces, more]);
+    return Plotly.react(element, traces, layout(more), { displayModeBar: false, responsive: true });
+  };
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const [element, [traces, more]] of drawn) draw(element, traces, more);
+  });
+  return { colour, draw, plain };
+})();

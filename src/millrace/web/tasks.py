@@ -1,0 +1,86 @@
+"""Long actions: what was begun, how far it is, and how to stop it."""
+
+import asyncio
+import itertools
+import time
+from collections import OrderedDict
+from typing import Any, Final
+
+from millrace.protocols.control.messages import Acted
+
+from .control import Control, ControlError
+
+#: So many are remembered when they are over.
+KEPT: Final = 100
+#: And so many run at a time.
+MOST: Final = 4
+
+
+class Task:
+    def __init__(self, number: int, title: str, by: str) -> None:
+        self.number = number
+        self.title = title
+        self.by = by
+        self.began = time.time()
+        self.ended = 0.0
+        self.progress = Acted(0, [], over=False)
+        self.error = ""
+        self.stopped = False
+        self.running: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> str:
+        if not self.ended:
+            return "running"
+        return "failed" if self.error else "stopped" if self.stopped else "done"
+
+
+class Tasks:
+    """They go on when the page that began them is closed."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._numbers = itertools.count(1)
+        self.known: OrderedDict[int, Task] = OrderedDict()
+
+    @property
+    def running(self) -> list[Task]:
+        return [task for task in self.known.values() if not task.ended]
+
+    def begin(self, title: str, by: str, **request: Any) -> Task:
+        """Begin an `act` or `act_on_queue`."""
+        if len(self.running) >= MOST:
+            raise ControlError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
+        task = Task(next(self._numbers), title, by)
+        self.known[task.number] = task
+        while len(self.known) > KEPT:
+            self.known.popitem(last=False)
+        task.running = asyncio.create_task(self._run(task, request))
+        return task
+
+    async def wait(self, task: Task, seconds: float) -> None:
+        """Most are over at once: then nobody need look at their progress."""
+        if task.running is not None:
+            await asyncio.wait([task.running], timeout=seconds)
+
+    def stop(self, task: Task) -> None:
+        if task.running is not None and not task.ended:
+            task.stopped = True
+            task.running.cancel()
+
+    def close(self) -> None:
+        for task in self.running:
+            self.stop(task)
+
+    async def _run(self, task: Task, request: dict[str, Any]) -> None:
+        told = self._control.follow(Acted, **request)
+        try:
+            async for progress in told:
+                task.progress = progress
+                if progress.over:
+                    break
+        except ControlError as error:
+            task.error = str(error)
+        finally:
+            task.ended = time.time()
+            await told.aclose()  # type: ignore[attr-defined]
