@@ -12,7 +12,7 @@ EVENTS ?= 1000000
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test lint format bench bench-memory bench-idle bench-shipping bench-bulk crash recovery simulate \
-  fuzz abuse soak pipeline cluster lock clean
+  fuzz abuse soak pipeline cluster pictures lock clean
 
 help:  ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -97,6 +97,9 @@ bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain cli
 
 bench-shipping: setup  ## durable cycles with the journal shipped and without, in one run
 	@$(BIN)/python bench/shipping.py
+
+pictures: setup  ## pictures of every page, light, dark and on a phone, into build/pictures
+	@$(BIN)/python tests/browser/pictures.py
 
 lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
 	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
