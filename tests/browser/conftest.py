@@ -1,17 +1,12 @@
 """Chromium, and a server to look at. Whatever a page complains of fails its test."""
 
-import shutil
 from collections.abc import Iterator
 
 import pytest
-from demo import World, filled
+from demo import CHROMIUM, World, filled
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from server_process import running_server
-
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
-)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@ dependencies, tags, recurring and tracked jobs, and names that would like to be 
 """
 
 import contextlib
+import shutil
 import uuid
 from collections.abc import Iterator
 
@@ -14,6 +15,9 @@ from raw_masenko import RawMasenko
 from raw_workq import RawWorkq
 from server_process import ServerProcess
 
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
+)
 #: Whoever takes one of these for markup runs it, which the browser would tell.
 XSS = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 XSS_QUEUE = 'queue/<b onmouseover="window.hacked=1">?#&"'

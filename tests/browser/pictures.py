@@ -13,11 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import CHROMIUM
-from demo import filled
+from demo import CHROMIUM, filled
 from playwright.sync_api import sync_playwright
-from server_process import running_server
 from test_all_pages import PAGES
+
+from server_process import running_server
 
 FORMS = {
     "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 900}},
