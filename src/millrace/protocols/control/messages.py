@@ -521,8 +521,10 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         "undepend",
         "timeout",
     ]
-    #: jids or numbers.
+    #: jids or numbers; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
+    #: Numbers only: they mean one job each, whatever jids there are.
+    seqs: list[int] = []
     query: Query | None = None
     queue: str = ""
     priority: float = 0
