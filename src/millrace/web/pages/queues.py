@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.responses import Response
 
+from millrace.engine.states import READY
 from millrace.protocols.control.messages import (
     Act,
     Acted,
@@ -31,7 +32,7 @@ from millrace.web.control import ControlError
 from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.drawing import slots
 from millrace.web.query import write
-from millrace.web.rendering import SECOND, page, shown, to_queue
+from millrace.web.rendering import SECOND, count, page, shown, to_queue
 from millrace.web.tasks import Task
 
 MOST_QUEUES: Final = 50
@@ -214,12 +215,28 @@ async def act(visit: Visit) -> Response:
         raise Refusal(400, f"invalid action: {shown(action, 100)}")
     asked = ActOnQueue(name, cast("Action", action), visit.by)
     there = _back(name, form, gone=action == "remove")
+    if form.one("ask") and not form.one("sure") and action not in SAID:
+        return await _sure(visit, name, action, form)
     if action in SAID:
         await visit.ask(Acted, act_on_queue=asked)
         return visit.back(there, SAID[action].format(shown(name, 100)))
     task = visit.room.tasks.begin(f"{action} the queue {name}", visit.by, act_on_queue=asked)
     await visit.room.tasks.wait(task, SOON)
     return _told(visit, task, there, shown(name, 100))
+
+
+async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
+    """Ask before what cannot be undone, where no script of ours has asked."""
+    detail = await visit.ask(QueueDetail, queue=AskedQueue(name))
+    return page(
+        visit,
+        "sure.html",
+        title=f"{action.capitalize()} the queue {shown(name, 100)}",
+        total=count(detail.queue.counts[READY]),
+        fields=form,
+        to=to_queue(name),
+        back=_back(name, form, gone=False),
+    )
 
 
 def _told(visit: Visit, task: Task, there: str, name: str) -> Response:

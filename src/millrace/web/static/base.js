@@ -37,7 +37,8 @@ const tellTimes = (root) => {
 tellTimes(document);
 setInterval(() => document.hidden || tellTimes(document), 1000);
 
-// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons.
+// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons. Who was asked here is
+// not asked by the server again: it is told `sure`.
 
 const dialog = document.getElementById("confirm");
 document.addEventListener("submit", (event) => {
@@ -51,6 +52,9 @@ document.addEventListener("submit", (event) => {
   dialog.addEventListener("close", () => {
     if (dialog.returnValue !== "yes") return;
     form.dataset.sure = "yes";
+    if (!form.elements.namedItem("sure")) {
+      form.append(Object.assign(document.createElement("input"), { type: "hidden", name: "sure", value: "yes" }));
+    }
     form.requestSubmit(button);
     delete form.dataset.sure;
   }, { once: true });
@@ -104,9 +108,12 @@ const hear = () => {
   };
 };
 
+const changed = (field) =>
+  field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
+    : field.type !== "hidden" && "defaultValue" in field && field.value !== field.defaultValue;
 const inUse = (element) =>
   element.contains(document.activeElement) && document.activeElement.matches("input, select, textarea") ||
-  element.querySelector("input[type=checkbox]:checked") || dialog.open || String(getSelection());
+  [...element.querySelectorAll("input, textarea")].some(changed) || dialog.open || String(getSelection());
 
 // What has the focus has it afterwards too, if it is still there.
 const named = (element) =>
