@@ -223,6 +223,8 @@ class JobRow(msgspec.Struct):
     #: The first 200 bytes.
     payload: bytes
     size: int
+    #: What a wrapper of Rails really runs; else empty.
+    called: str = ""
 
 
 class Found(msgspec.Struct):
