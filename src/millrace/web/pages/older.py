@@ -37,7 +37,7 @@ async def worker(visit: Visit) -> Response:
 
 async def group(visit: Visit) -> Response:
     """`/failed/GROUP`"""
-    return _to(visit, f"/jobs?q={quote(f'group:{quoted(visit.path("group"))}', safe='')}")
+    return _search(visit, f"group:{quoted(visit.path('group'))}")
 
 
 async def tag(visit: Visit) -> Response:
@@ -45,7 +45,7 @@ async def tag(visit: Visit) -> Response:
     wanted = visit.query("tag")
     if not wanted:
         return _to(visit, "/tags")
-    return _to(visit, f"/jobs?q={quote(f'tag:{quoted(wanted)}', safe='')}")
+    return _search(visit, f"tag:{quoted(wanted)}")
 
 
 def _moved(path: str, there: str) -> Door:
@@ -55,6 +55,10 @@ def _moved(path: str, there: str) -> Door:
 
     endpoint: Endpoint = moved
     return Door(path, endpoint, role="read", name=f"moved{path.replace('/', '_')}")
+
+
+def _search(visit: Visit, text: str) -> Response:
+    return _to(visit, f"/jobs?q={quote(text, safe='')}")
 
 
 def _to(visit: Visit, path: str) -> Response:

@@ -13,8 +13,8 @@ from millrace.protocols.control.messages import (
     Journal,
     Ok,
     ServerDetail,
-    Setting,
     SetQless,
+    Setting,
 )
 from millrace.web.control import ControlError
 from millrace.web.doors import Door, Refusal, Visit

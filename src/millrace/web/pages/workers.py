@@ -15,7 +15,6 @@ from millrace.protocols.control.messages import (
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
 
-
 MOST: Final = 50
 #: Answers that are looked through for one worker.
 _LOOKS: Final = 100
