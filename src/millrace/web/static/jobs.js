@@ -21,13 +21,13 @@
     }
   };
   const prepare = () => {
-    for (const form of document.querySelectorAll("form[data-jobs]")) {
+    for (const form of document.querySelectorAll("form[data-jobs], form[data-whole]")) {
       if (!form.elements.namedItem("sure")) {
         const sure = document.createElement("input");
         Object.assign(sure, { type: "hidden", name: "sure", value: "yes" });
         form.append(sure);
       }
-      update(form);
+      if ("jobs" in form.dataset) update(form);
     }
   };
   document.addEventListener("change", (event) => {
