@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from .access import Gate
+from .analytics import Analytics
 from .control import Control
 from .live import Live
 from .settings import Settings
@@ -16,6 +17,7 @@ class Room:
         self.gate = Gate(Path(settings.data) if settings.data else None)
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
+        self.analytics = Analytics()
 
     def close(self) -> None:
         """The server is about to stop."""
