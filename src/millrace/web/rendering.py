@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from millrace import __version__
 
 from .doors import SAID, TITLES, Refusal, Visit
+from .query import quoted
 
 SECOND: Final = 1_000_000
 #: The pages in the order of the menu: path, title, the least role that sees it.
@@ -105,7 +106,19 @@ def environment() -> Environment:
     )
     made.filters |= {
         f.__name__: f
-        for f in (shown, time, ago, span, count, size, priority, protocol, in_path, in_query)
+        for f in (
+            shown,
+            time,
+            ago,
+            span,
+            count,
+            size,
+            priority,
+            protocol,
+            in_path,
+            in_query,
+            quoted,
+        )
     }
     return made
 

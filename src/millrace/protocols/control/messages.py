@@ -223,6 +223,8 @@ class JobRow(msgspec.Struct):
     #: The first 200 bytes.
     payload: bytes
     size: int
+    #: What a wrapper of Rails really runs; else empty.
+    called: str = ""
 
 
 class Found(msgspec.Struct):
@@ -523,6 +525,8 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     ]
     #: jids or numbers.
     jobs: list[str] = []
+    #: Numbers: what a page shows is one job and no other, whatever ids there are.
+    seqs: list[int] = []
     query: Query | None = None
     queue: str = ""
     priority: float = 0
