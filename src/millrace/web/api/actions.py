@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from millrace.protocols.control import messages
+from millrace.web.control import ControlError
 from millrace.web.doors import Refusal, Visit
 from millrace.web.tasks import Task
 
@@ -17,11 +18,11 @@ SOON: Final = 0.5
 
 async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
     if sum((bool(body.jobs), body.query is not None, bool(body.q))) != 1:
-        raise Refusal(422, "which jobs? Give one of `jobs`, `query` and `q`")
+        raise Refusal(400, "which jobs? Give one of `jobs`, `query` and `q`")
     if body.action == "move" and not body.queue:
-        raise Refusal(422, "where to? Give a `queue`")
+        raise Refusal(400, "where to? Give a `queue`")
     if body.action in {"tag", "untag"} and not body.tags:
-        raise Refusal(422, "which? Give `tags`")
+        raise Refusal(400, "which? Give `tags`")
     request = messages.Act(
         action=body.action,
         jobs=body.jobs,
@@ -56,6 +57,8 @@ async def begun(visit: Visit, title: str, **request: Any) -> Reply[shapes.Action
     tasks = visit.room.tasks
     task = tasks.begin(title, visit.by, **request)
     await tasks.wait(task, SOON)
+    if task.code is not None and not task.progress.done:
+        raise ControlError(task.error, task.code)
     if task.ended:
         return Reply(_action(task), 200)
     address = visit.url(f"/api/v1/actions/{task.number}")

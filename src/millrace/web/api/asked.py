@@ -21,13 +21,16 @@ MOST_NAMED: Final = 1000
 MOST_PUSH: Final = 16 << 20
 
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
+#: At most 255 bytes.
+QueueName = Annotated[str, Meta(min_length=1, max_length=255)]
+Tag = Annotated[str, Meta(min_length=1, max_length=255)]
 Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 Page = Annotated[str, Meta(description="`next` of the answer before.")]
 Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
 Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
-Tags = Annotated[list[Name], Meta(max_length=100)]
-SomeTags = Annotated[list[Name], Meta(min_length=1, max_length=100)]
+Tags = Annotated[list[Tag], Meta(max_length=100)]
+SomeTags = Annotated[list[Tag], Meta(min_length=1, max_length=100)]
 Ids = Annotated[list[Name], Meta(max_length=MOST_NAMED)]
 LeaseFor = Annotated[
     float, Meta(ge=1, le=LONGEST_LEASE, description="Seconds until the lease ends.")
@@ -121,7 +124,7 @@ class AuditAsked(Given):
 class NewJob(Given):
     """A job. Its payload is JSON, kept as it is written here, or bytes in base64."""
 
-    queue: Name
+    queue: QueueName
     payload: Annotated[Raw, Meta(description="Any JSON.")] | UnsetType = UNSET
     payload_base64: Base64 | UnsetType = UNSET
     kind: Text = ""
@@ -146,7 +149,7 @@ class NewJobs(Given):
 
 
 class ToQueue(Given):
-    queue: Name
+    queue: QueueName
 
 
 class ToPriority(Given):
@@ -204,7 +207,7 @@ class NewAction(Given):
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
     #: For move, priority, tag and untag, and undepend.
-    queue: Text = ""
+    queue: Annotated[str, Meta(max_length=255)] = ""
     priority: Priority = 0
     tags: Tags = []
     waits_for: Ids = []

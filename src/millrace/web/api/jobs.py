@@ -3,11 +3,13 @@
 import time
 from typing import Any, Final
 
+import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
 from millrace.protocols.control import messages
 from millrace.web.doors import Refusal, Visit
+from millrace.web.query import QueryError, parse
 
 from . import shapes
 from .asked import (
@@ -56,11 +58,16 @@ async def search(
 
 
 def meant(text: str, query: Query | None) -> messages.Query:
-    """What a search's text and what single parameters ask for, together."""
-    if text:
-        raise Refusal(422, "`q` is not served yet")
-    query = query or Query()
-    return messages.Query(**{name: getattr(query, name) for name in _SAME}, words=query.text)
+    """What the words of a search and what single members ask for, together."""
+    try:
+        found = parse(text)
+    except QueryError as error:
+        raise Refusal(400, f"`q` cannot be understood: {error}") from None
+    if query is None:
+        return found
+    given = {name: getattr(query, name) for name in _SAME}
+    more = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(found, **more, words=found.words + query.text)
 
 
 async def job(visit: Visit, asked: JobAsked) -> shapes.JobInfo:
@@ -94,9 +101,9 @@ async def push(visit: Visit, body: NewJobs) -> shapes.PushedJobs:
 
 def _new(job: NewJob, now: int) -> messages.NewJob:
     if (job.payload is UNSET) == (job.payload_base64 is UNSET):
-        raise Refusal(422, "each job has either a `payload` or a `payload_base64`")
+        raise Refusal(400, "each job has either a `payload` or a `payload_base64`")
     if job.at is not None and job.delay:
-        raise Refusal(422, "a job has either `at` or a `delay`")
+        raise Refusal(400, "a job has either `at` or a `delay`")
     at = instant(job.at)
     if job.delay:
         at = now + microseconds(job.delay)
@@ -117,66 +124,69 @@ def _new(job: NewJob, now: int) -> messages.NewJob:
 # Doing something to one
 
 
-async def retry_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "retry")
+async def retry_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "retry")
 
 
-async def kill_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "kill")
+async def kill_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "kill")
 
 
-async def cancel_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "cancel")
+async def cancel_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "cancel")
 
 
-async def delete_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "delete")
+async def delete_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "delete")
 
 
-async def move_job(visit: Visit, body: ToQueue) -> shapes.Done:
-    return await _act(visit, "move", queue=body.queue)
+async def move_job(visit: Visit, asked: JobAsked, body: ToQueue) -> shapes.Done:
+    return await _act(visit, asked, "move", queue=body.queue)
 
 
-async def change_priority(visit: Visit, body: ToPriority) -> shapes.Done:
-    return await _act(visit, "priority", priority=body.priority)
+async def change_priority(visit: Visit, asked: JobAsked, body: ToPriority) -> shapes.Done:
+    return await _act(visit, asked, "priority", priority=body.priority)
 
 
-async def tag_job(visit: Visit, body: WithTags) -> shapes.Done:
-    return await _act(visit, "tag", tags=body.tags)
+async def tag_job(visit: Visit, asked: JobAsked, body: WithTags) -> shapes.Done:
+    return await _act(visit, asked, "tag", tags=body.tags)
 
 
-async def untag_job(visit: Visit, body: WithTags) -> shapes.Done:
-    return await _act(visit, "untag", tags=body.tags)
+async def untag_job(visit: Visit, asked: JobAsked, body: WithTags) -> shapes.Done:
+    return await _act(visit, asked, "untag", tags=body.tags)
 
 
-async def track_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "track")
+async def track_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "track")
 
 
-async def untrack_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "untrack")
+async def untrack_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "untrack")
 
 
-async def undepend_job(visit: Visit, body: Undepend) -> shapes.Done:
-    return await _act(visit, "undepend", blockers=body.waits_for)
+async def undepend_job(visit: Visit, asked: JobAsked, body: Undepend) -> shapes.Done:
+    return await _act(visit, asked, "undepend", blockers=body.waits_for)
 
 
-async def time_out_job(visit: Visit) -> shapes.Done:
-    return await _act(visit, "timeout")
+async def time_out_job(visit: Visit, asked: JobAsked) -> shapes.Done:
+    return await _act(visit, asked, "timeout")
 
 
-async def _act(visit: Visit, action: Any, **more: Any) -> shapes.Done:
-    request = messages.Act(action, jobs=[visit.path("id")], by=visit.by, **more)
+async def _act(visit: Visit, asked: JobAsked, action: Any, **more: Any) -> shapes.Done:
+    which: dict[str, Any] = (
+        {"jobs": [visit.path("id")]} if asked.number is UNSET else {"seqs": [asked.number]}
+    )
+    request = messages.Act(action, **which, by=visit.by, **more)
     acted = await visit.ask(messages.Acted, act=request)
     if acted.refused:
-        raise Refusal(409, acted.refused[0].reason)
+        raise Refusal(409 if acted.of else 404, acted.refused[0].reason)
     return shapes.Done(acted.done)
 
 
 def payload_of(given: Any, in_base64: Any) -> bytes | None:
     """What was given as JSON or in base64."""
     if given is not UNSET and in_base64 is not UNSET:
-        raise Refusal(422, "give it as JSON or in base64, not both")
+        raise Refusal(400, "give it as JSON or in base64, not both")
     if given is not UNSET:
         return bytes(given)
     return None if in_base64 is UNSET else in_base64

@@ -134,9 +134,9 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _refusals(endpoint: Endpoint) -> list[int]:
-    found = {403, 422, 503, *endpoint.refusals}
+    found = {400, 403, 422, 503, *endpoint.refusals}
     if endpoint.role is not None:
-        found.add(401)
+        found |= {401, 429}
     if endpoint.method == "POST":
-        found |= {400, 413, 415}
+        found |= {413, 415}
     return sorted(found)

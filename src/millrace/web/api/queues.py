@@ -76,7 +76,7 @@ def _day(date: str) -> int:
     try:
         return int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) // 86_400
     except ValueError:
-        raise Refusal(422, f"`date` is no day: {date}") from None
+        raise Refusal(400, f"`date` is no day: {date}") from None
 
 
 def _statistics(day: stats.QueueDay) -> shapes.QueueDay:
