@@ -86,7 +86,7 @@ def fill(url: str) -> None:
         for name in JOBS
     ]
     0 and _post(url + "/api/v1/actions", {"action": "delete", "jobs": [job["id"] for job in jobs]})
-    0 and _post(url + "/api/v1/jobs", {"jobs": jobs})
+    0 and _post(url + "/api/v1/jobs", jobs)
     0 and _post(url + "/api/v1/leases", {"queues": ["mail"], "worker": "w"})
 
 

@@ -142,10 +142,8 @@ class NewJob(Given):
     waits_for: Ids = []
 
 
-class NewJobs(Given):
-    """All of them are pushed, or none is."""
-
-    jobs: Annotated[list[NewJob], Meta(min_length=1, max_length=MOST_PUSHED)]
+#: One job, or several: all of them are pushed, or none is.
+NewJobs = NewJob | Annotated[list[NewJob], Meta(min_length=1, max_length=MOST_PUSHED)]
 
 
 class ToQueue(Given):

@@ -3,7 +3,7 @@
 An endpoint is a function of a visit and of what was asked. The types say the rest:
 
     async def queues(visit: Visit, asked: AskedQueues) -> QueueList: ...
-    async def push(visit: Visit, body: NewJobs) -> Reply[PushedJobs]: ...
+    async def move_job(visit: Visit, body: ToQueue) -> Done: ...
 
 `asked` are the query parameters, `body` is the body, and what is returned is the answer. A Reply
 has another status or more headers than usual.
@@ -64,9 +64,9 @@ class Endpoint:
     ) -> None:
         self.method, self.path, self.handler, self.role = method, path, handler, role
         self.summary, self.statuses, self.media, self.most = summary, statuses, media, most
-        hints = get_type_hints(handler)
+        hints = get_type_hints(handler, include_extras=True)
         self.asked: type[msgspec.Struct] = hints.get("asked", Nothing)
-        self.body: type[msgspec.Struct] = hints.get("body", Nothing)
+        self.body: Any = hints.get("body", Nothing)
         returned = hints["return"]
         self.answer: Any = get_args(returned)[0] if get_origin(returned) is Reply else returned
         self.refusals = refusals
@@ -79,8 +79,9 @@ class Endpoint:
     @property
     def needs_body(self) -> bool:
         """Has the body a member that must be there?"""
-        fields = msgspec.structs.fields(self.body)
-        return any(field.required for field in fields)
+        if not isinstance(self.body, type):
+            return True
+        return any(field.required for field in msgspec.structs.fields(self.body))
 
     async def answer_to(self, visit: Visit) -> Response:
         more: dict[str, Any] = {}
@@ -101,7 +102,7 @@ class Endpoint:
             found.headers["Link"] = f'<{_next(visit, after)}>; rel="next"'
         return Response(_encode(found.answer), found.status, found.headers, media_type=JSON)
 
-    async def _read(self, visit: Visit) -> msgspec.Struct:
+    async def _read(self, visit: Visit) -> Any:
         """The body. What has none may leave out its type; a page's form never passes."""
         kind = visit.request.headers.get("content-type")
         if kind is not None and kind.partition(";")[0].strip().lower() != JSON:
@@ -114,7 +115,7 @@ class Endpoint:
         return decoded(data, self.body)
 
 
-def decoded(data: bytes, type_: type[T]) -> T:
+def decoded(data: bytes, type_: Any) -> Any:
     try:
         data.decode()  # what is kept as it came is not looked at otherwise
         return msgspec.json.decode(data, type=type_)

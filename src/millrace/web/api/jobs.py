@@ -94,7 +94,8 @@ async def _detail(visit: Visit, asked: JobAsked) -> messages.JobDetail:
 
 async def push(visit: Visit, body: NewJobs) -> shapes.PushedJobs:
     now = time.time_ns() // 1000
-    request = messages.PushJobs([_new(job, now) for job in body.jobs], visit.by)
+    jobs = body if isinstance(body, list) else [body]
+    request = messages.PushJobs([_new(job, now) for job in jobs], visit.by)
     pushed = await visit.ask(messages.Pushed, push=request)
     return shapes.PushedJobs([shapes.Job.of(row) for row in pushed.jobs])
 

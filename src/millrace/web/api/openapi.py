@@ -89,7 +89,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.role is None:
         made["security"] = []
     if endpoint.body is not Nothing:
-        schema = {"$ref": _REF.format(name=endpoint.body.__name__)}
+        (schema,), _ = msgspec.json.schema_components([endpoint.body], ref_template=_REF)
         made["requestBody"] = {
             "required": endpoint.needs_body,
             "content": {JSON: {"schema": schema}},
