@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from typing import Any, Final
 
-from millrace.protocols.control.messages import Acted
+from millrace.protocols.control.messages import Acted, Code
 
 from .control import Control, ControlError
 
@@ -25,6 +25,7 @@ class Task:
         self.ended = 0.0
         self.progress = Acted(0, [], over=False)
         self.error = ""
+        self.code: Code | None = None
         self.stopped = False
         self.running: asyncio.Task[None] | None = None
 
@@ -80,7 +81,7 @@ class Tasks:
                 if progress.over:
                     break
         except ControlError as error:
-            task.error = str(error)
+            task.error, task.code = str(error), error.code
         finally:
             task.ended = time.time()
             await told.aclose()  # type: ignore[attr-defined]
