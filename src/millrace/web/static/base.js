@@ -62,7 +62,7 @@ document.addEventListener("change", (event) => {
 
 const standing = document.getElementById("standing");
 const number = (value) => Math.round(value).toLocaleString();
-let stream = null;
+let stream = null, silence = null;
 
 const hear = () => {
   stream = new EventSource(`${prefix}/live`);
@@ -71,6 +71,8 @@ const hear = () => {
     const [first, last] = overview.samples.slice(-2);
     const seconds = last && first ? Math.max(0.001, (last[0] - first[0]) / 1e6) : 1;
     overview.rates = last && first ? [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds) : [0, 0, 0];
+    clearTimeout(silence);
+    silence = null;
     standing.classList.remove("away");
     standing.textContent = overview.halted
       ? `Nothing can be written: ${overview.halted}`
@@ -82,9 +84,11 @@ const hear = () => {
     standing.textContent = JSON.parse(event.data);
     standing.classList.add("away");
   });
-  stream.onerror = () => {
-    standing.textContent = "the server does not answer";
-    standing.classList.add("away");
+  stream.onerror = () => {  // also when a stream is over and the next one begins
+    silence ??= setTimeout(() => {
+      standing.textContent = "the server does not answer";
+      standing.classList.add("away");
+    }, 4000);
   };
 };
 
