@@ -5,6 +5,7 @@ from typing import Final, cast
 
 from millrace.engine.job import FOREVER, GOQUEUE, PROTOCOLS, Job
 from millrace.engine.states import STATE_NAMES
+from millrace.protocols.faktory.wrapping import wrapped
 from millrace.protocols.qless.part import part_of
 
 from .hub import ControlHub
@@ -44,6 +45,7 @@ def row(hub: ControlHub, job: Job) -> JobRow:
         tracked=qless is not None and job.jid in qless.tracked,
         payload=job.payload[:MOST_PAYLOAD],
         size=len(job.payload),
+        called=wrapped(job),
     )
 
 
