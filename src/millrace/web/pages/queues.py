@@ -33,7 +33,6 @@ from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.drawing import slots
 from millrace.web.query import write
 from millrace.web.rendering import SECOND, count, page, shown, to_queue
-from millrace.web.tasks import Task
 
 MOST_QUEUES: Final = 50
 MOST_JOBS: Final = 25
@@ -220,9 +219,21 @@ async def act(visit: Visit) -> Response:
     if action in SAID:
         await visit.ask(Acted, act_on_queue=asked)
         return visit.back(there, SAID[action].format(shown(name, 100)))
-    task = visit.room.tasks.begin(f"{action} the queue {name}", visit.by, act_on_queue=asked)
-    await visit.room.tasks.wait(task, SOON)
-    return _told(visit, task, there, shown(name, 100))
+    tasks = visit.room.tasks
+    task = tasks.begin(f"{action.capitalize()} the queue {name}", visit.by, act_on_queue=asked)
+    await tasks.wait(task, SOON)
+    if not task.ended:
+        return visit.back(f"/tasks/{task.number}")
+    if task.error:
+        raise Refusal(409, task.error)
+    return visit.back(there, _removed(action, shown(name, 100), task.progress.done))
+
+
+def _removed(action: str, name: str, jobs: int) -> str:
+    told = "1 job was" if jobs == 1 else f"{count(jobs)} jobs were"
+    if action == "clear":
+        return f"Cleared {name}: {told} removed."
+    return f"Removed the queue {name}: {told} removed with it."
 
 
 async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
@@ -237,16 +248,6 @@ async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
         to=to_queue(name),
         back=_back(name, form, gone=False),
     )
-
-
-def _told(visit: Visit, task: Task, there: str, name: str) -> Response:
-    if not task.ended:
-        return visit.back(f"/tasks/{task.number}")
-    if task.error:
-        raise Refusal(409, task.error)
-    removed = task.progress.done
-    jobs = "1 job was" if removed == 1 else f"{removed:,} jobs were"
-    return visit.back(there, f"{jobs} removed from {name}.")
 
 
 async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
