@@ -12,6 +12,7 @@ from millrace.protocols.control.messages import (
     Workers,
 )
 from millrace.web.control import ControlError
+from millrace.web.rendering import NONE
 
 XSS = "<script>hacked()</script>"
 
@@ -71,8 +72,8 @@ def test_what_is_wrong_is_said():
 
 def test_before_anything_was_committed():
     html = text(world(overview=an_overview(commit=spans(0), samples=[], days=[])))
-    assert number(html, "commit_p50") == "–"
-    assert number(html, "error_rate") == "–"
+    assert number(html, "commit_p50") == NONE
+    assert number(html, "error_rate") == NONE
 
 
 @pytest.mark.parametrize(("asked", "days"), [("", 30), ("?days=7", 7), ("?days=999", 180)])

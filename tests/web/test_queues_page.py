@@ -179,8 +179,8 @@ class TestOne:
         assert "1 min 1 s" in found  # the mean
         assert "deviation 2 s" in found
         slots = json.loads(html.unescape(re.search(r'data-slots="([^"]*)"', found)[1]))
-        assert slots[:2] == [[0, "0–1 s", 5], [12, "12–13 s", 2]]
-        assert "<td>6–7 d</td>" in found
+        assert slots[:2] == [[0, "0 to 1 s", 5], [12, "12 to 13 s", 2]]
+        assert "<td>6 to 7 d</td>" in found
         assert found.count("<option") == 2
 
     @pytest.mark.parametrize("day", ["yesterday", "2026-13-01", "1", "'"])
