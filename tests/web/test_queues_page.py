@@ -72,13 +72,23 @@ class TestAll:
         told = world(queues=Queues([queue_row()], 120, 'm"x&'))
         found = text(told, "/queues?text=a%26b&after=c")
         assert told.heard == [("queues", AskedQueues("a&b", "c", 50))]
-        assert 'href="?text=a%26b&amp;after=m%22x%26"' in found
+        assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
         assert "First page" in found
+
+    def test_only_those_that_are_paused(self):
+        told = world(queues=Queues([queue_row(paused=True)], 60, "x"), act_on_queue=Acted(1, []))
+        found = text(told, "/queues?paused=yes")
+        assert told.heard == [("queues", AskedQueues("", "", 50, paused=True))]
+        assert "60 paused queues" in found
+        assert 'href="/queues?paused=yes&amp;after=x"' in found
+        answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])
+        assert answer.headers["location"] == "/queues?paused=yes"
 
     def test_there_are_none(self):
         told = world(queues=Queues([], 0, ""))
         assert "There are no queues yet" in text(told, "/queues")
         assert "No queue is called that" in text(told, "/queues?text=x")
+        assert "No queue is paused" in text(told, "/queues?paused=yes")
 
     @pytest.mark.parametrize(
         ("row", "said"),

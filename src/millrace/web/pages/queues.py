@@ -134,16 +134,22 @@ SAID: Final = {
 
 
 async def queues(visit: Visit) -> Response:
-    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES)
+    paused = visit.query("paused") == "yes"
+    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
     found = await visit.ask(Queues, queues=asked)
     return page(
         visit,
         "queues.html",
         found=found,
         asked=asked,
-        more=urlencode({"text": asked.text, "after": found.more}),
+        first=_listed(asked, ""),
+        more=_listed(asked, found.more),
         unasked=_now() - UNASKED,
     )
+
+
+def _listed(asked: AskedQueues, after: str) -> str:
+    return _with("/queues", text=asked.text, paused="yes" if asked.paused else "", after=after)
 
 
 # One
@@ -271,7 +277,9 @@ def _back(name: str, form: Form, *, gone: bool) -> str:
     """To the page whose form that was: the queue's, or the list as it was."""
     if form.one("back") == "queue" and not gone:
         return _with(to_queue(name), state=form.one("state"))
-    return _with("/queues", text=form.one("text"), after=form.one("after"))
+    return _with(
+        "/queues", text=form.one("text"), paused=form.one("paused"), after=form.one("after")
+    )
 
 
 def _with(path: str, **values: str) -> str:
