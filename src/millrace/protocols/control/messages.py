@@ -292,6 +292,15 @@ class Failures(msgspec.Struct):
     jobs: int
 
 
+class AskedWorkers(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Workers, those behind `after`; with a `protocol` only the one that has that `wid` there."""
+
+    after: str = ""
+    most: int = 100
+    protocol: str = ""
+    wid: str = ""
+
+
 class Held(msgspec.Struct):
     """A job that a worker has."""
 
@@ -523,9 +532,9 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         "undepend",
         "timeout",
     ]
-    #: jids or numbers.
+    #: jids or numbers; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
-    #: Numbers: what a page shows is one job and no other, whatever ids there are.
+    #: Numbers only: they mean one job each, whatever jids there are.
     seqs: list[int] = []
     query: Query | None = None
     queue: str = ""
@@ -697,7 +706,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     search: Search | None = None
     job: AskedJob | None = None
     failures: Asked | None = None
-    workers: Asked | None = None
+    workers: AskedWorkers | None = None
     recurring: Asked | None = None
     tracked: Asked | None = None
     tags: Asked | None = None

@@ -76,7 +76,7 @@ async def act(visit: Visit) -> Response:
             total=form.one("total") or "some",
             fields=[pair for pair in form if pair[0] != "sure"],
             back=back,
-            here="/failures/act",
+            to="/failures/act",
         )
     return await carry_out(visit, wanted, title(wanted, named), back)
 

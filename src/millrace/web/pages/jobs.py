@@ -119,7 +119,7 @@ async def act(visit: Visit) -> Response:
         total=known(found, first=True),
         fields=[pair for pair in form if pair[0] != "sure"],
         back=back,
-        here="/jobs/act",
+        to="/jobs/act",
     )
 
 
