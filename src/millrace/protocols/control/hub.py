@@ -61,6 +61,8 @@ class ControlHub(Hub):
         self.now = 0
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
+        #: By protocol; "web" is one.
+        self.ports: dict[str, int] = {}
 
     @property
     def event(self) -> int:
