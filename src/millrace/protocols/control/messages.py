@@ -532,9 +532,9 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         "undepend",
         "timeout",
     ]
-    #: jids or numbers.
+    #: jids or numbers; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
-    #: Numbers: what a page shows is one job and no other, whatever ids there are.
+    #: Numbers only: they mean one job each, whatever jids there are.
     seqs: list[int] = []
     query: Query | None = None
     queue: str = ""

@@ -6,6 +6,10 @@ const charts = (() => {
   // Plotly takes some tags in its texts for markup; a queue's name has none.
   const plain = (text, most = 40) =>
     shown(text, most).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  const axis = () => ({
+    gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true,
+    ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)",
+  });
   const layout = (more = {}) => ({
     margin: { l: 52, r: 12, t: 8, b: 36 }, height: 260, autosize: true,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -15,8 +19,8 @@ const charts = (() => {
     colorway: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => colour(`s${i}`)),
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     ...more,
-    xaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more.xaxis },
-    yaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, rangemode: "tozero", ...more.yaxis },
+    xaxis: { ...axis(), ...more.xaxis },
+    yaxis: { ...axis(), rangemode: "tozero", separatethousands: true, ...more.yaxis },
   });
   const drawn = new Map();
   const draw = (element, traces, more) => {

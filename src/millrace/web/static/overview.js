@@ -20,13 +20,14 @@
     leased: (o) => number(o.counts[3]), ready: (o) => number(o.counts[2]),
     retrying: (o) => number(o.retrying), scheduled: (o) => number(o.counts[0] - o.retrying),
     blocked: (o) => number(o.counts[1]), dead: (o) => number(o.counts[5]), done: (o) => number(o.counts[4]),
-    halted: (o) => o.halted, paused: (o) => number(o.paused),
+    workers: (o) => number(o.workers), halted: (o) => o.halted, paused: (o) => number(o.paused),
   };
 
   // Charts
 
   const time = (sample) => new Date(sample[0] / 1000);
   const line = (name, colour, x, y) => ({ name, x, y, mode: "lines", line: { color: charts.colour(colour), width: 2 } });
+  const clock = { xaxis: { tickformat: "%H:%M", nticks: 6, tickangle: 0, hoverformat: "%H:%M:%S" } };
   const drawLive = (samples) => {
     // What was counted since less than a few seconds is noise.
     const steady = samples.filter((sample, i) => !i || i + 1 < samples.length || sample[0] - samples[i - 1][0] > 2.5e6);
@@ -35,12 +36,12 @@
     const each = (i) => pairs.map(([before, after]) => Math.max(0, after[i] - before[i]) / Math.max(0.001, (after[0] - before[0]) / 1e6));
     charts.draw(document.getElementById("rates"), () => [
       line("pushed", "s1", x, each(1)), line("done", "s2", x, each(2)), line("failed", "s3", x, each(3)),
-    ]);
+    ], clock);
     const all = samples.map(time);
     charts.draw(document.getElementById("backlog"), () => [
       { ...line("backlog", "s1", all, samples.map((sample) => sample[4])), fill: "tozeroy" },
       line("with workers", "s6", all, samples.map((sample) => sample[5])),
-    ]);
+    ], clock);
   };
   const drawHistory = (days) => {
     const x = days.map((day) => new Date(day.day * 864e5).toISOString().slice(0, 10));
@@ -76,7 +77,7 @@
       tellTimes(oldest);
     } else {
       small.textContent = "no job is ready";
-      oldest.replaceChildren("nobody", small);
+      oldest.replaceChildren("none", small);
     }
   };
 
