@@ -92,8 +92,6 @@ def error_page(visit: Visit, refusal: Refusal) -> Response:
         number=refusal.status,
     )
     response.headers.update(refusal.headers)
-    if refusal.status == 401:
-        response.headers["WWW-Authenticate"] = 'Basic realm="Millrace"'
     return response
 
 

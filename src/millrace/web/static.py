@@ -14,7 +14,8 @@ from .doors import Door, Refusal, Visit
 from .rendering import plotly
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_AGE: Final = "public, max-age=3600"
+#: Asked for again each time, and sent only if it has changed: pages and scripts are of one version.
+_AGE: Final = "public, no-cache"
 
 
 class File(NamedTuple):

@@ -6,6 +6,8 @@ import time
 from collections import OrderedDict
 from typing import Any, Final
 
+import msgspec
+
 from millrace.protocols.control.messages import Acted, Code
 
 from .control import Control, ControlError
@@ -54,8 +56,9 @@ class Tasks:
             raise ControlError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
         task = Task(next(self._numbers), title, by)
         self.known[task.number] = task
-        while len(self.known) > KEPT:
-            self.known.popitem(last=False)
+        over = [number for number, each in self.known.items() if each.ended]
+        for number in over[: max(0, len(self.known) - KEPT)]:
+            del self.known[number]
         task.running = asyncio.create_task(self._run(task, request))
         return task
 
@@ -82,6 +85,8 @@ class Tasks:
                     break
         except ControlError as error:
             task.error, task.code = str(error), error.code
+        except msgspec.MsgspecError as error:
+            task.error = str(error)
         finally:
             task.ended = time.time()
             await told.aclose()  # type: ignore[attr-defined]

@@ -75,7 +75,7 @@ document.addEventListener("change", (event) => {
 
 const standing = document.getElementById("standing");
 const number = (value) => Math.round(value).toLocaleString();
-let stream = null;
+let stream = null, silence = null;
 
 // Pushed, done and failed each second, over the last few seconds: less would be noise.
 const rates = (samples) => {
@@ -91,6 +91,8 @@ const hear = () => {
   stream.addEventListener("overview", (event) => {
     const overview = JSON.parse(event.data);
     overview.rates = rates(overview.samples);
+    clearTimeout(silence);
+    silence = null;
     standing.classList.remove("away");
     standing.textContent = overview.halted
       ? `Nothing can be written: ${overview.halted}`
@@ -102,9 +104,11 @@ const hear = () => {
     standing.textContent = JSON.parse(event.data);
     standing.classList.add("away");
   });
-  stream.onerror = () => {
-    standing.textContent = "the server does not answer";
-    standing.classList.add("away");
+  stream.onerror = () => {  // also when a stream is over and the next one begins
+    silence ??= setTimeout(() => {
+      standing.textContent = "the server does not answer";
+      standing.classList.add("away");
+    }, 4000);
   };
 };
 
