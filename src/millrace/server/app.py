@@ -180,6 +180,9 @@ async def _serve(
     path = socket_of(made or config.server.data)
     serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
+    control.ports, control.memory_mb = ports, _memory()
+    control.samples.measured = server.measured
+    control.begin(clock())
     site: Site | None = None
     if config.web.port is not None:
         site = Site(config.server.host, config.web.port, lambda: web_settings(current[0], path))
