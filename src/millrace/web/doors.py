@@ -6,6 +6,7 @@ gets a Visit, and the endpoint answers it.
 
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -293,7 +294,7 @@ def _address(visit: Visit) -> str:
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     """RFC 9457."""
-    body = {"type": "about:blank", "title": TITLES.get(status, ""), "status": status}
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     body["detail"] = detail
     return Response(
         msgspec.json.encode(body), status, headers, media_type="application/problem+json"

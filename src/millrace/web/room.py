@@ -7,6 +7,7 @@ from pathlib import Path
 from millrace.protocols.control.messages import Note, Ok
 
 from .access import Gate
+from .analytics import Analytics
 from .control import Control, ControlError
 from .live import Live
 from .settings import Settings
@@ -20,6 +21,7 @@ class Room:
         self.gate = Gate(Path(settings.data) if settings.data else None)
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
+        self.analytics = Analytics()
         self._noting: set[asyncio.Task[None]] = set()
 
     def reload(self, settings: Settings) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.protocols.control.messages import Acted
+from millrace.protocols.control.messages import Acted, Code
 
 from .control import Control, ControlError
 
@@ -27,6 +27,7 @@ class Task:
         self.ended = 0.0
         self.progress = Acted(0, [], over=False)
         self.error = ""
+        self.code: Code | None = None
         self.stopped = False
         self.running: asyncio.Task[None] | None = None
 
@@ -82,7 +83,9 @@ class Tasks:
                 task.progress = progress
                 if progress.over:
                     break
-        except (ControlError, msgspec.MsgspecError) as error:
+        except ControlError as error:
+            task.error, task.code = str(error), error.code
+        except msgspec.MsgspecError as error:
             task.error = str(error)
         finally:
             task.ended = time.time()

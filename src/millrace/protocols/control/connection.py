@@ -5,7 +5,7 @@ yields what is to be said, or None to let others have their turn. Whoever can op
 ask.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +34,7 @@ from .answering import Answering, Said, Telling
 from .counting import counters
 from .errors import Refused
 from .hub import ControlHub
-from .messages import Error, Request
+from .messages import Code, Error, Request
 
 #: The longest job that can be pushed over HTTP, and some.
 MOST_LINE = 24 << 20
@@ -89,7 +89,8 @@ class ControlConnection(Connection):
         return self._lines.held
 
     def discard(self) -> None:
-        self._lines, self._telling = Lines(0), None
+        self._lines = Lines(0)
+        self._stop_telling()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -99,7 +100,7 @@ class ControlConnection(Connection):
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
-        lines = self._lines
+        lines, self.hub.now = self._lines, now
         while lines.pending and most > 0 and not self.closing and not self._is_busy:
             self._answer(lines.take(), now)
             most -= 1
@@ -134,10 +135,8 @@ class ControlConnection(Connection):
             else:
                 asked_for = ", ".join(f"`{each}`" for each in _NAMES)
                 self._refuse(Refused(f"nothing was asked: one of {asked_for}"))
-        except ClientError as error:
+        except (ClientError, EngineError) as error:
             self._refuse(error)
-        except EngineError as error:
-            self._refuse(Refused(str(error) or type(error).__doc__ or "", "conflict"))
 
     def _about_journal(self, name: str) -> None:
         keeper = self.hub.keeper
@@ -154,7 +153,7 @@ class ControlConnection(Connection):
             said = next(telling)
         except StopIteration:
             self._telling = None
-        except ClientError as error:
+        except (ClientError, EngineError) as error:
             self._telling = None
             self._refuse(error)
         else:
@@ -170,9 +169,18 @@ class ControlConnection(Connection):
             self.marks.append(len(self.replies))
         self.replies.append(_encode(answer) + b"\n")
 
-    def _refuse(self, error: ClientError) -> None:
-        code = error.code if isinstance(error, Refused) else "bad request"
-        self.replies.append(_encode(Error(str(error), code)) + b"\n")
+    def _refuse(self, error: ClientError | EngineError) -> None:
+        code: Code = "conflict" if isinstance(error, EngineError) else "bad request"
+        if isinstance(error, Refused):
+            code = error.code
+        reason = str(error) or str(type(error).__doc__)
+        self.replies.append(_encode(Error(reason, code)) + b"\n")
+
+    def _stop_telling(self) -> None:
+        """Whatever is under way stops where it is, and notes how far it came."""
+        telling, self._telling = self._telling, None
+        if isinstance(telling, Generator):
+            telling.close()
 
     def _shipped(self, failing: str) -> None:
         if self not in self.hub.connections:
@@ -192,7 +200,8 @@ class ControlConnection(Connection):
         return _encode(Error(reason, "unavailable")) + b"\n"
 
     def lost(self, now: int) -> None:
-        self._telling = None
+        self.hub.now = now
+        self._stop_telling()
         if self.waiter is not None:
             self.hub.engine.unwait(self.waiter)
         self.hub.connections.discard(self)

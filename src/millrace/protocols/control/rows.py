@@ -4,6 +4,7 @@ from typing import Final, cast
 
 from millrace.engine.job import FOREVER, PROTOCOLS, Job
 from millrace.engine.states import STATE_NAMES
+from millrace.protocols.faktory.wrapping import wrapped
 
 from .hub import ControlHub
 from .messages import JobRow, State
@@ -42,6 +43,7 @@ def row(hub: ControlHub, job: Job) -> JobRow:
         tracked=qless is not None and job.jid in qless.tracked,
         payload=job.payload[:MOST_PAYLOAD],
         size=len(job.payload),
+        called=wrapped(job),
     )
 
 
