@@ -194,7 +194,6 @@ def test_whoever_does_not_read_is_cut():
     "said",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000,
-        b"GET /" + b"x" * 400_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
@@ -209,6 +208,18 @@ def test_what_is_no_request_is_refused_at_once(said: bytes):
         caller.say(said)
         assert await caller.status() == 400
         assert await caller.is_cut()
+
+    run(talk)
+
+
+def test_a_head_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serving, "ASK_WITHIN", 60)
+
+    async def talk(there: Place) -> None:
+        for first in (b"GET /", b"GET / HTTP/1.1\r\nX: "):
+            caller = await there.call()
+            caller.say(first + b"x" * 1_000_000)
+            assert await caller.is_cut()
 
     run(talk)
 
