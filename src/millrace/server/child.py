@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from .config import secret_variables
+
 #: A longer line is cut.
 MOST_LINE: Final = 4096
 #: Between the last word and the end are moments, or something is wrong with it.
@@ -16,7 +18,7 @@ AT_THE_END: Final = 0.2
 
 class Child:
     """It has a group of its own, so that a terminal's Ctrl-C is the server's alone to hear. When it
-    says no more it has ended, or is ended.
+    says no more it has ended, or is ended. It inherits no secrets: if it needs one it is told.
     """
 
     def __init__(
@@ -29,12 +31,14 @@ class Child:
         self._heard = heard
         self._ended = ended
         self._loop = asyncio.get_running_loop()
+        secrets = secret_variables()
         self._process = subprocess.Popen(  # noqa: S603 - commands of ours
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             process_group=0,
+            env={name: text for name, text in os.environ.items() if name not in secrets},
             pass_fds=pass_fds,
         )
         assert self._process.stdout is not None

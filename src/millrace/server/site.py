@@ -79,9 +79,8 @@ class Site:
         port = self._port
         found = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM)
         for family, _, _, _, address in dict.fromkeys(found):
-            opened = socket.create_server(
-                (str(address[0]), port), family=family, backlog=BACKLOG, reuse_port=False
-            )
+            there: Any = (address[0], port, *address[2:])
+            opened = socket.create_server(there, family=family, backlog=BACKLOG)
             opened.setblocking(False)
             self._sockets.append(opened)
             port = opened.getsockname()[1]

@@ -8,17 +8,15 @@ import socket
 import sys
 from typing import Final
 
-import uvicorn
 import uvloop
 
 from . import settings
 from .app import application
 from .room import Room
+from .serving import server
 
 #: The queues come first.
 NICE: Final = 5
-#: Streams to browsers do not end by themselves.
-END_WITHIN: Final = 1
 
 
 class Lines(logging.Formatter):
@@ -32,38 +30,28 @@ class Lines(logging.Formatter):
 
 
 def main() -> int:
-    line = sys.stdin.buffer.readline()
+    with open(0, "rb", buffering=0, closefd=False) as told:  # no byte of what follows
+        line = told.readline()
     if not line:
         return 0
     os.nice(NICE)
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(Lines())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
+    # What strangers send is no news, however wrong it is.
     for noisy in ("uvicorn", "uvicorn.error", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    uvloop.run(_serve(settings.decode(line)))
+        logging.getLogger(noisy).setLevel(logging.ERROR)
+    try:
+        uvloop.run(_serve(settings.decode(line)))
+    except OSError as error:
+        logging.getLogger(__name__).error("the web pages cannot be served: %s", error)  # noqa: TRY400 - no trace
+        return 1
     return 0
 
 
 async def _serve(told: settings.Settings) -> None:
     room = Room(told)
-    config = uvicorn.Config(
-        application(room),
-        http="h11",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        ssl_certfile=told.cert or None,
-        ssl_keyfile=told.key or None,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=END_WITHIN,
-        h11_max_incomplete_event_size=65_536,
-        limit_concurrency=1000,
-    )
-    server = uvicorn.Server(config)
+    serving = server(application(room), told)
     loop = asyncio.get_running_loop()
     rest = bytearray()
 
@@ -72,18 +60,18 @@ async def _serve(told: settings.Settings) -> None:
         data = os.read(0, 65_536)
         if not data:
             loop.remove_reader(0)
-            server.should_exit = True
+            serving.should_exit = True
             room.close()
             return
         rest.extend(data)
         while (end := rest.find(b"\n")) >= 0:
-            room.settings = settings.decode(bytes(rest[:end]))
+            room.reload(settings.decode(bytes(rest[:end])))
             del rest[: end + 1]
 
     os.set_blocking(0, False)
     loop.add_reader(0, heard)
     sockets = [socket.socket(fileno=number) for number in told.sockets]
-    await server.serve(sockets)
+    await serving.serve(sockets)
 
 
 if __name__ == "__main__":

@@ -4,27 +4,39 @@ A role may do what those before it may: `read` looks, `operate` changes jobs, qu
 `admin` does what cannot be taken back or shows what is secret. Where neither password nor tokens
 are set, everybody is an admin; such a server listens on loopback only, unless it was told
 otherwise, and is only heard under names that are its own.
+
+A login is a cookie that says until when and for whom, sealed with a key of ours and the secret that
+was shown. What its owner may do is looked up each time: a token that was taken away or changed ends
+its logins, one with another role has that role from then on.
 """
 
 import hashlib
 import hmac
 import ipaddress
-import os
 import secrets
 import time
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from .guesses import Guesses
+from .sealing import sealing_key
 from .settings import Role, Settings
 
 ROLES: Final[tuple[Role, ...]] = ("read", "operate", "admin")
 COOKIE: Final = "millrace_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-KEY_FILE: Final = "web.key"
+#: What the audit log calls whoever knows the password, and everybody where none is asked for. No
+#: token is named so.
+BY_PASSWORD: Final = "password"  # noqa: S105 - a name
+ANYBODY: Final = "anybody"
+#: So many logins that were ended are remembered until they would have ended by themselves.
+MOST_ENDED: Final = 10_000
 
 
 class Visitor(NamedTuple):
@@ -36,64 +48,119 @@ class Visitor(NamedTuple):
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
+class Unknown(Exception):
+    """What was shown is nobody's. `again`: as the last time."""
+
+    def __init__(self, *, again: bool) -> None:
+        super().__init__()
+        self.again = again
+
+
 class Gate:
     """Knows visitors by what they show."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._key = _key(folder)
+    def __init__(
+        self,
+        folder: Path | None,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._made: bytes | None = None
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self.guesses = Guesses(steady)
 
     def visitor(self, request: Request, settings: Settings) -> Visitor | None:
-        """Who that is; None if nobody knows."""
-        if settings.is_open:
-            return Visitor("admin", "anybody")
-        scheme, _, value = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.known(value.strip(), settings)
-        if scheme.lower() == "basic":
-            return self.known(_password(value), settings)
-        return self._logged_in(request.cookies.get(COOKIE, ""), settings)
+        """Who that is; None if nothing is shown, or a login that is over. Unknown or TooMany if a
+        secret is shown that is nobody's.
+        """
+        shown = None if settings.is_open else _shown(request)
+        if shown is None:
+            return self.logged_in(request, settings)
+        return self.known(shown, address(request), settings)
 
-    def known(self, secret: str, settings: Settings) -> Visitor | None:
-        """Whose secret that is. However it is wrong, finding out takes as long."""
+    def logged_in(self, request: Request, settings: Settings) -> Visitor | None:
+        """The same, by the login alone: nothing can be guessed here."""
+        if settings.is_open:
+            return Visitor("admin", ANYBODY)
+        return self._sealed(request.cookies.get(COOKIE, ""), settings)
+
+    def known(self, secret: str, where: str, settings: Settings) -> Visitor:
+        """Whose secret that is. However it is wrong, finding out takes as long.
+
+        Tokens are long, and always heard. A password may be short: where too many wrong ones came
+        from, none is heard for a while.
+        """
         found = None
-        if settings.password and _same(secret, settings.password):
-            found = Visitor("admin", "password")
         for token in settings.tokens:
             if _same(secret, token.secret):
                 found = found or Visitor(token.role, token.name)
-        return found
+        if found is not None:
+            return found
+        self.guesses.check(where)
+        if settings.password and _same(secret, settings.password):
+            return Visitor("admin", BY_PASSWORD)
+        raise Unknown(again=not self.guesses.add(where, secret))
 
     def cookie(self, visitor: Visitor, settings: Settings) -> str:
-        """What a browser shows from now on. It ends with the secret that it was given for."""
-        until = int(time.time() + settings.session)
-        told = f"{until} {visitor.role} {visitor.name}"
-        return urlsafe_b64encode(f"{told} {self._seal(told, settings)}".encode()).decode()
+        """What a browser shows from now on."""
+        until = int(self._clock() + settings.session)
+        told = f"{until} {secrets.token_hex(8)} {visitor.name}"
+        seal = self._seal(told, _secret(visitor.name, settings) or "")
+        return urlsafe_b64encode(f"{told} {seal}".encode()).decode().rstrip("=")
 
-    def _logged_in(self, cookie: str, settings: Settings) -> Visitor | None:
+    def end(self, request: Request, settings: Settings) -> Visitor | None:
+        """Nobody is let in by that login any more, also not by a copy of it; whose it was."""
+        cookie = request.cookies.get(COOKIE, "")
+        visitor = self._sealed(cookie, settings)
+        if visitor is not None:
+            self._ended[_parts(cookie)[0]] = None
+            while len(self._ended) > MOST_ENDED:
+                self._ended.popitem(last=False)
+        return visitor
+
+    def _sealed(self, cookie: str, settings: Settings) -> Visitor | None:
         try:
-            text = urlsafe_b64decode(cookie.encode()).decode()
-            told, _, seal = text.rpartition(" ")
-            until, role, name = told.split(" ", 2)
-            valid = _same(seal, self._seal(told, settings)) and int(until) > time.time()
+            told, seal = _parts(cookie)
+            until, _, name = told.split(" ")
+            over = int(until) <= self._clock() or told in self._ended
         except ValueError:
             return None
-        return Visitor(ROLES[ROLES.index(role)], name) if valid else None
+        secret = _secret(name, settings)
+        if secret is None or not _same(seal, self._seal(told, secret)) or over:
+            return None
+        return Visitor(_role(name, settings), name)
 
-    def _seal(self, told: str, settings: Settings) -> str:
-        name = told.split(" ", 2)[2]
-        secret = next((t.secret for t in settings.tokens if t.name == name), settings.password)
-        return hmac.new(self._key, f"{told}\0{secret}".encode(), hashlib.sha256).hexdigest()
+    def _seal(self, told: str, secret: str) -> str:
+        # Not before somebody logs in: most servers need no key.
+        if self._made is None:
+            self._made = sealing_key(self._folder)
+        return hmac.new(self._made, f"{told}\0{secret}".encode(), hashlib.sha256).hexdigest()
+
+
+def address(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client else "?"
 
 
 def is_foreign(request: Request) -> bool:
-    """Does a page of somebody else's want something changed? Scripts send neither header."""
+    """Does a page of somebody else's want something changed? Scripts send neither header, and no
+    page can keep a browser from sending one of them.
+    """
     if request.method in SAFE:
         return False
     site = request.headers.get("sec-fetch-site")
     if site is not None:
         return site not in {"same-origin", "none"}
     origin = request.headers.get("origin")
-    return origin is not None and urlsplit(origin).netloc != request.headers.get("host", "")
+    if origin is None:
+        return False
+    try:
+        there = urlsplit(origin).netloc
+    except ValueError:
+        return True
+    return not there or there.lower() != request.headers.get("host", "").lower()
 
 
 def is_misnamed(request: Request, settings: Settings) -> bool:
@@ -102,39 +169,70 @@ def is_misnamed(request: Request, settings: Settings) -> bool:
     """
     if not settings.is_open:
         return False
-    host = urlsplit("//" + request.headers.get("host", "")).hostname or ""
-    if host == "localhost" or host in settings.hosts or host == settings.host:
-        return False
+    called = request.headers.get("host", "")
+    if not called:
+        return False  # no browser does that
     try:
+        host = (urlsplit("//" + called).hostname or "").rstrip(".")
+        if host in {"localhost", settings.host.lower()} | {n.lower() for n in settings.hosts}:
+            return False
         ipaddress.ip_address(host)
     except ValueError:
         return True
     return False
 
 
+def is_browser(request: Request) -> bool:
+    """It asks for passwords with a window of its own, if it is let: ours are asked for on a page,
+    where one can log out again.
+    """
+    headers = request.headers
+    return "sec-fetch-mode" in headers or headers.get("user-agent", "").startswith("Mozilla/")
+
+
+def is_private(request: Request) -> bool:
+    """Is everything between us and the browser encrypted? A proxy that says so may be believed: it
+    only makes the browser more careful.
+    """
+    told = request.headers.get("x-forwarded-proto", "")
+    return request.scope["scheme"] == "https" or told == "https"
+
+
+def _shown(request: Request) -> str | None:
+    """The secret that was sent along: as a token, or as the password of any name."""
+    header = request.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            return b64decode(value.strip(), validate=True).decode().partition(":")[2]
+        except ValueError:
+            return ""
+    if scheme.lower() == "bearer":
+        return value.strip().encode("latin-1").decode("utf-8", "replace")
+    return ""
+
+
+def _parts(cookie: str) -> tuple[str, str]:
+    """What it says, and its seal."""
+    told, _, seal = urlsafe_b64decode(cookie.encode() + b"==").decode().rpartition(" ")
+    return told, seal
+
+
+def _secret(name: str, settings: Settings) -> str | None:
+    if name == BY_PASSWORD:
+        return settings.password or None
+    return next((token.secret for token in settings.tokens if token.name == name), None)
+
+
+def _role(name: str, settings: Settings) -> Role:
+    return next((token.role for token in settings.tokens if token.name == name), "admin")
+
+
 def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(
-        hashlib.sha256(one.encode("utf-8", "surrogateescape")).digest(),
-        hashlib.sha256(other.encode("utf-8", "surrogateescape")).digest(),
-    )
+    return hmac.compare_digest(_digest(one), _digest(other))
 
 
-def _password(basic: str) -> str:
-    try:
-        return b64decode(basic, validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
-
-
-def _key(folder: Path | None) -> bytes:
-    """Kept in the data folder, so that logins outlive a restart."""
-    if folder is None:
-        return secrets.token_bytes(32)
-    path = folder / KEY_FILE
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(secrets.token_bytes(32))
-    except FileExistsError:
-        pass
-    key = path.read_bytes()
-    return key if len(key) == 32 else secrets.token_bytes(32)
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()

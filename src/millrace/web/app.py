@@ -1,19 +1,20 @@
 """All doors together, and what every answer has."""
 
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from . import api, metrics, pages, static
-from .doors import Refusal, Visit, refuse
+from .doors import Door, Refusal, Visit, refuse
 from .room import Room
 
-HEADERS = {
+HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
@@ -22,10 +23,13 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 #: Scripts are ours alone; so is whatever else is loaded.
-POLICY = (
+POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+#: It goes into links, redirects and cookies.
+_PREFIX: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
+MOST_PREFIX: Final = 200
 
 
 def doors() -> list[BaseRoute]:
@@ -34,6 +38,7 @@ def doors() -> list[BaseRoute]:
 
 def application(room: Room) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     app = Starlette(routes=doors(), exception_handlers={404: _lost, 405: _wrong, 500: _broken})
+    app.router.redirect_slashes = False  # to whatever the request calls our host
     app.state.room = room
     return Frame(app)
 
@@ -65,14 +70,15 @@ class Frame:
 
 
 def _take_off_prefix(scope: Scope) -> None:
-    """`X-Script-Name: /jobs`, as Faktory's pages know it: a proxy serves us under that path."""
-    for name, value in scope["headers"]:
-        if name == b"x-script-name":
-            prefix = value.decode("latin-1").rstrip("/")
-            if prefix.startswith("/") and "//" not in prefix and prefix.isprintable():
-                scope["root_path"] = prefix
-                if not scope["path"].startswith(prefix + "/") and scope["path"] != prefix:
-                    scope["path"] = prefix + scope["path"]
+    """`X-Script-Name: /work`, as Faktory's pages know it: a proxy serves us under that path, and
+    leaves it there or takes it off. Whoever sends that changes their own links, and nobody else's.
+    """
+    told = next((value for name, value in scope["headers"] if name == b"x-script-name"), b"")
+    prefix = told.decode("latin-1").rstrip("/")
+    if len(prefix) <= MOST_PREFIX and _PREFIX.fullmatch(prefix):
+        scope["root_path"] = prefix
+        if not scope["path"].startswith(prefix + "/") and scope["path"] != prefix:
+            scope["path"] = prefix + scope["path"]
 
 
 async def _lost(request: Request, _: Exception) -> Response:
@@ -80,7 +86,20 @@ async def _lost(request: Request, _: Exception) -> Response:
 
 
 async def _wrong(request: Request, _: Exception) -> Response:
-    return _refuse(request, Refusal(405, f"{request.method} is not what this address is for"))
+    allowed = sorted({
+        method
+        for route in request.app.routes
+        if isinstance(route, Door) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    })  # fmt: skip
+    return _refuse(
+        request,
+        Refusal(
+            405,
+            f"{request.method} is not what this address is for",
+            {"Allow": ", ".join(allowed)},
+        ),
+    )
 
 
 async def _broken(request: Request, _: Exception) -> Response:
@@ -91,6 +110,6 @@ async def _broken(request: Request, _: Exception) -> Response:
 
 def _refuse(request: Request, refusal: Refusal) -> Response:
     room: Room = request.app.state.room
-    visit = Visit(request, room, room.gate.visitor(request, room.settings))
+    visit = Visit(request, room, room.gate.logged_in(request, room.settings))
     path = request.url.path.removeprefix(visit.prefix)
     return refuse(visit, "api" if path.startswith("/api/") else "page", refusal)

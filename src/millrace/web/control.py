@@ -17,6 +17,8 @@ T = TypeVar("T")
 KEPT: Final = 8
 #: So many are open at once; those who want another one wait.
 MOST: Final = 64
+#: And so many for those who ask for what takes its time, as a job that is yet to come.
+MOST_PATIENT: Final = 256
 #: An answer may hold a large payload, in base64.
 LONGEST: Final = 64 << 20
 #: The server answers within milliseconds, unless something is wrong with it.
@@ -44,8 +46,8 @@ class Line:
         self.writer.write(_encode(request) + b"\n")
         await self.writer.drain()
 
-    async def hear(self, patience: float | None = PATIENCE) -> bytes:
-        line = await asyncio.wait_for(self.reader.readline(), patience)
+    async def hear(self) -> bytes:
+        line = await self.reader.readline()
         if not line.endswith(b"\n"):
             raise ConnectionResetError("the server has ended")
         if line.startswith(b'{"error":'):
@@ -62,6 +64,7 @@ class Control:
         self._folder, self._name = os.path.split(path)
         self._idle: deque[Line] = deque()
         self._room = asyncio.Semaphore(MOST)
+        self._waiting = asyncio.Semaphore(MOST_PATIENT)
 
     async def ask(self, type_: type[T], *, patience: float | None = PATIENCE, **request: Any) -> T:
         """The server's answer: `await control.ask(Queues, queues=AskedQueues(most=50))`"""
@@ -69,9 +72,11 @@ class Control:
 
     async def raw(self, *, patience: float | None = PATIENCE, **request: Any) -> bytes:
         """The same, as the line that it is."""
-        async with self._line() as line:
-            await line.say(request)
-            return await line.hear(patience)
+        patient = patience is None or patience > PATIENCE
+        async with self._line(self._waiting if patient else self._room) as line:
+            async with asyncio.timeout(patience):
+                await line.say(request)
+                return await line.hear()
 
     async def follow(self, type_: type[T], **request: Any) -> AsyncIterator[T]:
         """All that the server has to say to something long, as it comes; closing it stops that."""
@@ -79,7 +84,7 @@ class Control:
         try:
             await line.say(request)
             while True:
-                yield msgspec.json.decode(await line.hear(None), type=type_)
+                yield msgspec.json.decode(await line.hear(), type=type_)
         except (OSError, EOFError) as error:
             raise _gone(error) from error
         finally:
@@ -90,8 +95,8 @@ class Control:
             self._idle.popleft().close()
 
     @contextlib.asynccontextmanager
-    async def _line(self) -> AsyncIterator[Line]:
-        async with self._room:
+    async def _line(self, room: asyncio.Semaphore) -> AsyncIterator[Line]:
+        async with room:
             line = None
             while self._idle and line is None:
                 line = self._idle.pop()

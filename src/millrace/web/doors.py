@@ -6,16 +6,27 @@ gets a Visit, and the endpoint answers it.
 
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
 from urllib.parse import parse_qsl, quote
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from .access import SAFE, Visitor, is_foreign, is_misnamed
+from .access import (
+    SAFE,
+    Unknown,
+    Visitor,
+    address,
+    is_browser,
+    is_foreign,
+    is_misnamed,
+    is_private,
+)
 from .control import ControlError
+from .guesses import TooMany
 from .room import Room
 from .settings import Role, Settings
 
@@ -41,12 +52,15 @@ TITLES: Final = {
     405: "That is not how it is done",
     409: "That is not possible now",
     413: "That is too large",
+    415: "That is not what was expected",
     422: "That cannot be understood",
     429: "Too many wrong passwords",
     500: "Something went wrong here",
     503: "The server cannot be asked",
 }
 SAID: Final = "millrace_said"
+#: A cookie may have 4096 bytes, and a letter may take twelve of them.
+MOST_SAID: Final = 300
 
 
 class Refusal(Exception):
@@ -72,8 +86,8 @@ class Visit:
     @property
     def by(self) -> str:
         """Who that is, for the audit log."""
-        client = self.request.client
-        return f"{self.visitor.name if self.visitor else '?'} from {client.host if client else '?'}"
+        name = f"{self.visitor.name} from " if self.visitor else ""
+        return name + address(self.request)
 
     @property
     def prefix(self) -> str:
@@ -131,16 +145,23 @@ class Visit:
             raise Refusal(422, str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal(400, f"the body is no JSON: {error}") from None
+        except RecursionError:
+            raise Refusal(400, "the body is nested too deeply") from None
 
     def url(self, path: str) -> str:
         return self.prefix + path
 
     def back(self, path: str, said: str = "") -> Response:
         """After something was done: to that page, which says so."""
-        response = RedirectResponse(self.url(path), status_code=303)
+        response = RedirectResponse(self.url(own(path)), status_code=303)
         if said:
             response.set_cookie(
-                SAID, quote(said[:500]), max_age=30, httponly=True, samesite="strict"
+                SAID,
+                quote(said[:MOST_SAID]),
+                max_age=30,
+                httponly=True,
+                samesite="strict",
+                secure=is_private(self.request),
             )
         return response
 
@@ -153,6 +174,12 @@ class Form(list[tuple[str, str]]):
 
     def all(self, name: str) -> list[str]:
         return [value for key, value in self if key == name]
+
+
+def own(path: str) -> str:
+    """A path of ours, wherever somebody was told to go: nobody is sent to another site."""
+    strange = not path.startswith("/") or path.startswith("//")
+    return "/" if strange or "\\" in path or not path.isprintable() else path
 
 
 Endpoint = Callable[[Visit], Awaitable[Response]]
@@ -180,33 +207,45 @@ class Door(Route):
 def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:
     async def enter(request: Request) -> Response:
         room: Room = request.app.state.room
-        visit = Visit(request, room, room.gate.visitor(request, room.settings))
+        visit = Visit(request, room, None)
         try:
-            _check(door, visit)
-            return await door.answer(visit)
+            _let_in(door, visit)
+            response = await door.answer(visit)
         except ControlError as error:
-            refusal = Refusal(STATUS[error.code], str(error))
+            response = refuse(visit, door.kind, Refusal(STATUS[error.code], str(error)))
         except Refusal as error:
-            refusal = error
+            response = refuse(visit, door.kind, error)
         except ClientDisconnect:
             return Response(status_code=400)
-        return refuse(visit, door.kind, refusal)
+        if request.method == "HEAD" and isinstance(response, StreamingResponse):
+            return Response(headers=response.headers)  # which would not end
+        return response
 
     return enter
 
 
-def _check(door: Door, visit: Visit) -> None:
-    request = visit.request
+def _let_in(door: Door, visit: Visit) -> None:
+    """Find out who that is, and whether they may."""
+    request, room = visit.request, visit.room
+    if is_foreign(request):
+        raise Refusal(403, "a page of another site may change nothing here")
+    if door.role is None:
+        visit.visitor = room.gate.logged_in(request, visit.settings)
+        return
     if is_misnamed(request, visit.settings):
         raise Refusal(
             403,
             "this server asks for no password, so it is only served under its own name: set "
-            "web.hosts to the names that browsers may use, or a web.password",
+            "web.hosts to the names that may be used, or a web.password",
         )
-    if is_foreign(request):
-        raise Refusal(403, "a page of another site may change nothing here")
-    if door.role is None:
-        return
+    try:
+        visit.visitor = room.gate.visitor(request, visit.settings)
+    except Unknown as error:
+        if not error.again:
+            room.note("login refused", str(request.url.path), address(request))
+        raise Refusal(401, "that is no password or token of this server") from None
+    except TooMany as error:
+        raise too_many(error) from None
     if visit.visitor is None:
         raise Refusal(401, "log in, or send a token (Authorization: Bearer ...)")
     if visit.settings.read_only and request.method not in SAFE:
@@ -215,26 +254,47 @@ def _check(door: Door, visit: Visit) -> None:
         raise Refusal(403, f"this needs the role {door.role}; you have {visit.visitor.role}")
 
 
+def too_many(error: TooMany) -> Refusal:
+    return Refusal(
+        429,
+        f"no password is heard from your address for {error.seconds} s; tokens are",
+        {"Retry-After": str(error.seconds)},
+    )
+
+
 def refuse(visit: Visit, kind: Kind, refusal: Refusal) -> Response:
     from .rendering import error_page  # noqa: PLC0415 - templates draw on doors
 
+    request = visit.request
+    if refusal.status == 401:
+        if kind == "page" and request.method in SAFE and _is_reading(request):
+            there = quote(_address(visit), safe="")
+            return RedirectResponse(visit.url(f"/login?next={there}"), status_code=303)
+        way = "Bearer" if is_browser(request) else "Basic"
+        refusal.headers["WWW-Authenticate"] = f'{way} realm="Millrace"'
     if kind == "api":
-        headers = dict(refusal.headers)
-        if refusal.status == 401:
-            headers["WWW-Authenticate"] = 'Basic realm="Millrace"'
-        return problem(refusal.status, refusal.detail, headers)
-    accepts = visit.request.headers.get("accept", "")
-    if refusal.status == 401 and "text/html" in accepts and visit.request.method in SAFE:
-        there = quote(visit.request.url.path, safe="/")
-        if visit.request.url.query:
-            there += quote("?" + visit.request.url.query, safe="")
-        return RedirectResponse(visit.url(f"/login?next={there}"), status_code=303)
+        return problem(refusal.status, refusal.detail, refusal.headers)
     return error_page(visit, refusal)
+
+
+def _is_reading(request: Request) -> bool:
+    """Does a person want to see a page?"""
+    return "text/html" in request.headers.get("accept", "") and "authorization" not in (
+        request.headers
+    )
+
+
+def _address(visit: Visit) -> str:
+    """What was asked for, as it was written."""
+    scope = visit.request.scope
+    path: str = scope["raw_path"].decode("latin-1").removeprefix(visit.prefix)
+    query: str = scope["query_string"].decode("latin-1")
+    return f"{path}?{query}" if query else path
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
     """RFC 9457."""
-    body = {"type": "about:blank", "title": TITLES.get(status, ""), "status": status}
+    body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     body["detail"] = detail
     return Response(
         msgspec.json.encode(body), status, headers, media_type="application/problem+json"

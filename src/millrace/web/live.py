@@ -9,14 +9,14 @@ from typing import Final
 
 import msgspec
 
-from millrace.protocols.control.messages import Overview
-
 from .control import Control, ControlError
 
 EVERY: Final = 1.0
 #: One who does not read for so many events misses some.
 MOST_BEHIND: Final = 4
 MOST_LISTENERS: Final = 500
+#: Seconds, after which one has to call again, and is asked again who it is.
+LASTS: Final = 600.0
 
 
 class Live:
@@ -33,12 +33,14 @@ class Live:
     async def events(self) -> AsyncIterator[bytes]:
         """What one listener is sent."""
         queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_BEHIND)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LASTS
         self._listeners.add(queue)
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         try:
             yield b"retry: 2000\n\n" + self._last
-            while event := await queue.get():
+            while (event := await queue.get()) and loop.time() < until:
                 yield event
         finally:
             self._listeners.discard(queue)
@@ -54,8 +56,8 @@ class Live:
     async def _ask(self) -> None:
         while True:
             try:
-                overview = await self._control.ask(Overview, overview=True)
-                self._last = b"event: overview\ndata: %b\n\n" % msgspec.json.encode(overview)
+                line = await self._control.raw(overview=True)  # as it is: JSON on one line
+                self._last = b"event: overview\ndata: %b\n" % line
             except ControlError as error:
                 self._last = b"event: away\ndata: %b\n\n" % msgspec.json.encode(str(error))
             for queue in self._listeners:

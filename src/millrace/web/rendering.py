@@ -5,12 +5,13 @@ Everything is escaped. Times are written in UTC and put into the reader's own zo
 
 import functools
 import unicodedata
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
@@ -18,6 +19,8 @@ from starlette.responses import HTMLResponse, Response
 from millrace import __version__
 
 from .doors import SAID, TITLES, Refusal, Visit
+from .drawing import spark
+from .query import quoted
 
 SECOND: Final = 1_000_000
 #: The pages in the order of the menu: path, title, the least role that sees it.
@@ -89,8 +92,6 @@ def error_page(visit: Visit, refusal: Refusal) -> Response:
         number=refusal.status,
     )
     response.headers.update(refusal.headers)
-    if refusal.status == 401:
-        response.headers["WWW-Authenticate"] = 'Basic realm="Millrace"'
     return response
 
 
@@ -105,7 +106,10 @@ def environment() -> Environment:
     )
     made.filters |= {
         f.__name__: f
-        for f in (shown, time, ago, span, count, size, priority, protocol, in_path, in_query)
+        for f in (
+            *(shown, time, ago, span, count, size, rate, percent, day, priority, protocol),
+            *(in_path, in_query, to_queue, quoted, json, spark),
+        )
     }
     return made
 
@@ -174,6 +178,23 @@ def size(number: float) -> str:
     return f"{number:.0f} B"
 
 
+def rate(number: float) -> str:
+    """Each second."""
+    return f"{number:,.1f}" if number < 10 else f"{number:,.0f}"
+
+
+def percent(part: float | None) -> str:
+    return NONE if part is None else f"{part:.1%}" if 0 < part < 0.1 else f"{part:.0%}"
+
+
+def day(number: int) -> str:
+    """Days since 1970."""
+    try:
+        return f"{date(1970, 1, 1) + timedelta(number)}"
+    except OverflowError:
+        return "beyond all calendars"
+
+
 def priority(rank: float) -> str:
     return f"{rank:g}"
 
@@ -190,6 +211,18 @@ def in_path(text: str) -> str:
 def in_query(text: str) -> str:
     """A name as a value behind a question mark."""
     return quote(text, safe="")
+
+
+def to_queue(name: str) -> str:
+    """The path of a queue's page. Browsers take some names for steps between folders."""
+    if name in {"", ".", ".."}:
+        return f"/queues/?name={in_query(name)}"
+    return f"/queues/{in_path(name)}"
+
+
+def json(value: Any) -> str:
+    """For scripts, as the value of an attribute."""
+    return msgspec.json.encode(value).decode()
 
 
 def plotly() -> bytes:

@@ -1,9 +1,14 @@
 """What all requests share."""
 
+import asyncio
+import contextlib
 from pathlib import Path
 
+from millrace.protocols.control.messages import Note, Ok
+
 from .access import Gate
-from .control import Control
+from .analytics import Analytics
+from .control import Control, ControlError
 from .live import Live
 from .settings import Settings
 from .tasks import Tasks
@@ -16,9 +21,26 @@ class Room:
         self.gate = Gate(Path(settings.data) if settings.data else None)
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
+        self.analytics = Analytics()
+        self._noting: set[asyncio.Task[None]] = set()
+
+    def reload(self, settings: Settings) -> None:
+        """From now on. Whoever listens to the live stream is to show again who they are."""
+        self.settings = settings
+        self.live.close()
+
+    def note(self, action: str, target: str, by: str) -> None:
+        """Into the audit log; nobody waits for it."""
+        noting = asyncio.create_task(self._note(Note(action, target, by)))
+        self._noting.add(noting)
+        noting.add_done_callback(self._noting.discard)
 
     def close(self) -> None:
         """The server is about to stop."""
         self.live.close()
         self.tasks.close()
         self.control.close()
+
+    async def _note(self, note: Note) -> None:
+        with contextlib.suppress(ControlError):
+            await self.control.ask(Ok, note=note)

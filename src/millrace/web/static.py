@@ -8,11 +8,14 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
+from millrace.pipeline.report import page as report
+
 from .doors import Door, Refusal, Visit
 from .rendering import plotly
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-_AGE: Final = "public, max-age=3600"
+#: Asked for again each time, and sent only if it has changed: pages and scripts are of one version.
+_AGE: Final = "public, no-cache"
 
 
 class File(NamedTuple):
@@ -36,7 +39,7 @@ async def static(visit: Visit) -> Response:
 @functools.cache
 def _names() -> frozenset[str]:
     found = resources.files("millrace.web").joinpath("static").iterdir()
-    return frozenset(path.name for path in found) | {"plotly.js"}
+    return frozenset(path.name for path in found) | {"plotly.js", "report.js"}
 
 
 def _file(name: str) -> File:
@@ -49,6 +52,8 @@ def _file(name: str) -> File:
 def _read(name: str) -> File:
     if name == "plotly.js":
         plain = plotly()
+    elif name == "report.js":
+        plain = report.script()
     else:
         plain = resources.files("millrace.web").joinpath("static", name).read_bytes()
     tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'

@@ -6,7 +6,9 @@ import time
 from collections import OrderedDict
 from typing import Any, Final
 
-from millrace.protocols.control.messages import Acted
+import msgspec
+
+from millrace.protocols.control.messages import Acted, Code
 
 from .control import Control, ControlError
 
@@ -25,6 +27,7 @@ class Task:
         self.ended = 0.0
         self.progress = Acted(0, [], over=False)
         self.error = ""
+        self.code: Code | None = None
         self.stopped = False
         self.running: asyncio.Task[None] | None = None
 
@@ -53,8 +56,9 @@ class Tasks:
             raise ControlError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
         task = Task(next(self._numbers), title, by)
         self.known[task.number] = task
-        while len(self.known) > KEPT:
-            self.known.popitem(last=False)
+        over = [number for number, each in self.known.items() if each.ended]
+        for number in over[: max(0, len(self.known) - KEPT)]:
+            del self.known[number]
         task.running = asyncio.create_task(self._run(task, request))
         return task
 
@@ -80,6 +84,8 @@ class Tasks:
                 if progress.over:
                     break
         except ControlError as error:
+            task.error, task.code = str(error), error.code
+        except msgspec.MsgspecError as error:
             task.error = str(error)
         finally:
             task.ended = time.time()

@@ -29,6 +29,8 @@ _PROTOCOLS: Final = {
     "faktory": "Faktory",
     "qless": "Qless",
     "goqueue": "Go Job Queue",
+    "http": "HTTP",
+    "control": "control",
 }
 #: Control characters, and those that turn the direction of what follows.
 _UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
@@ -45,20 +47,34 @@ class _Packed(NamedTuple):
 
 def render(report: Report) -> str:
     """The page. The same report gives the same bytes."""
-    script = (_ASSETS / "page.js").read_text("utf-8")
+    drawing = script()
     plotly = _plotly()
     return (
         _environment()
         .get_template("page.html")
         .render(
             report=report,
-            policy=_policy(_digest(script.encode()), plotly.digest),
+            policy=_policy(_digest(drawing), plotly.digest),
             css=Markup((_ASSETS / "page.css").read_text("utf-8")),  # noqa: S704 - our own file
-            script=Markup(script),  # noqa: S704 - as above
-            numbers=Markup(in_script(as_json(report))),  # noqa: S704 - made harmless
+            script=Markup(drawing.decode()),  # noqa: S704 - as above
+            numbers=numbers(report),
             plotly=Markup(plotly.packed),  # noqa: S704 - base64
         )
     )
+
+
+def parts(report: Report) -> Markup:
+    """What the page tells, to stand in another one; `script` draws its plots."""
+    return Markup(_environment().get_template("parts.html").render(report=report))  # noqa: S704
+
+
+def script() -> bytes:
+    """What draws the plots, from `numbers` in an element called `report`."""
+    return (_ASSETS / "page.js").read_bytes()
+
+
+def numbers(report: Report) -> Markup:
+    return Markup(in_script(as_json(report)))  # noqa: S704 - made harmless
 
 
 def as_json(report: Report) -> str:

@@ -1,8 +1,237 @@
-"""`act`: what people do to jobs, to some or to all that a query means."""
+"""`act`: what people do to jobs, to some or to all that a query means.
 
+Which jobs are meant is settled before the first is touched, and each is done at most once, however
+it moves: what a retry makes ready is not found again. If it takes long, others have their turns in
+between; whoever asked and goes away stops it where it is.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from millrace.engine.engine import Engine
+from millrace.engine.errors import EngineError
+from millrace.engine.job import Job
+from millrace.engine.states import SCHEDULED, STATE_NAMES
+
 from .answering import Answering, Telling
+from .doing import ACTIONS, need_qless
+from .errors import NotFound, Refused, Unfit, need_durable
+from .hub import LONGEST_NAME, ControlHub, named
+from .messages import Act, Acted, Query, Refusal
+
+#: So many jobs may be named in one request.
+MOST_JOBS: Final = 1000
+#: So many are changed before others have their turn.
+AT_ONCE: Final = 50
+LOOKED_AT_ONCE: Final = 500
+#: After so many it is told how far it is.
+TOLD_EVERY: Final = 500
+#: So many refusals are told one by one.
+MOST_REFUSED: Final = 100
+MOST_TAGS: Final = 100
+LONGEST_TAG: Final = 255
+#: The longest name that a queue can be given here; Go Job Queue knows none that is longer.
+LONGEST_QUEUE: Final = 255
+
+
+def act(hub: ControlHub, asked: Act, now: int) -> Iterator[Acted | None]:
+    need_durable(hub.engine)
+    _check(hub, asked)
+    if asked.query is None:
+        yield _act_on_some(hub, asked, now)
+    else:
+        yield from _act_on_all(hub, asked, asked.query)
+
+
+def _act_on_some(hub: ControlHub, asked: Act, now: int) -> Acted:
+    acted = Acted(0, [])
+    jobs: dict[int, Job] = {}
+    for name in asked.jobs:
+        found = named(hub.engine, name)
+        if found:
+            jobs[found[0].seq] = found[0]
+        else:
+            _refuse(acted, name, "there is no such job")
+    for seq in asked.seqs:
+        if seq in hub.engine.jobs:
+            jobs[seq] = hub.engine.jobs[seq]
+        else:
+            _refuse(acted, str(seq), "there is no such job")
+    target = ", ".join(list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))[:MOST_REFUSED])
+    number = hub.audit.add(now, asked.by, asked.action, target + _how(asked))
+    for job in _in_order(hub.engine, asked, jobs):
+        _do(hub, job, asked, now, acted)
+    acted.looked = acted.of = len(jobs)
+    hub.audit.count(number, acted.done)
+    return acted
+
+
+def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | None]:
+    engine, acted = hub.engine, Acted(0, [], over=False)
+    undone, jobs = engine.reverts, dict[int, Job]()
+    for job in candidates(hub, query):
+        if job is None:
+            yield None
+        else:
+            jobs[job.seq] = job
+    go_on(engine, undone, acted)
+    acted.of = len(jobs)
+    number = hub.audit.add(hub.now, asked.by, asked.action, in_words(query) + _how(asked))
+    try:
+        for job in _in_order(engine, asked, jobs):
+            acted.looked += 1
+            if engine.jobs.get(job.seq) is job and still_meant(job, query):
+                _do(hub, job, asked, hub.now, acted)
+            if acted.looked % AT_ONCE == 0:
+                yield acted if acted.looked % TOLD_EVERY == 0 else None
+                go_on(engine, undone, acted)
+    finally:
+        if not engine.halted and engine.reverts == undone:
+            hub.audit.count(number, acted.done)
+    acted.looked, acted.over = acted.of, True
+    yield acted
+
+
+def candidates(hub: ControlHub, query: Query) -> Iterator[Job | None]:
+    """The jobs that a query means; None lets others have their turn."""
+    for number, job in enumerate(list(hub.engine.jobs.values()), 1):
+        kind = query.kind is None or job.kind == query.kind
+        named_so = query.id is None or query.id in {job.jid, str(job.seq)}
+        if kind and named_so and still_meant(job, query):
+            yield job
+        if number % LOOKED_AT_ONCE == 0:
+            yield None
+
+
+def go_on(engine: Engine, undone: int, acted: Acted) -> None:
+    """What was done may have been undone meanwhile: then nobody knows what more to do."""
+    if engine.reverts != undone or engine.halted:
+        reason = engine.halted or "the store failed"
+        some = f"only some of {acted.done} were changed" if acted.done else "nothing was changed"
+        raise Refused(f"{reason}: {some}, try again later", "unavailable")
+
+
+def still_meant(job: Job, query: Query) -> bool:
+    """Others may have done something to a job since it was found."""
+    if query.state is not None and STATE_NAMES[job.state] != query.state:
+        return False
+    if query.retrying is not None and job.state == SCHEDULED:
+        return bool(job.failures) == query.retrying
+    return query.queue is None or job.queue == query.queue
+
+
+def _do(hub: ControlHub, job: Job, asked: Act, now: int, acted: Acted) -> None:
+    try:
+        ACTIONS[asked.action](hub, job, asked, now)
+    except (Unfit, EngineError) as reason:
+        _refuse(acted, job.jid, str(reason) or str(type(reason).__doc__))
+    else:
+        acted.done += 1
+
+
+def _refuse(acted: Acted, name: str, reason: str) -> None:
+    acted.refused_count += 1
+    if len(acted.refused) < MOST_REFUSED:
+        acted.refused.append(Refusal(name, reason))
+
+
+def _in_order(engine: Engine, asked: Act, jobs: dict[int, Job]) -> Iterable[Job]:
+    """Jobs that are cancelled go before those that they wait for: so nobody is let go for a moment,
+    and nothing is refused for the sake of one that goes as well.
+    """
+    if asked.action != "cancel" or not engine.blocked:
+        return jobs.values()
+    return _dependents_first(engine, jobs)
+
+
+def _dependents_first(engine: Engine, jobs: dict[int, Job]) -> Iterator[Job]:
+    seen: set[int] = set()
+    told: set[int] = set()
+    for first in jobs.values():
+        path = [first]
+        while path:
+            job = path[-1]
+            if job.seq not in seen:
+                seen.add(job.seq)
+                waiting = engine.dependents(job)
+                path += [each for each in waiting if each.seq in jobs and each.seq not in seen]
+                continue
+            path.pop()
+            if job.seq not in told:
+                told.add(job.seq)
+                yield job
+
+
+# What was asked
+
+
+def _check(hub: ControlHub, asked: Act) -> None:
+    some = asked.jobs or asked.seqs
+    if bool(some) == (asked.query is not None):
+        raise Refused("say which jobs are meant: some, or a query")
+    if len(asked.jobs) + len(asked.seqs) > MOST_JOBS:
+        raise Refused(f"more than {MOST_JOBS} jobs are named: use a query", "too large")
+    if any(len(name) > LONGEST_NAME for name in (*asked.jobs, *asked.blockers)):
+        raise Refused(f"a name is longer than {LONGEST_NAME} characters", "too large")
+    if asked.action == "move":
+        check_queue(asked.queue)
+    elif asked.action == "priority":
+        check_priority(asked.priority)
+    elif asked.action in {"tag", "untag"}:
+        check_tags(asked.tags)
+        if not asked.tags:
+            raise Refused("say which tags")
+    elif asked.action in {"track", "untrack"}:
+        try:
+            need_qless(hub)
+        except Unfit as reason:
+            raise NotFound(str(reason)) from None
+
+
+def check_queue(name: str) -> None:
+    if not name or len(name.encode()) > LONGEST_QUEUE:
+        raise Refused(f"a queue's name has 1 to {LONGEST_QUEUE} bytes")
+
+
+def check_priority(number: float) -> None:
+    if not math.isfinite(number) or abs(number) > 1 << 53:
+        raise Refused("a priority is a number between -(2^53) and 2^53")
+
+
+def check_tags(tags: list[str]) -> None:
+    if len(tags) > MOST_TAGS or any(not 0 < len(tag) <= LONGEST_TAG for tag in tags):
+        raise Refused(f"at most {MOST_TAGS} tags, each of 1 to {LONGEST_TAG} characters")
+
+
+def in_words(query: Query) -> str:
+    """A query for the audit log, as one would type it."""
+    said = [
+        f"{name}:{quoted(value)}"
+        for name in Query.__struct_fields__
+        if name != "words" and (value := getattr(query, name)) is not None
+    ]
+    return " ".join([*said, *map(quoted, query.words)]) or "all jobs"
+
+
+def quoted(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    plain = text and not any(char.isspace() or char in '":' for char in text)
+    return text if plain else '"' + text.replace('"', '\\"') + '"'
+
+
+def _how(asked: Act) -> str:
+    match asked.action:
+        case "move":
+            return f" to the queue {quoted(asked.queue)}"
+        case "priority":
+            return f" to {asked.priority:g}"
+        case "tag" | "untag":
+            return " with " + ", ".join(map(quoted, asked.tags))
+        case "undepend" if asked.blockers:
+            return " of " + ", ".join(asked.blockers)
+    return ""
+
 
 ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {}
+LONG: Final[dict[str, Telling]] = {"act": act}

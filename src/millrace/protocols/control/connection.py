@@ -5,7 +5,7 @@ yields what is to be said, or None to let others have their turn. Whoever can op
 ask.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -34,7 +34,7 @@ from .answering import Answering, Said, Telling
 from .counting import counters
 from .errors import Refused
 from .hub import ControlHub
-from .messages import Error, Request
+from .messages import Code, Error, LeasedJobs, LeaseJobs, Request
 
 #: The longest job that can be pushed over HTTP, and some.
 MOST_LINE = 24 << 20
@@ -89,7 +89,8 @@ class ControlConnection(Connection):
         return self._lines.held
 
     def discard(self) -> None:
-        self._lines, self._telling = Lines(0), None
+        self._lines = Lines(0)
+        self._stop_telling()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -99,7 +100,7 @@ class ControlConnection(Connection):
         return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
-        lines = self._lines
+        lines, self.hub.now = self._lines, now
         while lines.pending and most > 0 and not self.closing and not self._is_busy:
             self._answer(lines.take(), now)
             most -= 1
@@ -125,7 +126,9 @@ class ControlConnection(Connection):
         name, asked = _asked(request)
         before = self.hub.engine.changes
         try:
-            if name in ANSWERS:
+            if name == "lease":
+                self._lease(asked, now)
+            elif name in ANSWERS:
                 self._say(ANSWERS[name](self.hub, asked, now), before)
             elif name in LONG:
                 self._telling = LONG[name](self.hub, asked, now)
@@ -134,10 +137,8 @@ class ControlConnection(Connection):
             else:
                 asked_for = ", ".join(f"`{each}`" for each in _NAMES)
                 self._refuse(Refused(f"nothing was asked: one of {asked_for}"))
-        except ClientError as error:
+        except (ClientError, EngineError) as error:
             self._refuse(error)
-        except EngineError as error:
-            self._refuse(Refused(str(error) or type(error).__doc__ or "", "conflict"))
 
     def _about_journal(self, name: str) -> None:
         keeper = self.hub.keeper
@@ -154,7 +155,7 @@ class ControlConnection(Connection):
             said = next(telling)
         except StopIteration:
             self._telling = None
-        except ClientError as error:
+        except (ClientError, EngineError) as error:
             self._telling = None
             self._refuse(error)
         else:
@@ -170,9 +171,18 @@ class ControlConnection(Connection):
             self.marks.append(len(self.replies))
         self.replies.append(_encode(answer) + b"\n")
 
-    def _refuse(self, error: ClientError) -> None:
-        code = error.code if isinstance(error, Refused) else "bad request"
-        self.replies.append(_encode(Error(str(error), code)) + b"\n")
+    def _refuse(self, error: ClientError | EngineError) -> None:
+        code: Code = "conflict" if isinstance(error, EngineError) else "bad request"
+        if isinstance(error, Refused):
+            code = error.code
+        reason = str(error) or str(type(error).__doc__)
+        self.replies.append(_encode(Error(reason, code)) + b"\n")
+
+    def _stop_telling(self) -> None:
+        """Whatever is under way stops where it is, and notes how far it came."""
+        telling, self._telling = self._telling, None
+        if isinstance(telling, Generator):
+            telling.close()
 
     def _shipped(self, failing: str) -> None:
         if self not in self.hub.connections:
@@ -185,16 +195,38 @@ class ControlConnection(Connection):
             self._say(keeper.journal())
         self.hub.touched.add(self)
 
+    def _lease(self, asked: LeaseJobs, now: int) -> None:
+        engine, queues = self.hub.engine, working.queues_of(self.hub, asked)
+        jobs = working.lease(self.hub, queues, asked, now)
+        if jobs or asked.wait <= 0:
+            self._hand_all(jobs)
+            return
+        self.waiter = working.waiter(queues, asked, self)
+        engine.wait(self.waiter, now + min(asked.wait, working.LONGEST_WAIT))
+
     def deliver(self, job: Job, now: int) -> None:
-        raise NotImplementedError
+        self.waiter = None
+        self._hand_all([job])
+
+    def timed_out(self, now: int) -> None:
+        self.waiter = None
+        self._hand_all([])
+
+    def _hand_all(self, jobs: list[Job]) -> None:
+        if any(job.seq >= self.hub.engine.synced_seq for job in jobs):
+            self.marks.append(len(self.replies))  # their push may still be refused
+        self.handed += [(job, job.attempt) for job in jobs]
+        self._say(LeasedJobs([working.leased(self.hub, job) for job in jobs]))
 
     def refusal(self, reason: str) -> bytes:
         return _encode(Error(reason, "unavailable")) + b"\n"
 
     def lost(self, now: int) -> None:
-        self._telling = None
+        self.hub.now = now
+        self._stop_telling()
         if self.waiter is not None:
             self.hub.engine.unwait(self.waiter)
+            self.waiter = None
         self.hub.connections.discard(self)
 
 

@@ -13,6 +13,7 @@ from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.state import Qless
 
+from .audit_log import AuditLog
 from .errors import Refused
 from .messages import Answer, Journal, PipelineStatus, ServerDetail
 from .samples import Samples
@@ -60,6 +61,9 @@ class ControlHub(Hub):
         self, engine: Engine, max_connections: int, next_event: Callable[[], int] = lambda: 1
     ) -> None:
         super().__init__(engine, max_connections)
+        self.audit = AuditLog(engine)
+        #: What takes several turns needs the time of each.
+        self.now = 0
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
         self.samples = Samples(engine)

@@ -46,11 +46,12 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AskedQueues(msgspec.Struct, forbid_unknown_fields=True):
-    """Queues by name. `text` is part of their names."""
+    """Queues by name. `text` is part of their names; `paused`: only those that are."""
 
     text: str = ""
     after: str = ""
     most: int = 100
+    paused: bool = False
 
 
 class Spans(msgspec.Struct):
@@ -223,6 +224,8 @@ class JobRow(msgspec.Struct):
     #: The first 200 bytes.
     payload: bytes
     size: int
+    #: What a wrapper of Rails really runs; else empty.
+    called: str = ""
 
 
 class Found(msgspec.Struct):
@@ -266,6 +269,8 @@ class JobDetail(msgspec.Struct):
     why: list[str]
     #: So many others have the jid.
     twins: int
+    #: What it failed with last, up to 64 KiB of it.
+    message: str = ""
 
 
 class FailureGroup(msgspec.Struct):
@@ -288,6 +293,15 @@ class Failures(msgspec.Struct):
     groups: list[FailureGroup]
     count: int
     jobs: int
+
+
+class AskedWorkers(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Workers, those behind `after`; with a `protocol` only the one that has that `wid` there."""
+
+    after: str = ""
+    most: int = 100
+    protocol: str = ""
+    wid: str = ""
 
 
 class Held(msgspec.Struct):
@@ -521,8 +535,10 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         "undepend",
         "timeout",
     ]
-    #: jids or numbers.
+    #: jids or numbers; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
+    #: Numbers only: they mean one job each, whatever jids there are.
+    seqs: list[int] = []
     query: Query | None = None
     queue: str = ""
     priority: float = 0
@@ -693,7 +709,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     search: Search | None = None
     job: AskedJob | None = None
     failures: Asked | None = None
-    workers: Asked | None = None
+    workers: AskedWorkers | None = None
     recurring: Asked | None = None
     tracked: Asked | None = None
     tags: Asked | None = None

@@ -88,7 +88,8 @@ def part_of(job: Job) -> Part:
         return part
     if part is None:
         # Others' priorities are where the engine keeps them.
-        made = Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})])
+        tags = [(tag, job.created) for tag in extra.tags]
+        made = Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})], tags)
     else:
         made = msgspec.convert(part, Part)  # as the store gave it back
     extra.own = made

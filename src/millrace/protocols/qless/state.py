@@ -158,7 +158,7 @@ class Qless:
             self.workers.setdefault(job.holder, job.leased_at)
         elif job.state == SCHEDULED and job.origin == QLESS:
             self.schedule.setdefault(job.queue, []).append((job.due, job.seq))
-        if job.extra is not None and job.extra.own is not None:
+        if job.extra is not None and (job.extra.own is not None or job.extra.tags):
             for tag, when in part_of(job).tags:
                 self.tags.setdefault(str(tag), {})[job.seq] = when
         self.throttles.index(job)

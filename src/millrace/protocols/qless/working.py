@@ -7,7 +7,7 @@ import math
 from collections.abc import Container
 from typing import Final
 
-from millrace.engine.job import QLESS, Failure, Job, Push
+from millrace.engine.job import NO_PROTOCOL, QLESS, Failure, Job, Push
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 
 from . import lua, recurring
@@ -135,6 +135,25 @@ def _move(
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
     q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
+
+
+def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
+    """A person puts a job that is there, as it is, into a queue. `now` and `due` are the server's:
+    nobody's worker has asked for it.
+    """
+    part, theirs = part_of(job), now + q.engine.theirs
+    part.add("put", theirs, q.max_history, {"q": queue})
+    q.log({"jid": job.jid, "event": "put", "queue": queue})
+    if job.state == LEASED:
+        q.log_lost(job)
+    q.see(queue, theirs)
+    part.since = theirs
+    part.expired_at, part.stalled, part.throttled = None, False, None
+    job.rank, job.holder, job.deadline = part.rank, "", 0
+    q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
+    if job.state == SCHEDULED:
+        q.plan(job)
+    q.tell_tracked("put", job.jid)
 
 
 def _blockers(q: Qless, depends: list[str]) -> list[int]:
@@ -283,13 +302,17 @@ def timeout(q: Qless, now: int, args: Args) -> None:
         if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
     for jid in dict.fromkeys(texts(args)):
-        job = q.engine.by_jid[jid]
-        part = part_of(job)
-        part.add("timed-out", now, q.max_history)
-        part.stalled, part.expired_at = True, None
-        q.log_lost(job)
-        job.rank, job.deadline = FIRST, 0
-        q.engine.release(job, now)
+        take_away(q, now, q.engine.by_jid[jid], now)
+
+
+def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
+    """Take a job from its worker: somebody gets it next. `theirs` is the time in its history."""
+    part = part_of(job)
+    part.add("timed-out", theirs, q.max_history)
+    part.stalled, part.expired_at = True, None
+    q.log_lost(job)
+    job.rank, job.deadline = FIRST, 0
+    q.engine.release(job, now)
 
 
 # Ending an attempt
@@ -582,6 +605,12 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
 
 
 def _cancel(q: Qless, job: Job, now: int) -> None:
+    tell_cancelled(q, job)
+    drop(q, job, now)
+
+
+def tell_cancelled(q: Qless, job: Job) -> None:
+    """Tell all who listen that a job is about to go."""
     worker = shown_worker(job)
     if q.heard:
         fields = {"jid": job.jid, "queue": job.queue, "event": "canceled", "worker": worker}
@@ -589,7 +618,6 @@ def _cancel(q: Qless, job: Job, now: int) -> None:
         if worker:
             q.publish(f"w:{worker}", lua.event(fields))
     q.tell_tracked("canceled", job.jid)
-    drop(q, job, now)
 
 
 COMMANDS: Final = {

@@ -19,6 +19,7 @@ from millrace.server.config.sections import (
     keys,
     value_of,
 )
+from millrace.server.config.sources import secret_variables
 from millrace.server.config.values import (
     Durability,
     LogLevel,
@@ -51,6 +52,7 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "quoted",
+    "secret_variables",
     "value_of",
     "write_duration",
     "write_size",

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from millrace.server.config.document import Document
 
 FILE_VARIABLE = "MILLRACE_CONFIG"
+#: The original server's.
+PASSWORD_VARIABLE = "FAKTORY_PASSWORD"  # noqa: S105 - a name
 
 
 class Given(NamedTuple):
@@ -69,9 +71,9 @@ def _unknown_key(section: str, name: str) -> str:
 
 
 def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
-    # The original server's variable. Set but empty means unset there, so it does here.
-    if password := environ.get("FAKTORY_PASSWORD"):
-        yield Given("faktory.password", password, "FAKTORY_PASSWORD")
+    # Set but empty means unset there, so it does here.
+    if password := environ.get(PASSWORD_VARIABLE):
+        yield Given("faktory.password", password, PASSWORD_VARIABLE)
     variables = {key.variable: key for key in keys().values()}
     links = _service_links(environ)
     for name, text in sorted(environ.items()):
@@ -85,6 +87,12 @@ def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[Gi
             meant = _did_you_mean(name.removeprefix("MILLRACE_"), known)
             hint = f"did you mean {known[meant]}?" if meant else "`millrace config` shows the keys"
             problems.append(f"{name}: unknown variable, {hint}")
+
+
+def secret_variables() -> set[str]:
+    """Whatever the environment says there, nobody else is to read."""
+    named = {key.variable for key in keys().values() if key.kind.secret}
+    return named | {PASSWORD_VARIABLE}
 
 
 def _service_links(environ: Mapping[str, str]) -> set[str]:

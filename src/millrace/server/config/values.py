@@ -161,6 +161,10 @@ def _read_secret(value: object) -> str:
 
 
 ROLES = ("read", "operate", "admin")
+#: What the audit log calls those who have no token.
+_OTHERS = ("password", "anybody")
+#: All of them are told to the web room at once.
+MOST_TOKENS = 64
 _TOKEN = re.compile(rf"({'|'.join(ROLES)})[ \t]+([\w.@-]{{1,64}})[ \t]+(\S{{16,512}})")
 
 
@@ -175,19 +179,28 @@ class Token(NamedTuple):
 def parse_tokens(text: str) -> list[Token]:
     """`read grafana 4b1d..., admin ops 77ac...`"""
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
-    found = []
+    found: list[Token] = []
     for number, entry in enumerate(filter(None, entries), 1):
         if (match := _TOKEN.fullmatch(entry)) is None:
             raise ValueError(
                 f"token {number} is not a role ({', '.join(ROLES)}), a name and a secret of at "
                 "least 16 characters (what stands there is not shown)"
             )
-        found.append(Token(*match.groups()))
+        token = Token(*match.groups())
+        if token.name in _OTHERS:
+            raise ValueError(f"token {number} is named {token.name}, as the audit log names others")
+        if any(token.name == other.name for other in found):
+            raise ValueError(f"token {number} is named {token.name}, as one before it is")
+        if any(token.secret == other.secret for other in found):
+            raise ValueError(f"token {number} ({token.name}) has the secret of one before it")
+        found.append(token)
+    if len(found) > MOST_TOKENS:
+        raise ValueError(f"expected at most {MOST_TOKENS} tokens, not {len(found)}")
     return found
 
 
 def _read_tokens(value: object) -> str:
-    text = "\n".join(value) if isinstance(value, list) else _read_secret(value)
+    text = "\n".join(map(_read_secret, value)) if isinstance(value, list) else _read_secret(value)
     if not text.startswith("/"):  # the path of a file
         parse_tokens(text)
     return text

@@ -11,6 +11,7 @@ from . import (
     jobs,
     keeping,
     login,
+    older,
     overview,
     queues,
     sets,
@@ -32,5 +33,6 @@ _MODULES: Final = (
     keeping,
     standing,
     analytics,
+    older,
 )
 DOORS: Final[list[Door]] = [door for module in _MODULES for door in module.DOORS]

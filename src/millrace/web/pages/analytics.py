@@ -1,7 +1,124 @@
-"""What the pipeline has made of the history."""
+"""What the pipeline has made of the history, and the pipeline itself."""
 
+from datetime import date
 from typing import Final
 
-from millrace.web.doors import Door
+import msgspec
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import (
+    AskedQueues,
+    Ok,
+    PipelineStatus,
+    Queues,
+    RunPipeline,
+)
+from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.rendering import page
+
+#: How many days one can choose with a click.
+DAYS: Final = (1, 7, 30, 90)
+#: A report that takes longer is shown when it is there.
+PATIENCE: Final = 0.15
+MOST_QUEUES: Final = 200
+
+
+async def analytics(visit: Visit) -> Response:
+    choice = _choice(visit)
+    status = await visit.ask(PipelineStatus, pipeline=True)
+    made, unable = None, ""
+    try:
+        made = await visit.room.analytics.made(_lake(visit), choice, PATIENCE)
+    except Unable as error:
+        unable = str(error)
+    return page(
+        visit,
+        "analytics.html",
+        charts=True,
+        pipeline=status,
+        made=made,
+        unable=unable,
+        choice=choice,
+        days=DAYS,
+        queues=await _queues(visit, made),
+        query=visit.request.url.query,
+    )
+
+
+async def pipeline(visit: Visit) -> Response:
+    """How a run goes: the page above asks for this while there is one."""
+    status = await visit.ask(PipelineStatus, pipeline=True)
+    return page(visit, "pipeline.html", pipeline=status)
+
+
+async def run(visit: Visit) -> Response:
+    await visit.ask(Ok, run_pipeline=RunPipeline(by=visit.by))
+    return visit.back("/analytics", "The pipeline runs. Its tables are here when it is done.")
+
+
+async def download(visit: Visit) -> Response:
+    """The report, as `millrace pipeline report` makes it: a page of its own, or JSON."""
+    form = visit.path("form")
+    if form not in {"html", "json"}:
+        raise Refusal(404, "a report is to be had as report.html and as report.json")
+    try:
+        made = await visit.room.analytics.made(_lake(visit), _choice(visit))
+        assert made is not None
+        report = made.report
+        if form == "html":
+            body, kind = (await visit.room.analytics.page(report)).encode(), "text/html"
+        else:
+            body, kind = msgspec.json.encode(report), "application/json"
+    except Unable as error:
+        raise Refusal(409, str(error)) from None
+    name = f"millrace-{report.range.first}-{report.range.last}.{form}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(body, headers=headers, media_type=kind)
+
+
+def _lake(visit: Visit) -> str:
+    lake = visit.settings.lake
+    if not lake:
+        raise Unable(
+            "this server keeps nothing on disk (server.durability = memory), so there is no history"
+        )
+    return lake
+
+
+async def _queues(visit: Visit, made: Made | None) -> list[str]:
+    """Queues that one may want to choose: those that are there, and those that the report has."""
+    found = await visit.ask(Queues, queues=AskedQueues(most=MOST_QUEUES))
+    told = [row.queue for row in made.report.queues.rows] if made is not None else []
+    return sorted({*told, *(row.name for row in found.queues)})
+
+
+def _choice(visit: Visit) -> Choice:
+    days = visit.query("days", "7")
+    if not (days.isascii() and days.isdigit() and 0 < int(days[:9]) <= MOST_DAYS):
+        raise Refusal(400, f"days is a number from 1 to {MOST_DAYS}")
+    first, last = _date(visit, "first"), _date(visit, "last")
+    if first is not None and last is not None:
+        if last < first:
+            raise Refusal(400, "the last day is before the first")
+        if (last - first).days >= MOST_DAYS:
+            raise Refusal(400, f"at most {MOST_DAYS} days are told of at once")
+    return Choice(first, last, int(days), visit.query("queue") or None)
+
+
+def _date(visit: Visit, name: str) -> date | None:
+    text = visit.query(name)
+    if not text:
+        return None
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Refusal(400, f"{name} is a day such as 2026-11-16") from None
+
+
+DOORS: Final = [
+    Door("/analytics", analytics, role="read"),
+    Door("/analytics/pipeline", pipeline, role="read"),
+    Door("/analytics/run", run, role="operate", methods=("POST",)),
+    Door("/analytics/report.{form}", download, role="read"),
+]

@@ -1,7 +1,93 @@
-"""Failures, by what they are."""
+"""Failures: jobs by what they failed of, and what to do with all of one kind."""
 
-from typing import Final
+from typing import Any, Final
 
-from millrace.web.doors import Door
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import (
+    Act,
+    Asked,
+    FailureGroup,
+    Failures,
+    Found,
+    Query,
+    Search,
+)
+from millrace.web.addresses import own_path
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.query import write
+from millrace.web.rendering import page, shown
+
+from .jobs import known, title
+from .tasks import carry_out
+
+#: Groups on the page, jobs on the page of one.
+MOST: Final = 200
+MOST_JOBS: Final = 50
+ACTIONS: Final = ("retry", "delete", "kill", "move", "tag", "untag")
+#: What may be done to all jobs of a group, or of all groups.
+_WHOLE: Final = frozenset({"retry", "delete", "kill", "cancel"})
+
+
+async def failures(visit: Visit) -> Response:
+    found = await visit.ask(Failures, failures=Asked(most=MOST))
+    return page(visit, "failures.html", failures=found)
+
+
+async def group(visit: Visit) -> Response:
+    fingerprint, cursor = visit.path("fingerprint"), visit.query("cursor")
+    query = Query(fingerprint=fingerprint)
+    found = await visit.ask(Found, search=Search(query, cursor=cursor, most=MOST_JOBS))
+    about = await _group(visit, fingerprint)
+    if about is None and not found.jobs and not cursor:
+        raise Refusal(404, "no job has failed of that, or all that did were retried or removed")
+    return page(
+        visit,
+        "failure.html",
+        fingerprint=fingerprint,
+        group=about,
+        found=found,
+        cursor=cursor,
+        q=write(query),
+        total=f"{about.dead + about.retrying:,}" if about else known(found, first=not cursor),
+        actions=ACTIONS,
+    )
+
+
+async def act(visit: Visit) -> Response:
+    """To all jobs of a group; without one, to all that have failed."""
+    form = await visit.form()
+    action: Any = form.one("action")
+    if action not in _WHOLE:
+        raise Refusal(400, f"there is no action {shown(action, 60)} for a group")
+    fingerprint = form.one("fingerprint")
+    back = own_path(form.one("back"), "/failures")
+    if fingerprint:
+        wanted = Act(action, query=Query(fingerprint=fingerprint))
+        named = f"all that failed of {shown(form.one('group'), 80) or fingerprint}"
+    else:
+        wanted = Act(action, query=Query(state="dead"))
+        named = "every dead job"
+    if form.one("sure") != "yes":
+        return page(
+            visit,
+            "sure.html",
+            title=title(wanted, named),
+            total=form.one("total") or "some",
+            fields=[pair for pair in form if pair[0] != "sure"],
+            back=back,
+            to="/failures/act",
+        )
+    return await carry_out(visit, wanted, title(wanted, named), back)
+
+
+async def _group(visit: Visit, fingerprint: str) -> FailureGroup | None:
+    found = await visit.ask(Failures, failures=Asked(most=500))
+    return next((each for each in found.groups if each.fingerprint == fingerprint), None)
+
+
+DOORS: Final = [
+    Door("/failures", failures, role="read"),
+    Door("/failures/act", act, role="operate", methods=("POST",), name="failures_act"),
+    Door("/failures/{fingerprint}", group, role="read", name="failure"),
+]

@@ -1,7 +1,198 @@
-"""Searching jobs, and acting on what was found."""
+"""Jobs: the search, and what one can do to whatever it finds."""
 
-from typing import Final
+from math import isfinite
+from typing import Any, Final, get_args
 
-from millrace.web.doors import Door
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import Act, Found, Query, Search
+from millrace.web.addresses import own_path
+from millrace.web.doors import Door, Form, Refusal, Visit
+from millrace.web.query import QueryError, parse, write
+from millrace.web.rendering import count, page, shown
+
+from .tasks import carry_out
+
+#: Jobs on a page.
+MOST: Final = 50
+ACTIONS: Final = (
+    "retry",
+    "kill",
+    "cancel",
+    "delete",
+    "track",
+    "untrack",
+    "move",
+    "priority",
+    "tag",
+    "untag",
+)
+EXAMPLES: Final = (
+    ("state:dead", "failed for good"),
+    ("is:retrying error:timeout", "will be tried again after a timeout"),
+    ("queue:mail state:ready", "wait in one queue"),
+    ("state:leased", "with a worker"),
+    ("protocol:qless tag:daily", "by protocol and tag"),
+    ('"connection refused"', "words in the payload, the id, the kind or the error"),
+)
+KEYS: Final = (
+    ("queue:", "the queue's name"),
+    ("state:", "scheduled, blocked, ready, leased, done or dead"),
+    ("kind:", "what is run: jobtype, klass or name"),
+    ("id:", "the job's id, or its number"),
+    ("protocol:", "who pushed it: workq, masenko, faktory, qless, goqueue or http"),
+    ("tag:", "one of its tags"),
+    ("worker:", "who has it, or had it last"),
+    ("error:", "text in what it failed of"),
+    ("group:", "the class of what it failed of"),
+    ("is:", "retrying, tracked, or a state"),
+    ("not:", "retrying or tracked"),
+)
+#: In words, with how many or which jobs.
+_TITLES: Final = {
+    "retry": "Retry {}",
+    "kill": "Kill {}",
+    "cancel": "Cancel {}",
+    "delete": "Delete {}",
+    "move": "Move {} to {queue}",
+    "priority": "Give {} the priority {priority:g}",
+    "tag": "Tag {} with {tags}",
+    "untag": "Take {tags} off {}",
+    "track": "Track {}",
+    "untrack": "Track {} no longer",
+    "undepend": "Let {} wait no longer",
+    "timeout": "Time out {}",
+}
+_NAMES: Final = frozenset(get_args(Act.__annotations__["action"]))
+MOST_SELECTED: Final = 1000
+
+
+async def jobs(visit: Visit) -> Response:
+    text, cursor = visit.query("q").strip(), visit.query("cursor")
+    found, wrong = Found([], 0, 0, ""), ""
+    try:
+        query = parse(text)
+        found = await visit.ask(Found, search=Search(query, cursor=cursor, most=MOST))
+    except QueryError as error:
+        wrong = str(error)
+    return page(
+        visit,
+        "jobs.html",
+        q=text,
+        cursor=cursor,
+        found=found,
+        wrong=wrong,
+        total=known(found, first=not cursor),
+        actions=ACTIONS,
+        examples=EXAMPLES,
+        keys=KEYS,
+    )
+
+
+def known(found: Found, *, first: bool) -> str:
+    """How many jobs match, as far as that is known."""
+    number = count(len(found.jobs))
+    if first and not found.cursor:
+        return number
+    return f"{number} and more"
+
+
+async def act(visit: Visit) -> Response:
+    """What a list of jobs, or a job's page, has sent."""
+    form = await visit.form()
+    wanted = read(form)
+    back = own_path(form.one("back"), "/jobs")
+    if wanted.query is None:
+        count_ = len(wanted.seqs)
+        if not count_:
+            raise Refusal(400, "no job is selected: go back, and tick those that are meant")
+        return await carry_out(visit, wanted, title(wanted, _some(count_)), back)
+    meant = write(wanted.query)
+    named = f"every job that matches {shown(meant, 200)}" if meant else "every job there is"
+    if form.one("sure") == "yes":
+        return await carry_out(visit, wanted, title(wanted, named), back)
+    found = await visit.ask(Found, search=Search(wanted.query, most=MOST))
+    return page(
+        visit,
+        "sure.html",
+        title=title(wanted, named),
+        total=known(found, first=True),
+        fields=[pair for pair in form if pair[0] != "sure"],
+        back=back,
+        to="/jobs/act",
+    )
+
+
+def read(form: Form) -> Act:
+    """What is to be done, and to which jobs."""
+    action: Any = form.one("action")
+    action = "retry" if action in {"run", "add_to_queue"} else action
+    if action not in _NAMES:
+        raise Refusal(400, f"there is no action {shown(action, 60)}")
+    wanted = Act(action)
+    if form.one("scope") == "all":
+        wanted.query = _query(form.one("q"))
+    else:
+        wanted.seqs = [_number(each) for each in form.all("job")]
+        if len(wanted.seqs) > MOST_SELECTED:
+            raise Refusal(400, f"more than {MOST_SELECTED} jobs are selected")
+    if action == "move":
+        wanted.queue = form.one("queue")
+        if not wanted.queue:
+            raise Refusal(400, "it was not said which queue to move to")
+    elif action == "priority":
+        wanted.priority = _priority(form.one("priority"))
+    elif action in {"tag", "untag"}:
+        wanted.tags = _tags(form)
+    elif action == "undepend":
+        wanted.blockers = form.all("blocker")
+    return wanted
+
+
+def title(wanted: Act, jobs: str) -> str:
+    tags = ", ".join(shown(tag, 40) for tag in wanted.tags)
+    return _TITLES[wanted.action].format(
+        jobs, queue=shown(wanted.queue, 80), priority=wanted.priority, tags=tags
+    )
+
+
+def _query(text: str) -> Query:
+    try:
+        return parse(text)
+    except QueryError as error:
+        raise Refusal(400, str(error)) from None
+
+
+def _some(number: int) -> str:
+    return "a job" if number == 1 else f"{count(number)} jobs"
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 19:
+        raise Refusal(400, f"{shown(text, 60)} is no job's number")
+    return int(text)
+
+
+def _priority(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = float("nan")
+    if not isfinite(found):
+        raise Refusal(400, "a priority is a number, such as 25, 0 or -25")
+    return found
+
+
+def _tags(form: Form) -> list[str]:
+    """One field for each tag, or several in one with commas between."""
+    tags = [tag.strip() for tag in form.one("tags").split(",")] + form.all("tag")
+    found = [tag for tag in tags if tag]
+    if not found:
+        raise Refusal(400, "it was not said which tags")
+    return found
+
+
+DOORS: Final = [
+    Door("/jobs", jobs, role="read"),
+    Door("/jobs/act", act, role="operate", methods=("POST",)),
+]

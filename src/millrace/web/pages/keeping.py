@@ -1,7 +1,140 @@
 """Recurring, Tracked, Tags, Throttles."""
 
+import time
 from typing import Final
 
-from millrace.web.doors import Door
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import (
+    Act,
+    Acted,
+    ActOnRecurring,
+    Asked,
+    Ok,
+    RecurringRows,
+    TagRows,
+    ThrottleRows,
+    TrackedRow,
+    TrackedRows,
+)
+from millrace.web.doors import Door, Form, Refusal, Visit
+from millrace.web.rendering import page
+
+MOST: Final = 50
+#: So many are counted by their states, and shown.
+MOST_TRACKED: Final = 1000
+MOST_TAGS: Final = 500
+#: What a tracked job is, as its tab says.
+TABS: Final = {
+    "leased": "Running",
+    "ready": "Waiting",
+    "scheduled": "Scheduled",
+    "stalled": "Stalled",
+    "done": "Completed",
+    "dead": "Dead",
+    "blocked": "Blocked",
+    "gone": "Gone",
+}
+
+
+async def recurring(visit: Visit) -> Response:
+    after = visit.query("after")
+    found = await visit.ask(RecurringRows, recurring=Asked(after, MOST))
+    return page(visit, "recurring.html", found=found, after=after)
+
+
+async def act_on_recurring(visit: Visit) -> Response:
+    form = await visit.form()
+    jid, action = form.one("jid"), form.one("action")
+    match action:
+        case "cancel":
+            wanted = ActOnRecurring(jid, "cancel", by=visit.by)
+            said = f"{jid} comes no more."
+        case "move":
+            queue = form.one("queue")
+            if not queue:
+                raise Refusal(400, "to which queue? Nothing was moved")
+            wanted = ActOnRecurring(jid, "move", queue=queue, by=visit.by)
+            said = f"{jid} goes to the queue {queue} from now on."
+        case "priority":
+            rank = _number(form.one("priority"))
+            wanted = ActOnRecurring(jid, "priority", priority=rank, by=visit.by)
+            said = f"{jid} has the priority {rank:g} from now on."
+        case "tag" | "untag":
+            wanted = ActOnRecurring(jid, action, tags=_tags(form), by=visit.by)
+            said = f"The tags of {jid} are changed."
+        case _:
+            raise Refusal(400, f'"{action}" cannot be done to a recurring job')
+    await visit.ask(Ok, act_on_recurring=wanted)
+    return visit.back("/recurring", said)
+
+
+async def tracked(visit: Visit) -> Response:
+    found = await visit.ask(TrackedRows, tracked=Asked(most=MOST_TRACKED))
+    now = time.time_ns() // 1000
+    states = [_state(row, now) for row in found.tracked]
+    tab = visit.query("state")
+    rows = [
+        (row, state)
+        for row, state in zip(found.tracked, states, strict=True)
+        if not tab or state == tab
+    ]
+    tabs = [(name, title, states.count(name)) for name, title in TABS.items()]
+    return page(visit, "tracked.html", rows=rows, tabs=tabs, tab=tab, found=found, titles=TABS)
+
+
+async def untrack(visit: Visit) -> Response:
+    form = await visit.form()
+    jobs = form.all("job")
+    if not jobs:
+        raise Refusal(400, "no job was chosen")
+    done = await visit.ask(Acted, act=Act("untrack", jobs[:MOST_TRACKED], by=visit.by))
+    said = f"{done.done} {'job is' if done.done == 1 else 'jobs are'} tracked no more."
+    if done.refused:
+        said += f" {done.refused[0].job}: {done.refused[0].reason}"
+    return visit.back("/tracked", said)
+
+
+async def tags(visit: Visit) -> Response:
+    found = await visit.ask(TagRows, tags=Asked(most=MOST_TAGS))
+    return page(visit, "tags.html", found=found)
+
+
+async def throttles(visit: Visit) -> Response:
+    found = await visit.ask(ThrottleRows, throttles=True)
+    return page(visit, "throttles.html", throttles=found.throttles)
+
+
+def _state(row: TrackedRow, now: int) -> str:
+    if row.job is None:
+        return "gone"
+    is_late = row.job.state == "leased" and 0 < row.job.deadline < now
+    return "stalled" if is_late else row.job.state
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise Refusal(400, f'"{text}" is no number: a priority is one') from None
+    if not -1e15 < number < 1e15:
+        raise Refusal(400, f"{text} is too large, or no number that can be compared")
+    return number
+
+
+def _tags(form: Form) -> list[str]:
+    found = [tag.strip() for tag in form.one("tags").split(",")]
+    wanted = [tag for tag in found if tag]
+    if not wanted:
+        raise Refusal(400, "which tags? Several are parted by commas")
+    return wanted
+
+
+DOORS: Final = [
+    Door("/recurring", recurring, role="read"),
+    Door("/recurring", act_on_recurring, role="operate", methods=("POST",)),
+    Door("/tracked", tracked, role="read"),
+    Door("/tracked", untrack, role="operate", methods=("POST",)),
+    Door("/tags", tags, role="read"),
+    Door("/throttles", throttles, role="read"),
+]

@@ -4,13 +4,14 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millrace.web.access import COOKIE
-from millrace.web.doors import Door, Visit
+from millrace.web.access import COOKIE, Unknown, address, is_private
+from millrace.web.doors import Door, Visit, own, too_many
+from millrace.web.guesses import TooMany
 from millrace.web.rendering import page
 
 
 async def login(visit: Visit) -> Response:
-    there = _own(visit.query("next"))
+    there = own(visit.query("next"))
     if visit.visitor is not None:
         return visit.back(there)
     return page(visit, "login.html", next=there, wrong=False)
@@ -18,32 +19,41 @@ async def login(visit: Visit) -> Response:
 
 async def enter(visit: Visit) -> Response:
     form = await visit.form()
-    there = _own(form.one("next"))
-    visitor = visit.room.gate.known(form.one("password"), visit.settings)
-    if visitor is None:
+    there = own(form.one("next"))
+    gate, settings, room = visit.room.gate, visit.settings, visit.room
+    if settings.is_open:
+        return visit.back(there)
+    try:
+        visitor = gate.known(form.one("password"), address(visit.request), settings)
+    except Unknown as error:
+        if not error.again:
+            room.note("login refused", "", visit.by)
         return page(visit, "login.html", status=403, next=there, wrong=True)
+    except TooMany as error:
+        raise too_many(error) from None
+    gate.end(visit.request, settings)
+    visit.visitor = visitor
+    room.note("login", "", visit.by)
     response = visit.back(there)
     response.set_cookie(
         COOKIE,
-        visit.room.gate.cookie(visitor, visit.settings),
-        max_age=int(visit.settings.session),
+        gate.cookie(visitor, settings),
+        max_age=int(settings.session),
         path=visit.prefix or "/",
         httponly=True,
-        samesite="strict",
-        secure=visit.request.url.scheme == "https",
+        # A link in a message leads to its page; what changes something is checked by its origin.
+        samesite="lax",
+        secure=is_private(visit.request),
     )
     return response
 
 
 async def leave(visit: Visit) -> Response:
+    if visit.room.gate.end(visit.request, visit.settings) is not None:
+        visit.room.note("logout", "", visit.by)
     response = visit.back("/login")
-    response.delete_cookie(COOKIE, path=visit.prefix or "/", httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, path=visit.prefix or "/", httponly=True, samesite="lax")
     return response
-
-
-def _own(path: str) -> str:
-    """A path of ours, wherever the visitor was told to go: nobody is sent to another site."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
 
 
 DOORS: Final = [

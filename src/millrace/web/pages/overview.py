@@ -1,17 +1,55 @@
 """The overview, and the live stream that it listens to."""
 
+import asyncio
+from collections import Counter
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from millrace.protocols.control.messages import Overview
+from millrace.engine.stats import DAY
+from millrace.protocols.control.messages import Asked, Failures, Overview, TrackedRows, Workers
 from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.drawing import error_rate, history, rates
 from millrace.web.rendering import page
+
+#: The history can be seen of so many days, as in Faktory.
+DAYS: Final = (7, 30, 90, 180)
+MOST_GROUPS: Final = 5
+MOST_TRACKED: Final = 100
+MOST_WORKERS: Final = 25
 
 
 async def overview(visit: Visit) -> Response:
-    found = await visit.ask(Overview, overview=True)
-    return page(visit, "overview.html", charts=True, overview=found)
+    days = _days(visit.query("days", "30"))
+    found, failures, tracked, workers = await asyncio.gather(
+        visit.ask(Overview, overview=True),
+        visit.ask(Failures, failures=Asked(most=MOST_GROUPS)),
+        visit.ask(TrackedRows, tracked=Asked(most=MOST_TRACKED)),
+        visit.ask(Workers, workers=Asked(most=MOST_WORKERS)),
+    )
+    states = Counter(row.job.state if row.job else "gone" for row in tracked.tracked)
+    return page(
+        visit,
+        "overview.html",
+        charts=True,
+        overview=found,
+        rates=rates(found.samples),
+        error_rate=error_rate(found.samples),
+        history=history(found.days, found.now // DAY, days),
+        days=days,
+        choices=DAYS,
+        failures=failures,
+        tracked=tracked,
+        tracked_states=states.most_common(),
+        workers=workers,
+        busiest=sorted(workers.workers, key=lambda worker: -worker.count)[:10],
+    )
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise Refusal(400, f"days is a number up to {DAYS[-1]}")
+    return min(max(int(text), 1), DAYS[-1])
 
 
 async def live(visit: Visit) -> Response:

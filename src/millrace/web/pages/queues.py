@@ -1,7 +1,313 @@
 """Queues, and one of them."""
 
-from typing import Final
+import base64
+import binascii
+import contextlib
+import time
+from datetime import date
+from typing import Any, Final, Literal, NamedTuple, cast
+from urllib.parse import urlencode
 
-from millrace.web.doors import Door
+import msgspec
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.engine.states import READY
+from millrace.protocols.control.messages import (
+    Act,
+    Acted,
+    ActOnQueue,
+    Asked,
+    AskedQueue,
+    AskedQueues,
+    Found,
+    Query,
+    QueueDetail,
+    Queues,
+    RecurringRow,
+    RecurringRows,
+    Search,
+    State,
+)
+from millrace.web.control import ControlError
+from millrace.web.doors import Door, Form, Refusal, Visit
+from millrace.web.drawing import slots
+from millrace.web.query import write
+from millrace.web.rendering import SECOND, count, page, shown, to_queue
+
+MOST_QUEUES: Final = 50
+MOST_JOBS: Final = 25
+#: Where nobody has asked for jobs for so long, the pages say so.
+UNASKED: Final = 60 * SECOND
+#: Most actions are over within this; of the others the progress is shown.
+SOON: Final = 0.5
+#: So many recurring jobs are looked through for those of one queue.
+MOST_RECURRING: Final = 2000
+
+Action = Literal["pause", "resume", "clear", "remove"]
+Order = Literal["newest", "due", "queue", "ended"]
+
+
+class Tab(NamedTuple):
+    """The jobs of one state, as the queue's page shows them."""
+
+    name: str
+    title: str
+    order: Order
+    columns: tuple[str, ...]
+    actions: tuple[str, ...]
+    none: str
+
+
+_CHANGES: Final = ("move", "priority", "tag", "untag")
+TABS: Final = {
+    tab.name: tab
+    for tab in (
+        Tab(
+            "ready",
+            "Ready",
+            "queue",
+            ("job", "payload", "priority", "attempts", "ready", "protocol"),
+            ("kill", "cancel", "track", *_CHANGES),
+            "No job waits here for a worker.",
+        ),
+        Tab(
+            "leased",
+            "With workers",
+            "newest",
+            ("job", "payload", "worker", "attempts", "leased", "deadline", "protocol"),
+            ("timeout", "delete", "track", *_CHANGES),
+            "No worker has a job of this queue.",
+        ),
+        Tab(
+            "scheduled",
+            "Scheduled",
+            "due",
+            ("job", "payload", "due", "attempts", "error", "protocol"),
+            ("run", "kill", "cancel", "track", *_CHANGES),
+            "No job of this queue waits for its time.",
+        ),
+        Tab(
+            "blocked",
+            "Blocked",
+            "newest",
+            ("job", "payload", "created", "priority", "protocol"),
+            ("kill", "cancel", "track", *_CHANGES),
+            "No job of this queue waits for other jobs.",
+        ),
+        Tab(
+            "dead",
+            "Dead",
+            "ended",
+            ("job", "payload", "error", "attempts", "failed", "protocol"),
+            ("retry", "delete", "track", *_CHANGES),
+            "No job of this queue has failed for good.",
+        ),
+        Tab(
+            "done",
+            "Done",
+            "ended",
+            ("job", "payload", "worker", "attempts", "ended", "protocol"),
+            ("delete", "track"),
+            "No finished job of this queue is kept.",
+        ),
+    )
+}
+#: What Qless's pages call them, behind the queue's name.
+QLESS_TABS: Final = {
+    "stats": "statistics",
+    "running": "leased",
+    "waiting": "ready",
+    "scheduled": "scheduled",
+    "stalled": "leased",
+    "depends": "blocked",
+    "recurring": "recurring",
+}
+#: What Faktory's pages call it.
+FAKTORY_ACTIONS: Final = {"delete": "remove"}
+SAID: Final = {
+    "pause": "Paused {}: its jobs wait.",
+    "resume": "Resumed {}.",
+}
+
+
+# All
+
+
+async def queues(visit: Visit) -> Response:
+    paused = visit.query("paused") == "yes"
+    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
+    found = await visit.ask(Queues, queues=asked)
+    return page(
+        visit,
+        "queues.html",
+        found=found,
+        asked=asked,
+        first=_listed(asked, ""),
+        more=_listed(asked, found.more),
+        unasked=_now() - UNASKED,
+    )
+
+
+def _listed(asked: AskedQueues, after: str) -> str:
+    return _with("/queues", text=asked.text, paused="yes" if asked.paused else "", after=after)
+
+
+# One
+
+
+async def queue(visit: Visit) -> Response:
+    name = _name(visit)
+    tab = visit.query("state", "ready")
+    try:
+        detail = await visit.ask(QueueDetail, queue=AskedQueue(name, _day(visit.query("day"))))
+    except ControlError as error:
+        if error.code != "not found":
+            raise
+        return _elsewhere(visit, name)
+    told: dict[str, Any] = {"detail": detail, "queue": detail.queue, "tab": tab, "tabs": TABS}
+    told["unasked"] = _now() - UNASKED
+    if tab in TABS:
+        return page(visit, "queue.html", **told, **await _jobs(visit, name, TABS[tab]))
+    if tab == "recurring":
+        return page(visit, "queue.html", **told, recurring=await _recurring(visit, name))
+    if tab == "statistics":
+        charts = {"wait": slots(detail.day.wait), "run": slots(detail.day.run)}
+        return page(visit, "queue.html", charts=True, **told, slots=charts)
+    raise Refusal(404, f"there is no list of that name: {', '.join(TABS)}, recurring, statistics")
+
+
+async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
+    query = Query(queue=name, state=cast("State", tab.name))
+    cursor = visit.query("cursor")
+    found = await visit.ask(Found, search=Search(query, tab.order, cursor, MOST_JOBS))
+    return {"found": found, "cursor": cursor, "q": write(query)}
+
+
+async def _recurring(visit: Visit, name: str) -> list[RecurringRow]:
+    found: list[RecurringRow] = []
+    looked, after = 0, ""
+    while looked < MOST_RECURRING:
+        rows = await visit.ask(RecurringRows, recurring=Asked(after, 500))
+        found += [row for row in rows.recurring if row.queue == name]
+        looked, after = looked + len(rows.recurring), rows.more
+        if not after:
+            break
+    return found
+
+
+def _elsewhere(visit: Visit, name: str) -> Response:
+    """No queue is called that: to all of them, as Faktory does, or to what Qless's pages mean."""
+    before, _, last = name.rpartition("/")
+    if before and last in QLESS_TABS:
+        response = visit.back(_with(to_queue(before), state=QLESS_TABS[last]))
+    else:
+        response = visit.back("/queues", f"There is no queue {shown(name, 100)}.")
+    response.status_code = 302
+    return response
+
+
+# What can be done
+
+
+async def act(visit: Visit) -> Response:
+    """Pause, resume, clear or remove a queue. Faktory's pages say `delete`, of single jobs too."""
+    name, form = _name(visit), await visit.form()
+    action = form.one("action")
+    if action == "delete" and form.all("bkey"):
+        return await _delete(visit, name, form.all("bkey"))
+    action = FAKTORY_ACTIONS.get(action, action)
+    if action not in {"pause", "resume", "clear", "remove"}:
+        raise Refusal(400, f"invalid action: {shown(action, 100)}")
+    asked = ActOnQueue(name, cast("Action", action), visit.by)
+    there = _back(name, form, gone=action == "remove")
+    if form.one("ask") and not form.one("sure") and action not in SAID:
+        return await _sure(visit, name, action, form)
+    if action in SAID:
+        await visit.ask(Acted, act_on_queue=asked)
+        return visit.back(there, SAID[action].format(shown(name, 100)))
+    tasks = visit.room.tasks
+    task = tasks.begin(f"{action.capitalize()} the queue {name}", visit.by, act_on_queue=asked)
+    await tasks.wait(task, SOON)
+    if not task.ended:
+        return visit.back(f"/tasks/{task.number}")
+    if task.error:
+        raise Refusal(409, task.error)
+    return visit.back(there, _removed(action, shown(name, 100), task.progress.done))
+
+
+def _removed(action: str, name: str, jobs: int) -> str:
+    told = "1 job was" if jobs == 1 else f"{count(jobs)} jobs were"
+    if action == "clear":
+        return f"Cleared {name}: {told} removed."
+    return f"Removed the queue {name}: {told} removed with it."
+
+
+async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
+    """Ask before what cannot be undone, where no script of ours has asked."""
+    detail = await visit.ask(QueueDetail, queue=AskedQueue(name))
+    return page(
+        visit,
+        "sure.html",
+        title=f"{action.capitalize()} the queue {shown(name, 100)}",
+        total=count(detail.queue.counts[READY]),
+        fields=form,
+        to=to_queue(name),
+        back=_back(name, form, gone=False),
+    )
+
+
+async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
+    """Jobs as Faktory's page of a queue names them: by all of their JSON, in base64."""
+    jids = [jid for key in keys if (jid := _jid(key))]
+    acted = await visit.ask(Acted, act=Act("delete", jids, by=visit.by))
+    return visit.back(to_queue(name), f"{acted.done:,} jobs were deleted.")
+
+
+def _jid(key: str) -> str:
+    class Named(msgspec.Struct):
+        jid: str
+
+    with contextlib.suppress(binascii.Error, ValueError, msgspec.DecodeError):
+        text = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
+        return msgspec.json.decode(text, type=Named).jid
+    raise Refusal(400, "bkey is a job's JSON in base64")
+
+
+def _back(name: str, form: Form, *, gone: bool) -> str:
+    """To the page whose form that was: the queue's, or the list as it was."""
+    if form.one("back") == "queue" and not gone:
+        return _with(to_queue(name), state=form.one("state"))
+    return _with(
+        "/queues", text=form.one("text"), paused=form.one("paused"), after=form.one("after")
+    )
+
+
+def _with(path: str, **values: str) -> str:
+    given = urlencode({key: value for key, value in values.items() if value})
+    return path if not given else f"{path}{'&' if '?' in path else '?'}{given}"
+
+
+def _name(visit: Visit) -> str:
+    """See rendering.to_queue."""
+    return visit.path("name") or visit.query("name")
+
+
+def _day(text: str) -> int:
+    """Days since 1970; -1 is today."""
+    if not text:
+        return -1
+    try:
+        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    except ValueError:
+        raise Refusal(400, "a day is written as 2026-03-01") from None
+
+
+def _now() -> int:
+    return int(time.time() * SECOND)
+
+
+DOORS: Final = [
+    Door("/queues", queues, role="read"),
+    Door("/queues/{name:path}", queue, role="read"),
+    Door("/queues/{name:path}", act, role="operate", methods=("POST",), name="act_on_queue"),
+]

@@ -1,7 +1,173 @@
-"""Retries, Scheduled, Dead, Completed."""
+"""Retries, Scheduled, Dead and Completed: jobs of one state, the next or newest first.
 
-from typing import Final
+The addresses, the forms and the keys (`<time>|<jid>`) are those of Faktory's own pages, so that
+bookmarks and scripts go on working.
+"""
 
-from millrace.web.doors import Door
+from typing import Final, NamedTuple
 
-DOORS: Final[list[Door]] = []
+from starlette.responses import RedirectResponse, Response
+
+from millrace.protocols.control.messages import Act, Found, JobDetail, Query, Search
+from millrace.web.addresses import job_path
+from millrace.web.control import ControlError
+from millrace.web.doors import Door, Endpoint, Refusal, Visit
+from millrace.web.query import parse
+from millrace.web.rendering import page, shown
+
+from .jobs import known, title
+from .tasks import carry_out
+
+MOST: Final = 50
+
+
+class Set(NamedTuple):
+    path: str
+    title: str
+    about: str
+    none: str
+    #: What is in it, in the words of the search.
+    q: str
+    order: str
+    columns: tuple[str, ...]
+    actions: tuple[str, ...]
+
+
+RETRIES: Final = Set(
+    "/retries",
+    "Retries",
+    "Jobs that failed and will be tried again, the next first.",
+    "No job waits for another try: none has failed lately, or all that did are through.",
+    "is:retrying",
+    "due",
+    ("next", "attempts", "queue", "job", "payload", "error"),
+    ("retry", "delete", "kill", "move", "priority", "tag", "untag"),
+)
+SCHEDULED: Final = Set(
+    "/scheduled",
+    "Scheduled",
+    "Jobs that were pushed for a time in the future, the next first.",
+    "No job is scheduled for later.",
+    "state:scheduled not:retrying",
+    "due",
+    ("due", "queue", "job", "payload"),
+    ("run", "delete", "kill", "move", "priority", "tag", "untag"),
+)
+DEAD: Final = Set(
+    "/morgue",
+    "Dead",
+    "Jobs that failed for good and are kept for a person to look at, the last first.",
+    "No job is dead: none has failed for good, or somebody has retried or removed those that did.",
+    "state:dead",
+    "ended",
+    ("failed", "attempts", "queue", "job", "payload", "error"),
+    ("retry", "delete", "move", "tag", "untag"),
+)
+COMPLETED: Final = Set(
+    "/completed",
+    "Completed",
+    "Jobs that succeeded and of which something is kept, the last first.",
+    "No completed job is kept. Faktory, Masenko and Go Job Queue keep none; Qless keeps them for a "
+    "while, and Workq where somebody may still ask for the result.",
+    "state:done",
+    "ended",
+    ("ended", "queue", "job", "worker", "attempts", "payload"),
+    ("delete", "move", "tag", "untag"),
+)
+SETS: Final = (RETRIES, SCHEDULED, DEAD, COMPLETED)
+#: Faktory's words.
+_ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete", "kill": "kill"}
+
+
+def _show(one: Set) -> Endpoint:
+    async def show(visit: Visit) -> Response:
+        cursor = visit.query("cursor")
+        search = Search(parse(one.q), order=one.order, cursor=cursor, most=MOST)  # type: ignore[arg-type]
+        found = await visit.ask(Found, search=search)
+        return page(
+            visit,
+            "set.html",
+            set=one,
+            found=found,
+            cursor=cursor,
+            total=known(found, first=not cursor),
+        )
+
+    return show
+
+
+def _change(one: Set) -> Endpoint:
+    """Faktory's form: `key=<time>|<jid>`, many of them, or `key=all`, and `action`."""
+
+    async def change(visit: Visit) -> Response:
+        form = await visit.form()
+        keys = form.all("key")
+        if not keys:
+            raise Refusal(400, "no job is selected: go back, and tick those that are meant")
+        if "all" in keys:
+            act = _act(form.one("action"), query=parse(one.q))
+            named = f"every job of {one.title}"
+        else:
+            act = _act(form.one("action"), jobs=[_jid(key) for key in keys])
+            named = "a job" if len(keys) == 1 else f"{len(keys):,} jobs"
+        return await carry_out(visit, act, title(act, named), one.path)
+
+    return change
+
+
+def _look(one: Set) -> Endpoint:
+    async def look(visit: Visit) -> Response:
+        jid = _jid(visit.path("key"))
+        try:
+            job = (await visit.ask(JobDetail, job={"id": jid})).job
+        except ControlError as error:
+            if error.code != "not found":
+                raise
+            return RedirectResponse(visit.url(one.path), status_code=302)  # as Faktory does
+        return RedirectResponse(visit.url(job_path(job.jid, job.seq)), status_code=302)
+
+    return look
+
+
+def _change_one(one: Set) -> Endpoint:
+    async def change_one(visit: Visit) -> Response:
+        form = await visit.form()
+        act = _act(form.one("action"), jobs=[_jid(visit.path("key"))])
+        return await carry_out(visit, act, title(act, "a job"), one.path)
+
+    return change_one
+
+
+def _act(action: str, *, jobs: list[str] | None = None, query: Query | None = None) -> Act:
+    if action not in _ACTIONS:
+        raise Refusal(400, f"invalid action: {shown(action, 60)}")
+    return Act(_ACTIONS[action], jobs=jobs or [], query=query)  # type: ignore[arg-type]
+
+
+def _jid(key: str) -> str:
+    time, bar, jid = key.partition("|")
+    if not bar or not time or not jid:
+        raise Refusal(400, f"{shown(key, 60)} is no key: one is a time, a bar, and the job's id")
+    return jid
+
+
+def _doors(one: Set) -> list[Door]:
+    name = one.path[1:]
+    found = [Door(one.path, _show(one), role="read", name=name)]
+    if one is COMPLETED:  # Faktory has no such page
+        return found
+    return [
+        *found,
+        Door(one.path, _change(one), role="operate", methods=("POST",), name=f"{name}_act"),
+        Door(one.path + "/{key:path}", _look(one), role="read", name=f"{name}_one"),
+        Door(
+            one.path + "/{key:path}",
+            _change_one(one),
+            role="operate",
+            methods=("POST",),
+            name=f"{name}_one_act",
+        ),
+    ]
+
+
+DOORS: Final = [door for one in SETS for door in _doors(one)]

@@ -1,7 +1,113 @@
 """Server, Configuration, Audit."""
 
+from itertools import groupby
 from typing import Final
 
-from millrace.web.doors import Door
+import msgspec
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import (
+    AskedAudit,
+    Audit,
+    Flush,
+    Journal,
+    Ok,
+    ServerDetail,
+    SetQless,
+    Setting,
+)
+from millrace.web.control import ControlError
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.rendering import page
+
+MOST_AUDIT: Final = 100
+#: What has to be typed before everything is forgotten.
+FLUSH: Final = "FLUSH"
+#: Shipping everything that waits may take a while.
+_PATIENCE: Final = 120.0
+
+
+async def server(visit: Visit) -> Response:
+    detail = await visit.ask(ServerDetail, server=True)
+    try:
+        journal, without = await visit.ask(Journal, journal=True), ""
+    except ControlError as error:
+        journal, without = None, str(error)
+    return page(
+        visit, "server.html", server=detail, journal=journal, without=without, flush_word=FLUSH
+    )
+
+
+async def ship(visit: Visit) -> Response:
+    await visit.room.control.ask(Journal, patience=_PATIENCE, ship=True)
+    return visit.back("/server", "Everything that was committed is in the lake.")
+
+
+async def flush(visit: Visit) -> Response:
+    form = await visit.form()
+    if form.one("sure") != FLUSH:
+        raise Refusal(400, f"nothing was forgotten: type {FLUSH} to say that you mean it")
+    await visit.ask(Ok, flush=Flush(by=visit.by))
+    return visit.back("/server", "Everything is forgotten: all jobs, queues and statistics.")
+
+
+async def configuration(visit: Visit) -> Response:
+    detail = await visit.ask(ServerDetail, server=True)
+    return page(
+        visit,
+        "configuration.html",
+        sections=_sections(detail.settings),
+        qless=_qless(detail),
+    )
+
+
+async def qless(visit: Visit) -> Response:
+    detail = await visit.ask(ServerDetail, server=True)
+    return page(visit, "qless.html", qless=_qless(detail))
+
+
+async def set_qless(visit: Visit) -> Response:
+    form = await visit.form()
+    option, action = form.one("option"), form.one("action", "set")
+    if not option:
+        raise Refusal(400, "which setting? It has no name")
+    if action not in {"set", "unset"}:
+        raise Refusal(400, f'"{action}" cannot be done to a setting: it can be set and unset')
+    value = form.one("value") if action == "set" else None
+    await visit.ask(Ok, set_qless=SetQless(option, value, visit.by))
+    said = f"{option} is {value}." if value is not None else f"{option} is as it was at first."
+    return visit.back("/configuration/qless", said)
+
+
+async def audit(visit: Visit) -> Response:
+    text = visit.query("before", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise Refusal(400, "before is the number of an entry")
+    found = await visit.ask(Audit, audit=AskedAudit(int(text), MOST_AUDIT))
+    return page(visit, "audit.html", audit=found.audit, more=found.more, before=int(text))
+
+
+def _sections(settings: list[Setting]) -> list[tuple[str, list[Setting]]]:
+    return [
+        (name, list(rows))
+        for name, rows in groupby(settings, key=lambda each: each.key.partition(".")[0])
+    ]
+
+
+def _qless(detail: ServerDetail) -> list[tuple[str, str]]:
+    """The settings of Qless, each value as one would type it."""
+    return sorted(
+        (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
+        for name, value in detail.qless.items()
+    )
+
+
+DOORS: Final = [
+    Door("/server", server, role="read"),
+    Door("/server/ship", ship, role="operate", methods=("POST",)),
+    Door("/server/flush", flush, role="admin", methods=("POST",)),
+    Door("/configuration", configuration, role="admin"),
+    Door("/configuration/qless", qless, role="read"),
+    Door("/configuration/qless", set_qless, role="operate", methods=("POST",)),
+    Door("/audit", audit, role="admin"),
+]

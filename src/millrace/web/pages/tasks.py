@@ -1,7 +1,91 @@
-"""Long actions."""
+"""Long actions: how far they are, and how to stop them."""
 
 from typing import Final
 
-from millrace.web.doors import Door
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import Act, Acted
+from millrace.web.addresses import own_path
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.rendering import count, page, shown
+from millrace.web.tasks import Task
+
+#: Whatever is done after so many seconds needs no page of its own.
+AT_ONCE: Final = 0.5
+
+#: What was done, for one sentence.
+_DONE: Final = {
+    "retry": "made ready",
+    "kill": "killed",
+    "cancel": "cancelled",
+    "delete": "deleted",
+    "move": "moved",
+    "priority": "given the priority",
+    "tag": "tagged",
+    "untag": "untagged",
+    "track": "tracked from now on",
+    "untrack": "no longer tracked",
+    "undepend": "freed of what they waited for",
+    "timeout": "taken from their workers",
+}
+
+
+async def carry_out(visit: Visit, act: Act, title: str, back: str) -> Response:
+    """Do something to jobs, and go back; to the action's own page if it takes long."""
+    act.by = visit.by
+    tasks = visit.room.tasks
+    task = tasks.begin(title, visit.by, act=act)
+    await tasks.wait(task, AT_ONCE)
+    if not task.ended:
+        return visit.back(f"/tasks/{task.number}")
+    if task.error:
+        raise Refusal(409, task.error)
+    return visit.back(own_path(back), told(act, task.progress, task.number))
+
+
+def told(act: Act, progress: Acted, number: int) -> str:
+    """`3 jobs were deleted. 1 was not: a1 is with a worker`"""
+    one = progress.done == 1
+    text = f"{_jobs(progress.done)} {'was' if one else 'were'} {_DONE[act.action]}."
+    if not progress.refused_count and not progress.refused:
+        return text
+    refused = max(progress.refused_count, len(progress.refused))
+    text += f" {count(refused)} {'was' if refused == 1 else 'were'} not"
+    if progress.refused:
+        first = progress.refused[0]
+        text += f": {shown(first.job, 60)}: {shown(first.reason, 200)}"
+    return text + (f" (action {number} lists more)" if refused > 1 else "")
+
+
+def _jobs(number: int) -> str:
+    return "1 job" if number == 1 else f"{count(number)} jobs" if number else "No job"
+
+
+async def tasks(visit: Visit) -> Response:
+    known = list(reversed(visit.room.tasks.known.values()))
+    return page(visit, "tasks.html", tasks=known)
+
+
+async def task(visit: Visit) -> Response:
+    return page(visit, "task.html", task=_task(visit))
+
+
+async def stop(visit: Visit) -> Response:
+    found = _task(visit)
+    visit.room.tasks.stop(found)
+    await visit.room.tasks.wait(found, AT_ONCE)
+    return visit.back(f"/tasks/{found.number}", "It was stopped. What is done stays done.")
+
+
+def _task(visit: Visit) -> Task:
+    found = visit.room.tasks.known.get(int(visit.path("number")))
+    if found is None:
+        raise Refusal(404, "nothing is known of that action: only the newest are remembered")
+    return found
+
+
+DOORS: Final = [
+    Door("/tasks", tasks, role="read"),
+    Door("/tasks/{number:int}", task, role="read"),
+    Door("/tasks/{number:int}/stop", stop, role="operate", methods=("POST",)),
+]

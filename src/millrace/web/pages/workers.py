@@ -1,7 +1,85 @@
 """Workers, and what they hold."""
 
+import time
 from typing import Final
 
-from millrace.web.doors import Door
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import (
+    ActOnWorker,
+    AskedWorkers,
+    Ok,
+    WorkerRow,
+    Workers,
+)
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.rendering import page
+
+MOST: Final = 50
+#: Answers that are looked through for one worker.
+_LOOKS: Final = 100
+#: What Faktory's workers are told, and what is said when they were.
+_SIGNALS: Final = {
+    "quiet": "takes no new jobs from its next heartbeat on",
+    "terminate": "is told to end at its next heartbeat",
+}
+
+
+async def workers(visit: Visit) -> Response:
+    found = await visit.ask(Workers, workers=AskedWorkers(after=visit.query("after"), most=MOST))
+    return page(
+        visit,
+        "workers.html",
+        workers=found.workers,
+        count=found.count,
+        more=found.more,
+        after=visit.query("after"),
+        now=time.time_ns() // 1000,
+        is_faktory=any(row.protocol == "faktory" for row in found.workers),
+    )
+
+
+async def worker(visit: Visit) -> Response:
+    protocol, wid = visit.path("protocol"), visit.path("wid")
+    row = await _find(visit, protocol, wid)
+    if row is None:
+        raise Refusal(
+            404,
+            f'no worker "{wid}" is known: it has ended, or holds no job. '
+            "Workers shows those that are there.",
+        )
+    return page(visit, "worker.html", worker=row, now=time.time_ns() // 1000)
+
+
+async def signal(visit: Visit) -> Response:
+    """As Faktory's own page does it: `wid` and `signal`."""
+    form = await visit.form()
+    wid, told = form.one("wid"), form.one("signal")
+    if told not in _SIGNALS:
+        raise Refusal(400, f'no signal is called "{told}": there are quiet and terminate')
+    if not wid:
+        raise Refusal(400, "which worker? wid names one, or is all")
+    await visit.ask(Ok, act_on_worker=ActOnWorker(wid, told, visit.by))  # type: ignore[arg-type]
+    whom = "Every Faktory worker" if wid == "all" else f"The worker {wid}"
+    return visit.back("/busy", f"{whom} {_SIGNALS[told]}.")
+
+
+async def _find(visit: Visit, protocol: str, wid: str) -> WorkerRow | None:
+    after = ""
+    for _ in range(_LOOKS):
+        asked = AskedWorkers(after=after, most=500, protocol=protocol, wid=wid)
+        found = await visit.ask(Workers, workers=asked)
+        for row in found.workers:
+            if row.wid == wid and row.protocol == protocol:
+                return row
+        after = found.more
+        if not after:
+            break
+    return None
+
+
+DOORS: Final = [
+    Door("/busy", workers, role="read"),
+    Door("/busy", signal, role="operate", methods=("POST",)),
+    Door("/workers/{protocol}/{wid:path}", worker, role="read"),
+]

@@ -2,6 +2,15 @@
 "use strict";
 const prefix = document.body.dataset.prefix;
 
+// Strangers' words on one line, as rendering.shown; and the path of a queue's page, as to_queue.
+
+const shown = (text, most = 40) => {
+  const letters = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
+  return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
+};
+const toQueue = (name) => ["", ".", ".."].includes(name)
+  ? `/queues/?name=${encodeURIComponent(name)}` : `/queues/${encodeURIComponent(name)}`;
+
 // Times
 
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
@@ -28,7 +37,8 @@ const tellTimes = (root) => {
 tellTimes(document);
 setInterval(() => document.hidden || tellTimes(document), 1000);
 
-// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons.
+// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons. Who was asked here is
+// not asked by the server again: it is told `sure`.
 
 const dialog = document.getElementById("confirm");
 document.addEventListener("submit", (event) => {
@@ -42,6 +52,9 @@ document.addEventListener("submit", (event) => {
   dialog.addEventListener("close", () => {
     if (dialog.returnValue !== "yes") return;
     form.dataset.sure = "yes";
+    if (!form.elements.namedItem("sure")) {
+      form.append(Object.assign(document.createElement("input"), { type: "hidden", name: "sure", value: "yes" }));
+    }
     form.requestSubmit(button);
     delete form.dataset.sure;
   }, { once: true });
@@ -62,15 +75,24 @@ document.addEventListener("change", (event) => {
 
 const standing = document.getElementById("standing");
 const number = (value) => Math.round(value).toLocaleString();
-let stream = null;
+let stream = null, silence = null;
+
+// Pushed, done and failed each second, over the last few seconds: less would be noise.
+const rates = (samples) => {
+  const last = samples.at(-1);
+  if (samples.length < 2) return [0, 0, 0];
+  const first = samples.findLast((sample) => last[0] - sample[0] >= 4e6) ?? samples[0];
+  const seconds = Math.max(0.001, (last[0] - first[0]) / 1e6);
+  return [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds);
+};
 
 const hear = () => {
   stream = new EventSource(`${prefix}/live`);
   stream.addEventListener("overview", (event) => {
     const overview = JSON.parse(event.data);
-    const [first, last] = overview.samples.slice(-2);
-    const seconds = last && first ? Math.max(0.001, (last[0] - first[0]) / 1e6) : 1;
-    overview.rates = last && first ? [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds) : [0, 0, 0];
+    overview.rates = rates(overview.samples);
+    clearTimeout(silence);
+    silence = null;
     standing.classList.remove("away");
     standing.textContent = overview.halted
       ? `Nothing can be written: ${overview.halted}`
@@ -82,15 +104,24 @@ const hear = () => {
     standing.textContent = JSON.parse(event.data);
     standing.classList.add("away");
   });
-  stream.onerror = () => {
-    standing.textContent = "the server does not answer";
-    standing.classList.add("away");
+  stream.onerror = () => {  // also when a stream is over and the next one begins
+    silence ??= setTimeout(() => {
+      standing.textContent = "the server does not answer";
+      standing.classList.add("away");
+    }, 4000);
   };
 };
 
+const changed = (field) =>
+  field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
+    : field.type !== "hidden" && "defaultValue" in field && field.value !== field.defaultValue;
 const inUse = (element) =>
   element.contains(document.activeElement) && document.activeElement.matches("input, select, textarea") ||
-  element.querySelector("input[type=checkbox]:checked") || dialog.open || String(getSelection());
+  [...element.querySelectorAll("input, textarea")].some(changed) || dialog.open || String(getSelection());
+
+// What has the focus has it afterwards too, if it is still there.
+const named = (element) =>
+  element.id || [element.tagName, element.href ?? element.form?.action ?? "", element.value ?? "", element.textContent.trim()].join(" ");
 
 const refresh = async () => {
   const wanted = [...document.querySelectorAll("[data-fresh]")].filter((element) => !inUse(element));
@@ -101,12 +132,12 @@ const refresh = async () => {
   for (const element of wanted) {
     const newer = fresh.getElementById(element.id);
     if (!newer || inUse(element)) continue;
-    const focused = element.contains(document.activeElement) ? document.activeElement.id : "";
+    const focused = element.contains(document.activeElement) ? named(document.activeElement) : "";
     const open = [...element.querySelectorAll("details")].map((each) => each.open);
     tellTimes(newer);
     element.replaceChildren(...newer.childNodes);
     [...element.querySelectorAll("details")].forEach((each, i) => { each.open = open[i] ?? each.open; });
-    if (focused) document.getElementById(focused)?.focus();
+    if (focused) [...element.querySelectorAll("a, button, summary, [tabindex]")].find((each) => named(each) === focused)?.focus();
   }
   document.dispatchEvent(new CustomEvent("fresh"));
 };

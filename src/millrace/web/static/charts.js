@@ -1,13 +1,15 @@
-// Plots with Plotly, alike everywhere: charts.draw(element, traces, layout).
+// Plots with Plotly, alike everywhere: charts.draw(element, traces, layout). Where traces have colours
+// of ours, they are given as a function, which is asked again when light turns to dark.
 "use strict";
 const charts = (() => {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   // Plotly takes some tags in its texts for markup; a queue's name has none.
-  const plain = (text, most = 40) => {
-    const shown = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
-    const cut = shown.length > most ? shown.slice(0, most - 1).join("") + "…" : shown.join("");
-    return cut.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
-  };
+  const plain = (text, most = 40) =>
+    shown(text, most).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  const axis = () => ({
+    gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true,
+    ticks: "outside", ticklen: 4, tickcolor: "rgba(0,0,0,0)",
+  });
   const layout = (more = {}) => ({
     margin: { l: 52, r: 12, t: 8, b: 36 }, height: 260, autosize: true,
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -17,13 +19,14 @@ const charts = (() => {
     colorway: [1, 2, 3, 4, 5, 6, 7, 8].map((i) => colour(`s${i}`)),
     dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
     ...more,
-    xaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, ...more.xaxis },
-    yaxis: { gridcolor: colour("line"), zerolinecolor: colour("line"), automargin: true, rangemode: "tozero", ...more.yaxis },
+    xaxis: { ...axis(), ...more.xaxis },
+    yaxis: { ...axis(), rangemode: "tozero", separatethousands: true, ...more.yaxis },
   });
   const drawn = new Map();
   const draw = (element, traces, more) => {
     drawn.set(element, [traces, more]);
-    return Plotly.react(element, traces, layout(more), { displayModeBar: false, responsive: true });
+    const made = typeof traces === "function" ? traces() : traces;
+    return Plotly.react(element, made, layout(more), { displayModeBar: false, responsive: true });
   };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
     for (const [element, [traces, more]] of drawn) draw(element, traces, more);

@@ -1,8 +1,9 @@
-// Draws the plots of a report from the JSON in the page, with the Plotly that is packed in it.
+// Draws the plots of a report from the JSON in the page, with the Plotly that is packed in it or was
+// loaded before.
 "use strict";
 (async () => {
   const report = JSON.parse(document.getElementById("report").textContent);
-  const protocols = { workq: "Workq", masenko: "Masenko", faktory: "Faktory", qless: "Qless", goqueue: "Go Job Queue" };
+  const protocols = { workq: "Workq", masenko: "Masenko", faktory: "Faktory", qless: "Qless", goqueue: "Go Job Queue", http: "HTTP", control: "control" };
   const named = (protocol) => protocols[protocol] || "the server";
 
   // Plotly takes some tags in its texts for markup; a queue's name has none.
@@ -221,12 +222,16 @@
     }
   };
 
-  try {
+  const unpack = async () => {
     const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent), (c) => c.charCodeAt(0));
     const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
     script.textContent = await new Response(unpacked).text();
     document.head.append(script);
+  };
+
+  try {
+    if (!globalThis.Plotly) await unpack();
     document.documentElement.classList.add("drawn");
     draw();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());

@@ -1,0 +1,165 @@
+"""What the pages cost with a million jobs: how long each takes, and what a client of the queues
+feels of it.
+
+Run as `make bench-pages`. One Faktory client pushes, fetches and acknowledges in a queue of its
+own, a command at a time, first alone and then while somebody turns the pages; the ratio of its p99s
+is what the pages cost others.
+"""
+
+import argparse
+import http.client
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from statistics import quantiles
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from machine import describe, stop_on_sigterm
+from memory import push_all
+from raw_faktory import RawFaktory
+from server_process import running_server
+from servers import scratch
+
+#: Every kind of page, and the searches that look at most.
+PAGES = (
+    "/",
+    "/queues",
+    "/queues/default",
+    "/queues/default?state=ready",
+    "/jobs",
+    "/jobs?q=queue:default",
+    "/jobs?q=nothing-has-this",
+    "/jobs/memory-0000500000",
+    "/busy",
+    "/retries",
+    "/scheduled",
+    "/morgue",
+    "/failures",
+    "/completed",
+    "/tags",
+    "/server",
+    "/metrics",
+    "/api/v1/overview",
+    "/api/v1/jobs?limit=100",
+)
+EXPECTED_MS = 200
+EXPECTED_RATIO = 2.0
+
+
+class Client(threading.Thread):
+    """The control client: its latencies until it is told to stop."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.spans: list[float] = []
+        self.over = threading.Event()
+        self._faktory = RawFaktory(port, wid="control-client")
+
+    def run(self) -> None:
+        number = 0
+        while not self.over.is_set():
+            number += 1
+            jid = f"control-{id(self)}-{number}"
+            for command in (
+                lambda jid=jid: self._faktory.push(
+                    {"jid": jid, "jobtype": "c", "queue": "control", "args": []}
+                ),
+                lambda: self._faktory.fetch("control"),
+                lambda jid=jid: self._faktory.ack(jid),
+            ):
+                began = time.perf_counter()
+                command()
+                self.spans.append(time.perf_counter() - began)
+        self._faktory.close()
+
+
+def p(spans: list[float], percent: int) -> float:
+    """A percentile, in milliseconds."""
+    return quantiles(spans, n=100, method="inclusive")[percent - 1] * 1000
+
+
+def turn(port: int, until: float, spans: dict[str, list[float]]) -> None:
+    """Fetch one page after the other on one connection, as a browser would."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    while time.monotonic() < until:
+        for path in PAGES:
+            began = time.perf_counter()
+            connection.request("GET", path)
+            response = connection.getresponse()
+            response.read()
+            spans.setdefault(path, []).append(time.perf_counter() - began)
+            if response.status != 200:
+                raise SystemExit(f"{path} was answered with {response.status}")
+            time.sleep(0.05)  # a person looks, a browser draws
+    connection.close()
+
+
+def with_client(port: int, seconds: float, meanwhile: threading.Thread | None) -> list[float]:
+    client = Client(port)
+    client.start()
+    if meanwhile is None:
+        time.sleep(seconds)
+    else:
+        meanwhile.start()
+        meanwhile.join()
+    client.over.set()
+    client.join()
+    return client.spans
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--jobs", type=int, default=1_000_000, help="how many wait (1000000)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each measurement (20)")
+    parser.add_argument("--dir", default="", help="where the server keeps its data (./data)")
+    parser.add_argument("--json", default="", metavar="FILE", help="write the figures there, too")
+    given = parser.parse_args()
+    console = Console()
+    stop_on_sigterm()
+    with scratch(given.dir) as folder:
+        for name, fact in describe(folder).items():
+            console.print(f"{name}: {fact}", highlight=False)
+        with running_server(folder / "data") as server:
+            push_all(server.port, given.jobs, 1000, console)
+            pages: dict[str, list[float]] = {}
+            turn(server.ports["web"], time.monotonic(), {})
+            turn(server.ports["web"], time.monotonic() + 1, {})  # the first caller starts the room
+            time.sleep(2)
+            alone = with_client(server.port, given.seconds, None)
+            until = time.monotonic() + given.seconds
+            looking = threading.Thread(
+                target=turn, args=(server.ports["web"], until, pages), daemon=True
+            )
+            beside = with_client(server.port, given.seconds, looking)
+    table = Table("page", "median ms", "most ms", f"within {EXPECTED_MS} ms")
+    for path, spans in pages.items():
+        within = "yes" if max(spans) * 1000 <= EXPECTED_MS else "NO"
+        table.add_row(
+            path, f"{sorted(spans)[len(spans) // 2] * 1000:.1f}", f"{max(spans) * 1000:.1f}", within
+        )
+    console.print(table)
+    ratio = p(beside, 99) / p(alone, 99)
+    console.print(
+        f"the client of the queues: alone p50 {p(alone, 50):.2f} ms, p99 {p(alone, 99):.2f} ms; "
+        f"beside the pages p50 {p(beside, 50):.2f} ms, p99 {p(beside, 99):.2f} ms: "
+        f"ratio of p99 {ratio:.2f} (expected at most {EXPECTED_RATIO})",
+        highlight=False,
+    )
+    if given.json:
+        figures = {
+            "pages_ms": {path: [s * 1000 for s in spans] for path, spans in pages.items()},
+            "alone_p99_ms": p(alone, 99),
+            "beside_p99_ms": p(beside, 99),
+        }
+        Path(given.json).write_text(json.dumps(figures))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

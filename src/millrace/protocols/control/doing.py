@@ -1,0 +1,232 @@
+"""What can be done to one job: each action of `act`, by its name.
+
+An action that does not fit the job changes nothing and raises Unfit with the reason. Where Qless
+keeps something with the job, those who listen to Qless hear of it, as if one of its own commands
+had been given.
+"""
+
+from collections.abc import Callable, Container
+from typing import Final
+
+from millrace.engine.job import GOQUEUE, NO_PROTOCOL, QLESS, Extra, Failure, Job
+from millrace.engine.policy import POLICIES
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.protocols.qless import working
+from millrace.protocols.qless.part import Failed, part_of
+from millrace.protocols.qless.state import Qless
+
+from .errors import Unfit
+from .hub import ControlHub, named
+from .messages import Act
+
+Doing = Callable[[ControlHub, Job, Act, int], None]
+
+#: Of so many that wait for a job the names are told.
+MOST_NAMED: Final = 3
+#: What a job is killed of that had not failed yet, as Qless has it.
+KILLED: Final = ("killed", "somebody put it among the failed")
+
+IS: Final = {
+    SCHEDULED: "it is scheduled",
+    BLOCKED: "it waits for other jobs",
+    READY: "it is ready",
+    LEASED: "a worker has it",
+    DONE: "it is done",
+    DEAD: "it is dead",
+}
+
+
+def retry(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    _need(job, {SCHEDULED, DEAD}, "only what is scheduled or dead can be tried again")
+    qless = hub.qless
+    if job.state == DEAD and job.origin == QLESS and qless is not None:
+        working.put_again(qless, now, job, job.queue, 0)
+    else:
+        hub.engine.requeue(job, now)
+
+
+def kill(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    _need(job, {SCHEDULED, BLOCKED, READY}, "it cannot be killed")
+    engine, qless = hub.engine, hub.qless
+    if job.origin != QLESS or qless is None:
+        engine.kill(job, now)
+        return
+    part, theirs, (group, message) = part_of(job), now + engine.theirs, KILLED
+    rank = part.rank
+    engine.kill(job, now)
+    part.stalled, part.throttled, part.expired_at, job.rank = False, None, None, rank
+    part.add("failed", theirs, qless.max_history, {"worker": "", "group": group})
+    part.failure = Failed(group, message, theirs // 1_000_000, "")
+    job.failure = Failure(theirs, theirs, group, message, [])
+    qless.log_failed(job, "", group, message)
+    qless.tell_tracked("failed", job.jid)
+
+
+def cancel(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    _need(job, {SCHEDULED, BLOCKED, READY, DEAD, DONE}, "time it out first, or delete it")
+    waiting = [each.jid for each in hub.engine.dependents(job) if each is not job]
+    if waiting:
+        listed = ", ".join(waiting[:MOST_NAMED])
+        more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
+        raise Unfit(f"others wait for it: {listed}{more}. Cancel them, too, or delete it")
+    remove(hub, job, now)
+
+
+def delete(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    remove(hub, job, now)
+
+
+def remove(hub: ControlHub, job: Job, now: int) -> None:
+    qless = hub.qless
+    if qless is not None and (job.origin == QLESS or job.jid in qless.tracked):
+        working.tell_cancelled(qless, job)
+    hub.engine.cancel(job, now)
+
+
+def move(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    movable = {SCHEDULED, BLOCKED, READY, DEAD}
+    if job.origin == QLESS:
+        movable.add(DONE)  # which is how Qless does it once more
+    _need(job, movable, "time it out first" if job.state == LEASED else "it cannot be moved")
+    due = job.due if job.state in {SCHEDULED, BLOCKED} else 0
+    qless = hub.qless
+    if qless is not None and _has_part(job):
+        working.put_again(qless, now, job, asked.queue, due)
+    else:
+        hub.engine.move(job, asked.queue, now, NO_PROTOCOL, due=due)
+
+
+def priority(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    """In the number of the protocol that pushed it."""
+    _need(job, {SCHEDULED, BLOCKED, READY, LEASED, DEAD}, "nobody will work it again")
+    rank = 0.0 - asked.priority if job.origin == GOQUEUE else asked.priority
+    if not _has_part(job):
+        hub.engine.rerank(job, rank, job.place)
+        return
+    part = part_of(job)
+    if job.origin == QLESS:
+        part.priority = asked.priority
+    else:
+        part.priority = 0.0 - rank if part.lower_first else rank
+    if part.throttled is not None:
+        part.throttled.rank = part.rank
+        hub.engine.touch(job)
+    else:
+        hub.engine.rerank(job, job.rank if part.stalled else part.rank, job.place)
+
+
+def tag(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    known = _tags(job)
+    added = [tag for tag in dict.fromkeys(asked.tags) if tag not in known]
+    if not added:
+        raise Unfit("it has these tags already")
+    _set_tags(hub, job, [*known, *added], now)
+
+
+def untag(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    known = _tags(job)
+    left = [tag for tag in known if tag not in asked.tags]
+    if left == known:
+        raise Unfit("it has none of these tags")
+    _set_tags(hub, job, left, now)
+
+
+def track(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    qless = need_qless(hub)
+    qless.publish("track", job.jid.encode())
+    qless.track(job.jid, now + hub.engine.theirs)
+
+
+def untrack(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    qless = need_qless(hub)
+    if job.jid not in qless.tracked:
+        raise Unfit("it is not tracked")
+    qless.publish("untrack", job.jid.encode())
+    qless.track(job.jid, None)
+
+
+def undepend(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    _need(job, {BLOCKED}, "it waits for no other job")
+    assert job.extra is not None
+    waits_for = job.extra.blockers
+    if not waits_for:
+        raise Unfit(f"it waits for the release of the load {job.extra.load}, not for a job")
+    if asked.blockers:
+        meant = {each.seq for name in asked.blockers for each in named(hub.engine, name)}
+        away = [seq for seq in waits_for if seq in meant]
+        if not away:
+            raise Unfit("it waits for none of these")
+    else:
+        away = list(waits_for)
+    hub.engine.unblock(job, away, now)
+
+
+def timeout(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
+    _need(job, {LEASED}, "no worker has it")
+    engine, qless = hub.engine, hub.qless
+    if job.actor == QLESS and qless is not None:
+        working.take_away(qless, now, job, now + engine.theirs)
+    else:
+        group, message = POLICIES[job.origin].expired
+        engine.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
+
+
+ACTIONS: Final[dict[str, Doing]] = {
+    "retry": retry,
+    "kill": kill,
+    "cancel": cancel,
+    "delete": delete,
+    "move": move,
+    "priority": priority,
+    "tag": tag,
+    "untag": untag,
+    "track": track,
+    "untrack": untrack,
+    "undepend": undepend,
+    "timeout": timeout,
+}
+
+
+def need_qless(hub: ControlHub) -> Qless:
+    qless = hub.qless
+    if qless is None:
+        raise Unfit("that is of Qless, and its port is off")
+    return qless
+
+
+def _need(job: Job, states: Container[int], otherwise: str) -> None:
+    if job.state not in states:
+        raise Unfit(f"{IS[job.state]}: {otherwise}")
+
+
+def _has_part(job: Job) -> bool:
+    """Does Qless keep something with it?"""
+    return job.extra is not None and job.extra.own is not None
+
+
+def _tags(job: Job) -> list[str]:
+    return [] if job.extra is None else list(job.extra.tags)
+
+
+def set_tags(hub: ControlHub, job: Job, tags: list[str], now: int) -> None:
+    """Give a job these tags, and let Qless find it by them."""
+    qless = hub.qless
+    if qless is None and not _has_part(job):
+        if job.extra is None:
+            job.extra = Extra()
+        job.extra.tags = tags
+        return
+    part = part_of(job)
+    known, theirs = {str(tag): (tag, when) for tag, when in part.tags}, now + hub.engine.theirs
+    kept = [known.get(tag, (tag, theirs)) for tag in tags]
+    if qless is not None:
+        qless.set_tags(job, part, kept)
+    else:
+        part.tags = kept
+        assert job.extra is not None
+        job.extra.tags = tags
+
+
+def _set_tags(hub: ControlHub, job: Job, tags: list[str], now: int) -> None:
+    set_tags(hub, job, tags, now)
+    hub.engine.touch(job)

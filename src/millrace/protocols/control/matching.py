@@ -1,0 +1,164 @@
+r"""Is a job meant by a query?
+
+What is cheap is asked first. Words are looked for in payloads, and payloads may be large: a large
+one is looked through piece by piece, see `Meaning.through`. Case does not matter, and a word is
+also found where JSON has it escaped: `ü` is `\u00fc`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.engine.events import fingerprint
+from millrace.engine.job import PROTOCOLS, Job
+from millrace.engine.states import SCHEDULED, STATE_NAMES
+
+from .errors import Refused
+from .hub import ControlHub
+from .messages import Query
+
+MOST_WORDS: Final = 20
+LONGEST_WORD: Final = 1000
+#: So many bytes are looked through at once; fewer where more than ASCII is looked for.
+PIECE: Final = 256 << 10
+PIECE_OF_TEXT: Final = 32 << 10
+#: Looking through nothing takes as long as so many bytes.
+FEW: Final = 200
+
+_ESCAPED: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
+
+
+class Word:
+    """Something that is looked for."""
+
+    __slots__ = ("_ascii", "_folded", "_lower", "margin", "piece")
+
+    def __init__(self, word: str) -> None:
+        self._folded = word.casefold()
+        self._lower = word.lower().encode() if word.isascii() else b""
+        self._ascii = self._folded.encode() if self._folded.isascii() else b""
+        self.piece = PIECE if self._lower else PIECE_OF_TEXT
+        #: Pieces overlap by so much, lest it stands between two of them.
+        self.margin = 12 * len(word) + 12
+
+    def is_in(self, text: str) -> bool:
+        return self._folded in text.casefold()
+
+    def is_within(self, piece: bytes) -> bool:
+        if self._lower:
+            return self._lower in piece.lower()
+        if b"\\u" in piece:
+            piece = _ESCAPED.sub(_unescaped, piece)
+        if piece.isascii():
+            return bool(self._ascii) and self._ascii in piece.lower()
+        return self._folded in piece.decode("utf-8", "replace").casefold()
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    units = bytes.fromhex(match[0].replace(b"\\u", b"").decode())
+    return units.decode("utf-16-be", "replace").encode()
+
+
+class Meaning:
+    """A query, ready to be asked of jobs."""
+
+    def __init__(self, hub: ControlHub, query: Query) -> None:
+        if len(query.words) > MOST_WORDS:
+            raise Refused(f"too many words: at most {MOST_WORDS}")
+        texts = [*query.words, query.error or ""]
+        if any(len(text) > LONGEST_WORD for text in texts):
+            raise Refused(f"a word is too long: at most {LONGEST_WORD} characters")
+        self._hub = hub
+        self._query = query
+        self.state = None if query.state is None else STATE_NAMES.index(query.state)
+        self._origin = None if query.protocol is None else _protocol(query.protocol)
+        self.words = [Word(word) for word in query.words if word]
+        self._weight = sum(PIECE // word.piece for word in self.words)
+        self._error = Word(query.error) if query.error else None
+        self._about_failures = any(
+            each is not None for each in (query.group, query.fingerprint, self._error)
+        )
+
+    def admits(self, job: Job) -> bool:
+        """Does everything hold but the words?"""
+        query = self._query
+        if self.state is not None and job.state != self.state:
+            return False
+        if query.queue is not None and job.queue != query.queue:
+            return False
+        if query.kind is not None and job.kind != query.kind:
+            return False
+        if self._origin is not None and job.origin != self._origin:
+            return False
+        if query.worker is not None and job.holder != query.worker:
+            return False
+        if query.tag is not None and (job.extra is None or query.tag not in job.extra.tags):
+            return False
+        if query.retrying is not None and (
+            job.state != SCHEDULED or bool(job.failures) != query.retrying
+        ):
+            return False
+        if query.tracked is not None and self._is_tracked(job) != query.tracked:
+            return False
+        return not self._about_failures or self._failed_so(job)
+
+    def _is_tracked(self, job: Job) -> bool:
+        qless = self._hub.qless
+        return qless is not None and job.jid in qless.tracked
+
+    def _failed_so(self, job: Job) -> bool:
+        failure, query = job.failure, self._query
+        if failure is None:
+            return False
+        if query.group is not None and failure.group != query.group:
+            return False
+        if self._error is not None and not (
+            self._error.is_in(failure.group) or self._error.is_in(failure.message)
+        ):
+            return False
+        shape = query.fingerprint
+        return shape is None or fingerprint(failure.group, failure.message) == shape
+
+    def cost(self, job: Job) -> int:
+        """About how many bytes must be looked through."""
+        failure = job.failure
+        size = FEW + len(job.payload) + (0 if failure is None else len(failure.message))
+        return size * self._weight
+
+    def has_words(self, job: Job) -> bool:
+        """Are all words in it? For a job of little `cost`."""
+        for word in self.words:
+            if not word.is_within(job.payload) and not _names(word, job):
+                return False
+        return True
+
+    def through(self, job: Job) -> Iterator[bool | None]:
+        """The same for any job, piece by piece: None lets others have their turn."""
+        for word in self.words:
+            if _names(word, job):
+                continue
+            payload, step = job.payload, word.piece - word.margin
+            for at in range(0, max(1, len(payload)), step):
+                found = word.is_within(payload[at : at + word.piece])
+                yield None
+                if found:
+                    break
+            else:
+                yield False
+                return
+        yield True
+
+
+def _names(word: Word, job: Job) -> bool:
+    """Is it in what a job has beside its payload?"""
+    if word.is_in(job.jid) or word.is_in(job.kind):
+        return True
+    failure = job.failure
+    return failure is not None and (word.is_in(failure.group) or word.is_in(failure.message))
+
+
+def _protocol(name: str) -> int:
+    if name not in PROTOCOLS[1:]:
+        known = ", ".join(PROTOCOLS[1:])
+        raise Refused(f"there is no protocol {name[:100]!r}: one of {known}")
+    return PROTOCOLS.index(name)

@@ -1,0 +1,201 @@
+"""Ways through jobs: by number, or in another order; each can be gone on from where it was left.
+
+A walk gives the numbers of jobs, each with its key: what follows a key follows it again another
+time, whatever came or went meanwhile. None lets others have their turn. Whether a job is still what
+was looked for is for whoever walks to see.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import heappop, heappush, merge
+from typing import Any, Final, Protocol
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+
+#: So many numbers are sorted at once, so many jobs by what they have, so many numbers of jobs
+#: that are gone are passed over.
+RUN: Final = 2000
+KEYED_RUN: Final = 500
+MISSES: Final = 5000
+#: If more numbers than jobs have been given out by this factor, the jobs are listed.
+SPARSE: Final = 4
+#: So many jobs of a queue are told in their order, and so many timers are looked at to tell
+#: the next ones that are due; others follow by number.
+FIRST: Final = 1000
+TIMERS: Final = 400
+
+Key = tuple[Any, ...]
+Stop = tuple[Key, int] | None
+KeyOf = Callable[[Job], Key]
+
+
+class Walk(Protocol):
+    #: About how many jobs are on the way.
+    of: int
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        """From the beginning, or from behind a key on."""
+        ...
+
+
+class Listed:
+    """These, the newest first. A number may be there twice."""
+
+    def __init__(self, seqs: list[int]) -> None:
+        self.seqs = seqs
+        self.of = len(seqs)
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        seqs = self.seqs
+        below = _below(after, 1 << 64)
+        runs = []
+        for first in range(0, len(seqs), RUN):
+            if first:
+                yield None
+            runs.append(sorted((n for n in seqs[first : first + RUN] if n < below), reverse=True))
+        last = 0
+        for seq in merge(*runs, reverse=True):
+            if seq != last:
+                yield (seq,), seq
+            last = seq
+
+
+class Numbered:
+    """All jobs that there are by now, the newest first, without listing them: there may be a
+    million.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._below = engine.next_seq
+        self.of = len(engine.jobs)
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        below = _below(after, self._below)
+        jobs = self._engine.jobs
+        if below > SPARSE * len(jobs):
+            yield from Listed(list(jobs)).go((below,))
+            return
+        misses = 0
+        for seq in range(below - 1, 0, -1):
+            if seq in jobs:
+                yield (seq,), seq
+                continue
+            misses += 1
+            if misses == MISSES:
+                misses = 0
+                yield None
+
+
+class Ordered:
+    """These, by a key that ends with the number."""
+
+    def __init__(self, engine: Engine, seqs: Iterable[int], key: KeyOf) -> None:
+        self._jobs = engine.jobs
+        self._key = key
+        self.seqs = list(seqs)
+        self.of = len(self.seqs)
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        seqs, key = self.seqs, self._key
+        runs = []
+        for first in range(0, len(seqs), KEYED_RUN):
+            if first:
+                yield None
+            found = map(self._jobs.get, seqs[first : first + KEYED_RUN])
+            keyed = sorted((key(job), job.seq) for job in found if job is not None)
+            runs.append([each for each in keyed if after is None or each[0] > after])
+        yield from merge(*runs)
+
+
+def _below(after: Key | None, most: int) -> int:
+    """A cursor may be anybody's invention."""
+    return min(most, after[0]) if after and isinstance(after[0], int) else most
+
+
+# In the order of a queue, and of what is due
+
+
+def ready_key(job: Job) -> Key:
+    return (-job.rank, job.place, job.seq)
+
+
+def due_key(engine: Engine) -> KeyOf:
+    """By the server's clock, whatever clock the job goes by."""
+    when = engine.timers.when
+    return lambda job: (when(job.seq) or 0, job.seq)
+
+
+def ended_key(job: Job) -> Key:
+    return (-job.ended_at, -job.seq)
+
+
+def first_ready(engine: Engine, queue: str) -> list[int]:
+    known = engine.queues.get(queue)
+    return [] if known is None else [job.seq for job in known.ready.first(FIRST)]
+
+
+def first_due(engine: Engine) -> list[int]:
+    """Scheduled jobs of which no other one is due before: the heap is walked from its top."""
+    timers = engine.timers
+    heap = timers.heap
+    frontier = [(heap[0], 0)] if heap else []
+    found: dict[int, int] = {}
+    passed = 0
+    while frontier and passed < TIMERS:
+        (when, _, key), at = heappop(frontier)
+        passed += 1
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < len(heap):
+                heappush(frontier, (heap[child], child))
+        if isinstance(key, int) and key in engine.scheduled and timers.when(key) == when:
+            found[key] = when
+    if frontier:  # of those of the last moment there may be more
+        last = frontier[0][0][0]
+        return [seq for seq, when in found.items() if when < last]
+    return list(found)
+
+
+class Beginning:
+    """The first of an order."""
+
+    def __init__(self, engine: Engine, first: Callable[[], list[int]], key: KeyOf) -> None:
+        self._engine = engine
+        self._first = first
+        self._key = key
+        #: The last of the first, once that is known.
+        self.bound: Key | None = None
+        self.of = 0
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        self.bound = after
+        for stop in Ordered(self._engine, self._first(), self._key).go(after):
+            if stop is not None:
+                self.bound = stop[0]
+            yield stop
+
+    def is_behind(self, job: Job) -> bool:
+        return self.bound is None or self._key(job) > self.bound
+
+
+class Behind:
+    """What another walk finds that is not among the first of an order."""
+
+    def __init__(self, engine: Engine, walk: Walk, beginning: Beginning) -> None:
+        self._jobs = engine.jobs
+        self._walk = walk
+        self._beginning = beginning
+        self.of = walk.of
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        jobs, is_behind = self._jobs, self._beginning.is_behind
+        passed = 0
+        for stop in self._walk.go(after):
+            job = None if stop is None else jobs.get(stop[1])
+            if stop is None or (job is not None and is_behind(job)):
+                yield stop
+                continue
+            passed += 1
+            if passed == RUN:
+                passed = 0
+                yield None

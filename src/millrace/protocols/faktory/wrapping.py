@@ -1,0 +1,50 @@
+"""Rails wraps its jobs: which class it is that runs, as Faktory's own pages show it."""
+
+from typing import Final
+
+import msgspec
+
+from millrace.engine.job import FAKTORY, Job
+
+WRAPPER: Final = "ActiveJob::QueueAdapters::FaktoryAdapter::JobWrapper"
+MAILERS: Final = frozenset({"ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"})
+#: Nobody waits while more than this is decoded.
+MOST_PAYLOAD: Final = 16_384
+
+
+class _Custom(msgspec.Struct):
+    wrapped: str = ""
+
+
+class _Delivery(msgspec.Struct):
+    arguments: list[msgspec.Raw] = []
+
+
+_custom = msgspec.json.Decoder(_Custom).decode
+_delivery = msgspec.json.Decoder(list[_Delivery]).decode
+_text = msgspec.json.Decoder(str).decode
+
+
+def wrapped(job: Job) -> str:
+    """What a wrapper really runs, `Invite` or `UserMailer#welcome`; empty for any other job."""
+    if job.kind != WRAPPER or job.origin != FAKTORY:
+        return ""
+    custom = job.spec.partition(b"\n")[0]
+    if not custom or len(custom) > MOST_PAYLOAD:
+        return ""
+    try:
+        name = _custom(custom).wrapped
+    except (msgspec.MsgspecError, RecursionError):
+        return ""
+    return _mail(job.payload) or name if name in MAILERS else name
+
+
+def _mail(payload: bytes) -> str:
+    """`UserMailer#welcome`"""
+    if len(payload) > MOST_PAYLOAD:
+        return ""
+    try:
+        mailer, method = map(_text, _delivery(payload)[0].arguments[:2])
+    except (msgspec.MsgspecError, RecursionError, IndexError, ValueError):
+        return ""
+    return f"{mailer}#{method}"

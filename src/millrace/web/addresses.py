@@ -1,0 +1,19 @@
+"""Addresses of ours."""
+
+from urllib.parse import quote
+
+#: Longer ids make addresses that some would cut.
+MOST_ID = 200
+
+
+def own_path(path: str, otherwise: str = "/") -> str:
+    """A path of ours, whatever somebody was told to come back to: nobody is sent elsewhere."""
+    if not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
+        return otherwise
+    return path
+
+
+def job_path(jid: str, seq: int) -> str:
+    """Where a job's page is; as `job_href` in the templates."""
+    name = jid if jid not in {"", ".", ".."} and len(jid) <= MOST_ID else str(seq)
+    return f"/jobs/{quote(name, safe='')}" + (f"?seq={seq}" if seq else "")

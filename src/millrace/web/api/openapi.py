@@ -1,0 +1,142 @@
+"""The OpenAPI document, made from the table."""
+
+import functools
+import re
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from millrace import __version__
+from millrace.web.doors import Visit
+
+from . import shapes
+from .endpoints import BYTES, JSON, Endpoint, Nothing
+from .table import ROOT, TABLE
+
+PROBLEM: Final = "application/problem+json"
+_REF: Final = "#/components/schemas/{name}"
+_PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")
+_GROUPS: Final = {
+    "overview": "Overview",
+    "queues": "Queues",
+    "jobs": "Jobs",
+    "actions": "Actions",
+    "failures": "Failures",
+    "workers": "Workers",
+    "leases": "Leases",
+    "recurring": "Qless",
+    "tracked": "Qless",
+    "tags": "Qless",
+    "throttles": "Qless",
+}
+_ABOUT: Final = """\
+Everything that the pages of Millrace do, and pushing and working on jobs for scripts.
+
+Errors are problem details (RFC 9457). Times are RFC 3339 in UTC, spans are seconds. Names in
+addresses are percent-encoded, a slash in them as `%2F`. Lists are paged: `next` of an answer is the
+`cursor` of the next request, and the header `Link` has its whole address. Parameters and members
+that are not known are refused.
+"""
+
+
+async def document(_: Visit) -> Response:
+    return Response(_document(), media_type=JSON)
+
+
+@functools.cache
+def _document() -> bytes:
+    return msgspec.json.encode(make())
+
+
+def make() -> dict[str, Any]:
+    types: list[Any] = [shapes.Problem]
+    for endpoint in TABLE:
+        types += [endpoint.body, endpoint.answer]
+    wanted = [each for each in dict.fromkeys(types) if each not in {Nothing, Response}]
+    _, components = msgspec.json.schema_components(wanted, ref_template=_REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for endpoint in TABLE:
+        address = _PARAMETER.sub(r"{\1}", endpoint.path)
+        paths.setdefault(address, {})[endpoint.method.lower()] = _operation(endpoint)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Millrace", "version": __version__, "description": _ABOUT},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer"},
+                "password": {"type": "http", "scheme": "basic"},
+            },
+        },
+        "security": [{"token": []}, {"password": []}],
+    }
+
+
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    role = f"Needs the role `{endpoint.role}`." if endpoint.role else "For everybody."
+    made: dict[str, Any] = {
+        "operationId": endpoint.name,
+        "summary": endpoint.summary,
+        "description": role,
+        "tags": [_group(endpoint)],
+        "parameters": [*_in_path(endpoint), *_in_query(endpoint)],
+        "responses": _responses(endpoint),
+    }
+    if endpoint.role is None:
+        made["security"] = []
+    if endpoint.body is not Nothing:
+        (schema,), _ = msgspec.json.schema_components([endpoint.body], ref_template=_REF)
+        made["requestBody"] = {
+            "required": endpoint.needs_body,
+            "content": {JSON: {"schema": schema}},
+        }
+    return made
+
+
+def _group(endpoint: Endpoint) -> str:
+    first = endpoint.path.removeprefix(ROOT + "/").partition("/")[0]
+    return _GROUPS.get(first, "Server")
+
+
+def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PARAMETER.findall(endpoint.path)
+    ]
+
+
+def _in_query(endpoint: Endpoint) -> list[dict[str, Any]]:
+    (_,), components = msgspec.json.schema_components([endpoint.asked], ref_template=_REF)
+    found = []
+    for name, schema in components[endpoint.asked.__name__]["properties"].items():
+        described = {"description": schema.pop("description")} if "description" in schema else {}
+        found.append({"name": name, "in": "query", **described, "schema": schema})
+    return found
+
+
+def _responses(endpoint: Endpoint) -> dict[str, Any]:
+    if endpoint.media == BYTES:
+        content: dict[str, Any] = {BYTES: {}}
+    else:
+        (schema,), _ = msgspec.json.schema_components([endpoint.answer], ref_template=_REF)
+        content = {JSON: {"schema": schema}}
+    made = {}
+    for status in endpoint.statuses:
+        made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+    problem = {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    for status in _refusals(endpoint):
+        made[str(status)] = {"description": HTTPStatus(status).phrase, "content": problem}
+    return made
+
+
+def _refusals(endpoint: Endpoint) -> list[int]:
+    found = {400, 403, 422, 503, *endpoint.refusals}
+    if endpoint.role is not None:
+        found |= {401, 429}
+    if endpoint.method == "POST":
+        found |= {413, 415}
+    return sorted(found)

@@ -1,0 +1,108 @@
+"""What pages draw and count without a chart library: sparklines, rates, slots of a histogram."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from millrace.engine.stats import SLOTS, Spread
+from millrace.protocols.control.messages import Day, Sample
+
+SECOND: Final = 1_000_000
+#: A rate over less than this is noise.
+LEAST: Final = 4 * SECOND
+#: The error rate is that of the last five minutes.
+LATELY: Final = 300 * SECOND
+WIDTH: Final = 100
+HEIGHT: Final = 24
+
+_MINUTES: Final = 60
+_HOURS: Final = 119
+_DAYS: Final = 142
+
+
+class Rates(NamedTuple):
+    """Each second."""
+
+    pushed: float
+    completed: float
+    failed: float
+
+
+def rates(samples: Sequence[Sample]) -> Rates:
+    """Of the last few seconds; base.js counts alike."""
+    if len(samples) < 2:
+        return Rates(0, 0, 0)
+    last = samples[-1]
+    first = _before(samples, LEAST)
+    seconds = max(0.001, (last.at - first.at) / SECOND)
+    return Rates(
+        max(0, last.pushed - first.pushed) / seconds,
+        max(0, last.completed - first.completed) / seconds,
+        max(0, last.failed - first.failed) / seconds,
+    )
+
+
+def error_rate(samples: Sequence[Sample]) -> float | None:
+    """Which part of the attempts that ended lately has failed; None if none has ended."""
+    if len(samples) < 2:
+        return None
+    last, first = samples[-1], _before(samples, LATELY)
+    failed, completed = last.failed - first.failed, last.completed - first.completed
+    return failed / (failed + completed) if failed + completed > 0 else None
+
+
+def _before(samples: Sequence[Sample], span: int) -> Sample:
+    """The newest sample that is so much older than the last; the oldest if none is."""
+    last = samples[-1].at
+    return next((s for s in reversed(samples) if last - s.at >= span), samples[0])
+
+
+def history(days: Sequence[Day], today: int, most: int) -> list[Day]:
+    """The last `most` days up to today; those of which nothing is known have zeros."""
+    known = {day.day: day for day in days}
+    return [known.get(n) or Day(n, 0, 0) for n in range(today - most + 1, today + 1)]
+
+
+def spark(numbers: Sequence[int]) -> str:
+    """An SVG path through the numbers, from zero up to the largest."""
+    if not numbers:
+        return ""
+    if len(numbers) == 1:
+        numbers = [numbers[0], numbers[0]]
+    largest = max(1, *numbers)
+    step = WIDTH / (len(numbers) - 1)
+    points = (
+        f"{i * step:.4g} {HEIGHT - 1 - number / largest * (HEIGHT - 2):.4g}"
+        for i, number in enumerate(numbers)
+    )
+    return "M" + " L".join(points)
+
+
+class Slot(NamedTuple):
+    """One of the 148 slots of Qless's histograms."""
+
+    number: int
+    label: str
+    jobs: int
+
+
+def slot_label(number: int) -> str:
+    """`12 to 13 s`, `5 to 6 min`, `3 to 4 h`, `2 to 3 d`"""
+    for first, least, unit in (
+        (_DAYS, 1, "d"),
+        (_HOURS, 1, "h"),
+        (_MINUTES, 1, "min"),
+        (0, 0, "s"),
+    ):
+        if number >= first:
+            size = number - first + least
+            return f"{size} to {size + 1} {unit}"
+    raise ValueError(number)
+
+
+def slots(spread: Spread) -> list[Slot]:
+    """Those that have something."""
+    return [
+        Slot(number, slot_label(number), jobs)
+        for number, jobs in sorted(spread.histogram.items())
+        if 0 <= number < SLOTS
+    ]

@@ -1,0 +1,73 @@
+"""Addresses of Faktory's and of Qless's own pages, which lead to ours.
+
+Those that are the same here (`/busy`, `/queues`, `/retries`, `/scheduled`, `/morgue`, `/completed`)
+need none. Qless's parts of a queue (`/queues/mail/running`) are told from queues with such names by
+asking whether there is one: see `part`.
+"""
+
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+
+from millrace.protocols.control.messages import AskedWorkers, Workers
+from millrace.web.doors import Door, Endpoint, Visit
+from millrace.web.query import quoted
+
+MOST: Final = 500
+#: Where something else is to be found now.
+MOVED: Final = {
+    "/workers": "/busy",
+    "/dead": "/morgue",
+    "/failed": "/failures",
+    "/track": "/tracked",
+    "/config": "/configuration/qless",
+    "/about": "/server",
+    "/debug": "/server",
+}
+
+
+async def worker(visit: Visit) -> Response:
+    """`/workers/NAME`: Qless knows no worker of another protocol."""
+    wid = visit.path("wid")
+    found = await visit.ask(Workers, workers=AskedWorkers(most=MOST))
+    protocol = next((row.protocol for row in found.workers if row.wid == wid), "qless")
+    return _to(visit, f"/workers/{protocol}/{quote(wid, safe='')}")
+
+
+async def group(visit: Visit) -> Response:
+    """`/failed/GROUP`"""
+    return _search(visit, f"group:{quoted(visit.path('group'))}")
+
+
+async def tag(visit: Visit) -> Response:
+    """`/tag?tag=NAME`"""
+    wanted = visit.query("tag")
+    if not wanted:
+        return _to(visit, "/tags")
+    return _search(visit, f"tag:{quoted(wanted)}")
+
+
+def _moved(path: str, there: str) -> Door:
+    async def moved(visit: Visit) -> Response:
+        query = visit.request.url.query
+        return _to(visit, there + (f"?{query}" if query else ""))
+
+    endpoint: Endpoint = moved
+    return Door(path, endpoint, role="read", name=f"moved{path.replace('/', '_')}")
+
+
+def _search(visit: Visit, text: str) -> Response:
+    return _to(visit, f"/jobs?q={quote(text, safe='')}")
+
+
+def _to(visit: Visit, path: str) -> Response:
+    return RedirectResponse(visit.url(path), status_code=302)
+
+
+DOORS: Final = [
+    *(_moved(path, there) for path, there in MOVED.items()),
+    Door("/workers/{wid}", worker, role="read", name="worker_of_qless"),
+    Door("/failed/{group:path}", group, role="read", name="group_of_qless"),
+    Door("/tag", tag, role="read", name="tag_of_qless"),
+]

@@ -1,0 +1,143 @@
+"""HTTP: uvicorn, with limits for callers who take their time.
+
+Whoever calls has to say what they want within seconds, send it within a minute, and read what they
+are told. While all places are taken, a new caller gets the place of the one who has said nothing
+for the longest time.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import Any, Final
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .settings import Settings
+
+#: Seconds: for the handshake of TLS, the head of a request, its body, and for reading on.
+GREET_WITHIN: Final = 5.0
+ASK_WITHIN: Final = 10.0
+SEND_WITHIN: Final = 60.0
+READ_WITHIN: Final = 60.0
+#: Between two requests.
+REST: Final = 30
+MOST_CALLERS: Final = 1000
+#: Bytes of a request's first line and headers.
+MOST_HEAD: Final = 32_768
+#: Streams to browsers do not end by themselves.
+END_WITHIN: Final = 1
+
+
+class Caller(H11Protocol):
+    """One connection."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._waits_for: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._choked: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > MOST_CALLERS:
+            self._make_room()
+        self._wait_for(h11.IDLE)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wait_for(None)
+        self._reads()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        super().handle_events()
+        state = self.conn.their_state
+        if state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._wait_for(None)  # uvicorn waits for the next request
+        else:
+            self._wait_for(state if state in {h11.IDLE, h11.SEND_BODY} else None)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._choked is None:
+            self._choked = self.loop.call_later(READ_WITHIN, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._reads()
+        super().resume_writing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Has it nothing to be answered?"""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        """The set of connections has no order, which will do: whoever floods us has most of it."""
+        for other in self.connections:
+            if isinstance(other, Caller) and other is not self and other.is_idle:
+                other.transport.abort()
+                self.connections.discard(other)
+                return
+        self.transport.abort()
+
+    def _wait_for(self, state: Any) -> None:
+        if state is self._waits_for:
+            return
+        self._waits_for = state
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if state is not None:
+            within = ASK_WITHIN if state is h11.IDLE else SEND_WITHIN
+            self._timer = self.loop.call_later(within, self.transport.abort)
+
+    def _reads(self) -> None:
+        if self._choked is not None:
+            self._choked.cancel()
+            self._choked = None
+
+
+class Server(uvicorn.Server):
+    """On sockets that are open already."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        loop, tls = asyncio.get_running_loop(), self.config.ssl
+        self.servers = [
+            await loop.create_server(
+                lambda: Caller(self.config, self.server_state, {}),
+                sock=opened,
+                ssl=tls,
+                ssl_handshake_timeout=GREET_WITHIN if tls else None,
+            )
+            for opened in sockets or ()
+        ]
+        self.started = True
+
+
+def server(application: Any, settings: Settings) -> Server:
+    config = uvicorn.Config(
+        application,
+        http=Caller,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=REST,
+        timeout_graceful_shutdown=END_WITHIN,
+        h11_max_incomplete_event_size=MOST_HEAD,
+    )
+    config.load()
+    config.ssl = tls(settings)
+    return Server(config)
+
+
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.cert, settings.key)
+    return context

@@ -1,0 +1,97 @@
+// Lists of jobs: what is selected, questions before what is grave, and a search that goes on by itself.
+"use strict";
+{
+  const count = (value) => Number(value).toLocaleString();
+
+  // Selecting. Without this script the server asks before it does something to all that match.
+
+  const GRAVE = new Set(["kill", "cancel", "delete", "timeout"]);
+  const update = (form) => {
+    const selected = form.querySelectorAll("tbody input[name=job]:checked").length;
+    const all = form.querySelector("input[name=scope]:checked")?.value === "all";
+    const total = form.querySelector("[data-total]")?.textContent;
+    const told = form.querySelector("[data-selected]");
+    if (told) told.textContent = selected ? ` (${count(selected)})` : "";
+    for (const button of form.querySelectorAll("button[name=action]")) {
+      button.disabled = !all && !selected;
+      const { title, about } = button.dataset;
+      if (all) button.dataset.confirm = `${title}: all that match${total ? ` (${total})` : ""}? ${about}`;
+      else if (GRAVE.has(button.value)) button.dataset.confirm = `${title}: ${count(selected)} selected? ${about}`;
+      else delete button.dataset.confirm;
+    }
+  };
+  const prepare = () => {
+    for (const form of document.querySelectorAll("form[data-jobs], form[data-whole]")) {
+      if (!form.elements.namedItem("sure")) {
+        const sure = document.createElement("input");
+        Object.assign(sure, { type: "hidden", name: "sure", value: "yes" });
+        form.append(sure);
+      }
+      if ("jobs" in form.dataset) update(form);
+    }
+  };
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest?.("form[data-jobs]");
+    if (form) update(form);
+  });
+  document.addEventListener("fresh", prepare);
+  addEventListener("pageshow", prepare);
+  // What Enter would press must be nothing grave: it goes to the button beside the box.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !event.target.matches("form[data-jobs] input:not([type=hidden])")) return;
+    event.preventDefault();
+    const button = event.target.closest("label")?.nextElementSibling;
+    if (button?.matches("button") && !button.disabled) button.click();
+  });
+  prepare();
+
+  // Searching on, until the page is full.
+
+  const search = document.querySelector("[data-search]");
+  const FULL = 50;
+  const go = async () => {
+    const looked = document.getElementById("looked"), bar = document.getElementById("bar");
+    const stop = document.getElementById("stop");
+    const stopped = new AbortController();
+    let { cursor } = search.dataset;
+    stop.hidden = bar.hidden = false;
+    stop.addEventListener("click", () => stopped.abort());
+    const rows = () => search.querySelectorAll("tbody tr").length;
+    try {
+      while (cursor && rows() < FULL) {
+        const address = new URL(location.href);
+        address.searchParams.set("cursor", cursor);
+        const response = await fetch(address, { signal: stopped.signal, headers: { Accept: "text/html" } });
+        if (!response.ok) throw new Error(`the server answers ${response.status}`);
+        const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-search]");
+        if (!next) throw new Error("the server's answer cannot be understood");
+        take(next);
+        cursor = search.dataset.cursor = next.dataset.cursor;
+        bar.max = Number(next.dataset.of) || 1;
+        bar.value = Number(next.dataset.looked);
+        looked.textContent = cursor
+          ? `${count(rows())} found; looked at ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
+          : `${count(rows())} found; that is all`;
+      }
+    } catch (error) {
+      looked.textContent += error.name === "AbortError" ? "; stopped" : `; the search ended: ${error.message}`;
+    }
+    stop.hidden = bar.hidden = true;
+    const total = search.querySelector("[data-total]");
+    if (total) total.textContent = cursor ? `${count(rows())} and more` : count(rows());
+    prepare();
+  };
+  const take = (next) => {
+    tellTimes(next);
+    const body = search.querySelector("tbody"), fresh = next.querySelector("tbody");
+    if (body && fresh) body.append(...fresh.rows);
+    else if (fresh) search.querySelector(".none")?.replaceWith(next.querySelector("form[data-jobs]") || next.querySelector(".wide"));
+    else if (!body) {
+      const none = search.querySelector(".none"), said = next.querySelector(".none");
+      if (none && said) none.textContent = said.textContent;
+    }
+    search.querySelector("#pager").replaceChildren(...next.querySelector("#pager").childNodes);
+    prepare();
+  };
+  if (search?.dataset.cursor && search.querySelectorAll("tbody tr").length < FULL) go();
+}

@@ -1,0 +1,73 @@
+"""Chromium, and a server to look at. Whatever a page complains of fails its test."""
+
+from collections.abc import Iterator
+
+import pytest
+from demo import CHROMIUM, World, filled
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from server_process import running_server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    if not CHROMIUM:
+        pytest.skip("no Chromium on this machine: `apt-get install chromium` brings it")
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A server with jobs of every kind, shared by tests that only look."""
+    with running_server(tmp_path_factory.mktemp("look") / "data") as server, filled(server) as made:
+        yield made
+
+
+@pytest.fixture
+def own_world(tmp_path: pytest.TempPathFactory) -> Iterator[World]:
+    """The same for a test that changes something."""
+    with running_server(tmp_path / "data") as server, filled(server) as made:
+        yield made
+
+
+class Watched:
+    """What pages of a context complained of."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.complaints: list[str] = []
+        context.on("console", self._heard)
+        context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
+        context.add_init_script(
+            "addEventListener('securitypolicyviolation', (event) =>"
+            " console.error('CSP', event.violatedDirective, event.blockedURI, event.sourceFile));"
+        )
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"{message.type}: {message.text}")
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    """A browser of this test's own, in Tokyo. `context.watched.complaints` may be cleared by a test
+    that expects some.
+    """
+    made = browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
+    made.set_default_timeout(10_000)
+    watched = Watched(made)
+    made.watched = watched
+    yield made
+    pages = [page for page in made.pages if not page.is_closed()]
+    hacked = [page.url for page in pages if page.evaluate("window.hacked === 1")]
+    made.close()
+    assert watched.complaints == []
+    assert hacked == [], "somebody's words were taken for markup"
+
+
+@pytest.fixture
+def page(context: BrowserContext, world: World) -> Page:
+    """An empty page; those of the shared server are at `world.url`."""
+    return context.new_page()

@@ -1,0 +1,141 @@
+"""Everything that the control socket acts on, without sockets, on a clock that only we move:
+
+    room = Room()
+    room.push("a1")
+    assert room.act("kill", "a1")["done"] == 1
+
+Beside the engine are the hubs of Faktory and of Qless. After every request the engine's indexes and
+those of Qless are compared with the jobs.
+"""
+
+from typing import Any
+
+import msgspec
+
+import wires
+from millrace.engine import consistency
+from millrace.engine.batch import Batch
+from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY, Job, Push
+from millrace.protocols.control.connection import ControlConnection
+from millrace.protocols.control.hub import ControlHub
+from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.consistency import check
+from wires import SECOND, START, Wire
+
+
+class Room(wires.World):
+    def __init__(self, *, qless: bool = True, engine: Engine | None = None) -> None:
+        super().__init__()
+        if engine is not None:
+            self.engine = engine
+        self.kept: list[Batch] = []
+        self.faktory = FaktoryHub(
+            self.engine, started_at=START, challenge=lambda: (1, ""), memory_mb=lambda: 7
+        )
+        self.qless_hub = QlessHub(self.engine, started_at=START)
+        if qless:
+            self.api = QlessApi(self.qless_hub)
+            self.qless = self.api.qless
+        self.hub = ControlHub(self.engine, 100)
+        self.hub.hubs = [self.faktory, *([self.qless_hub] if qless else []), self.hub]
+        self.wire = self.connect()
+
+    def connect(self) -> Wire:
+        wire = Wire(self, ControlConnection(self.hub), _is_a_line)
+        self.clients.append(wire)
+        return wire
+
+    def keep(self, batch: Batch) -> None:
+        if batch:
+            self.kept.append(batch)
+
+    # Asking
+
+    def says(self, wire: Wire | None = None, **request: Any) -> list[dict[str, Any]]:
+        """All that is answered to a request."""
+        wire = wire or self.wire
+        before = len(wire.replies)
+        wire.receive(msgspec.json.encode(request) + b"\n")
+        self.check()
+        return [msgspec.json.decode(reply) for reply in wire.replies[before:]]
+
+    def asks(self, **request: Any) -> dict[str, Any]:
+        """The last, which must be no error."""
+        *_, answer = self.says(**request)
+        assert "error" not in answer, answer
+        return answer
+
+    def refused(self, **request: Any) -> tuple[str, str]:
+        """The last, which must be one: its code, and why."""
+        *_, answer = self.says(**request)
+        assert "error" in answer, answer
+        return answer["code"], answer["error"]
+
+    def act(self, action: str, *jobs: str, **more: Any) -> dict[str, Any]:
+        return self.asks(act={"action": action, "jobs": jobs, "by": "ann", **more})
+
+    def unfit(self, action: str, jid: str, **more: Any) -> str:
+        """Why that cannot be done to this job."""
+        acted = self.act(action, jid, **more)
+        assert acted["done"] == 0
+        (refusal,) = acted["refused"]
+        assert refusal["job"] == jid
+        return str(refusal["reason"])
+
+    def act_on_all(self, action: str, query: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+        return self.says(act={"action": action, "query": query, "by": "ann", **more})
+
+    def audit(self) -> list[tuple[str, str, str, int]]:
+        """Who, what, to what, how many; the newest first."""
+        told = self.asks(audit={})["audit"]
+        return [(each["by"], each["action"], each["target"], each["count"]) for each in told]
+
+    def check(self) -> None:
+        if self.hub.qless is None:
+            assert consistency.check(self.engine).problems == []
+        else:
+            assert check(self.hub.qless).problems == []
+
+    # Jobs
+
+    def push(self, jid: str = "a1", queue: str = "q", **fields: Any) -> Job:
+        given = {"kind": "Kind", "payload": b"[1]", "origin": FAKTORY, "retries": 25} | fields
+        push = Push(jid=jid, queue=queue, lease_for=1800 * SECOND, **given)
+        return self.engine.push(push, self.now)
+
+    def lease(self, queue: str = "q", actor: int = FAKTORY, holder: str = "w1") -> Job:
+        job = self.engine.lease((queue,), holder, actor, self.now)
+        assert job is not None
+        return job
+
+    def dead(self, jid: str = "a1", queue: str = "q", **fields: Any) -> Job:
+        job = self.push(jid, queue, **fields)
+        self.engine.kill(job, self.now)
+        return job
+
+    def speaks_qless(self, command: str, *args: object) -> Any:
+        """A command of Qless, in dialect C; its clock is ours."""
+        words = [str(self.now / SECOND), *map(str, args)]
+        return self.api.call("C", command, [], [word.encode() for word in words], self.now)
+
+    def put(self, jid: str, queue: str = "q", *options: object, delay: int = 0) -> Job:
+        self.speaks_qless("put", "putter", queue, jid, "klass", "{}", delay, *options)
+        job = self.engine.find(jid)
+        assert job is not None
+        return job
+
+    def pop(self, queue: str = "q", worker: str = "w1") -> Any:
+        return self.speaks_qless("pop", queue, worker, 1)
+
+    def faktory_worker(self, wid: str) -> Wire:
+        wire = Wire(self, FaktoryConnection(self.faktory))
+        self.clients.append(wire)
+        wire.receive(b'HELLO {"v":2,"wid":"%b"}\r\n' % wid.encode())
+        return wire
+
+
+def _is_a_line(reply: bytes) -> None:
+    assert reply.endswith(b"\n")
+    assert reply.count(b"\n") == 1

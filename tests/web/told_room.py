@@ -1,0 +1,251 @@
+"""A web room whose server says what a test told it to, and a visitor without a browser."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlencode
+
+import msgspec
+
+from millrace.engine.stats import QueueDay, Spread
+from millrace.protocols.control.messages import (
+    Day,
+    Failures,
+    Found,
+    JobRow,
+    Overview,
+    ProtocolRow,
+    QueueDetail,
+    QueueRow,
+    Queues,
+    RecurringRows,
+    Sample,
+    Spans,
+    TrackedRows,
+    Workers,
+)
+from millrace.web.app import application
+from millrace.web.control import ControlError
+from millrace.web.live import Live
+from millrace.web.room import Room
+from millrace.web.settings import Settings
+from millrace.web.tasks import Tasks
+
+SECOND = 1_000_000
+NOW = 1_790_000_000 * SECOND
+TODAY = NOW // (86_400 * SECOND)
+
+SETTINGS = Settings(
+    control="/nowhere/control",
+    data="",
+    lake="",
+    host="127.0.0.1",
+    password="",
+    tokens=[],
+    read_only=False,
+    hosts=[],
+    session=3600,
+    cert="",
+    key="",
+    sockets=[],
+)
+
+
+class Told:
+    """Stands for web.control.Control. What was asked is in `heard`."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.heard: list[tuple[str, Any]] = []
+
+    async def ask(self, type_: type[Any], **request: Any) -> Any:
+        return msgspec.json.decode(await self.raw(**request), type=type_)
+
+    async def raw(self, **request: Any) -> bytes:
+        return msgspec.json.encode(self._answer(request))
+
+    async def follow(self, type_: type[Any], **request: Any) -> AsyncIterator[Any]:
+        for each in self._answer(request):
+            if each is None:
+                await asyncio.Event().wait()  # it takes long
+            yield each
+
+    def close(self) -> None:
+        pass
+
+    def _answer(self, request: dict[str, Any]) -> Any:
+        ((name, asked),) = request.items()
+        self.heard.append((name, asked))
+        answer = self.answers[name]
+        if callable(answer):
+            answer = answer(asked)
+        if isinstance(answer, ControlError):
+            raise answer
+        return answer
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    text: str
+
+    @property
+    def said(self) -> str:
+        """What the next page will say."""
+        cookie = self.headers.get("set-cookie", "").partition(";")[0]
+        return unquote(unquote(cookie.partition("=")[2].strip('"')))
+
+
+def go(
+    told: Told, path: str, form: Any = None, *, settings: Settings = SETTINGS, prefix: str = ""
+) -> Answer:
+    """GET a page, or POST a form to it."""
+    return asyncio.run(_go(told, path, form, settings, prefix))
+
+
+async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str) -> Answer:
+    room = Room(settings)
+    room.control = told
+    room.live, room.tasks = Live(told), Tasks(told)
+    plain, _, query = path.partition("?")
+    body = b"" if form is None else urlencode(form).encode()
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": "GET" if form is None else "POST",
+        "scheme": "http",
+        "path": unquote(plain),
+        "raw_path": plain.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [
+            (b"host", b"127.0.0.1:7420"),
+            (b"content-type", b"application/x-www-form-urlencoded"),
+            *([(b"x-script-name", prefix.encode())] if prefix else []),
+        ],
+        "client": ("127.0.0.1", 50000),
+        "server": ("127.0.0.1", 7420),
+    }
+    heard: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        heard.append(message)
+
+    await application(room)(scope, receive, send)
+    start = heard[0]
+    text = b"".join(message.get("body", b"") for message in heard[1:]).decode()
+    return Answer(
+        start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, text
+    )
+
+
+# Something to tell
+
+
+def spans(count: int = 4, p50: int = 1200, p95: int = 90_000, p99: int = 2 * SECOND) -> Spans:
+    return Spans(count, p50, p95, p99)
+
+
+def queue_row(name: str = "mail", **more: Any) -> QueueRow:
+    row = QueueRow(
+        name=name,
+        paused=False,
+        counts=[3, 2, 1234, 5, 7, 6],
+        oldest=NOW - 90 * SECOND,
+        wait=spans(),
+        run=spans(),
+        limit=10,
+        waiters=0,
+        asked=NOW,
+        depths=[0, 5, 10],
+    )
+    return msgspec.structs.replace(row, **more)
+
+
+def queue_detail(row: QueueRow | None = None, **more: Any) -> QueueDetail:
+    spread = Spread(3, 61.5, 8.0, {0: 5, 12: 2, 60: 1, 119: 1, 147: 3})
+    row = row or queue_row()
+    detail = QueueDetail(
+        queue=row,
+        day=QueueDay(row.name, TODAY, spread, spread, failures=9, failed=4, retries=2),
+        days=[TODAY - 1, TODAY],
+        stalled=1,
+        recurring=0,
+        throttled=2,
+    )
+    return msgspec.structs.replace(detail, **more)
+
+
+def job_row(number: int = 1, **more: Any) -> JobRow:
+    row = JobRow(
+        seq=number,
+        jid=f"job-{number}",
+        queue="mail",
+        kind="Send",
+        state="ready",
+        protocol="faktory",
+        priority=0,
+        created=NOW - 100 * SECOND,
+        due=0,
+        ready_at=NOW - 90 * SECOND,
+        leased_at=0,
+        deadline=0,
+        ended_at=0,
+        attempt=0,
+        failures=0,
+        retries=25,
+        worker="",
+        worker_protocol="",
+        group="",
+        message="",
+        failed_at=0,
+        tags=[],
+        tracked=False,
+        payload=b'["hello"]',
+        size=9,
+    )
+    return msgspec.structs.replace(row, **more)
+
+
+def an_overview(**more: Any) -> Overview:
+    overview = Overview(
+        now=NOW,
+        samples=[
+            Sample(NOW - (9 - i) * 5 * SECOND, 100 * i, 80 * i, 4 * i, 50 + i, 3) for i in range(10)
+        ],
+        counts=[30, 4, 50, 3, 70, 6],
+        retrying=10,
+        processed=123_456,
+        failures=789,
+        queues=4,
+        paused=1,
+        oldest=NOW - 300 * SECOND,
+        oldest_queue="a/b",
+        oldest_jid="job/1",
+        workers=2,
+        protocols=[ProtocolRow("faktory", 7419, 5, 2, 1000, 3)],
+        commit=spans(),
+        days=[Day(TODAY - 1, 500, 20), Day(TODAY, 700, 3)],
+        halted="",
+        memory_mb=120,
+        started_at=NOW - 3600 * SECOND,
+    )
+    return msgspec.structs.replace(overview, **more)
+
+
+def world(**more: Any) -> Told:
+    """A server with one of everything."""
+    answers = {
+        "overview": an_overview(),
+        "failures": Failures([], 0, 0),
+        "tracked": TrackedRows([], 0, ""),
+        "workers": Workers([], 0, ""),
+        "recurring": RecurringRows([], 0, ""),
+        "queues": Queues([queue_row()], 1, ""),
+        "queue": queue_detail(),
+        "search": Found([job_row()], 1, 1, ""),
+    }
+    return Told(**answers | more)
