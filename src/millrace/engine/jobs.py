@@ -18,6 +18,7 @@ from .events import Row, fingerprint
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
 from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
+from .spans import Lately
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
 from .timers import Timers
@@ -72,6 +73,7 @@ class Jobs:
         self.retrying = 0
         self.totals = Totals()
         self.statistics = Statistics()
+        self.lately = Lately()
         self.clocked = Clocked()
 
         self.timers = Timers()
@@ -197,7 +199,8 @@ class Jobs:
         """The statistics, with all that has happened until now."""
         batch = self.batch
         if batch.folded < len(batch.events):
-            self.statistics.fold(batch.events[batch.folded :] if batch.folded else batch.events)
+            events = batch.events[batch.folded :] if batch.folded else batch.events
+            self.statistics.fold(events, self.lately)
             batch.folded = len(batch.events)
         return self.statistics
 
@@ -598,7 +601,8 @@ class Jobs:
                 return
             waiter = next(iter(queue.waiters.values()))
             self.unwait(waiter)
-            self._lease(job, queue, waiter.holder, waiter.actor, now)
+            until = now + waiter.lease_for if waiter.lease_for else None
+            self._lease(job, queue, waiter.holder, waiter.actor, now, until)
             self.deliveries.append((waiter, job))
 
     def unwait(self, waiter: Waiter) -> None:

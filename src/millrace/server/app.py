@@ -187,6 +187,9 @@ async def _serve(
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
+    control.ports, control.memory_mb = ports, _memory()
+    control.samples.measured = server.measured
+    control.begin(clock())
     site: Site | None = None
     if config.web.port is not None:
         site = Site(

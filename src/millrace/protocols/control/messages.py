@@ -46,11 +46,12 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AskedQueues(msgspec.Struct, forbid_unknown_fields=True):
-    """Queues by name. `text` is part of their names."""
+    """Queues by name. `text` is part of their names; `paused`: only those that are."""
 
     text: str = ""
     after: str = ""
     most: int = 100
+    paused: bool = False
 
 
 class Spans(msgspec.Struct):
