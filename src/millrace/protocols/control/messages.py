@@ -269,6 +269,8 @@ class JobDetail(msgspec.Struct):
     why: list[str]
     #: So many others have the jid.
     twins: int
+    #: What it failed with last, up to 64 KiB of it.
+    message: str = ""
 
 
 class FailureGroup(msgspec.Struct):
