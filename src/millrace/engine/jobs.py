@@ -601,7 +601,8 @@ class Jobs:
                 return
             waiter = next(iter(queue.waiters.values()))
             self.unwait(waiter)
-            self._lease(job, queue, waiter.holder, waiter.actor, now)
+            until = now + waiter.lease_for if waiter.lease_for else None
+            self._lease(job, queue, waiter.holder, waiter.actor, now, until)
             self.deliveries.append((waiter, job))
 
     def unwait(self, waiter: Waiter) -> None:

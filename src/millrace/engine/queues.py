@@ -17,7 +17,7 @@ class Waiter:
     give: then there are no queues, but `seq`. `owner` is whoever shall be told.
     """
 
-    __slots__ = ("actor", "holder", "key", "made", "owner", "queues", "seq")
+    __slots__ = ("actor", "holder", "key", "lease_for", "made", "owner", "queues", "seq")
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
         self.queues = queues
@@ -28,6 +28,8 @@ class Waiter:
         self.seq = 0
         #: How many of its queues nobody knew before.
         self.made = 0
+        #: How long it shall have the job. 0: what the job says.
+        self.lease_for = 0
 
 
 class Outcome(NamedTuple):
