@@ -302,7 +302,9 @@ def listeners(
         max_connections=max_connections,
         max_line=config.server.max_line,
     )
-    QlessApi(qless)
+    api = QlessApi(qless)
+    if config.qless.port is not None:
+        api.qless.refresh()  # now, rather than when somebody first asks and everybody waits
     known = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
