@@ -21,6 +21,8 @@ from .working import Working
 
 #: What is known of loads is noted under their names behind this; see loads.py.
 LOADS: Final = "loads/"
+#: What was done on a day, over all queues, is noted under this and its number when it is over.
+DAYS: Final = "days/"
 _NOTHING_EXTRA: Final = Extra()
 
 
@@ -202,7 +204,7 @@ class Engine(Working):
         self.batch = Batch()
         self.batch.cleared = True
         self.batch.events, self.batch.notes = events, notes
-        for key in [key for key in self.notes if key.startswith(LOADS)]:
+        for key in [key for key in self.notes if key.startswith((LOADS, DAYS))]:
             self.note(key, None)
         last = self.next_seq - 1
         nothing = (0,) * 7

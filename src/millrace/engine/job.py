@@ -19,6 +19,7 @@ MASENKO: Final = 2
 FAKTORY: Final = 3
 QLESS: Final = 4
 GOQUEUE: Final = 5
+HTTP: Final = 6
 
 #: A place from here on stays what it is, and is behind every place that a job got by arriving.
 LATER: Final = 1 << 62

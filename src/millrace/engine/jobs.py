@@ -18,6 +18,7 @@ from .events import Row, fingerprint
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
 from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
+from .spans import Lately
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
 from .timers import Timers
@@ -72,6 +73,7 @@ class Jobs:
         self.retrying = 0
         self.totals = Totals()
         self.statistics = Statistics()
+        self.lately = Lately()
         self.clocked = Clocked()
 
         self.timers = Timers()
@@ -130,6 +132,10 @@ class Jobs:
         job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())]
 
+    def count_of(self, jid: str) -> int:
+        """How many jobs have that id."""
+        return 0 if jid not in self.by_jid else 1 + len(self._twins.get(jid, ()))
+
     def find_newest(self, jid: str, most: int) -> list[Job]:
         """Jobs of that id, the newest, and the oldest."""
         job = self.by_jid.get(jid)
@@ -162,6 +168,12 @@ class Jobs:
         found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
         return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
 
+    def some_dependents(self, job: Job, most: int) -> tuple[list[Job], int]:
+        """The first of those who wait for this job, and how many others do."""
+        seqs = self._dependents.get(job.seq, [])
+        found = [self.jobs[seq] for seq in seqs[:most] if seq in self.jobs]
+        return found, len(seqs) - len(found)
+
     # Keeping
 
     def depend(self) -> None:
@@ -187,7 +199,8 @@ class Jobs:
         """The statistics, with all that has happened until now."""
         batch = self.batch
         if batch.folded < len(batch.events):
-            self.statistics.fold(batch.events[batch.folded :] if batch.folded else batch.events)
+            events = batch.events[batch.folded :] if batch.folded else batch.events
+            self.statistics.fold(events, self.lately)
             batch.folded = len(batch.events)
         return self.statistics
 
@@ -588,7 +601,8 @@ class Jobs:
                 return
             waiter = next(iter(queue.waiters.values()))
             self.unwait(waiter)
-            self._lease(job, queue, waiter.holder, waiter.actor, now)
+            until = now + waiter.lease_for if waiter.lease_for else None
+            self._lease(job, queue, waiter.holder, waiter.actor, now, until)
             self.deliveries.append((waiter, job))
 
     def unwait(self, waiter: Waiter) -> None:

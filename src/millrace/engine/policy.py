@@ -6,7 +6,7 @@ A policy only decides; the engine carries it out. Randomness is the engine's, so
 from random import Random
 from typing import Final, NamedTuple, Protocol
 
-from .job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
+from .job import EARLIER, FAKTORY, FOREVER, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ, Job
 from .states import DEAD, GONE, READY, SCHEDULED
 
 SECOND: Final = 1_000_000
@@ -61,14 +61,18 @@ class FaktoryPolicy:
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
         if job.retries == 0:
             return Verdict(GONE)
-        count = job.failures - 1
-        if count >= job.retries:
-            return Verdict(DEAD)
-        seconds = count**4 + 15 + random.randrange(30) * (count + 1)
-        return Verdict(SCHEDULED, now + seconds * SECOND)
+        return _later_and_later(job, now, random)
 
     def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
         return self.after_failure(job, now, random)
+
+
+def _later_and_later(job: Job, now: int, random: Random) -> Verdict:
+    count = job.failures - 1
+    if count >= job.retries:
+        return Verdict(DEAD)
+    seconds = count**4 + 15 + random.randrange(30) * (count + 1)
+    return Verdict(SCHEDULED, now + seconds * SECOND)
 
 
 class WorkqPolicy:
@@ -160,12 +164,29 @@ class QlessPolicy:
         return self.after_failure(job, now, random)
 
 
+class HttpPolicy:
+    """Faktory's waits, `retries` times, which may be none; then the dead set."""
+
+    dead_for = 180 * DAY
+    expired = ("LeaseExpired", "the time to run is over")
+    expiry_fails = True
+    keeps_place = False
+    dies_with_blocker = False
+
+    def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
+        return _later_and_later(job, now, random)
+
+    def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
+        return self.after_failure(job, now, random)
+
+
 POLICIES: Final[dict[int, Policy]] = {
     WORKQ: WorkqPolicy(),
     MASENKO: MasenkoPolicy(),
     FAKTORY: FaktoryPolicy(),
     QLESS: QlessPolicy(),
     GOQUEUE: GoqueuePolicy(),
+    HTTP: HttpPolicy(),
 }
 
 #: Whose leases last as long as the holder's connection, not until a deadline: the rights of a
@@ -174,7 +195,7 @@ BOUND: Final = frozenset({MASENKO})
 #: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
 UNTIMED: Final = BOUND | {QLESS}
 #: Whose leases only their holder may end; those of others anybody may who knows the job's id.
-EXCLUSIVE: Final = frozenset({MASENKO, QLESS})
+EXCLUSIVE: Final = frozenset({MASENKO, QLESS, HTTP})
 #: Whose jobs keep their place when they come back.
 RETURNING: Final = frozenset(code for code, policy in POLICIES.items() if policy.keeps_place)
 #: Whose jobs stay, done or dead, until somebody takes them away.

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ class Waiter:
     give: then there are no queues, but `seq`. `owner` is whoever shall be told.
     """
 
-    __slots__ = ("actor", "holder", "key", "made", "owner", "queues", "seq")
+    __slots__ = ("actor", "holder", "key", "lease_for", "made", "owner", "queues", "seq")
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
         self.queues = queues
@@ -28,6 +28,8 @@ class Waiter:
         self.seq = 0
         #: How many of its queues nobody knew before.
         self.made = 0
+        #: How long it shall have the job. 0: what the job says.
+        self.lease_for = 0
 
 
 class Outcome(NamedTuple):
@@ -106,7 +108,23 @@ class Ready:
         return job
 
     def peek(self) -> Job | None:
-        return next(self.first(1), None)
+        """The job that goes next, without taking it."""
+        self._settle()
+        fifo, heap = self._fifo, self._heap
+        if not heap or (fifo and (0, fifo[0].place, fifo[0].seq) < heap[0][:3]):
+            return fifo[0] if fifo else None
+        return heap[0][4]
+
+    def oldest(self) -> Job | None:
+        """The job that waits longest, or nearly: of those that came in order the first, or of all
+        others the first that came.
+        """
+        self._settle()
+        head = self._fifo[0] if self._fifo else None
+        key = next(iter(self._tickets.values()), None)
+        if head is None or (key is not None and key[4].ready_at < head.ready_at):
+            return None if key is None else key[4]
+        return head
 
     def remove(self, job: Job) -> None:
         """Take out a job that somebody did something to while it waited."""
@@ -123,13 +141,51 @@ class Ready:
             heapify(self._heap)
 
     def first(self, count: int) -> Iterator[Job]:
-        """Up to `count` jobs in their order, without taking them."""
-        fifo = (job for job in self._fifo if job.seq not in self._ghosts)
-        heads: list[Key] = [(0, job.place, job.seq, 0, job) for job in islice(fifo, count)]
+        """Up to `count` jobs in their order, without taking them. However many there are, only
+        about so many are looked at.
+        """
+        heads: list[Key] = [(0, job.place, job.seq, 0, job) for job in self._first_in(count)]
         if self._tickets:
-            heads += nsmallest(count, self._tickets.values())
+            heads += self._first_ranked(count)
             heads.sort()
         return (key[4] for key in heads[:count])
+
+    def _first_in(self, count: int) -> list[Job]:
+        """The first of the deque; ghosts among them are gone afterwards, so they cost but once."""
+        fifo, ghosts = self._fifo, self._ghosts
+        if not ghosts:
+            return list(islice(fifo, count))
+        found: list[Job] = []
+        while fifo and len(found) < count:
+            job = fifo.popleft()
+            if job.seq in ghosts:
+                ghosts.discard(job.seq)
+            else:
+                found.append(job)
+        fifo.extendleft(reversed(found))
+        return found
+
+    def _first_ranked(self, count: int) -> list[Key]:
+        heap, tickets = self._heap, self._tickets
+        if count > len(tickets) // 8:
+            return sorted(tickets.values())[:count]
+        found: list[Key] = []
+        if len(heap) > len(tickets):  # stale ones go as they come up, so they cost but once
+            while len(found) < count:
+                key = heappop(heap)
+                if tickets.get(key[2]) is key:
+                    found.append(key)
+            for key in found:
+                heappush(heap, key)
+            return found
+        # Behind an entry that was the least only its two children can be the next.
+        edge: list[tuple[Key, int]] = [(heap[0], 0)]
+        while len(found) < count:
+            key, at = heappop(edge)
+            found.append(key)
+            for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                heappush(edge, (heap[child], child))
+        return found
 
     def __iter__(self) -> Iterator[Job]:
         """All of them, in no particular order."""

@@ -8,11 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from .spans import Counts, Lately
 from .states import DEAD, LEASED
 
 DAY: Final = 86_400_000_000
 #: They are kept for so many days.
 KEPT_DAYS: Final = 30
+#: And how much was done on a day, over all queues, for so many.
+HISTORY_DAYS: Final = 180
 #: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
 
@@ -71,38 +74,98 @@ class QueueDay(msgspec.Struct, array_like=True, gc=False):
     retries: int = 0
 
 
+class DayTotal:
+    """All queues on one day: attempts that ended, and those of them that failed."""
+
+    __slots__ = ("failures", "processed")
+
+    def __init__(self, processed: int = 0, failures: int = 0) -> None:
+        self.processed = processed
+        self.failures = failures
+
+
 class Statistics:
-    __slots__ = ("days", "dirty")
+    __slots__ = ("_totals", "days", "dirty")
 
     def __init__(self) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
+        self._totals: dict[int, DayTotal] | None = None
         #: Days that changed since the store last wrote them down.
         self.dirty: set[tuple[str, int]] = set()
 
-    def fold(self, events: Iterable[Any]) -> None:
-        """Take in events, as the engine made them or as the store gives them back."""
+    def fold(self, events: Iterable[Any], lately: Lately | None = None) -> None:
+        """Take in events, as the engine made them or as the store gives them back. `lately` are the
+        measures of those that happen now.
+        """
+        if lately is None:
+            lately = Lately()
         name, number = "", -1  # events of one queue and day mostly come together
-        day = QueueDay("", -1)
+        day, total = QueueDay("", -1), DayTotal()
+        waits: Counts = {}
+        runs: Counts = {}
+        all_waits, all_runs = lately.waits, lately.runs
+        pushed = waited = ran = 0
         for event in events:
             kind = event[1]
+            if kind == "pushed":
+                pushed += 1
+                continue
             if kind not in _COUNTED:
                 continue
             if kind == "flushed":
-                self.days.clear()
-                self.dirty.clear()
+                self._clear()
+                lately.clear()
                 name, number = "", -1
                 continue
             if event[4] != name or event[0] // DAY != number:
                 day = self._of(event)
                 name, number = day.queue, day.day
+                total = self._total(number)
+                waits, runs = lately.of(name)
             if kind == "leased":
-                day.wait.add(event[14])
+                span = event[14]
+                day.wait.add(span)
+                # The slot of spans.py.
+                bits = span.bit_length()
+                slot = 4 * bits - 8 + (span >> bits - 3 & 3) if bits > 2 else span
+                all_waits[slot] += 1
+                waits[slot] = waits.get(slot, 0) + 1
+                waited += span
             elif kind in _ENDED:
-                day.run.add(event[15])
+                span = event[15]
+                day.run.add(span)
+                bits = span.bit_length()
+                slot = 4 * bits - 8 + (span >> bits - 3 & 3) if bits > 2 else span
+                all_runs[slot] += 1
+                runs[slot] = runs.get(slot, 0) + 1
+                ran += span
+                total.processed += 1
             else:
-                day.failures += kind != "doomed" and event[10] != LEASED
+                if kind != "doomed" and event[10] != LEASED:
+                    day.failures += 1
+                    total.failures += 1
+                    total.processed += 1
+                    lately.failed += 1
                 day.retries += kind == "expired"
                 day.failed += event[10] == DEAD
+        lately.pushed += pushed
+        lately.wait_sum += waited
+        lately.run_sum += ran
+
+    def _clear(self) -> None:
+        self.days.clear()
+        self.dirty.clear()
+        self._totals = None
+
+    def totals(self) -> dict[int, DayTotal]:
+        """All queues by day, in no order; of a day that is forgotten as it was then."""
+        if self._totals is None:
+            totals = self._totals = {}
+            for day in self.days.values():
+                total = totals.setdefault(day.day, DayTotal())
+                total.processed += day.run.count + day.failures
+                total.failures += day.failures
+        return self._totals
 
     def since(self, latest: int) -> int:
         """The first day that is kept, where the last job became ready at `latest`. Not by the
@@ -117,7 +180,17 @@ class Statistics:
         for key in old:
             del self.days[key]
             self.dirty.discard(key)
+        totals = self.totals()
+        for number in [number for number in totals if number < before_day - HISTORY_DAYS]:
+            del totals[number]
         return old
+
+    def _total(self, day: int) -> DayTotal:
+        totals = self.totals()
+        total = totals.get(day)
+        if total is None:
+            total = totals[day] = DayTotal()
+        return total
 
     def _of(self, event: Any) -> QueueDay:
         key = (event[4], event[0] // DAY)

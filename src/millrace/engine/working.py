@@ -211,11 +211,14 @@ class Working(Jobs):
         else:
             self.fail(job, now, job.actor, "ConnectionLost", message, [], cause="expired")
 
-    def release(self, job: Job, now: int) -> None:
-        """Give back a lease that never reached its holder: no attempt is counted."""
+    def release(self, job: Job, now: int, *, counted: bool = False) -> None:
+        """Give back a lease that never reached its holder: no attempt is counted. With `counted` it
+        did, and it is: nobody else's lease shall have the number that the holder knows.
+        """
         if job.state != LEASED or self.jobs.get(job.seq) is not job:
             raise NotLeased
-        job.attempt -= 1
+        if not counted:
+            job.attempt -= 1
         self._change(job, self.queues[job.queue], "released", READY, now, job.actor)
         self.changes += 1
 

@@ -12,6 +12,9 @@ from millrace.engine.why import Reason
 class Hub:
     """What all connections of one protocol share."""
 
+    #: Its name.
+    protocol = ""
+
     def __init__(self, engine: Engine, max_connections: int) -> None:
         self.engine = engine
         self.max_connections = max_connections
@@ -22,6 +25,9 @@ class Hub:
         self.stopping = False
         #: Connections that another one's command has given something to say.
         self.touched: set[Connection] = set()
+        #: Since the start: commands that were understood, and errors that were answered.
+        self.commands = 0
+        self.errors = 0
 
     @property
     def full(self) -> bool:

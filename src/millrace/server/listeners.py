@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
+from millrace.engine.spans import Measured
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 MOST_SLEEP = 1_000_000
 #: When it has, by at least so much, spans that are being waited for are put right.
 JUMP = 2_000_000
+#: So often, in seconds, it is measured how late the loop is.
+LOOK_EVERY = 0.5
 
 
 class Listener(NamedTuple):
@@ -69,10 +72,12 @@ class Server:
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
         self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
+        self.measured = Measured()
         self.turns = Turns(
             engine,
             store,
             clock,
+            measured=self.measured,
             resumed=lambda: self.after(clock()),
             ended=ended,
             settled=self._settled,
@@ -89,6 +94,7 @@ class Server:
         self._telling = False
         #: What both clocks said last.
         self._then = (clock(), self.loop.time())
+        self._looks_at = 0.0
 
     async def listen(
         self, host: str, listeners: list[Listener], tls: ssl.SSLContext | None
@@ -123,6 +129,7 @@ class Server:
             self._listening.append(server)
             ports[listener.name] = server.sockets[0].getsockname()[1]
         self._arm()
+        self._look_at_the_lag()
         return ports
 
     async def stop(self, grace: float, hurry: asyncio.Event) -> None:
@@ -257,6 +264,14 @@ class Server:
             self.engine.clock_moved(moved)
             for hub in self.hubs:
                 hub.clock_moved(moved)
+
+    def _look_at_the_lag(self) -> None:
+        """How late is the loop? What it is told to do at a moment it does so much later."""
+        now = self.loop.time()
+        if self._looks_at:
+            self.measured.lag.add(max(0, round((now - self._looks_at) * 1_000_000)))
+        self._looks_at = now + LOOK_EVERY
+        self.loop.call_at(self._looks_at, self._look_at_the_lag)
 
     def _tick(self) -> None:
         now = self.clock()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
+from millrace.engine.spans import Measured
 from millrace.store import Recovered, Store, StoreError, StoreFailing
 
 from .commits import Commits
@@ -53,6 +54,7 @@ class Turns:
         resumed: Callable[[], None],
         ended: Callable[[str], None],
         settled: Callable[[], None],
+        measured: Measured | None = None,
         commits: type[Commits] = Commits,
     ) -> None:
         self.engine = engine
@@ -61,6 +63,9 @@ class Turns:
         self._resumed = resumed
         self._ended = ended
         self._settled = settled
+        self._durations = (measured or Measured()).commits
+        #: When the commit that is under way began.
+        self._begun = 0.0
         self._loop = asyncio.get_running_loop()
         #: The turn being filled, and the last one that is durable.
         self.number = 1
@@ -125,6 +130,7 @@ class Turns:
             self._done(number, held)
             return
         self._committing = (batch, held, engine.next_seq)
+        self._begun = self._loop.time()
         try:
             store.begin(batch, engine)
         except Exception as error:
@@ -137,6 +143,7 @@ class Turns:
         batch, held, next_seq = self._committing
         self._committing = None
         if error is None:
+            self._durations.add(round((self._loop.time() - self._begun) * 1_000_000))
             self.engine.synced_seq = next_seq
             self._done(self.number - 1, held)
             assert self._store is not None

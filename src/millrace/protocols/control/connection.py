@@ -34,7 +34,7 @@ from .answering import Answering, Said, Telling
 from .counting import counters
 from .errors import Refused
 from .hub import ControlHub
-from .messages import Code, Error, Request
+from .messages import Code, Error, LeasedJobs, LeaseJobs, Request
 
 #: The longest job that can be pushed over HTTP, and some.
 MOST_LINE = 24 << 20
@@ -126,7 +126,9 @@ class ControlConnection(Connection):
         name, asked = _asked(request)
         before = self.hub.engine.changes
         try:
-            if name in ANSWERS:
+            if name == "lease":
+                self._lease(asked, now)
+            elif name in ANSWERS:
                 self._say(ANSWERS[name](self.hub, asked, now), before)
             elif name in LONG:
                 self._telling = LONG[name](self.hub, asked, now)
@@ -193,8 +195,28 @@ class ControlConnection(Connection):
             self._say(keeper.journal())
         self.hub.touched.add(self)
 
+    def _lease(self, asked: LeaseJobs, now: int) -> None:
+        engine, queues = self.hub.engine, working.queues_of(self.hub, asked)
+        jobs = working.lease(self.hub, queues, asked, now)
+        if jobs or asked.wait <= 0:
+            self._hand_all(jobs)
+            return
+        self.waiter = working.waiter(queues, asked, self)
+        engine.wait(self.waiter, now + min(asked.wait, working.LONGEST_WAIT))
+
     def deliver(self, job: Job, now: int) -> None:
-        raise NotImplementedError
+        self.waiter = None
+        self._hand_all([job])
+
+    def timed_out(self, now: int) -> None:
+        self.waiter = None
+        self._hand_all([])
+
+    def _hand_all(self, jobs: list[Job]) -> None:
+        if any(job.seq >= self.hub.engine.synced_seq for job in jobs):
+            self.marks.append(len(self.replies))  # their push may still be refused
+        self.handed += [(job, job.attempt) for job in jobs]
+        self._say(LeasedJobs([working.leased(self.hub, job) for job in jobs]))
 
     def refusal(self, reason: str) -> bytes:
         return _encode(Error(reason, "unavailable")) + b"\n"
@@ -204,6 +226,7 @@ class ControlConnection(Connection):
         self._stop_telling()
         if self.waiter is not None:
             self.hub.engine.unwait(self.waiter)
+            self.waiter = None
         self.hub.connections.discard(self)
 
 

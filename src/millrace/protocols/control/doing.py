@@ -26,7 +26,7 @@ MOST_NAMED: Final = 3
 #: What a job is killed of that had not failed yet, as Qless has it.
 KILLED: Final = ("killed", "somebody put it among the failed")
 
-_IS: Final = {
+IS: Final = {
     SCHEDULED: "it is scheduled",
     BLOCKED: "it waits for other jobs",
     READY: "it is ready",
@@ -196,7 +196,7 @@ def need_qless(hub: ControlHub) -> Qless:
 
 def _need(job: Job, states: Container[int], otherwise: str) -> None:
     if job.state not in states:
-        raise Unfit(f"{_IS[job.state]}: {otherwise}")
+        raise Unfit(f"{IS[job.state]}: {otherwise}")
 
 
 def _has_part(job: Job) -> bool:

@@ -16,6 +16,7 @@ from millrace.protocols.qless.state import Qless
 from .audit_log import AuditLog
 from .errors import Refused
 from .messages import Answer, Journal, PipelineStatus, ServerDetail
+from .samples import Samples
 
 #: Of so many jobs of one id it is told; everybody waits while it is looked at them.
 MOST_TOLD: Final = 20
@@ -49,6 +50,7 @@ class Host(Protocol):
 
 
 class ControlHub(Hub):
+    protocol = "control"
     keeper: Keeper | None = None
     host: Host | None = None
 
@@ -61,6 +63,20 @@ class ControlHub(Hub):
         self.now = 0
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
+        self.samples = Samples(engine)
+        #: When the server began, and on which port it serves which protocol.
+        self.started_at = 0
+        self.ports: dict[str, int] = {}
+        #: What tells how many MiB the process takes.
+        self.memory_mb: Callable[[], int] = lambda: 0
+
+    def begin(self, now: int) -> None:
+        """The server serves from now on."""
+        self.started_at = now
+        self.alarm("sample", now)
+
+    def alarm(self, what: str, now: int) -> None:
+        self.engine.alarm((self, what), self.samples.take(now))
 
     @property
     def event(self) -> int:

@@ -40,6 +40,8 @@ def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[Non
 
 
 class FaktoryHub(Hub):
+    protocol = "faktory"
+
     def __init__(
         self,
         engine: Engine,
@@ -61,7 +63,6 @@ class FaktoryHub(Hub):
         self.recover_lost_workers = recover_lost_workers
         self.workers = Workers()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
-        self.commands = 0
         self.readings = Readings()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:

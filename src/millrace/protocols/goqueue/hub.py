@@ -5,6 +5,8 @@ from millrace.protocols.connection import Hub
 
 
 class GoqueueHub(Hub):
+    protocol = "goqueue"
+
     def __init__(
         self,
         engine: Engine,

@@ -15,6 +15,8 @@ FORSAKEN: Final = "forsaken"
 
 
 class MasenkoHub(Hub):
+    protocol = "masenko"
+
     def __init__(
         self,
         engine: Engine,

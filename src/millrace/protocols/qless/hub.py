@@ -21,6 +21,7 @@ STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
 
 
 class QlessHub(Hub):
+    protocol = "qless"
     #: The commands of Qless, and its keys as Redis would have them.
     api: Api
     virtual: Virtual
@@ -51,7 +52,6 @@ class QlessHub(Hub):
         self.keyspace = Keyspace(max_keys, max_scratch)
         #: Counters since the start.
         self.received = 0
-        self.commands = 0
 
     def publish(self, channel: bytes, payload: bytes) -> int:
         """Tell of a change all who listen, as soon as it is durable."""

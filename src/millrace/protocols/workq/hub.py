@@ -12,6 +12,8 @@ MOST_LINE: Final = 10_000 + MOST_BLOCK
 
 
 class WorkqHub(Hub):
+    protocol = "workq"
+
     def __init__(
         self,
         engine: Engine,

@@ -12,4 +12,5 @@ _KNOWN: Final[list[Door]] = [
     *(door(endpoint) for endpoint in TABLE),
     Door(ROOT + "/openapi.json", document, role=None, kind="api", name="api_document"),
 ]
-DOORS: Final[list[Door]] = [*_KNOWN, Elsewhere("/api/{rest:path}", _KNOWN)]
+_OTHERWISE: Final = ("/health", "/ready", "/stats", "/api", "/api/{rest:path}")
+DOORS: Final[list[Door]] = [*_KNOWN, *(Elsewhere(path, _KNOWN) for path in _OTHERWISE)]

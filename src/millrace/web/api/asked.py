@@ -28,7 +28,8 @@ Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 Page = Annotated[str, Meta(description="`next` of the answer before.")]
 Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
-Retries = Annotated[int, Meta(ge=0, le=1_000_000)]
+#: JSON's 3.0 is a whole number, too.
+Retries = Annotated[float, Meta(ge=0, le=1_000_000, multiple_of=1)]
 Tags = Annotated[list[Tag], Meta(max_length=100)]
 SomeTags = Annotated[list[Tag], Meta(min_length=1, max_length=100)]
 Ids = Annotated[list[Name], Meta(max_length=MOST_NAMED)]
@@ -36,7 +37,15 @@ LeaseFor = Annotated[
     float, Meta(ge=1, le=LONGEST_LEASE, description="Seconds until the lease ends.")
 ]
 When = Annotated[datetime, Meta(tz=True)]
-Base64 = Annotated[bytes, Meta(max_length=MOST_PUSH)]
+Base64 = Annotated[
+    bytes,
+    Meta(
+        max_length=MOST_PUSH,
+        extra_json_schema={
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+        },
+    ),
+]
 
 
 def microseconds(seconds: float) -> int:
@@ -217,7 +226,7 @@ class NewLease(Given):
     queues: Annotated[list[Name], Meta(min_length=1, max_length=100)]
     #: Who will work on them.
     worker: Name
-    limit: Annotated[int, Meta(ge=1, le=MOST_LEASED)] = 1
+    limit: Annotated[float, Meta(ge=1, le=MOST_LEASED, multiple_of=1)] = 1
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Seconds.")] = 0
     #: What the job says, if it is not given.
     lease_for: LeaseFor | None = None

@@ -165,9 +165,9 @@ def _next(visit: Visit, cursor: str) -> str:
 
 
 class Name(Convertor[str]):
-    """A stranger's name in a path: of any characters, a slash as %2F or as it is."""
+    """A stranger's name in a path: of any characters, a slash as %2F."""
 
-    regex = "(?s:.+)"
+    regex = "[^/]+"
 
     def convert(self, value: str) -> str:
         return value.replace(_SLASH, "/")
@@ -203,11 +203,9 @@ class Elsewhere(ApiDoor):
         self.methods = None  # all of them
 
     async def _refuse(self, visit: Visit) -> Response:
-        allowed: set[str] = set()
-        for door in self._doors:
-            match, _ = door.matches(visit.request.scope)
-            if match != Match.NONE:
-                allowed |= set(door.methods or ())
+        scope = visit.request.scope
+        there = [door for door in self._doors if door.matches(scope)[0] is not Match.NONE]
+        allowed = {method for door in there for method in door.methods or ()}
         if not allowed:
             raise Refusal(404, "there is nothing at this address; /api/v1/openapi.json says where")
         headers = {"Allow": ", ".join(sorted(allowed | {"OPTIONS"}))}

@@ -115,7 +115,7 @@ def _new(job: NewJob, now: int) -> messages.NewJob:
         jid=job.id,
         priority=job.priority,
         at=max(0, at),
-        retries=job.retries,
+        retries=int(job.retries),
         lease_for=microseconds(job.lease_for),
         tags=job.tags,
         blockers=job.waits_for,

@@ -22,7 +22,7 @@ async def lease(visit: Visit, body: NewLease) -> shapes.LeaseList:
     request = messages.LeaseJobs(
         queues=body.queues,
         worker=body.worker,
-        most=body.limit,
+        most=int(body.limit),
         wait=microseconds(body.wait),
         lease_for=0 if body.lease_for is None else microseconds(body.lease_for),
     )

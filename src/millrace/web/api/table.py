@@ -9,11 +9,11 @@ from .endpoints import BYTES, Endpoint, Handler
 ROOT: Final = "/api/v1"
 _QUEUE: Final = ROOT + "/queues/{name:name}"
 _JOB: Final = ROOT + "/jobs/{id:name}"
-_ACTION: Final = ROOT + "/actions/{number}"
+_ACTION: Final = ROOT + "/actions/{number:name}"
 _FAILURE: Final = ROOT + "/failures/{fingerprint:name}"
-_WORKER: Final = ROOT + "/workers/{protocol}/{wid:name}"
+_WORKER: Final = ROOT + "/workers/{protocol:name}/{wid:name}"
 _RECURRING: Final = ROOT + "/recurring/{id:name}"
-_LEASE: Final = ROOT + "/leases/{token}"
+_LEASE: Final = ROOT + "/leases/{token:name}"
 
 
 def _look(path: str, handler: Handler, summary: str) -> Endpoint:
