@@ -100,7 +100,7 @@ bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain cli
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 
 bench-pages: setup  ## what the web pages cost with a million jobs, and what others feel of it (JOBS=1000000)
-	@$(BIN)/python bench/pages.py --jobs $(JOBS)
+	@$(BIN)/python bench/lookers.py --jobs $(JOBS)
 
 bench-shipping: setup  ## durable cycles with the journal shipped and without, in one run
 	@$(BIN)/python bench/shipping.py

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from report_lake import write
 from typer.testing import CliRunner
 
 from millrace.cli.commands import app
@@ -17,6 +16,7 @@ from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.export import export, listed, named
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.tables import AUDIT_SEQ, FAILURE_GROUPS, QUEUE_DAY, TABLES
+from report_lake import write
 
 MONDAY, TUESDAY = date(2026, 11, 16), date(2026, 11, 17)
 SEEN = datetime(2026, 11, 16, 12, 30, 0, 250_000, tzinfo=UTC)

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from report_lake import write
 
 from millrace.pipeline import reading, tables
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Batch, Ledger
 from millrace.pipeline.ledger import Part as LedgerPart
 from millrace.pipeline.tables import AUDIT_SEQ, DEPTH_DAY, EVENTS, TABLES
+from report_lake import write
 
 MONDAY, TUESDAY, WEDNESDAY = (date(2026, 11, day) for day in (16, 17, 18))
 

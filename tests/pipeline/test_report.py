@@ -17,10 +17,9 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 import pytest
-import report_lake
-from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, write
 from typer.testing import CliRunner
 
+import report_lake
 from millrace.cli.commands import app
 from millrace.journal.landing import Landed
 from millrace.pipeline import refreshed, tables
@@ -37,6 +36,7 @@ from millrace.pipeline.report.model import Report, Spread
 from millrace.pipeline.report.spread import PERCENTS, added, in_buckets, percentiles
 from millrace.pipeline.report.steps import DAY, HOUR, MINUTE, axis
 from millrace.pipeline.report.throughput import Flush, flushes, minutes, opening, timeline
+from report_lake import ERRORS, HOSTILE, SERVER, Lease, fill, write
 
 FIRST = report_lake.FIRST
 LAST = FIRST + timedelta(days=2)

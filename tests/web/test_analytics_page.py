@@ -1,5 +1,6 @@
 """Analytics: the pipeline's tables as a page, and the button that runs it."""
 
+import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from millrace.pipeline.lake import Lake
 from millrace.pipeline.report import making
 from millrace.pipeline.report.model import Report
 from millrace.protocols.control.messages import PipelineStatus, Queues
+from millrace.web.analytics import KEPT, Analytics, Choice, Unable
+from millrace.web.pages import analytics
 
 FIRST = report_lake.FIRST
 ROLES = {"tokens": [READER, OPERATOR]}
@@ -26,6 +29,11 @@ FAILED = PipelineStatus(True, False, 1, 2, 1, ["no Java"], 0.0)
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return report_lake.fill(tmp_path_factory.mktemp("lake"), report_lake.simulate(2, 10))
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics, "PATIENCE", 60.0)
 
 
 def room(lake: Lake | None, status: PipelineStatus = IDLE, **more: Any) -> Pretended:
@@ -103,6 +111,50 @@ def test_a_report_is_made_once_for_the_same_tables(
     refreshed.record(lake, refreshed.Mark(form=refreshed.FORM, batch=1, flushes=[]))
     get(here, f"/analytics?first={FIRST}&last={FIRST}")
     assert len(made) == 2
+
+
+def test_a_report_that_takes_a_while(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(analytics, "PATIENCE", 0.0)
+    answer = get(room(lake), "/analytics")
+    assert answer.status == 200
+    assert "The report is being made" in answer.text
+    assert '<meta http-equiv="refresh"' in answer.text
+
+
+def test_what_was_begun_is_there_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    make = making.make
+    monkeypatch.setattr(making, "make", lambda *args: made.append(args) or make(*args))
+
+    async def asked() -> None:
+        reports = Analytics()
+        assert await reports.made(str(lake.root), Choice(), 0.0) is None
+        later = await reports.made(str(lake.root), Choice())
+        assert later is await reports.made(str(lake.root), Choice())
+        assert len(made) == 1
+
+    asyncio.run(asked())
+
+
+def test_what_became_of_it_is_told_once_more(tmp_path: Path) -> None:
+    async def asked() -> None:
+        reports = Analytics()
+        assert await reports.made(str(tmp_path), Choice(), 0.0) is None
+        with pytest.raises(Unable, match="no tables"):
+            await reports.made(str(tmp_path), Choice())
+
+    asyncio.run(asked())
+
+
+def test_too_many_at_once(lake: Lake) -> None:
+    async def asked() -> None:
+        reports = Analytics()
+        wanted = [reports.made(str(lake.root), Choice(queue=str(n)), 0.0) for n in range(20)]
+        told = await asyncio.gather(*wanted, return_exceptions=True)
+        assert told[-KEPT:] == [None] * KEPT
+        assert {type(each) for each in told[:-KEPT]} == {Unable}
+
+    asyncio.run(asked())
 
 
 def test_the_report_to_keep(lake: Lake) -> None:

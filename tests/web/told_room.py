@@ -66,6 +66,8 @@ class Told:
 
     async def follow(self, type_: type[Any], **request: Any) -> AsyncIterator[Any]:
         for each in self._answer(request):
+            if each is None:
+                await asyncio.Event().wait()  # it takes long
             yield each
 
     def close(self) -> None:
@@ -94,12 +96,14 @@ class Answer(NamedTuple):
         return unquote(unquote(cookie.partition("=")[2].strip('"')))
 
 
-def go(told: Told, path: str, form: Any = None, settings: Settings = SETTINGS) -> Answer:
+def go(
+    told: Told, path: str, form: Any = None, *, settings: Settings = SETTINGS, prefix: str = ""
+) -> Answer:
     """GET a page, or POST a form to it."""
-    return asyncio.run(_go(told, path, form, settings))
+    return asyncio.run(_go(told, path, form, settings, prefix))
 
 
-async def _go(told: Told, path: str, form: Any, settings: Settings) -> Answer:
+async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str) -> Answer:
     room = Room(settings)
     room.control = told
     room.live, room.tasks = Live(told), Tasks(told)
@@ -117,6 +121,7 @@ async def _go(told: Told, path: str, form: Any, settings: Settings) -> Answer:
         "headers": [
             (b"host", b"127.0.0.1:7420"),
             (b"content-type", b"application/x-www-form-urlencoded"),
+            *([(b"x-script-name", prefix.encode())] if prefix else []),
         ],
         "client": ("127.0.0.1", 50000),
         "server": ("127.0.0.1", 7420),

@@ -132,6 +132,10 @@ class Jobs:
         job = self.by_jid.get(jid)
         return [] if job is None else [job, *self._twins.get(jid, ())]
 
+    def count_of(self, jid: str) -> int:
+        """How many jobs have that id."""
+        return 0 if jid not in self.by_jid else 1 + len(self._twins.get(jid, ()))
+
     def find_newest(self, jid: str, most: int) -> list[Job]:
         """Jobs of that id, the newest, and the oldest."""
         job = self.by_jid.get(jid)
@@ -163,6 +167,12 @@ class Jobs:
             return []
         found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
         return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
+
+    def some_dependents(self, job: Job, most: int) -> tuple[list[Job], int]:
+        """The first of those who wait for this job, and how many others do."""
+        seqs = self._dependents.get(job.seq, [])
+        found = [self.jobs[seq] for seq in seqs[:most] if seq in self.jobs]
+        return found, len(seqs) - len(found)
 
     # Keeping
 

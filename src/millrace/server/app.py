@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -34,9 +35,10 @@ from .config import RELOADABLE, Config, ConfigError, Loaded, changes
 from .config.values import parse_tokens
 from .listeners import Listener, Server
 from .local import InTheWay, socket_of
-from .schedule import Schedule, pipeline_command
+from .schedule import NO_LAKE, Schedule, pipeline_command
 from .shipping import Settings, Shipping
 from .site import Site
+from .standing import Standing
 
 if TYPE_CHECKING:
     import ssl
@@ -91,8 +93,10 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
             error,
         )
         return 1
+    # A server that keeps nothing has no folder; what is asked of it is asked somewhere else.
+    folder = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else config.server.data
     try:
-        return uvloop.run(_serve(config, reload, engine, store, tls, files))
+        return uvloop.run(_serve(loaded, reload, engine, store, tls, files, folder))
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
         return 1
@@ -102,6 +106,8 @@ def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
     finally:
         if store is not None:
             store.close()
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _recover_or_leave(engine: Engine, store: SqliteStore) -> None:
@@ -133,13 +139,15 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
 
 
 async def _serve(
-    config: Config,
+    loaded: Loaded,
     reload: Callable[[], Loaded],
     engine: Engine,
     store: SqliteStore | None,
     tls: "ssl.SSLContext | None",
     files: int,
+    folder: Path,
 ) -> int:
+    config = loaded.config
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
@@ -171,13 +179,12 @@ async def _serve(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told_to_stop)
-    current = [config]
+    current = [loaded]
 
-    serving = listeners(config, engine, clock(), most)
+    started_at = clock()
+    serving = listeners(config, engine, started_at, most)
     control = ControlHub(engine, most, lambda: 1 if store is None else store.next_event)
-    # A server that keeps nothing has no folder; what is asked of it is asked somewhere else.
-    made = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else None
-    path = socket_of(made or config.server.data)
+    path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
     control.ports, control.memory_mb = ports, _memory()
@@ -185,8 +192,19 @@ async def _serve(
     control.begin(clock())
     site: Site | None = None
     if config.web.port is not None:
-        site = Site(config.server.host, config.web.port, lambda: web_settings(current[0], path))
+        site = Site(
+            config.server.host, config.web.port, lambda: web_settings(current[0].config, path)
+        )
         ports["web"] = site.start()
+    control.ports = ports
+    schedule = Schedule(
+        config.pipeline.every,
+        pipeline_command(config),
+        unable=NO_LAKE if store is None else "",
+    )
+    control.host = Standing(
+        lambda: current[0], schedule, started_at=started_at, memory_mb=_memory()
+    )
 
     def hang_up() -> None:
         _reload(current, reload, server, store, files)
@@ -198,17 +216,16 @@ async def _serve(
     if store is not None:
         control.keeper = server.shipping = _shipping(config, server, store)
         server.shipping.committed()
-    schedule = Schedule(config.pipeline.every, pipeline_command(config))
-    if config.pipeline.every:
+    if store is not None:
         schedule.start()
+    elif config.pipeline.every:
+        log.warning("the pipeline is not run: %s", NO_LAKE)
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
     await schedule.stop()
     if site is not None:
         await site.stop()
     await server.stop(config.server.stop_grace, hurry)
-    if made is not None:
-        made.rmdir()
     log.info("stopped")
     return 0
 
@@ -320,7 +337,7 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
 
 
 def _reload(
-    current: list[Config],
+    current: list[Loaded],
     reload: Callable[[], Loaded],
     server: Server,
     store: SqliteStore | None,
@@ -328,12 +345,13 @@ def _reload(
 ) -> None:
     """SIGHUP: take over what can be changed in flight, and say what cannot."""
     try:
-        new = reload().config
+        loaded = reload()
     except ConfigError as error:
         for problem in error.problems:
             log.error("configuration not reloaded: %s", problem)  # noqa: TRY400 - no trace: theirs
         return
-    for key in changes(current[0], new):
+    new = loaded.config
+    for key in changes(current[0].config, new):
         if key in RELOADABLE:
             log.info("reloaded %s", key)
         else:
@@ -352,7 +370,7 @@ def _reload(
     server.engine.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox_max = new.journal.outbox_max
-    current[0] = new
+    current[0] = loaded
 
 
 def _tls(config: Config) -> "ssl.SSLContext | None":

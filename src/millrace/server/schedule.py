@@ -2,15 +2,21 @@
 
 The first run comes after one interval: a server that was just started has better things to do. If a
 run takes longer than the interval, the next time is left out. A server that stops ends it; the next
-run goes on from wherever that was.
+run goes on from wherever that was. Somebody may also want a run now, whether there is an interval
+or not.
 """
 
 import asyncio
 import logging
 import signal
 import sys
+import time
+from collections import deque
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Final
+
+from millrace.protocols.control.messages import PipelineStatus
 
 from .child import Child
 from .config import Config
@@ -19,6 +25,13 @@ log = logging.getLogger(__name__)
 
 #: Spark removes what it has in the way, if it has the time for it.
 END_WITHIN: Final = 5.0
+#: Of what a run says so many lines are remembered.
+LAST_WORDS: Final = 20
+NEEDS: Final = "the pipeline takes Spark: install millrace[spark]"
+NO_LAKE: Final = (
+    'there is nothing to run the pipeline on: with durability = "memory" the server keeps no '
+    'journal. Start it with "fsync" or "os"'
+)
 
 
 def pipeline_command(config: Config) -> list[str]:
@@ -35,22 +48,31 @@ def pipeline_command(config: Config) -> list[str]:
 
 
 class Schedule:
-    """Every so many seconds, that command. Start and stop may be called twice."""
+    """Every so many seconds, that command; 0: only when somebody wants it. `unable` says why it can
+    never be. Start and stop may be called twice.
+    """
 
-    def __init__(self, every: float, command: Sequence[str]) -> None:
+    def __init__(self, every: float, command: Sequence[str], *, unable: str = "") -> None:
         self._every = every
         self._command = command
+        self._unable = unable
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._child: Child | None = None
+        self._stopping = False
         self._began = 0.0
         self._over = asyncio.Event()
+        #: Of the last run: when it began and ended, its exit code, its last words.
+        self._began_at = self._ended_at = 0
+        self._code = -1
+        self._lines: deque[str] = deque(maxlen=LAST_WORDS)
 
     def start(self) -> None:
-        if self._timer is None:
+        if self._timer is None and self._every:
             self._timer = self._loop.call_later(self._every, self._due)
 
     async def stop(self) -> None:
+        self._stopping = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -65,29 +87,70 @@ class Schedule:
                 self._child.kill()
                 self._child = None
 
+    def run_now(self) -> str:
+        """Start a run; why it cannot be, or nothing."""
+        if reason := self._reason():
+            return reason
+        if self._child is not None:
+            return "the pipeline runs already: wait until it has ended"
+        if self._stopping:
+            return "the server is about to stop"
+        return self._begin()
+
+    def status(self) -> PipelineStatus:
+        return PipelineStatus(
+            able=not self._reason(),
+            running=self._child is not None,
+            began_at=self._began_at,
+            ended_at=0 if self._child is not None else self._ended_at,
+            code=self._code,
+            lines=list(self._lines) or [line for line in [self._reason()] if line],
+            every=self._every,
+        )
+
+    def _reason(self) -> str:
+        """Why there can be no run."""
+        if not self._unable and find_spec("pyspark") is None:
+            self._unable = NEEDS
+        return self._unable
+
     def _due(self) -> None:
         self._timer = self._loop.call_later(self._every, self._due)
         if self._child is not None:
             log.warning("the pipeline still runs: this time it is not started again")
             return
+        self._begin()
+
+    def _begin(self) -> str:
         self._over.clear()
-        self._began = self._loop.time()
+        self._began, began_at = self._loop.time(), _now()
         try:
             self._child = Child(self._command, self._heard, self._ended)
         except OSError as error:
-            log.error("the pipeline cannot be started: %s", error.strerror)  # noqa: TRY400 - no trace
+            reason = f"the pipeline cannot be started: {error.strerror}"
+            log.error("%s", reason)  # noqa: TRY400 - no trace
+            return reason
+        self._began_at = began_at
+        self._lines.clear()
+        return ""
 
     def _heard(self, _: Child, line: bytes) -> None:
         if text := line.decode(errors="replace").strip():
+            self._lines.append(text)
             log.info("pipeline: %s", text)
 
     def _ended(self, _: Child, code: int) -> None:
         took = self._loop.time() - self._began
         self._child = None
+        self._code, self._ended_at = code, _now()
         self._over.set()
-        if self._timer is None:
+        if self._stopping:
             return  # it was told to
         if code:
             log.error("the pipeline's run failed after %.1f s, with %d", took, code)
         else:
             log.info("the pipeline ran for %.1f s", took)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000

@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 #: So many reports are remembered.
 KEPT: Final = 8
+MOST_DAYS: Final = 366
 
 
 class Unable(Exception):
@@ -52,10 +53,26 @@ class Analytics:
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int, Choice], Made] = OrderedDict()
         self._turn = asyncio.Lock()
+        #: What is being made, until somebody has asked what became of it.
+        self._begun: OrderedDict[tuple[str, Choice], asyncio.Task[Made]] = OrderedDict()
 
-    async def made(self, lake: str, choice: Choice) -> Made:
-        async with self._turn:
-            return await _able(lambda: self._made(lake, choice))
+    async def made(self, lake: str, choice: Choice, patience: float | None = None) -> Made | None:
+        """The report, or None if it takes longer than that: then it is there later."""
+        key = (lake, choice)
+        task = self._begun.get(key)
+        if task is None:
+            task = self._begun[key] = asyncio.create_task(self._make(lake, choice))
+            task.add_done_callback(_seen)
+            while len(self._begun) > KEPT:
+                self._begun.popitem(last=False)[1].cancel()
+        await asyncio.wait([task], timeout=patience)
+        if not task.done():
+            return None
+        if self._begun.get(key) is task:
+            del self._begun[key]
+        if task.cancelled():
+            raise Unable("too many reports are asked for at once: try again in a while")
+        return task.result()
 
     async def page(self, report: "Report") -> str:
         """The report as a page of its own, to be kept."""
@@ -64,13 +81,18 @@ class Analytics:
         async with self._turn:
             return await _able(lambda: render(report))
 
-    def _made(self, lake: str, choice: Choice) -> Made:
+    async def _make(self, lake: str, choice: Choice) -> Made:
+        async with self._turn:
+            return await _able(lambda: self._found(lake, choice))
+
+    def _found(self, lake: str, choice: Choice) -> Made:
         from millrace.pipeline.report import making, page  # noqa: PLC0415 - pyarrow is large
 
         there = Lake(Path(lake))
         first, last = making.chosen(there, choice.days, choice.first, choice.last)
-        choice = Choice(first, last, 0, choice.queue)
-        key = (lake, _mark(there), choice)
+        if (last - first).days >= MOST_DAYS:
+            raise Unable(f"at most {MOST_DAYS} days are told of at once: ask for fewer")
+        key = (lake, _mark(there), Choice(first, last, 0, choice.queue))
         made = self._kept.get(key)
         if made is None:
             report = making.make(there, first, last, choice.queue)
@@ -93,6 +115,12 @@ async def _able(make: Callable[[], T]) -> T:
         ) from error
     except OSError as error:
         raise Unable(f"the lake cannot be read: {error}") from error
+
+
+def _seen(task: asyncio.Task[Made]) -> None:
+    """Whoever began it may be gone: then nobody need hear that it failed."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _mark(lake: Lake) -> int:

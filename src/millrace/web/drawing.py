@@ -86,7 +86,7 @@ class Slot(NamedTuple):
 
 
 def slot_label(number: int) -> str:
-    """`12-13 s`, `5-6 min`, `3-4 h`, `2-3 d`"""
+    """`12 to 13 s`, `5 to 6 min`, `3 to 4 h`, `2 to 3 d`"""
     for first, least, unit in (
         (_DAYS, 1, "d"),
         (_HOURS, 1, "h"),
@@ -95,7 +95,7 @@ def slot_label(number: int) -> str:
     ):
         if number >= first:
             size = number - first + least
-            return f"{size}\N{EN DASH}{size + 1} {unit}"
+            return f"{size} to {size + 1} {unit}"
     raise ValueError(number)
 
 

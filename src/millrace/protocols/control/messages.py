@@ -46,11 +46,12 @@ class Asked(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AskedQueues(msgspec.Struct, forbid_unknown_fields=True):
-    """Queues by name. `text` is part of their names."""
+    """Queues by name. `text` is part of their names; `paused`: only those that are."""
 
     text: str = ""
     after: str = ""
     most: int = 100
+    paused: bool = False
 
 
 class Spans(msgspec.Struct):
@@ -268,6 +269,8 @@ class JobDetail(msgspec.Struct):
     why: list[str]
     #: So many others have the jid.
     twins: int
+    #: What it failed with last, up to 64 KiB of it.
+    message: str = ""
 
 
 class FailureGroup(msgspec.Struct):

@@ -32,7 +32,7 @@ def queues(hub: ControlHub, asked: AskedQueues, now: int) -> Iterator[Queues | N
     most, text = max(1, min(asked.most, MOST_QUEUES)), asked.text.casefold()
     names, found, count = list(engine.queues), list[str](), 0
     for first in range(0, len(names), AT_ONCE):
-        known = _known(engine, names[first : first + AT_ONCE])
+        known = _known(engine, names[first : first + AT_ONCE], paused=asked.paused)
         some = [name for name in known if text in name.casefold()] if text else known
         count += len(some)
         behind = [name for name in some if name > asked.after] if asked.after else some
@@ -103,9 +103,9 @@ def spans(found: Percentiles) -> Spans:
     return Spans(*found)
 
 
-def _known(engine: Engine, names: list[str]) -> list[str]:
-    found = [(name, engine.queues.get(name)) for name in names]
-    return [name for name, queue in found if queue is not None and is_known(queue)]
+def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:
+    found = [queue for name in names if (queue := engine.queues.get(name)) is not None]
+    return [queue.name for queue in found if is_known(queue) and queue.paused >= paused]
 
 
 def _limit(hub: ControlHub, name: str, now: int) -> int:

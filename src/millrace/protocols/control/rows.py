@@ -1,10 +1,12 @@
 """Jobs as rows."""
 
+from math import isfinite
 from typing import Final, cast
 
-from millrace.engine.job import FOREVER, PROTOCOLS, Job
+from millrace.engine.job import FOREVER, GOQUEUE, PROTOCOLS, Job
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.wrapping import wrapped
+from millrace.protocols.qless.part import part_of
 
 from .hub import ControlHub
 from .messages import JobRow, State
@@ -24,7 +26,7 @@ def row(hub: ControlHub, job: Job) -> JobRow:
         kind=job.kind,
         state=cast("State", STATE_NAMES[job.state]),
         protocol=PROTOCOLS[job.origin],
-        priority=job.rank,
+        priority=priority(job),
         created=job.created,
         due=moment(job.due),
         ready_at=job.ready_at,
@@ -45,6 +47,15 @@ def row(hub: ControlHub, job: Job) -> JobRow:
         size=len(job.payload),
         called=wrapped(job),
     )
+
+
+def priority(job: Job) -> float:
+    """In the number of the protocol that pushed it."""
+    if job.extra is not None and job.extra.own is not None:
+        value = part_of(job).priority
+    else:
+        value = -job.rank if job.origin == GOQUEUE else job.rank
+    return value if isfinite(value) else 0  # JSON has no word for it
 
 
 def moment(at: int) -> int:

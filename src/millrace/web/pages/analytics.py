@@ -13,13 +13,14 @@ from millrace.protocols.control.messages import (
     Queues,
     RunPipeline,
 )
-from millrace.web.analytics import Choice, Made, Unable
+from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
 
-#: How many days one can choose with a click, and at most with dates.
+#: How many days one can choose with a click.
 DAYS: Final = (1, 7, 30, 90)
-MOST_DAYS: Final = 366
+#: A report that takes longer is shown when it is there.
+PATIENCE: Final = 0.15
 MOST_QUEUES: Final = 200
 
 
@@ -28,7 +29,7 @@ async def analytics(visit: Visit) -> Response:
     status = await visit.ask(PipelineStatus, pipeline=True)
     made, unable = None, ""
     try:
-        made = await _made(visit, choice)
+        made = await visit.room.analytics.made(_lake(visit), choice, PATIENCE)
     except Unable as error:
         unable = str(error)
     return page(
@@ -62,7 +63,9 @@ async def download(visit: Visit) -> Response:
     if form not in {"html", "json"}:
         raise Refusal(404, "a report is to be had as report.html and as report.json")
     try:
-        report = (await _made(visit, _choice(visit))).report
+        made = await visit.room.analytics.made(_lake(visit), _choice(visit))
+        assert made is not None
+        report = made.report
         if form == "html":
             body, kind = (await visit.room.analytics.page(report)).encode(), "text/html"
         else:
@@ -74,13 +77,13 @@ async def download(visit: Visit) -> Response:
     return Response(body, headers=headers, media_type=kind)
 
 
-async def _made(visit: Visit, choice: Choice) -> Made:
+def _lake(visit: Visit) -> str:
     lake = visit.settings.lake
     if not lake:
         raise Unable(
             "this server keeps nothing on disk (server.durability = memory), so there is no history"
         )
-    return await visit.room.analytics.made(lake, choice)
+    return lake
 
 
 async def _queues(visit: Visit, made: Made | None) -> list[str]:

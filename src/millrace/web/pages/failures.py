@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from millrace.protocols.control.messages import (
     Act,
@@ -16,7 +16,7 @@ from millrace.protocols.control.messages import (
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.query import write
-from millrace.web.rendering import in_query, page, shown
+from millrace.web.rendering import page, shown
 
 from .jobs import known, title
 from .tasks import carry_out
@@ -81,22 +81,6 @@ async def act(visit: Visit) -> Response:
     return await carry_out(visit, wanted, title(wanted, named), back)
 
 
-async def failed(visit: Visit) -> Response:
-    """Where Qless's pages have them."""
-    return RedirectResponse(visit.url("/failures"), status_code=302)
-
-
-async def failed_of(visit: Visit) -> Response:
-    """Qless's groups are named by their class."""
-    name = visit.path("group")
-    groups = (await visit.ask(Failures, failures=Asked(most=MOST))).groups
-    fitting = [each for each in groups if each.group == name]
-    if len(fitting) == 1:
-        return RedirectResponse(visit.url(f"/failures/{fitting[0].fingerprint}"), status_code=302)
-    there = f"/jobs?q={in_query(write(Query(group=name)))}"
-    return RedirectResponse(visit.url(there), status_code=302)
-
-
 async def _group(visit: Visit, fingerprint: str) -> FailureGroup | None:
     found = await visit.ask(Failures, failures=Asked(most=500))
     return next((each for each in found.groups if each.fingerprint == fingerprint), None)
@@ -106,6 +90,4 @@ DOORS: Final = [
     Door("/failures", failures, role="read"),
     Door("/failures/act", act, role="operate", methods=("POST",), name="failures_act"),
     Door("/failures/{fingerprint}", group, role="read", name="failure"),
-    Door("/failed", failed, role="read"),
-    Door("/failed/{group:path}", failed_of, role="read"),
 ]

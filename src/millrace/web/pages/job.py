@@ -1,7 +1,131 @@
-"""One job."""
+"""One job: all that is known of it, whether it is still there or not."""
 
-from typing import Final
+import re
+from typing import Any, Final, NamedTuple
 
-from millrace.web.doors import Door
+import msgspec
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace.protocols.control.messages import AskedJob, AskedQueues, JobDetail, JobRow, Queues
+from millrace.web import history
+from millrace.web.addresses import job_path
+from millrace.web.control import ControlError
+from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.payloads import Shown, show
+from millrace.web.rendering import page
+from millrace.web.timeline import draw
+
+#: A name that may be given to a file.
+_NAMEABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
+#: What can be done to a job of a state, besides what can be done to any.
+_ACTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "scheduled": ("run", "kill", "delete"),
+    "blocked": ("kill", "delete"),
+    "ready": ("kill", "delete"),
+    "leased": ("timeout", "delete"),
+    "done": ("delete",),
+    "dead": ("retry", "delete"),
+}
+_TITLES: Final = {
+    "retry": "Retry",
+    "run": "Run now",
+    "kill": "Kill",
+    "delete": "Delete",
+    "timeout": "Time out",
+}
+_QUESTIONS: Final = {
+    "kill": "Kill this job? It goes into the dead set.",
+    "delete": "Delete this job? It cannot be brought back.",
+    "timeout": "Take this job from its worker? Another one may get it.",
+}
+#: Queues that are offered to move to.
+_MOST_QUEUES: Final = 100
+
+
+class Action(NamedTuple):
+    name: str
+    title: str
+    question: str
+
+
+async def job(visit: Visit) -> Response:
+    name, seq = visit.path("id"), _seq(visit)
+    try:
+        detail = await _detail(visit, name, seq)
+    except ControlError as error:
+        if error.code != "not found":
+            raise
+        return await _gone(visit, name, seq)
+    known = await history.read(visit.settings, detail.job.seq, detail.job.jid, detail)
+    queues = await visit.ask(Queues, queues=AskedQueues(most=_MOST_QUEUES))
+    return page(
+        visit,
+        "job.html",
+        detail=detail,
+        job=detail.job,
+        here=job_path(detail.job.jid, detail.job.seq),
+        actions=_actions(detail.job),
+        payload=show(detail.payload, detail.job.size),
+        result=None if detail.result is None else show(detail.result),
+        own=_own(detail.own),
+        queues=[each.name for each in queues.queues],
+        **_happened(known),
+    )
+
+
+async def _gone(visit: Visit, name: str, seq: int) -> Response:
+    """What the journal knows of a job that is no more."""
+    known = await history.read(visit.settings, seq, name, None)
+    if not known.events and not seq and name.isascii() and name.isdigit() and len(name) < 19:
+        known = await history.read(visit.settings, int(name), "", None)
+    if not known.events:
+        more = "" if known.whole else " Not all of the journal could be looked at."
+        raise Refusal(404, f"no job of that id is known, and the journal has none.{more}")
+    return page(visit, "gone.html", last=known.events[-1], **_happened(known))
+
+
+def _happened(known: history.History) -> dict[str, Any]:
+    return {
+        "history": known,
+        "attempts": history.attempts(known.events),
+        "timeline": draw(known.events, history.now()),
+    }
+
+
+async def payload(visit: Visit) -> Response:
+    """The bytes as they came, as a file."""
+    raw: bytes = visit.request.scope.get("raw_path", b"")
+    if raw and not raw.partition(b"?")[0].endswith(b"/payload"):
+        visit.request.path_params["id"] += "/payload"  # that is how its id ends
+        return await job(visit)
+    detail = await _detail(visit, visit.path("id"), _seq(visit))
+    if len(detail.payload) < detail.job.size:
+        raise Refusal(413, "only the first mebibyte can be had here: lease the job for all of it")
+    name = _NAMEABLE.sub("_", detail.job.jid)[:80] or str(detail.job.seq)
+    headers = {"Content-Disposition": f'attachment; filename="{name}.payload"'}
+    return Response(detail.payload, headers=headers, media_type="application/octet-stream")
+
+
+async def _detail(visit: Visit, name: str, seq: int) -> JobDetail:
+    return await visit.ask(JobDetail, job=AskedJob(name, seq))
+
+
+def _seq(visit: Visit) -> int:
+    text = visit.query("seq", "0")
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Refusal(400, "seq is the job's number")
+    return int(text)
+
+
+def _actions(job: JobRow) -> list[Action]:
+    return [Action(name, _TITLES[name], _QUESTIONS.get(name, "")) for name in _ACTIONS[job.state]]
+
+
+def _own(own: dict[str, Any]) -> Shown | None:
+    return show(msgspec.json.encode(own)) if own else None
+
+
+DOORS: Final = [
+    Door("/jobs/{id:path}/payload", payload, role="read"),
+    Door("/jobs/{id:path}", job, role="read"),
+]

@@ -33,7 +33,6 @@ from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.drawing import slots
 from millrace.web.query import write
 from millrace.web.rendering import SECOND, count, page, shown, to_queue
-from millrace.web.tasks import Task
 
 MOST_QUEUES: Final = 50
 MOST_JOBS: Final = 25
@@ -135,16 +134,22 @@ SAID: Final = {
 
 
 async def queues(visit: Visit) -> Response:
-    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES)
+    paused = visit.query("paused") == "yes"
+    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
     found = await visit.ask(Queues, queues=asked)
     return page(
         visit,
         "queues.html",
         found=found,
         asked=asked,
-        more=urlencode({"text": asked.text, "after": found.more}),
+        first=_listed(asked, ""),
+        more=_listed(asked, found.more),
         unasked=_now() - UNASKED,
     )
+
+
+def _listed(asked: AskedQueues, after: str) -> str:
+    return _with("/queues", text=asked.text, paused="yes" if asked.paused else "", after=after)
 
 
 # One
@@ -220,9 +225,21 @@ async def act(visit: Visit) -> Response:
     if action in SAID:
         await visit.ask(Acted, act_on_queue=asked)
         return visit.back(there, SAID[action].format(shown(name, 100)))
-    task = visit.room.tasks.begin(f"{action} the queue {name}", visit.by, act_on_queue=asked)
-    await visit.room.tasks.wait(task, SOON)
-    return _told(visit, task, there, shown(name, 100))
+    tasks = visit.room.tasks
+    task = tasks.begin(f"{action.capitalize()} the queue {name}", visit.by, act_on_queue=asked)
+    await tasks.wait(task, SOON)
+    if not task.ended:
+        return visit.back(f"/tasks/{task.number}")
+    if task.error:
+        raise Refusal(409, task.error)
+    return visit.back(there, _removed(action, shown(name, 100), task.progress.done))
+
+
+def _removed(action: str, name: str, jobs: int) -> str:
+    told = "1 job was" if jobs == 1 else f"{count(jobs)} jobs were"
+    if action == "clear":
+        return f"Cleared {name}: {told} removed."
+    return f"Removed the queue {name}: {told} removed with it."
 
 
 async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
@@ -237,16 +254,6 @@ async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
         to=to_queue(name),
         back=_back(name, form, gone=False),
     )
-
-
-def _told(visit: Visit, task: Task, there: str, name: str) -> Response:
-    if not task.ended:
-        return visit.back(f"/tasks/{task.number}")
-    if task.error:
-        raise Refusal(409, task.error)
-    removed = task.progress.done
-    jobs = "1 job was" if removed == 1 else f"{removed:,} jobs were"
-    return visit.back(there, f"{jobs} removed from {name}.")
 
 
 async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
@@ -270,7 +277,9 @@ def _back(name: str, form: Form, *, gone: bool) -> str:
     """To the page whose form that was: the queue's, or the list as it was."""
     if form.one("back") == "queue" and not gone:
         return _with(to_queue(name), state=form.one("state"))
-    return _with("/queues", text=form.one("text"), after=form.one("after"))
+    return _with(
+        "/queues", text=form.one("text"), paused=form.one("paused"), after=form.one("after")
+    )
 
 
 def _with(path: str, **values: str) -> str:

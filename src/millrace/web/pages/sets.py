@@ -151,10 +151,6 @@ def _jid(key: str) -> str:
     return jid
 
 
-async def dead(visit: Visit) -> Response:
-    return RedirectResponse(visit.url("/morgue"), status_code=302)
-
-
 def _doors(one: Set) -> list[Door]:
     name = one.path[1:]
     found = [Door(one.path, _show(one), role="read", name=name)]
@@ -174,7 +170,4 @@ def _doors(one: Set) -> list[Door]:
     ]
 
 
-DOORS: Final = [
-    *(door for one in SETS for door in _doors(one)),
-    Door("/dead", dead, role="read"),
-]
+DOORS: Final = [door for one in SETS for door in _doors(one)]

@@ -1,0 +1,105 @@
+"""What the process knows of itself, for whoever asks over the control socket: how it was set up,
+where it keeps things, how much room there is, and how its pipeline does.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from millrace import __version__
+from millrace.protocols.control.messages import PipelineStatus, ServerDetail, Setting
+
+from .config import HIDDEN, RELOADABLE, Loaded, keys, quoted, value_of
+from .schedule import Schedule
+
+
+class Standing:
+    """`loaded` tells the configuration as it is now."""
+
+    def __init__(
+        self,
+        loaded: Callable[[], Loaded],
+        schedule: Schedule,
+        *,
+        started_at: int,
+        memory_mb: Callable[[], int],
+    ) -> None:
+        self._loaded = loaded
+        self._schedule = schedule
+        self._started_at = started_at
+        self._memory_mb = memory_mb
+
+    def detail(self) -> ServerDetail:
+        config = self._loaded().config
+        kept = config.server.durability != "memory"
+        data = config.server.data.absolute()
+        free, size = _room(data) if kept else (0, 0)
+        return ServerDetail(
+            version=__version__,
+            pid=os.getpid(),
+            host=config.server.host,
+            started_at=self._started_at,
+            now=0,
+            memory_mb=self._memory_mb(),
+            data=_shown(data) if kept else "",
+            lake=_shown(config.lake_path.absolute()) if kept else "",
+            durability=config.server.durability,
+            halted="",
+            sizes={},
+            store_bytes=_bytes(data) if kept else 0,
+            disk_free=free,
+            disk_size=size,
+            tls=bool(config.tls.cert),
+            settings=settings(self._loaded()),
+            qless={},
+            protocols=[],
+            pipeline=self.pipeline(),
+        )
+
+    def pipeline(self) -> PipelineStatus:
+        return self._schedule.status()
+
+    def run_pipeline(self) -> str:
+        return self._schedule.run_now()
+
+
+def settings(loaded: Loaded) -> list[Setting]:
+    """Every key, as `millrace config` would show it: what is secret is not told."""
+    found = []
+    for dotted, key in keys().items():
+        value = value_of(loaded.config, dotted)
+        shown = quoted(HIDDEN) if key.kind.secret and value else key.kind.write(value)
+        source = _printable(loaded.sources[dotted])
+        found.append(Setting(dotted, shown, source, key.about.text, dotted in RELOADABLE))
+    return found
+
+
+def _room(folder: Path) -> tuple[int, int]:
+    """Bytes that are free, and all there are, on the folder's disk."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return 0, 0
+    return disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+
+
+def _bytes(folder: Path) -> int:
+    """What the store's files take; the lake, in a folder of its own, is not counted."""
+    total = 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    total += entry.stat(follow_symlinks=False).st_size
+    except OSError:  # one that is gone by now, or a folder that is
+        return total
+    return total
+
+
+def _shown(path: Path) -> str:
+    return _printable(str(path))
+
+
+def _printable(text: str) -> str:
+    """A path may hold bytes that are no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()

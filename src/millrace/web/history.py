@@ -1,0 +1,218 @@
+"""What happened to one job: its events, and the attempts that they tell of.
+
+They come from the journal: what was not shipped yet from the outbox beside the server, the rest
+from the lake. Where there is no journal, or nothing in it, what the job itself remembers is told.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from millrace.protocols.control.messages import JobDetail, JobRow
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from millrace.journal.tracing import Happened, Wanted
+
+#: Whoever looks at a job waits for so many seconds at most.
+PATIENCE: Final = 0.5
+#: And so many look at a time: each takes a thread, and some of the disk.
+MOST_READERS: Final = 4
+_readers = asyncio.Semaphore(MOST_READERS)
+#: What ends an attempt, in words.
+_ENDS: Final = {
+    "completed": "completed",
+    "advanced": "completed this step",
+    "failed": "failed",
+    "expired": "ran out of time",
+    "released": "given back",
+    "cancelled": "removed meanwhile",
+    "evicted": "outlived its time",
+    "moved": "moved away",
+}
+
+
+class History(NamedTuple):
+    """The oldest event first."""
+
+    events: "Sequence[Happened]"
+    #: Was everything looked at?
+    whole: bool
+    #: Where it comes from.
+    source: Literal["journal", "job", "nowhere"]
+
+
+class Attempt(NamedTuple):
+    number: int
+    worker: str
+    protocol: str
+    leased_at: int
+    wait: int | None
+    #: None while it runs, or if the end is not known.
+    ended_at: int
+    run: int | None
+    renewed: int
+    how: str
+    group: str
+    message: str
+
+
+def now() -> int:
+    return int(time.time() * 1_000_000)
+
+
+async def read(settings: Settings, seq: int, jid: str, detail: JobDetail | None) -> History:
+    """All that is known of a job, whether it is still there or not."""
+    found = History([], whole=True, source="nowhere")
+    if settings.data:
+        async with _readers:
+            found = await asyncio.to_thread(_read, settings, seq, jid, _moments(detail))
+    if found.events or detail is None:
+        return found
+    return History(from_fields(detail.job), whole=found.whole, source="job")
+
+
+def _read(settings: Settings, seq: int, jid: str, moments: list[int]) -> History:
+    try:
+        from millrace.journal import tracing  # noqa: PLC0415 - loads Arrow, which few pages need
+    except ImportError:
+        return History([], whole=False, source="nowhere")
+    began = time.monotonic()
+    folder, lake, wanted = Path(settings.data), Path(settings.lake), tracing.Wanted(seq, jid)
+    traced, first, last = tracing.shipped(folder, lake, wanted, moments, began + PATIENCE * 0.6)
+    kept = tracing.not_shipped(folder, wanted, last + 1, began + PATIENCE * 0.8)
+    events = traced.events | kept.events
+    whole = traced.whole and kept.whole
+    if first > 1:
+        older, all_ = _compacted(folder, lake, wanted, moments, first, began + PATIENCE)
+        events |= older
+        whole = whole and all_
+    if not seq and events:
+        newest = max(event.seq for event in events.values())  # of several that had the id
+        events = {number: event for number, event in events.items() if event.seq == newest}
+    return History([events[number] for number in sorted(events)], whole, "journal")
+
+
+def _compacted(
+    folder: Path, lake: Path, wanted: "Wanted", moments: list[int], before: int, until: float
+) -> "tuple[dict[int, Happened], bool]":
+    """Events whose files were removed from the landing folder after they were taken in."""
+    from millrace.journal import tracing  # noqa: PLC0415
+    from millrace.journal.identity import known_identity  # noqa: PLC0415
+    from millrace.pipeline import reading  # noqa: PLC0415
+    from millrace.pipeline.errors import PipelineError  # noqa: PLC0415
+    from millrace.pipeline.lake import Lake  # noqa: PLC0415
+    from millrace.pipeline.tables import EVENTS  # noqa: PLC0415
+
+    found: dict[int, Happened] = {}
+    days = {_day(moment) for moment in moments}
+    try:
+        parts = reading.parts(Lake(lake), EVENTS, min(days, default=None))
+        server = known_identity(folder)
+    except (PipelineError, OSError):
+        return found, False
+    parts.sort(key=lambda part: (part.day in days, part.day or date.min), reverse=True)
+    for part in parts:
+        if time.monotonic() > until:
+            return found, False
+        events = tracing.in_file(part.path, server, wanted)
+        found |= {number: event for number, event in events.items() if number < before}
+    return found, True
+
+
+def _day(moment: int) -> date:
+    return datetime.fromtimestamp(moment / 1_000_000, UTC).date()
+
+
+def _moments(detail: JobDetail | None) -> list[int]:
+    """When something must have happened to it."""
+    if detail is None:
+        return []
+    job = detail.job
+    known = {job.created, job.ready_at, job.leased_at, job.ended_at, job.failed_at}
+    latest = now() + 86_400_000_000
+    return sorted(at for at in known | {detail.first_failed_at} if 0 < at < latest)
+
+
+def from_fields(job: JobRow) -> "list[Happened]":
+    """What the job itself remembers: its last of everything."""
+    from millrace.journal.tracing import Happened  # noqa: PLC0415
+
+    first = "ready" if job.ready_at == job.created or not job.due else "scheduled"
+    told = [("pushed", job.created, "new", job.state if job.state == "blocked" else first)]
+    if job.ready_at > job.created:
+        told.append(("due", job.ready_at, "scheduled", "ready"))
+    if job.leased_at:
+        told.append(("leased", job.leased_at, "ready", "leased"))
+    if job.failed_at and job.state != "dead":
+        told.append(("failed", job.failed_at, "leased", job.state))
+    if job.ended_at:
+        what = "completed" if job.state == "done" else "failed"
+        told.append((what, job.ended_at, "leased", job.state))
+    return [
+        Happened(
+            0,
+            at,
+            what,
+            job.seq,
+            job.jid,
+            job.queue,
+            job.kind,
+            job.protocol,
+            job.attempt,
+            state,
+            job.priority,
+            before=before,
+            worker=job.worker if what in {"leased", "completed"} else None,
+            actor=job.worker_protocol if what in {"leased", "completed"} else None,
+            error_group=job.group if what == "failed" else None,
+            error_message=job.message if what == "failed" else None,
+        )
+        for what, at, before, state in sorted(told, key=lambda each: each[1])
+    ]
+
+
+def attempts(events: "Iterable[Happened]") -> list[Attempt]:
+    """The newest first."""
+    found: list[Attempt] = []
+    current: Attempt | None = None
+    for event in events:
+        if event.type == "leased":
+            if current is not None:
+                found.append(current)
+            current = Attempt(
+                event.attempt,
+                event.worker or "",
+                event.actor or "",
+                event.time,
+                event.wait_us,
+                0,
+                None,
+                0,
+                "",
+                "",
+                "",
+            )
+        elif current is not None and event.type == "renewed":
+            current = current._replace(renewed=current.renewed + 1)
+        elif current is not None and event.state != "leased":
+            found.append(_ended(current, event))
+            current = None
+    if current is not None:
+        found.append(current)
+    return found[::-1]
+
+
+def _ended(attempt: Attempt, event: "Happened") -> Attempt:
+    run = event.run_us if event.run_us is not None else event.time - attempt.leased_at
+    return attempt._replace(
+        ended_at=event.time,
+        run=run,
+        how=_ENDS.get(event.type, event.type),
+        group=event.error_group or "",
+        message=event.error_message or "",
+    )

@@ -1,0 +1,167 @@
+"""Knocks at the web room's doors, without a socket: requests as ASGI has them."""
+
+import asyncio
+import itertools
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+
+from millrace.web.app import application
+from millrace.web.control import ControlError
+from millrace.web.room import Room
+from millrace.web.settings import Settings, Token
+
+PASSWORD = "correct horse"
+READ, OPERATE, ADMIN = "r" * 16, "o" * 16, "a" * 16
+TOKENS = [
+    Token("read", "reader", READ),
+    Token("operate", "operator", OPERATE),
+    Token("admin", "chief", ADMIN),
+]
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+def told(**changes: Any) -> Settings:
+    """Settings of a server that asks who one is, unless told otherwise."""
+    usual: dict[str, Any] = {
+        "control": "/nowhere/control",
+        "data": "",
+        "lake": "",
+        "host": "127.0.0.1",
+        "password": PASSWORD,
+        "tokens": TOKENS,
+        "read_only": False,
+        "hosts": [],
+        "session": 3600.0,
+        "cert": "",
+        "key": "",
+        "sockets": [],
+    }
+    return msgspec.convert(usual | changes, Settings)
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key == name.lower()), None)
+
+    @property
+    def cookies(self) -> dict[str, str]:
+        """As they were set, each with all that was said of it."""
+        found = [value for name, value in self.headers if name == "set-cookie"]
+        return {value.partition("=")[0]: value for value in found}
+
+    @property
+    def session(self) -> str:
+        """The login, as a browser sends it back."""
+        return self.cookies["millrace_session"].partition(";")[0]
+
+
+class Silent:
+    """A server that answers nothing, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def ask(self, _type: object, **request: Any) -> Any:
+        return await self.raw(**request)
+
+    async def raw(self, **request: Any) -> bytes:
+        request.pop("patience", None)
+        self.asked.append(request)
+        raise ControlError("nobody is there", "unavailable")
+
+    async def follow(self, _type: object, **request: Any) -> Any:
+        await self.raw(**request)
+        yield None
+
+    def close(self) -> None:
+        pass
+
+    @property
+    def noted(self) -> list[tuple[str, str]]:
+        """What was to be written into the audit log: what, and by whom."""
+        notes = [request["note"] for request in self.asked if "note" in request]
+        return [(note.action, note.by) for note in notes]
+
+
+class House:
+    """A web room with nobody behind it."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.now = 1_800_000_000.0
+        self.room = Room(settings or told())
+        self.control = Silent()
+        self.room.control = self.room.tasks._control = self.room.live._control = self.control
+        self.room.gate._clock = self.room.gate.guesses._clock = lambda: self.now
+        self._app = application(self.room)
+
+    async def knock(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        client: str = "192.0.2.1",
+        scheme: str = "http",
+        pieces: int = 100,
+    ) -> Answer:
+        """One request. Of an answer that does not end, so many pieces."""
+        raw_path, _, query = target.partition("?")
+        named = {"host": "localhost:7420"} | (headers or {})
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "server": ("127.0.0.1", 7420),
+            "client": (client, 50_000),
+            "scheme": scheme,
+            "method": method,
+            "root_path": "",
+            "path": unquote(raw_path),
+            "raw_path": raw_path.encode(),
+            "query_string": query.encode(),
+            "headers": [(k.lower().encode(), v.encode("latin-1")) for k, v in named.items()],
+        }
+        sent: list[Any] = []
+        enough = asyncio.Event()
+        messages = itertools.chain([{"type": "http.request", "body": body, "more_body": False}])
+
+        async def receive() -> Any:
+            for message in messages:
+                return message
+            await enough.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            if len(sent) > pieces:
+                enough.set()
+                await asyncio.sleep(0)
+
+        await asyncio.wait_for(self._app(scope, receive, send), 20)
+        start, *rest = sent
+        return Answer(
+            start["status"],
+            [(k.decode().lower(), v.decode("latin-1")) for k, v in start["headers"]],
+            b"".join(piece.get("body", b"") for piece in rest),
+        )
+
+    async def settle(self) -> None:
+        """Until the notes are written."""
+        while self.room._noting:
+            await asyncio.wait(self.room._noting)
+
+    async def log_in(self, secret: str = PASSWORD, **more: Any) -> Answer:
+        body = f"password={secret.replace(' ', '+')}&next={more.pop('next', '/')}".encode()
+        headers = FORM | more.pop("headers", {})
+        return await self.knock("POST", "/login", headers, body, **more)
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {secret}"}

@@ -1,0 +1,122 @@
+import re
+
+import pytest
+from told_room import NOW, Told, an_overview, go, job_row, spans, world
+
+from millrace.protocols.control.messages import (
+    FailureGroup,
+    Failures,
+    TrackedRow,
+    TrackedRows,
+    WorkerRow,
+    Workers,
+)
+from millrace.web.control import ControlError
+from millrace.web.rendering import NONE
+
+XSS = "<script>hacked()</script>"
+
+
+def text(told: Told, path: str = "/") -> str:
+    answer = go(told, path)
+    assert answer.status == 200
+    return answer.text
+
+
+def number(html: str, name: str) -> str:
+    found = re.search(rf'data-live="{name}">([^<]*)<', html)
+    assert found, name
+    return found[1]
+
+
+def test_its_numbers():
+    html = text(world())
+    expected = {
+        "pushed": "20",
+        "completed": "16",
+        "failed": "0.8",
+        "error_rate": "4.8%",
+        "backlog": "84",
+        "commit_p50": "1.2 ms",
+        "commit_p99": "2 s",
+        "processed": "123,456",
+        "failures": "789",
+        "leased": "3",
+        "retrying": "10",
+        "scheduled": "20",
+        "dead": "6",
+        "workers": "2",
+    }
+    assert {name: number(html, name) for name in expected} == expected
+
+
+def test_numbers_lead_to_their_pages():
+    html = text(world())
+    for path in ("/queues", "/busy", "/retries", "/scheduled", "/morgue", "/completed"):
+        assert f'<a href="{path}" data-live=' in html
+
+
+def test_the_job_that_waits_longest_and_its_queue():
+    html = text(world())
+    assert 'href="/jobs/job%2F1"' in html
+    assert 'href="/queues/a%2Fb"' in html
+    assert "no job is ready" in text(world(overview=an_overview(oldest=0)))
+
+
+def test_what_is_wrong_is_said():
+    html = text(world(overview=an_overview(halted="the disk is full", paused=0)))
+    assert re.search(r'id="halted" role="alert">.*the disk is full', html)
+    assert 'id="paused" hidden' in html
+    assert 'id="halted" role="alert" hidden' in text(world())
+
+
+def test_before_anything_was_committed():
+    html = text(world(overview=an_overview(commit=spans(0), samples=[], days=[])))
+    assert number(html, "commit_p50") == NONE
+    assert number(html, "error_rate") == NONE
+
+
+@pytest.mark.parametrize(("asked", "days"), [("", 30), ("?days=7", 7), ("?days=999", 180)])
+def test_history_of_so_many_days(asked, days):
+    assert text(world(), f"/{asked}").count("&#34;day&#34;") == days
+
+
+@pytest.mark.parametrize("days", ["x", "-1", "1e3", "²", "9" * 30])
+def test_days_that_are_none(days):
+    assert go(world(), f"/?days={days}").status == 400
+
+
+def test_what_fails_who_works_what_is_tracked():
+    group = FailureGroup("f/1", XSS, XSS, 4, 2, NOW, "a", 1, ["mail"])
+    worker = WorkerRow("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, [], 7, 2)
+    tracked = [TrackedRow("a", NOW, job_row(1, state="dead")), TrackedRow("b", NOW, None)]
+    html = text(
+        world(
+            failures=Failures([group], 9, 20),
+            workers=Workers([worker], 30, "more"),
+            tracked=TrackedRows(tracked, 2, ""),
+        )
+    )
+    assert 'href="/failures/f%2F1"' in html
+    assert "All 9 groups" in html
+    assert 'href="/workers/qless/%3Cscript%3E' in html
+    assert "All 30 workers" in html
+    assert ">dead 1</a>" in html
+    assert ">gone 1</a>" in html
+    assert XSS not in html
+
+
+def test_where_a_proxy_puts_it():
+    answer = go(world(), "/", prefix="/jobs-of-ours")
+    assert 'href="/jobs-of-ours/morgue"' in answer.text
+    assert 'href="/morgue"' not in answer.text
+
+
+def test_a_server_that_does_not_answer():
+    told = world(overview=ControlError("the server cannot be asked", "unavailable"))
+    assert go(told, "/").status == 503
+
+
+def test_a_young_server_has_no_rates():
+    html = text(world(overview=an_overview(samples=an_overview().samples[:1])))
+    assert number(html, "pushed") == "0.0"

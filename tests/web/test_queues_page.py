@@ -1,0 +1,299 @@
+import base64
+import html
+import json
+import re
+from urllib.parse import unquote
+
+import msgspec
+import pytest
+from told_room import NOW, SECOND, SETTINGS, Told, go, job_row, queue_detail, queue_row, world
+
+from millrace.protocols.control.messages import (
+    Act,
+    Acted,
+    ActOnQueue,
+    AskedQueue,
+    AskedQueues,
+    Found,
+    Query,
+    Queues,
+    RecurringRow,
+    RecurringRows,
+    Search,
+)
+from millrace.web.control import ControlError
+from millrace.web.pages import queues as subject
+
+HOSTILE = [
+    "a/b",
+    "a b?c#d&e=f%25",
+    "<script>hacked()</script>",
+    '"\'onmouseover="x',
+    "тест",
+    ".",
+    "..",
+    "a/../b",
+    "%2F",
+    "mail/pause",
+    "a/",
+    "/",
+]
+BY = "anybody from 127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    monkeypatch.setattr(subject, "_now", lambda: NOW)
+
+
+def text(told: Told, path: str) -> str:
+    answer = go(told, path)
+    assert answer.status == 200, answer.text
+    return answer.text
+
+
+class TestAll:
+    def test_a_row(self):
+        found = text(world(), "/queues")
+        assert "1 queue." in found
+        for state, shown in (("ready", "1,234"), ("leased", "5"), ("dead", "6")):
+            assert f'href="/queues/mail?state={state}">{shown}</a>' in found
+        assert ">1,239</td>" in found  # depth
+        assert "1.2 ms, 90 ms" in found
+        assert "of 10</small>" in found  # limit
+        assert '<path d="M0 23 L50 12 L100 1"/>' in found
+
+    def test_clear_says_how_many_it_would_remove(self):
+        assert "remove all 1,234 ready jobs?" in text(world(), "/queues")
+        told = world(queues=Queues([queue_row(counts=[0, 0, 1, 0, 0, 0])], 1, ""))
+        assert "remove the 1 ready job?" in text(told, "/queues")
+
+    def test_part_of_the_name_and_the_next_page(self):
+        told = world(queues=Queues([queue_row()], 120, 'm"x&'))
+        found = text(told, "/queues?text=a%26b&after=c")
+        assert told.heard == [("queues", AskedQueues("a&b", "c", 50))]
+        assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
+        assert "First page" in found
+
+    def test_only_those_that_are_paused(self):
+        told = world(queues=Queues([queue_row(paused=True)], 60, "x"), act_on_queue=Acted(1, []))
+        found = text(told, "/queues?paused=yes")
+        assert told.heard == [("queues", AskedQueues("", "", 50, paused=True))]
+        assert "60 paused queues" in found
+        assert 'href="/queues?paused=yes&amp;after=x"' in found
+        answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])
+        assert answer.headers["location"] == "/queues?paused=yes"
+
+    def test_there_are_none(self):
+        told = world(queues=Queues([], 0, ""))
+        assert "There are no queues yet" in text(told, "/queues")
+        assert "No queue is called that" in text(told, "/queues?text=x")
+        assert "No queue is paused" in text(told, "/queues?paused=yes")
+
+    @pytest.mark.parametrize(
+        ("row", "said"),
+        [
+            (queue_row(asked=0), "nobody asks"),
+            (queue_row(asked=NOW - 61 * SECOND), "nobody asks"),
+            (queue_row(asked=NOW - SECOND), "asked"),
+            (queue_row(asked=0, waiters=2), "2 wait"),
+            (queue_row(asked=0, paused=True), ">paused<"),
+        ],
+    )
+    def test_does_anybody_ask(self, row, said):
+        found = text(world(queues=Queues([row], 1, "")), "/queues")
+        assert said in found
+        assert ("nobody asks" in found) == (said == "nobody asks")
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_every_name_comes_back_as_it_was(self, name):
+        told = world(queues=Queues([queue_row(name)], 1, ""))
+        found = text(told, "/queues")
+        assert "<script>hacked" not in found
+        link = re.search(r'<td class="name"><a href="([^"]*)"', found)[1]
+        assert "//" not in link
+        go(told, html.unescape(link))
+        assert ("queue", AskedQueue(name)) in told.heard
+        action = re.search(r'<form method="post" action="([^"]*)"', found)[1]
+        told.answers["act_on_queue"] = [Acted(1, [])]
+        go(told, html.unescape(action), [("action", "clear")])
+        assert told.heard[-1] == ("act_on_queue", ActOnQueue(name, "clear", BY))
+
+    def test_who_may_only_read_has_no_buttons(self):
+        told, settings = world(), msgspec.structs.replace(SETTINGS, read_only=True)
+        for path in ("/queues", "/queues/mail"):
+            answer = go(told, path, settings=settings)
+            assert answer.status == 200
+            assert 'method="post"' not in answer.text
+        assert go(told, "/queues/mail", [("action", "pause")], settings=settings).status == 403
+
+
+class TestOne:
+    def test_its_numbers(self):
+        found = text(world(), "/queues/mail")
+        assert "95 % within 90 ms, 99 % within 2 s" in found
+        assert "Stalled" in found
+        assert "Throttled" in found
+        assert 'href="/queues/mail?state=ready" aria-current="page">Ready 1,234</a>' in found
+
+    @pytest.mark.parametrize(
+        ("state", "order"),
+        [
+            ("ready", "queue"),
+            ("leased", "newest"),
+            ("scheduled", "due"),
+            ("blocked", "newest"),
+            ("dead", "ended"),
+            ("done", "ended"),
+        ],
+    )
+    def test_its_jobs_by_state(self, state, order):
+        told = world(search=Found([job_row(7, state=state)], 1, 1, "c/2"))
+        found = text(told, f"/queues/mail?state={state}&cursor=c1")
+        query = Query(queue="mail", state=state)
+        assert told.heard[-1] == ("search", Search(query, order, "c1", 25))
+        assert "/jobs/job-7" in found
+        assert f'value="queue:mail state:{state}"' in found
+        assert f'href="/queues/mail?state={state}&cursor=c%2F2">Next page' in found
+        assert "First page" in found
+
+    def test_none_in_that_state(self):
+        told = world(search=Found([], 0, 0, ""))
+        assert "No job of this queue has failed for good." in text(told, "/queues/mail?state=dead")
+
+    def test_it_is_paused_or_nobody_asks(self):
+        paused = world(queue=queue_detail(queue_row(paused=True)))
+        assert "This queue is paused" in text(paused, "/queues/mail")
+        lonely = world(queue=queue_detail(queue_row(asked=0)))
+        assert "nobody asks for them" in text(lonely, "/queues/mail")
+
+    def test_recurring_jobs_of_this_queue(self):
+        def row(jid: str, queue: str) -> RecurringRow:
+            return RecurringRow(jid, "Sweep", queue, 3600, 0, 5, 0, ["t"], NOW, 3, b"{}", [])
+
+        pages = {
+            "": RecurringRows([row("one", "mail"), row("two", "other")], 3, "two"),
+            "two": RecurringRows([row("three", "mail")], 3, ""),
+        }
+        told = world(recurring=lambda asked: pages[asked.after])
+        found = text(told, "/queues/mail?state=recurring")
+        assert ">one<" in found
+        assert ">three<" in found
+        assert ">two<" not in found
+        assert "1 h" in found
+
+    def test_statistics_of_a_day(self):
+        told = world()
+        found = text(told, "/queues/mail?state=statistics&day=2026-03-01")
+        assert told.heard == [("queue", AskedQueue("mail", 20513))]
+        assert "1 min 1 s" in found  # the mean
+        assert "deviation 2 s" in found
+        slots = json.loads(html.unescape(re.search(r'data-slots="([^"]*)"', found)[1]))
+        assert slots[:2] == [[0, "0 to 1 s", 5], [12, "12 to 13 s", 2]]
+        assert "<td>6 to 7 d</td>" in found
+        assert found.count("<option") == 2
+
+    @pytest.mark.parametrize("day", ["yesterday", "2026-13-01", "1", "'"])
+    def test_a_day_that_is_none(self, day):
+        assert go(world(), f"/queues/mail?state=statistics&day={day}").status == 400
+
+    def test_a_list_that_there_is_not(self):
+        assert go(world(), "/queues/mail?state=lost").status == 404
+
+    def test_an_unknown_queue_leads_to_all_of_them(self):
+        told = world(queue=ControlError("there is no such queue", "not found"))
+        answer = go(told, "/queues/nowhere")
+        assert (answer.status, answer.headers["location"]) == (302, "/queues")
+        assert answer.said == "There is no queue nowhere."
+
+    @pytest.mark.parametrize(
+        ("last", "state"), [("running", "leased"), ("depends", "blocked"), ("stats", "statistics")]
+    )
+    def test_where_the_pages_of_qless_had_it(self, last, state):
+        told = world(queue=ControlError("there is no such queue", "not found"))
+        answer = go(told, f"/queues/a%20b/{last}")
+        assert (answer.status, answer.headers["location"]) == (302, f"/queues/a%20b?state={state}")
+
+
+class TestActing:
+    @pytest.mark.parametrize("action", ["pause", "resume"])
+    def test_pause_and_resume(self, action):
+        told = world(act_on_queue=Acted(1, []))
+        form = [("action", action), ("back", "queue"), ("state", "dead")]
+        answer = go(told, "/queues/a%2Fb", form)
+        assert told.heard == [("act_on_queue", ActOnQueue("a/b", action, BY))]
+        assert answer.status == 303
+        assert answer.headers["location"] == "/queues/a%2Fb?state=dead"
+        assert f"{action}d a/b".lower() in answer.said.lower()
+
+    def test_back_to_the_list_as_it_was(self):
+        told = world(act_on_queue=Acted(1, []))
+        form = [("action", "pause"), ("text", "x y"), ("after", "&")]
+        assert go(told, "/queues/m", form).headers["location"] == "/queues?text=x+y&after=%26"
+
+    def test_clear(self):
+        told = world(act_on_queue=[Acted(500, [], over=False), Acted(1234, [])])
+        answer = go(told, "/queues/mail", [("action", "clear"), ("back", "queue")])
+        assert answer.headers["location"] == "/queues/mail"
+        assert answer.said == "Cleared mail: 1,234 jobs were removed."
+
+    def test_remove_leads_to_the_list_because_the_queue_is_gone(self):
+        told = world(act_on_queue=[Acted(1, [])])
+        answer = go(told, "/queues/mail", [("action", "remove"), ("back", "queue")])
+        assert answer.headers["location"] == "/queues"
+        assert answer.said == "Removed the queue mail: 1 job was removed with it."
+
+    @pytest.mark.parametrize("action", ["clear", "remove"])
+    def test_whoever_has_no_scripts_is_asked_by_the_server(self, action):
+        told = world(act_on_queue=[Acted(1234, [])])
+        form = [("action", action), ("ask", "yes")]
+        answer = go(told, "/queues/a%2Fb", form)
+        assert answer.status == 200
+        assert "1,234 jobs" in answer.text
+        assert 'action="/queues/a%2Fb"' in answer.text
+        assert all(name != "act_on_queue" for name, _ in told.heard)
+        assert go(told, "/queues/a%2Fb", [*form, ("sure", "yes")]).status == 303
+
+    def test_one_that_takes_long_has_a_page_of_its_own(self, monkeypatch):
+        monkeypatch.setattr(subject, "SOON", 0)
+        told = world(act_on_queue=[None])
+        answer = go(told, "/queues/mail", [("action", "clear")])
+        assert answer.headers["location"] == "/tasks/1"
+
+    def test_it_cannot_be_done(self):
+        def refuse(_):
+            raise ControlError("the disk is full", "unavailable")
+
+        told = world(act_on_queue=refuse)
+        assert go(told, "/queues/mail", [("action", "pause")]).status == 503
+        assert go(told, "/queues/mail", [("action", "clear")]).status == 409
+
+    def test_an_action_that_there_is_not(self):
+        answer = go(world(), "/queues/mail", [("action", "<b>")])
+        assert answer.status == 400
+        assert "invalid action: &lt;b&gt;" in answer.text
+
+
+class TestFaktorysForms:
+    def test_delete_is_remove(self):
+        told = world(act_on_queue=[Acted(3, [])])
+        answer = go(told, "/queues/mail", [("action", "delete")])
+        assert told.heard == [("act_on_queue", ActOnQueue("mail", "remove", BY))]
+        assert answer.status == 303
+        assert answer.headers["location"] == "/queues"
+
+    def test_single_jobs(self):
+        told = world(act=Acted(2, []))
+        keys = [
+            base64.urlsafe_b64encode(json.dumps({"jid": jid, "args": [1]}).encode()).decode()
+            for jid in ("a?>", "bb")
+        ]
+        form = [("action", "delete"), *(("bkey", key.rstrip("=")) for key in keys)]
+        answer = go(told, "/queues/mail", form)
+        assert told.heard == [("act", Act("delete", ["a?>", "bb"], by=BY))]
+        assert unquote(answer.headers["location"]) == "/queues/mail"
+
+    @pytest.mark.parametrize("key", ["?", "e30", "W10", "eyJqaWQiOjF9", ""])
+    def test_keys_that_are_none(self, key):
+        answer = go(world(), "/queues/mail", [("action", "delete"), ("bkey", key)])
+        assert answer.status == 400

@@ -1,0 +1,47 @@
+"""The key that logins are sealed with outlives the server, and is nobody else's to read."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from millrace.web.sealing import KEY_FILE, LENGTH, sealing_key
+
+
+def test_the_key_is_kept_for_its_owner_alone(tmp_path: Path):
+    before = os.umask(0)
+    try:
+        key = sealing_key(tmp_path)
+    finally:
+        os.umask(before)
+    assert len(key) == LENGTH
+    assert sealing_key(tmp_path) == key
+    assert [path.name for path in tmp_path.iterdir()] == [KEY_FILE]
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+
+
+def test_a_key_that_others_could_read_is_closed(tmp_path: Path):
+    key = sealing_key(tmp_path)
+    (tmp_path / KEY_FILE).chmod(0o644)
+    assert sealing_key(tmp_path) == key
+    assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("rest", [b"", b"x", b"x" * 33])
+def test_what_is_no_key_is_replaced(tmp_path: Path, rest: bytes):
+    (tmp_path / KEY_FILE).write_bytes(rest)
+    (tmp_path / f"{KEY_FILE}.new").write_bytes(b"of a process that was killed")
+    key = sealing_key(tmp_path)
+    assert len(key) == LENGTH
+    assert sealing_key(tmp_path) == key
+
+
+def test_where_nothing_is_kept_each_process_has_its_own():
+    assert sealing_key(None) != sealing_key(None)
+
+
+def test_where_nothing_can_be_kept_either(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    nowhere = tmp_path / "nowhere"
+    assert len(sealing_key(nowhere)) == LENGTH
+    assert "logins will end with the server" in caplog.text
