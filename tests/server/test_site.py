@@ -142,7 +142,7 @@ def test_a_port_that_is_taken_ends_the_server_with_a_reason(tmp_path: Path):
             with pytest.raises(DidNotStartError):
                 server.start()
             assert server.returncode == 1
-            (line,) = [r["message"] for r in server.log_records() if r["level"] == "critical"]
+            (line,) = [r["message"] for r in server.log_records() if r["level"] == "error"]
         assert "cannot listen on 127.0.0.1" in line
         assert port in line
 
