@@ -187,7 +187,7 @@ async def _serve(
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
-    control.ports, control.memory_mb = ports, _memory()
+    control.memory_mb = _memory()
     control.samples.measured = server.measured
     control.begin(started_at)
     site: Site | None = None
