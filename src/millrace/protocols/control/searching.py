@@ -32,6 +32,7 @@ from .matching import PIECE, Meaning
 from .messages import Found, Query, Search
 from .rows import row
 from .walks import (
+    Alike,
     Beginning,
     Behind,
     KeyOf,
@@ -211,6 +212,8 @@ def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
         return [Listed({job.seq for job in named(engine, query.id)})]
     if query.tag is not None and hub.qless is not None:
         return [Listed(hub.qless.tags.get(query.tag, {}))]
+    if query.fingerprint is not None:
+        return [Alike(engine, query.fingerprint)]
     others = _by_number(engine, query)
     if order == "queue" and query.state == "ready" and query.queue is not None:
         queue = query.queue

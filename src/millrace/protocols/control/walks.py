@@ -85,6 +85,22 @@ def listed(indexes: Iterable[Collection[int]]) -> list[int]:
     return seqs
 
 
+class Alike:
+    """Jobs that are dead of the same error or wait for another try after it, the newest first."""
+
+    def __init__(self, engine: Engine, shape: str) -> None:
+        self._failing = engine.failing
+        self._shape = shape
+        group = engine.failing.get(shape)
+        self.of = 0 if group is None else len(group.jobs)
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        yield from self._failing.complete()
+        group = self._failing.get(self._shape)
+        if group is not None:
+            yield from Listed(group.jobs).go(after)
+
+
 class Numbered:
     """All jobs that there are by now, the newest first, without listing them: there may be a
     million.
