@@ -83,8 +83,8 @@
 
   document.addEventListener("overview", (event) => {
     const overview = event.detail;
-    for (const element of document.querySelectorAll("[data-live]")) {
-      const text = told[element.dataset.live](overview);
+    for (const element of document.querySelectorAll("[data-number]")) {
+      const text = told[element.dataset.number](overview);
       if (element.textContent !== text) element.textContent = text;
     }
     document.getElementById("halted").hidden = !overview.halted;
