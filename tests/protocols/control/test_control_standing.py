@@ -29,6 +29,7 @@ def room() -> Room:
     room = Room()
     room.hub.host = Host()
     room.hub.ports = {"faktory": 7419}
+    room.hub.started_at, room.hub.memory_mb = START - 1_000_000, lambda: 5
     return room
 
 
