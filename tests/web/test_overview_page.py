@@ -45,7 +45,7 @@ def test_its_numbers():
         "retrying": "10",
         "scheduled": "20",
         "dead": "6",
-        "workers": "2",
+        "connections": "5",
     }
     assert {name: number(html, name) for name in expected} == expected
 
