@@ -185,6 +185,7 @@ def test_all_that_match_is_asked_about_first() -> None:
     answer, told = act(form)
     assert answer.status == 200
     assert "Delete every job that matches queue:mail?" in answer.text
+    assert 'action="/jobs/act"' in answer.text
     assert [name for name, _ in told.heard] == ["search"]
     answer, told = act([*form, ("sure", "yes")])
     assert answer.status == 303
@@ -341,6 +342,7 @@ def test_a_group_is_retried_after_a_question() -> None:
     form = [("fingerprint", "f1"), ("group", "Timeout"), ("action", "retry"), ("total", "1,234")]
     answer = go(world(act=DONE), "/failures/act", form)
     assert "Retry all that failed of Timeout?" in answer.text
+    assert 'action="/failures/act"' in answer.text
     assert "1,234" in answer.text
     told = world(act=DONE)
     answer = go(told, "/failures/act", [*form, ("sure", "yes")])
@@ -371,6 +373,7 @@ def test_a_job() -> None:
     assert asked(told, "job") == {"id": "a/b", "seq": 4} or asked(told, "job").seq == 4
     for words in ("1e400", "line 1", "It failed for good.", "2 more jobs have this id", "Retry"):
         assert words in answer.text
+    assert 'name="back" value="/jobs/a%2Fb?seq=1"' in answer.text
 
 
 def test_a_job_that_nobody_knows() -> None:

@@ -63,7 +63,7 @@ async def job(visit: Visit) -> Response:
         "job.html",
         detail=detail,
         job=detail.job,
-        here=job_path(detail.job.jid, detail.job.seq),
+        address=job_path(detail.job.jid, detail.job.seq),
         actions=_actions(detail.job),
         payload=show(detail.payload, detail.job.size),
         result=None if detail.result is None else show(detail.result),
