@@ -47,7 +47,9 @@ def test_the_search_asks_for_what_was_typed() -> None:
     told = world()
     answer = go(told, "/jobs?q=" + quote('queue:mail "two words"'))
     assert answer.status == 200
-    assert asked(told, "search") == Search(Query(queue="mail", words=["two words"]), most=50)
+    assert asked(told, "search") == Search(
+        Query(queue="mail", words=["two words"]), most=50, look=10_000
+    )
     assert "job-1" in answer.text
     assert "1 found; that is all" in answer.text
 
@@ -66,6 +68,12 @@ def test_a_search_that_is_not_over_leads_on() -> None:
     assert "/jobs?q=timeout&amp;cursor=abc_-" in answer.text
     assert "Search on" in answer.text
     assert "1 and more" in answer.text
+
+
+def test_a_search_goes_on_where_it_was() -> None:
+    told = world()
+    go(told, "/jobs?q=timeout&cursor=abc")
+    assert (asked(told, "search").cursor, asked(told, "search").look) == ("abc", 40_000)
 
 
 def test_nothing_was_found() -> None:
