@@ -67,7 +67,7 @@ class ControlHub(Hub):
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
         self.samples = Samples(engine)
-        #: When the server began, and on which port it serves which protocol.
+        #: When the server began, and on which port it serves which protocol; "web" is one.
         self.started_at = 0
         self.ports: dict[str, int] = {}
         #: What tells how many MiB the process takes.
