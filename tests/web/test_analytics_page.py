@@ -95,7 +95,7 @@ def test_no_lake_no_tables_no_pyarrow(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Run it now" in empty.text
     missing = ModuleNotFoundError(name="pyarrow")
     monkeypatch.setattr(making, "chosen", Mock(side_effect=missing))
-    assert "pyarrow is missing" in get(room(Lake(tmp_path)), "/analytics").text
+    assert "package pyarrow is missing" in get(room(Lake(tmp_path)), "/analytics").text
 
 
 def test_a_report_is_made_once_for_the_same_tables(
@@ -130,7 +130,7 @@ def test_what_was_begun_is_there_later(lake: Lake, monkeypatch: pytest.MonkeyPat
         reports = Analytics()
         assert await reports.made(str(lake.root), Choice(), 0.0) is None
         later = await reports.made(str(lake.root), Choice())
-        assert later is await reports.made(str(lake.root), Choice())
+        assert later == await reports.made(str(lake.root), Choice())
         assert len(made) == 1
 
     asyncio.run(asked())

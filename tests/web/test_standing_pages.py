@@ -88,7 +88,7 @@ def test_a_server_that_keeps_nothing() -> None:
 def test_shipping() -> None:
     room = pretended(ship=JOURNAL)
     assert post(room, "/server/ship", {}).status == 303
-    assert room.control.asked == [("ship", True)]
+    assert [name for name, _ in room.control.asked] == ["ship", "note"]
     room = pretended(ship=refusing("the lake is full"))
     answer = post(room, "/server/ship", {})
     assert answer.status == 503
