@@ -7,6 +7,7 @@ then tells in JSON what it met with. `SIZE` is how many of whatever it is.
 """
 
 import contextlib
+import http.client
 import json
 import os
 import resource
@@ -15,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -38,6 +40,8 @@ Abuser = Callable[[Ports, int], Iterator[dict[str, int] | None]]
 #: The first bytes of a TLS connection, and what browsers say.
 CLIENT_HELLO = bytes.fromhex("16030100a5010000a10303") + bytes(range(256))[:155]
 HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: Mozilla/5.0\r\n\r\n"
+#: What costs the most.
+PAGES = ("/", "/queues", "/jobs?q=nothing+has+these+words", "/retries", "/failures", "/busy")
 POST = (
     b'POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\nPUSH {"jid":"from-a-page"}\n'
 )
@@ -270,6 +274,44 @@ def tags(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
     yield {"put": put}
 
 
+def slow_browsers(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
+    """Requests that go on by a byte now and then; among them one that is sent as it should be."""
+    assert _page(ports, "/static/base.css") == 200  # the first caller waits for the pages to begin
+    people = [socket.create_connection((HOST, ports["web"]), 30) for _ in range(size)]
+    for connection in people:
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
+    yield None
+    for number in in_rounds(0.002):
+        for at in range(number * size // 2000, (number + 1) * size // 2000):
+            with contextlib.suppress(OSError):
+                people[at % size].send(b"x")
+    status = _page(ports, "/static/base.css")
+    yield {"open": sum(is_open(each) for each in people), "served": int(status == 200)}
+
+
+def browsers(ports: Ports, size: int) -> Iterator[dict[str, int] | None]:
+    """So many pages at a time, without a pause."""
+    _page(ports, "/")
+    yield None
+    met: Counter[str] = Counter()
+    with ThreadPoolExecutor(size) as pool:
+        while not told_to_stop():
+            for status in pool.map(lambda path: _page(ports, path), PAGES * size):
+                met[str(status)] += 1
+    yield dict(met)
+
+
+def _page(ports: Ports, path: str) -> int:
+    """How it is answered."""
+    caller = http.client.HTTPConnection(HOST, ports["web"], timeout=30)
+    with contextlib.closing(caller):
+        caller.request("GET", path)
+        answer = caller.getresponse()
+        answer.read()
+        return answer.status
+
+
 ABUSERS: dict[str, Abuser] = {
     abuser.__name__: abuser
     for abuser in (
@@ -283,6 +325,8 @@ ABUSERS: dict[str, Abuser] = {
         noise,
         waiters,
         many_queues,
+        slow_browsers,
+        browsers,
         tags,
     )
 }

@@ -86,6 +86,8 @@ SCENARIOS = (
     Scenario("noise", 20_000, 300, always, 32),
     Scenario("waiters", 5000, 300, lambda o, _: o.met["served"] == o.met["pushed"] > 0, 64),
     Scenario("many_queues", 10_000, 500, lambda o, _: o.met["made"] == o.met["asked"] > 0, 128),
+    Scenario("slow_browsers", 3000, 300, lambda o, _: o.met["served"] == 1, 32),
+    Scenario("browsers", 8, 4, lambda o, _: o.met["200"] > 0 and not o.met.get("503"), 32),
     Scenario("tags", 1000, 200, lambda o, _: o.met["put"] > 0, 1500),
 )
 

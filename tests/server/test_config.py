@@ -23,10 +23,12 @@ from millrace.server.config import (
     load,
     parse_duration,
     parse_size,
+    secret_variables,
     value_of,
     write_duration,
     write_size,
 )
+from millrace.server.config.values import parse_tokens
 
 MIB = 1024 * 1024
 REFERENCE = Path(__file__).parents[2] / "docs/reference/configuration.md"
@@ -689,3 +691,89 @@ def test_the_references_example_is_a_valid_file(tmp_path: Path):
         example = example.replace(f"/etc/millrace/{name}", str(tmp_path / name))
     write(example)
     assert config().server.host != Config().server.host
+
+
+# Tokens
+
+READ, OPERATE = "read looker 0123456789abcdef", "operate oncall fedcba9876543210"
+
+
+def tokens_of(text: str) -> list[tuple[str, str]]:
+    found = parse_tokens(config({"MILLRACE_WEB_TOKENS": text}).web.tokens)
+    return [(token.role, token.name) for token in found]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{READ},{OPERATE}",
+        f" {READ} , {OPERATE} ,",
+        f"{READ}\n{OPERATE}\n",
+        READ.replace(" ", "\t") + ",\n" + OPERATE,
+    ],
+)
+def test_tokens_are_separated_by_commas_or_lines(text: str):
+    assert tokens_of(text) == [("read", "looker"), ("operate", "oncall")]
+
+
+def test_tokens_may_be_a_list_or_a_file_of_their_own(tmp_path: Path):
+    write(f'[web]\ntokens = ["{READ}", "{OPERATE}"]')
+    assert len(parse_tokens(config().web.tokens)) == 2
+    path = tmp_path / "tokens"
+    path.write_text(f"{READ}\n{OPERATE}\n", "utf-8")
+    assert len(parse_tokens(config({"MILLRACE_WEB_TOKENS": str(path)}).web.tokens)) == 2
+    path.write_text(f"{READ}\nadmin short\n", "utf-8")
+    (problem,) = problems({"MILLRACE_WEB_TOKENS": str(path)})
+    assert "token 2 is not a role" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "read looker tooshort",
+            "token 1 is not a role (read, operate, admin), a name and a secret",
+        ),
+        ("root looker 0123456789abcdef", "token 1 is not a role"),
+        ("read 0123456789abcdef", "token 1 is not a role"),
+        ("read a/b 0123456789abcdef", "token 1 is not a role"),
+        (f"{READ}, admin looker fedcba9876543210", "token 2 is named looker, as one before it is"),
+        (f"{READ}, admin chief 0123456789abcdef", "token 2 (chief) has the secret of one before"),
+        ("admin password 0123456789abcdef", "token 1 is named password"),
+        ("admin anybody 0123456789abcdef", "token 1 is named anybody"),
+        (",".join(f"read r{n} {n:016}" for n in range(65)), "expected at most 64 tokens, not 65"),
+    ],
+)
+def test_tokens_that_cannot_be_used(text: str, problem: str):
+    (told,) = problems({"MILLRACE_WEB_TOKENS": text})
+    assert problem in told
+    assert "0123456789abcdef" not in told
+
+
+def test_a_list_of_tokens_has_texts_alone():
+    write("[web]\ntokens = [1, 2]")
+    (problem,) = problems()
+    assert "expected a text in quotes" in problem
+
+
+def test_beyond_loopback_the_pages_need_a_secret_of_some_kind():
+    beyond = only("web") | {"MILLRACE_SERVER_HOST": "0.0.0.0"}
+    (problem,) = problems(beyond)
+    assert "web has no password" in problem
+    for way in (
+        {"MILLRACE_WEB_PASSWORD": "x"},
+        {"MILLRACE_WEB_TOKENS": READ},
+        {"MILLRACE_FAKTORY_PASSWORD": "x"},
+        {"MILLRACE_WEB_ALLOW_UNAUTHENTICATED": "true"},
+    ):
+        assert config(beyond | way).web.port == 7420
+
+
+def test_secret_variables_are_those_of_passwords_and_tokens():
+    assert secret_variables() == {
+        "FAKTORY_PASSWORD",
+        "MILLRACE_FAKTORY_PASSWORD",
+        "MILLRACE_QLESS_PASSWORD",
+        "MILLRACE_WEB_PASSWORD",
+        "MILLRACE_WEB_TOKENS",
+    }

@@ -1,0 +1,381 @@
+"""The process behind the web port: when it begins, how it ends, what it is told and what it is not."""
+
+import asyncio
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import ssl
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from certificates import Certificates
+from millrace.server import site
+from raw_faktory import RawFaktory
+from server_process import DidNotStartError, ServerProcess, running_server, server_process
+
+PASSWORD = "a password of the pages"
+READ, ADMIN = "read-0123456789abcdef", "admin-0123456789abcdef"
+SECRETS = {
+    "MILLRACE_WEB_PASSWORD": PASSWORD,
+    "MILLRACE_WEB_TOKENS": f"read looker {READ}, admin chief {ADMIN}",
+}
+MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: str
+
+
+def ask(
+    server: ServerProcess,
+    method: str,
+    path: str,
+    body: str | None = None,
+    host: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
+    **headers: str,
+) -> Answer:
+    port = server.ports["web"]
+    if tls is None:
+        caller = http.client.HTTPConnection(host, port, timeout=20)
+    else:
+        caller = http.client.HTTPSConnection(host, port, timeout=20, context=tls)
+    with contextlib.closing(caller):
+        caller.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+        answer = caller.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return Answer(answer.status, found, answer.read().decode())
+
+
+def log_in(server: ServerProcess, secret: str, **more: Any) -> str:
+    """The cookie."""
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = ask(server, "POST", "/login", f"password={secret.replace(' ', '+')}", **form, **more)
+    assert answer.status == 303
+    return answer.headers["set-cookie"]
+
+
+def enters(server: ServerProcess, **more: Any) -> bool:
+    """Are jobs shown to whoever says that?"""
+    return ask(server, "GET", "/jobs", **more).status == 200
+
+
+def children(pid: int) -> list[int]:
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
+    return [int(word) for word in text.split()]
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def until(true: Any, seconds: float = 15.0) -> None:
+    """What happens in another process nobody tells us."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "that does not come true"
+        time.sleep(0.02)
+
+
+def listen(server: ServerProcess, **headers: str) -> socket.socket:
+    """To the live stream, of which something has come."""
+    heard = socket.create_connection(("127.0.0.1", server.ports["web"]), 20)
+    lines = [
+        f"{name}: {value}"
+        for name, value in ({"Host": "localhost", "Connection": "close"} | headers).items()
+    ]
+    heard.sendall("\r\n".join(["GET /live HTTP/1.1", *lines, "", ""]).encode())
+    assert b"200 OK" in heard.recv(4096)
+    return heard
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[ServerProcess]:
+    with running_server(tmp_path / "data", **SECRETS) as server:
+        yield server
+
+
+# Beginning
+
+
+def test_it_begins_when_somebody_calls_and_not_before(server: ServerProcess):
+    assert children(server.pid) == []
+    assert ask(server, "GET", "/static/base.css").status == 200
+    (child,) = children(server.pid)
+    assert ask(server, "GET", "/static/base.css").status == 200
+    assert children(server.pid) == [child]
+
+
+def test_a_crowd_of_first_callers_is_served(server: ServerProcess):
+    callers = []
+    for _ in range(300):
+        caller = socket.create_connection(("127.0.0.1", server.ports["web"]), 20)
+        caller.sendall(b"GET /static/base.css HTTP/1.0\r\n\r\n")
+        callers.append(caller)
+    for caller in callers:
+        with caller, caller.makefile("rb") as stream:
+            assert b" 200 " in stream.readline()
+    assert len(children(server.pid)) == 1
+
+
+def test_a_port_that_is_taken_ends_the_server_with_a_reason(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with server_process(tmp_path / "data", MILLRACE_WEB_PORT=port) as server:
+            with pytest.raises(DidNotStartError):
+                server.start()
+            assert server.returncode == 1
+            (line,) = [r["message"] for r in server.log_records() if r["level"] == "error"]
+        assert "cannot listen on 127.0.0.1" in line
+        assert port in line
+
+
+def test_it_can_be_left_out(tmp_path: Path):
+    with running_server(tmp_path / "data", MILLRACE_WEB_PORT="off") as server:
+        assert "web" not in server.ports
+        server.signal(signal.SIGHUP)
+        with RawFaktory(server.port) as client:
+            client.info()
+        assert server.stop() == 0
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost", "127.0.0.2"])
+def test_it_listens_where_the_others_do(tmp_path: Path, host: str):
+    with running_server(tmp_path / "data", MILLRACE_SERVER_HOST=host) as server:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        for address in {str(each[4][0]) for each in found}:
+            assert ask(server, "GET", "/static/base.css", host=address).status == 200
+
+
+def test_a_server_that_keeps_nothing_has_pages_and_logins(tmp_path: Path):
+    with running_server(tmp_path / "data", **MEMORY, **SECRETS) as server:
+        cookie = log_in(server, PASSWORD)
+        assert enters(server, cookie=cookie)
+        assert not (tmp_path / "data").exists()
+        assert server.stop() == 0
+
+
+# Ending
+
+
+def test_if_it_ends_the_next_caller_starts_another(server: ServerProcess):
+    assert ask(server, "GET", "/static/base.css").status == 200
+    for _ in range(2):
+        (child,) = children(server.pid)
+        os.kill(child, signal.SIGKILL)
+        until(lambda child=child: is_gone(child))
+        assert ask(server, "GET", "/static/base.css").status == 200
+        assert children(server.pid) != [child]
+    with RawFaktory(server.port) as client:
+        client.info()
+    ends = [r["message"] for r in server.log_records() if "web pages ended" in r["message"]]
+    assert ends == ["the process of the web pages ended with -9"] * 2
+
+
+def test_a_server_that_stops_ends_it_soon_whoever_listens(server: ServerProcess):
+    listeners = [listen(server) for _ in range(50)]
+    idle = [socket.create_connection(("127.0.0.1", server.ports["web"]), 20) for _ in range(50)]
+    (child,) = children(server.pid)
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 3
+    assert is_gone(child)
+    for each in listeners + idle:
+        each.close()
+    assert not [r for r in server.log_records() if r["level"] == "error"]
+
+
+def test_a_server_that_is_killed_leaves_nobody_behind(server: ServerProcess):
+    with listen(server):
+        (child,) = children(server.pid)
+        server.kill()
+        until(lambda: is_gone(child))
+
+
+def test_one_that_does_not_end_is_ended(server: ServerProcess):
+    assert ask(server, "GET", "/static/base.css").status == 200
+    (child,) = children(server.pid)
+    os.kill(child, signal.SIGSTOP)
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < site.END_WITHIN + 2
+    assert is_gone(child)
+
+
+def test_logins_outlive_the_server(guarded: ServerProcess):
+    cookie = log_in(guarded, PASSWORD)
+    guarded.restart()
+    assert enters(guarded, cookie=cookie)
+    key = guarded.data / "web.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_one_that_always_ends_is_started_less_and_less(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(site, "COMMAND", (sys.executable, "-c", "raise SystemExit(7)"))
+    monkeypatch.setattr(site, "FIRST_PAUSE", 0.01)
+    pauses: list[float] = []
+
+    async def hold() -> None:
+        opened = site.Site("127.0.0.1", 0, dict)
+        try_later, enough = opened._try_later, asyncio.Event()
+
+        def noted() -> None:
+            pauses.append(opened._pause)
+            if len(pauses) == 4:
+                enough.set()
+            try_later()
+
+        opened._try_later = noted  # type: ignore[method-assign]
+        port = opened.start()
+        assert opened.start() == port
+        with socket.create_connection(("127.0.0.1", port)):
+            await asyncio.wait_for(enough.wait(), 20)
+        await opened.stop()
+        await opened.stop()
+
+    asyncio.run(hold())
+    first = pauses[0]
+    assert pauses[:4] == [first, 2 * first, 4 * first, 8 * first]
+
+
+# What it is told
+
+
+def test_what_is_reloaded_reaches_it(tmp_path: Path):
+    secret = tmp_path / "password"
+    secret.write_text("first password", "utf-8")
+    config = tmp_path / "millrace.toml"
+
+    def written(more: str) -> None:
+        config.write_text(f'[web]\npassword = "{secret}"\n{more}', "utf-8")
+
+    written(f'tokens = ["operate worker {ADMIN}"]')
+    with running_server(tmp_path / "data", MILLRACE_CONFIG=str(config)) as server:
+        cookie = log_in(server, "first password")
+        token = {"authorization": f"Bearer {ADMIN}"}
+        pause = ("POST", "/api/v1/queues/mail/pause", "{}")
+        typed = token | {"content_type": "application/json"}
+        assert enters(server, cookie=cookie)
+        assert ask(server, *pause, **typed).status != 403
+        stream = listen(server, Cookie=cookie.partition(";")[0])
+
+        secret.write_text("second password", "utf-8")
+        written(f'tokens = ["operate worker {ADMIN}"]\nread_only = true')
+        server.signal(signal.SIGHUP)
+        until(lambda: not enters(server, cookie=cookie))
+        with stream:
+            until(lambda: not stream.recv(65_536))  # it, too, has to show again who it is
+        assert enters(server, **token)
+        assert ask(server, *pause, **typed).status == 403
+        assert enters(server, cookie=log_in(server, "second password"))
+
+        written("")
+        server.signal(signal.SIGHUP)
+        until(lambda: not enters(server, **token))
+        messages = {r["message"] for r in server.log_records()}
+        assert {
+            "reloaded web.password",
+            "reloaded web.tokens",
+            "reloaded web.read_only",
+        } <= messages
+
+
+def test_secrets_are_nowhere_to_be_read(guarded: ServerProcess):
+    cookie = log_in(guarded, PASSWORD).partition(";")[0].partition("=")[2]
+    wrong = "nearly-the-password"
+    basic = base64.b64encode(f"x:{wrong}".encode()).decode()
+    ask(guarded, "GET", "/", authorization=f"Bearer {wrong}")
+    ask(guarded, "GET", "/", authorization=f"Basic {basic}")
+    ask(guarded, "GET", "/nowhere", authorization=f"Bearer {ADMIN}", cookie=f"x={cookie}")
+    shown = [
+        ask(guarded, "GET", path, authorization=f"Bearer {ADMIN}").body
+        for path in (
+            "/configuration",
+            "/server",
+            "/audit",
+            "/api/v1/configuration",
+            "/api/v1/audit",
+        )
+    ]
+    (child,) = children(guarded.pid)
+    shown += [Path(f"/proc/{child}/{name}").read_text() for name in ("cmdline", "environ")]
+    shown += [Path(f"/proc/{guarded.pid}/cmdline").read_text()]
+    guarded.signal(signal.SIGHUP)
+    guarded.stop()
+    shown.append(guarded.stderr)
+    kept = [path for path in guarded.data.rglob("*") if path.is_file()]
+    shown += [path.read_bytes().decode("latin-1") for path in kept]
+    for secret in (PASSWORD, READ, ADMIN, wrong, basic, cookie):
+        assert [text[:200] for text in shown if secret in text] == []
+
+
+def test_no_other_child_inherits_a_secret_either(tmp_path: Path):
+    faktory = {"MILLRACE_FAKTORY_PASSWORD": "of the workers", "FAKTORY_PASSWORD": "of the workers"}
+    settings = SECRETS | faktory | {"MILLRACE_LAKE_SHIP_EVERY": "100ms", "HOME": "/tmp/here"}
+    with running_server(tmp_path / "data", **settings) as server:
+        with RawFaktory(server.port, password="of the workers") as client:
+            client.push({"jid": "inherits-1", "jobtype": "x", "args": []})
+        found: list[str] = []
+
+        def seen() -> bool:
+            for child in children(server.pid):
+                with contextlib.suppress(OSError):
+                    found.append(Path(f"/proc/{child}/environ").read_text())
+            return any("MILLRACE_LAKE_SHIP_EVERY" in text for text in found)
+
+        until(seen)
+        for text in found:
+            for secret in (PASSWORD, READ, ADMIN, "of the workers"):
+                assert secret not in text
+
+
+def test_logins_are_in_the_audit_log(guarded: ServerProcess):
+    log_in(guarded, PASSWORD)
+    cookie = log_in(guarded, ADMIN)
+    ask(guarded, "GET", "/", authorization="Bearer not-the-right-one")
+    ask(guarded, "POST", "/logout", cookie=cookie)
+
+    def noted() -> list[tuple[str, str]]:
+        answer = ask(guarded, "GET", "/api/v1/audit", authorization=f"Bearer {ADMIN}")
+        entries = next(v for v in json.loads(answer.body).values() if isinstance(v, list))
+        return [(entry["action"], entry["by"]) for entry in entries]
+
+    until(lambda: len(noted()) == 4)
+    assert sorted(noted()) == [
+        ("login", "chief from 127.0.0.1"),
+        ("login", "password from 127.0.0.1"),
+        ("login refused", "127.0.0.1"),
+        ("logout", "chief from 127.0.0.1"),
+    ]
+
+
+# TLS
+
+
+def test_under_tls_pages_are_served_and_nothing_else_is(tmp_path: Path, certificates: Certificates):
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with running_server(tmp_path / "data", **SECRETS, **certificates.environment) as server:
+        cookie = log_in(server, PASSWORD, tls=context)
+        assert "; Secure" in cookie
+        assert enters(server, tls=context, cookie=cookie)
+        with pytest.raises((http.client.HTTPException, OSError)):
+            ask(server, "GET", "/login")
+        assert ask(server, "GET", "/static/base.css", tls=context).status == 200
+        assert not [r for r in server.log_records() if r["level"] in {"error", "warning"}]
