@@ -82,7 +82,7 @@ class World:
         for lease in leases[:2]:
             self.post(f"/leases/{lease['token']}/fail", {"group": "Gone", "message": "away"})
         action = self.post("/actions", {"action": "tag", "jobs": jobs[3:], "tags": ["y"]})
-        failures = [{"fingerprint": "none"}]
+        failures = self.get("/failures")["failures"]
         self._known = {
             "name": queue,
             "id": jobs[turn % 4],
