@@ -121,9 +121,13 @@ def shown(text: str, most: int = 0) -> str:
     """A stranger's words on one line, without what could play tricks; cut, if it is too long."""
     if most and len(text) > most:
         text = text[: most - 1] + "…"
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN else c for c in text
-    )
+    return "".join(map(_shown, text))
+
+
+def _shown(char: str) -> str:
+    if char in "\t\n\r":
+        return " "
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in _UNSHOWN else char
 
 
 def time(at: int, kind: str = "") -> Markup:
