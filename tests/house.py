@@ -1,4 +1,4 @@
-"""All five protocols on one engine, as the server serves them, without sockets, on a clock that only
+"""All protocols on one engine, as the server serves them, without sockets, on a clock that only
 we move; and clients of them, each with a speaker.
 
     house = House()
@@ -14,11 +14,14 @@ import msgspec
 
 from millrace.engine.batch import Batch
 from millrace.engine.job import Job
+from millrace.protocols.control.connection import ControlConnection
+from millrace.protocols.control.hub import ControlHub
 from millrace.server.app import listeners
 from millrace.server.config import Config
+from millrace.server.listeners import Listener
 from millrace.store import MemoryStore
 from scene import recover
-from speakers import SPEAKERS, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
+from speakers import EVERYBODY, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
 from wires import SECOND, START, Wire, World
 
 #: More connections than any test makes.
@@ -38,6 +41,9 @@ class House(World):
     def _open(self) -> None:
         config = self._config
         self.listeners = {each.name: each for each in listeners(config, self.engine, START, MOST)}
+        control = ControlHub(self.engine, MOST)
+        http = Listener("http", None, control, lambda: ControlConnection(control))
+        self.listeners["http"] = http
         hubs = [listener.hub for listener in self.listeners.values()]
         self.touched = hubs[0].touched
         for hub in hubs:
@@ -48,7 +54,7 @@ class House(World):
         wire = Wire(self, self.listeners[protocol].connect())
         self.clients.append(wire)
         wire.flush()
-        return Client(self, wire, SPEAKERS[protocol](name))
+        return Client(self, wire, EVERYBODY[protocol](name))
 
     def pass_time(self, seconds: float) -> None:
         self.advance(round(seconds * SECOND))

@@ -12,10 +12,10 @@ import pytest
 
 from house import Client, House
 from millrace.engine.job import Job, alias
-from speakers import SPEAKERS, Held, Nothing, Work
+from speakers import EVERYBODY, Held, Nothing, Work
 from wires import SECOND
 
-PROTOCOLS = tuple(SPEAKERS)
+PROTOCOLS = tuple(EVERYBODY)
 #: Longer than any lease, and than the first waits before a retry.
 LONG = 2 * 3600.0
 #: How long a Qless worker may be silent, and then once more before somebody else gets the job.
@@ -59,7 +59,7 @@ class Pair:
 
 
 def able(*needs: str) -> list[str]:
-    return [name for name, kind in SPEAKERS.items() if kind.can >= set(needs)]
+    return [name for name, kind in EVERYBODY.items() if kind.can >= set(needs)]
 
 
 def pairs(push: tuple[str, ...] = (), work: tuple[str, ...] = ()) -> pytest.MarkDecorator:

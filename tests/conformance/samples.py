@@ -13,7 +13,7 @@ class Sample:
     payload: bytes
     json: bool = True
     #: Who can push it.
-    pushers: tuple[str, ...] = ("workq", "goqueue", "qless", "masenko")
+    pushers: tuple[str, ...] = ("workq", "goqueue", "qless", "masenko", "http")
     #: What Masenko makes of JSON: no space between its parts, and what means something in HTML is
     #: escaped. None: it is as it was.
     masenko: bytes | None = None
@@ -21,10 +21,10 @@ class Sample:
     text: str | None = None
 
 
-ALL = ("workq", "goqueue", "qless", "masenko", "faktory")
+ALL = ("workq", "goqueue", "qless", "masenko", "faktory", "http")
 #: Protocols whose commands may have a line break in a payload.
-BLOCKS = ("workq", "goqueue", "qless")
-BYTES = ("workq", "goqueue")
+BLOCKS = ("workq", "goqueue", "qless", "http")
+BYTES = ("workq", "goqueue", "http")
 
 
 def array(name: str, payload: bytes, **more: bytes) -> Sample:
@@ -57,8 +57,8 @@ SAMPLES = [
     Sample("huge number", b"1e400"),
     Sample("null", b"null"),
     Sample("false", b"false"),
-    Sample("lone surrogate", rb'["\ud800"]', pushers=("workq", "goqueue", "masenko")),
-    Sample("very deep", b"[" * 5000 + b"]" * 5000, pushers=("workq", "goqueue", "masenko")),
+    Sample("lone surrogate", rb'["\ud800"]', pushers=(*BYTES, "masenko")),
+    Sample("very deep", b"[" * 5000 + b"]" * 5000, pushers=(*BYTES, "masenko")),
     Sample("line break", b'{\r\n"a":\n1}', pushers=BLOCKS, masenko=b'{"a":1}'),
     Sample("space around", b" [1]\n", pushers=BYTES, masenko=b"[1]"),
     plain("empty", ""),
@@ -82,7 +82,7 @@ SAMPLES = [
 
 def assert_shown(protocol: str, sample: Sample, held: Held) -> None:
     """The design's table: a payload towards a worker of that protocol."""
-    if protocol in {"workq", "goqueue"}:
+    if protocol in BYTES:
         assert (held.payload, held.encoding) == (sample.payload, "")
         return
     if sample.json:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pairs import PROTOCOLS
 
-from speakers import SPEAKERS
+from speakers import EVERYBODY
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "crossing.md"
-COLUMNS = ("workq", "masenko", "faktory", "qless", "goqueue")
+COLUMNS = ("workq", "masenko", "faktory", "qless", "goqueue", "http")
 
 
 def documented() -> dict[str, set[str]]:
@@ -24,11 +24,11 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
-def test_all_five_take_part():
+def test_all_six_take_part():
     assert set(PROTOCOLS) == set(COLUMNS)
 
 
 def test_what_each_can_say_is_what_the_page_says():
-    can = {ability for kind in SPEAKERS.values() for ability in kind.can}
-    abilities = {each: {name for name in COLUMNS if each in SPEAKERS[name].can} for each in can}
+    can = {ability for kind in EVERYBODY.values() for ability in kind.can}
+    abilities = {each: {name for name in COLUMNS if each in EVERYBODY[name].can} for each in can}
     assert documented() == abilities

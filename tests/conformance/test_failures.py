@@ -11,7 +11,7 @@ from speakers import Accepted, Nothing, Result
 from wires import SECOND
 
 #: Words in which workers of these protocols can say why.
-TELLS = {"workq": b"no luck", "faktory": b"no luck", "qless": b"no luck"}
+TELLS = dict.fromkeys(("workq", "faktory", "qless", "http"), b"no luck")
 RESULT = b'{"done":1e400,\r\n"a":"<>"}'
 
 
@@ -27,6 +27,7 @@ def test_when_it_is_tried_again(pair):
     job, origin = pair.job, pair.pusher.speaker.protocol
     whole = now // SECOND * SECOND
     due = {"masenko": whole + SECOND, "faktory": now + 15 * SECOND}
+    due["http"] = due["faktory"]
     due["goqueue"] = job.leased_at + job.lease_for
     assert job.failures == 1
     if origin in due:
@@ -146,11 +147,11 @@ def test_a_failed_qless_job_is_in_a_failure_group(house, worker):
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
 def test_who_runs_a_job_gets_its_result(house, worker):
-    """Only workers of Workq and Qless can say one; the others say that it succeeded."""
+    """Workers of Workq, Qless and HTTP can say one; the others say that it succeeded."""
     pusher, client = house.client("workq"), house.client(worker)
     pusher.says(pusher.speaker.run(work(), house.now, 60))
     client.complete(client.lease("q"), RESULT)
-    content = RESULT if worker in {"workq", "qless"} else b""
+    content = RESULT if worker in {"workq", "qless", "http"} else b""
     assert pusher.hears() == [Result("run", uid(1), True, content)]
     assert not house.engine.jobs
 
@@ -190,6 +191,7 @@ def test_anybody_can_wait_for_the_end_of_any_job(house, pusher, worker):
     job = shown(waiter, house.job())
     waiter.says(waiter.speaker.result(job, house.now, 60))
     client.complete(client.lease("q"), RESULT)
-    says = worker == "workq" or (worker == "qless" and pusher != "qless")  # there it is the data
+    says = worker in {"workq", "http"}
+    says = says or (worker == "qless" and pusher != "qless")  # there it is the data
     content = RESULT if says else b""
     assert waiter.hears() == [Result("result", job, True, content)]

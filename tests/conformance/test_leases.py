@@ -11,11 +11,11 @@ from speakers import Accepted, Held, Leased, Nothing, Refused
 from wires import SECOND
 
 #: Whose leases end when a time is over that came with the job.
-TIMED = ("workq", "faktory", "goqueue")
+TIMED = ("workq", "faktory", "goqueue", "http")
 #: How long that is for jobs of those who cannot say it.
 UNSAID = {"masenko": 1800, "qless": 1800}
 #: Whose leases only their holder may end.
-EXCLUSIVE = ("masenko", "qless")
+EXCLUSIVE = ("masenko", "qless", "http")
 
 
 @pytest.mark.parametrize("worker", TIMED)
@@ -83,7 +83,7 @@ def test_a_worker_of_qless_may_still_complete_in_its_time_of_grace(house, pusher
 @pairs()
 def test_who_may_complete_what_somebody_has(pair, other):
     """A lease of Workq, Faktory or Go Job Queue anybody who knows the id and whose protocol does not
-    ask for more; a lease of Masenko or Qless only its holder.
+    ask for more; a lease of Masenko, Qless or HTTP only its holder.
     """
     held = pair.push_and_lease()
     # The same name does not make it the same worker.

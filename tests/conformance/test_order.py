@@ -30,7 +30,7 @@ def order(house: House, queue: str = "q") -> list[int]:
 def test_first_in_first_out(house):
     clients = everybody(house)
     for number in range(1, 16):
-        clients[PROTOCOLS[number * 2 % 5]].push(work(number))
+        clients[PROTOCOLS[number * 5 % 6]].push(work(number))
         house.advance(number % 3)  # some in the same moment
     assert order(house) == list(range(1, 16))
 
@@ -60,22 +60,22 @@ def test_rank_before_all_else(house):
 
 def test_jobs_whose_moment_has_come(house):
     """Masenko's are ahead of all that arrived, the earliest first, and Workq's behind; those of
-    Faktory and Qless arrive then.
+    Faktory, Qless and HTTP arrive then.
     """
     clients = everybody(house)
     soon, later = house.now + 5 * SECOND, house.now + 10 * SECOND
     plain = iter(range(1, 100))
     for client in clients.values():
-        client.push(work(next(plain)))  # 1 to 5
-    for protocol in ("workq", "masenko", "faktory", "qless"):
-        clients[protocol].push(work(next(plain), due=later))  # 6 to 9
-    for protocol in ("workq", "masenko", "faktory", "qless"):
-        clients[protocol].push(work(next(plain), due=soon))  # 10 to 13
+        client.push(work(next(plain)))  # 1 to 6
+    for protocol in ("workq", "masenko", "faktory", "qless", "http"):
+        clients[protocol].push(work(next(plain), due=later))  # 7 to 11
+    for protocol in ("workq", "masenko", "faktory", "qless", "http"):
+        clients[protocol].push(work(next(plain), due=soon))  # 12 to 16
     house.pass_time(20)
     for client in clients.values():
-        client.push(work(next(plain)))  # 14 to 18
-    arrived = [1, 2, 3, 4, 5, 12, 13, 8, 9, 14, 15, 16, 17, 18]
-    assert order(house) == [11, 7, *arrived, 10, 6]
+        client.push(work(next(plain)))  # 17 to 22
+    arrived = [1, 2, 3, 4, 5, 6, 14, 15, 16, 9, 10, 11, 17, 18, 19, 20, 21, 22]
+    assert order(house) == [13, 8, *arrived, 12, 7]
 
 
 def test_a_rank_is_above_masenkos_due_tasks(house):
@@ -101,6 +101,7 @@ def test_where_a_job_is_when_it_comes_back(pair):
         "goqueue": [1, 2, 3],
         "masenko": [1, 2, 3],
         "faktory": [2, 1, 3],
+        "http": [2, 1, 3],
         "qless": [2, 1, 3] if pair.worker.speaker.protocol == "qless" else [1, 2, 3],
     }
     assert order(pair.house) == places[pair.pusher.speaker.protocol]

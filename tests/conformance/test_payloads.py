@@ -55,7 +55,8 @@ def test_an_id_there_and_back(pair):
     pushed = pair.pusher.push(work())
     held = pair.worker.lease("q")
     jid = uid(1) if "id" in pair.pusher.speaker.can else alias(1)
-    shows = {"workq": jid, "faktory": jid, "qless": jid, "masenko": "1", "goqueue": "1"}
+    shows = {"workq": jid, "faktory": jid, "qless": jid, "http": jid}
+    shows |= {"masenko": "1", "goqueue": "1"}
     assert held.id == shows[pair.worker.speaker.protocol]
     assert pushed == shows[pair.pusher.speaker.protocol]
     pair.worker.complete(held)
@@ -95,8 +96,12 @@ def test_an_alias_is_understood_wherever_ids_are(house, pusher):
 
 @pairs()
 def test_what_to_run(pair):
-    """Workq and Go Job Queue have no kinds: what they push is known by its queue."""
+    """Workq and Go Job Queue have no kinds: what they push is known by its queue. HTTP shows that
+    there is none.
+    """
     held = pair.push_and_lease(kind="resize")
     known = "resize" if "kind" in pair.pusher.speaker.can else "q"
     shows = {"workq": "q", "goqueue": ""}
+    if pair.pusher.speaker.protocol == "goqueue":
+        shows["http"] = ""
     assert held.kind == shows.get(pair.worker.speaker.protocol, known)

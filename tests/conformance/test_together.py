@@ -12,8 +12,9 @@ from pairs import PROTOCOLS, able, end_badly, uid, work
 
 from house import Client, House
 from millrace.engine.states import DONE
+from millrace.server.local import beside, socket_of
 from server_process import ServerProcess
-from speakers import SPEAKERS, Accepted, Answer, Leased, Nothing, Result, Speaker
+from speakers import EVERYBODY, Accepted, Answer, Leased, Nothing, Result, Speaker
 from wires import SECOND
 
 EACH = 20
@@ -87,9 +88,15 @@ class Connection:
     """A speaker on a socket."""
 
     def __init__(self, server: ServerProcess, protocol: str, name: str) -> None:
-        self.speaker: Speaker = SPEAKERS[protocol](name)
-        self.socket = socket.create_connection(("127.0.0.1", server.ports[protocol]), 30)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.speaker: Speaker = EVERYBODY[protocol](name)
+        if protocol == "http":
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.settimeout(30)
+            with beside(socket_of(server.data)) as path:
+                self.socket.connect(path)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", server.ports[protocol]), 30)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._answers: list[Answer] = []
         hello = self.speaker.hello()
         if hello:
@@ -189,5 +196,5 @@ def test_a_result_over_sockets(connect):
         while not isinstance(answer, Leased):  # Qless cannot wait
             answer = worker.ask(worker.speaker.lease("q", clock(), 10))
         worker.ask(worker.speaker.complete(answer.held, clock(), b'"done"'))
-        content = b'"done"' if protocol in {"workq", "qless"} else b""
+        content = b'"done"' if protocol in {"workq", "qless", "http"} else b""
         assert runner.answer() == Result("run", uid(number), True, content)

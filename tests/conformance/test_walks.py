@@ -121,7 +121,7 @@ class Walk:
             client.hangs_up()
         for turn in range(400):
             self.house.pass_time(600)
-            worker = self.house.client(PROTOCOLS[turn % 5], f"last-{turn}")
+            worker = self.house.client(PROTOCOLS[turn % 6], f"last-{turn}")
             for queue in QUEUES:
                 while True:
                     worker.says(worker.speaker.lease(queue, self.house.now))

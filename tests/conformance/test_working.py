@@ -4,7 +4,7 @@ import pytest
 from pairs import LONG, PROTOCOLS, able, lose, outlive_lock, pairs, shown, uid, work
 
 from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
-from speakers import SPEAKERS, Accepted, Held, Leased, Nothing, Refused
+from speakers import EVERYBODY, Accepted, Held, Leased, Nothing, Refused
 from wires import SECOND
 
 # Push, lease, complete
@@ -211,7 +211,7 @@ def test_a_job_is_taken_away_from_its_worker(pair, canceller):
     assert isinstance(answer, Accepted if pair.worker.speaker.protocol == "faktory" else Refused)
 
 
-# Renew and release: only Qless has them
+# Renew and release: only Qless and HTTP have them
 
 
 @pairs(work=("renew",))
@@ -228,7 +228,9 @@ def test_a_lease_that_is_renewed_is_kept(pair):
 def test_a_job_that_is_given_back_is_there_at_once_and_has_not_failed(pair):
     held = pair.push_and_lease()
     assert isinstance(pair.worker.asks("release", held), Accepted)
-    assert (pair.job.state, pair.job.failures, pair.job.attempt) == (READY, 0, 0)
+    # A token shall not be that of the next attempt, too.
+    attempt = int(pair.worker.speaker.protocol == "http")
+    assert (pair.job.state, pair.job.failures, pair.job.attempt) == (READY, 0, attempt)
     again = pair.house.client(pair.pusher.speaker.protocol).lease("q")
     assert again.id == shown(pair.pusher, pair.job)
 
@@ -250,17 +252,18 @@ def test_a_job_that_was_given_back_is_ahead_of_others_only_until_somebody_has_it
 
 
 def test_the_same_push_again(house):
-    """Faktory's clients resend, and get one job; Workq's are told; Qless puts it anew; the others
+    """Faktory's clients resend, and get one job; those of Workq and HTTP are told; Qless puts it
+    anew; the others
     have no ids of their own.
     """
     for number, (protocol, count) in enumerate(
-        {"faktory": 1, "workq": 1, "qless": 1, "masenko": 2, "goqueue": 2}.items()
+        {"faktory": 1, "workq": 1, "qless": 1, "http": 1, "masenko": 2, "goqueue": 2}.items()
     ):
         client = house.client(protocol)
         pushed = work(number, queue=protocol)
         client.push(pushed)
         client.says(client.speaker.push(pushed, client.now))
-        refused = protocol == "workq"
+        refused = protocol in {"workq", "http"}
         assert isinstance(client.hears_one(), Refused if refused else Accepted)
         assert house.engine.queues[protocol].counts[READY] == count, protocol
 
@@ -268,11 +271,11 @@ def test_the_same_push_again(house):
 @pytest.mark.parametrize("first", able("id"))
 @pytest.mark.parametrize("second", able("id"))
 def test_an_id_that_another_protocols_job_has(house, first, second):
-    """Workq refuses it, Qless moves the job, to Faktory it is a second job; but the same unit."""
+    """Workq and HTTP refuse it, Qless moves the job, to Faktory it is a second job; but the same unit."""
     house.client(first).push(work())
     client = house.client(second)
     client.says(client.speaker.push(work(queue="other"), client.now))
-    refused = second == "workq"
+    refused = second in {"workq", "http"}
     assert isinstance(client.hears_one(), Refused if refused else Accepted)
     jobs = [(job.jid, job.queue) for job in house.engine.jobs.values()]
     moved, added = second == "qless", second == "faktory"
@@ -286,7 +289,7 @@ def test_an_id_that_another_protocols_job_has(house, first, second):
 def test_what_nobody_knows(house, protocol):
     """Completing, failing, renewing and cancelling a job that is not there changes nothing."""
     client = house.client(protocol)
-    number = uid(9) if "id" in SPEAKERS[protocol].can else "9"
+    number = uid(9) if "id" in EVERYBODY[protocol].can else "9"
     nobodys = Held(id=number, queue="q", kind="", payload=b"[]")
     for command in ("complete", "fail", "bury", "renew", "release"):
         if command == "complete" or command in client.speaker.can:

@@ -187,3 +187,49 @@ def test_it_does_not_outlive_a_killed_server(tmp_path: Path) -> None:
     os.close(writing)
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "told to end, and ended"
+
+
+def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None:
+    async def act() -> None:
+        schedule = Schedule(0, python("for n in range(30): print('table', n)"))
+        schedule.start()
+        before = schedule.status()
+        assert (before.able, before.running, before.code, before.lines) == (True, False, -1, [])
+        assert schedule.run_now() == ""
+        assert schedule.status().running
+        assert schedule.run_now().startswith("the pipeline runs already")
+        await until(caplog, "the pipeline ran for ")
+        after = schedule.status()
+        assert (after.running, after.code, after.every) == (False, 0, 0)
+        assert after.lines == [f"table {number}" for number in range(10, 30)]
+        assert 0 < after.began_at <= after.ended_at
+        assert schedule.run_now() == "", "and once more"
+        await until(caplog, "the pipeline ran for ", times=2)
+        await schedule.stop()
+        assert schedule.run_now() == "the server is about to stop"
+
+    run(act())
+
+
+def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    async def act() -> None:
+        schedule = Schedule(0, python("raise SystemExit('no Java')"))
+        assert schedule.run_now() == ""
+        await until(caplog, "the pipeline's run failed after")
+        assert (schedule.status().code, schedule.status().lines) == (1, ["no Java"])
+        await schedule.stop()
+
+    run(act())
+
+
+def test_where_it_cannot_run_it_says_why() -> None:
+    async def act() -> None:
+        schedule = Schedule(0, python("print('never')"), unable="there is no lake")
+        assert schedule.run_now() == "there is no lake"
+        assert schedule.status().able is False
+        assert schedule.status().lines == ["there is no lake"]
+        lost = Schedule(0, ["/no/such/command"])
+        assert lost.run_now() == "the pipeline cannot be started: No such file or directory"
+        assert lost.status().running is False
+
+    run(act())

@@ -1,8 +1,9 @@
-"""Clients of all five protocols for tests, without sockets, clocks or randomness: see speaker.py."""
+"""Clients of all protocols for tests, without sockets, clocks or randomness: see speaker.py."""
 
 from .faktory import FaktorySpeaker
 from .goqueue import GoqueueSpeaker
 from .masenko import MasenkoSpeaker
+from .over_http import HttpSpeaker
 from .qless import QlessSpeaker
 from .speaker import (
     Accepted,
@@ -19,6 +20,7 @@ from .speaker import (
 from .workq import WorkqSpeaker
 
 __all__ = [
+    "EVERYBODY",
     "SPEAKERS",
     "Accepted",
     "Answer",
@@ -26,6 +28,7 @@ __all__ = [
     "FaktorySpeaker",
     "GoqueueSpeaker",
     "Held",
+    "HttpSpeaker",
     "Leased",
     "MasenkoSpeaker",
     "Nothing",
@@ -37,7 +40,10 @@ __all__ = [
     "WorkqSpeaker",
 ]
 
+#: Those that have a port.
 SPEAKERS: dict[str, type[Speaker]] = {
     speaker.protocol: speaker
     for speaker in (WorkqSpeaker, MasenkoSpeaker, FaktorySpeaker, QlessSpeaker, GoqueueSpeaker)
 }
+#: HTTP has no port of its own in the server: the web room is in between.
+EVERYBODY: dict[str, type[Speaker]] = {**SPEAKERS, "http": HttpSpeaker}

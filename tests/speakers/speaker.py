@@ -62,6 +62,8 @@ class Held:
     encoding: str = ""
     #: As the protocol counts them; None where it does not tell.
     failures: int | None = None
+    #: The right to end this attempt, where the id alone is none.
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ def check(engine: Engine) -> Report:
     _check_ids(engine, report)
     _check_states(engine, report)
     _check_loads(engine, report)
+    for job, detail in engine.failing.wrong(engine.jobs):
+        report.add("failure", detail, job=job)
     _check_queues(engine, report)
     _check_timers(engine, report)
     _check_dependencies(engine, report)
@@ -373,6 +375,7 @@ def _clear(engine: Engine) -> None:
         place.clear()
     engine.staged.clear()
     engine._dependents.clear()
+    engine.failing.clear()
     engine.retrying = 0
 
 

@@ -15,6 +15,7 @@ from .batch import Batch
 from .counters import Clocked, Totals
 from .dependents import Dependents
 from .events import Row, fingerprint
+from .failing import Failing
 from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
 from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
@@ -71,6 +72,8 @@ class Jobs:
         }
         self._dependents = Dependents()
         self.retrying = 0
+        #: The dead, and those that wait for another try, by what they failed of.
+        self.failing = Failing()
         self.totals = Totals()
         self.statistics = Statistics()
         self.lately = Lately()
@@ -221,8 +224,10 @@ class Jobs:
             self.queues[name] = queue  # behind those before it: their order is kept, too
             queue.paused = paused
             queue.known = True
+        self.failing.deferring = True
         for job in jobs:
             self._restore(job)
+        self.failing.deferring = False
         self.restored_at = self.latest
         self.latest += 1  # whatever becomes ready from now on does so later
         for job in sorted(self.dead.values(), key=lambda dead: dead.due):
@@ -334,6 +339,7 @@ class Jobs:
             index.clear()
         self.staged.clear()
         self._dependents.clear()
+        self.failing.clear()
         self.retrying = 0
         self.totals = Totals()
         self.statistics = Statistics()
@@ -499,8 +505,11 @@ class Jobs:
             return
         del self._place_of(job)[job.seq]
         self.timers.cancel(job.seq)
-        if state == SCHEDULED and job.failures:
+        if state == DEAD:
+            self.failing.leave(job.seq)
+        elif state == SCHEDULED and job.failures:
             self.retrying -= 1
+            self.failing.leave(job.seq)
         elif state == BLOCKED and job.extra is not None and job.extra.load:
             self._unstage(job)
 
@@ -520,11 +529,15 @@ class Jobs:
             self.timers.set(job.seq, job.due - skew)
             if job.failures:
                 self.retrying += 1
+                self.failing.enter(job)
         elif state == BLOCKED:
             if job.extra is not None and job.extra.load:
                 self.staged.setdefault(job.extra.load, {})[job.seq] = job
-        elif not job.expires and job.due != FOREVER:
-            self.timers.set(job.seq, job.due)
+        else:
+            if not job.expires and job.due != FOREVER:
+                self.timers.set(job.seq, job.due)
+            if state == DEAD:
+                self.failing.enter(job)
 
     def _unstage(self, job: Job) -> None:
         assert job.extra is not None

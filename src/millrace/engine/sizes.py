@@ -18,6 +18,7 @@ def sizes(engine: Engine) -> dict[str, int]:
         "waiters": sum(len(queue.waiters) for queue in queues),
         "notes": len(engine.notes),
         "days of statistics": len(engine.statistics.days),
+        "groups of failures": len(engine.failing),
         "timers": len(engine.timers),
         "timers that are over": engine.timers.corpses,
         "ready jobs that are over": sum(each.ghosts for each in ready),

@@ -5,7 +5,7 @@ percentile is known to within a fifth of it, and a span costs one count. Nothing
 a restart.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 #: No span is longer than 2**65 microseconds.
@@ -57,6 +57,11 @@ def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
         if seen >= wanted:
             return (limit(where - 1) + limit(where) - 1) // 2 if where else 0
     return 0
+
+
+def below(counts: Sequence[int], power: int) -> int:
+    """How many of the spans that were counted by slot are shorter than 2**power microseconds."""
+    return sum(counts[: 4 * (power - 1)])
 
 
 class Durations:

@@ -187,23 +187,22 @@ async def _serve(
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
-    control.ports, control.memory_mb = ports, _memory()
+    control.memory_mb = _memory()
     control.samples.measured = server.measured
-    control.begin(clock())
+    control.begin(started_at)
     site: Site | None = None
     if config.web.port is not None:
         site = Site(
             config.server.host, config.web.port, lambda: web_settings(current[0].config, path)
         )
         ports["web"] = site.start()
-    control.ports = ports
     schedule = Schedule(
         config.pipeline.every,
         pipeline_command(config),
         unable=NO_LAKE if store is None else "",
     )
     control.host = Standing(
-        lambda: current[0], schedule, started_at=started_at, memory_mb=_memory()
+        lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
     )
 
     def hang_up() -> None:
@@ -216,7 +215,6 @@ async def _serve(
     if store is not None:
         control.keeper = server.shipping = _shipping(config, server, store)
         server.shipping.committed()
-    if store is not None:
         schedule.start()
     elif config.pipeline.every:
         log.warning("the pipeline is not run: %s", NO_LAKE)
@@ -302,7 +300,9 @@ def listeners(
         max_connections=max_connections,
         max_line=config.server.max_line,
     )
-    QlessApi(qless)
+    api = QlessApi(qless)
+    if config.qless.port is not None:
+        api.qless.refresh()  # now, rather than when somebody first asks and everybody waits
     known = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),

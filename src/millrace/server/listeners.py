@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections.abc import Callable, Hashable
 from pathlib import Path
+from time import perf_counter
 from typing import NamedTuple
 
 from millrace.engine.engine import Engine
@@ -267,11 +268,11 @@ class Server:
 
     def _look_at_the_lag(self) -> None:
         """How late is the loop? What it is told to do at a moment it does so much later."""
-        now = self.loop.time()
+        now = perf_counter()
         if self._looks_at:
             self.measured.lag.add(max(0, round((now - self._looks_at) * 1_000_000)))
         self._looks_at = now + LOOK_EVERY
-        self.loop.call_at(self._looks_at, self._look_at_the_lag)
+        self.loop.call_later(LOOK_EVERY, self._look_at_the_lag)
 
     def _tick(self) -> None:
         now = self.clock()

@@ -14,6 +14,7 @@ store can be written again; looking and waiting go on.
 import asyncio
 import logging
 from collections.abc import Callable
+from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from millrace.engine.batch import Batch
@@ -130,7 +131,7 @@ class Turns:
             self._done(number, held)
             return
         self._committing = (batch, held, engine.next_seq)
-        self._begun = self._loop.time()
+        self._begun = perf_counter()  # the loop's own clock has only milliseconds
         try:
             store.begin(batch, engine)
         except Exception as error:
@@ -143,7 +144,7 @@ class Turns:
         batch, held, next_seq = self._committing
         self._committing = None
         if error is None:
-            self._durations.add(round((self._loop.time() - self._begun) * 1_000_000))
+            self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
             self.engine.synced_seq = next_seq
             self._done(self.number - 1, held)
             assert self._store is not None

@@ -1,7 +1,172 @@
-"""`/metrics`, for Prometheus."""
+"""`/metrics`, for Prometheus.
 
+There is a time series for each queue and state, so only the deepest queues have their own; all
+others are one together.
+"""
+
+from collections.abc import Iterator
 from typing import Final
 
-from millrace.web.doors import Door
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from starlette.responses import Response
 
-DOORS: Final[list[Door]] = []
+from millrace import __version__
+from millrace.engine.states import STATE_NAMES
+from millrace.protocols.control.messages import Histogram, Metrics
+
+from .doors import Door, Visit
+
+SECOND: Final = 1_000_000
+#: So many queues have series of their own.
+MOST_QUEUES: Final = 100
+#: What all others are called.
+OTHERS: Final = "(others)"
+
+
+async def metrics(visit: Visit) -> Response:
+    found = await visit.ask(Metrics, metrics={"most": MOST_QUEUES})
+    encode, kind = choose_encoder(visit.request.headers.get("accept", ""))
+    return Response(encode(Told(found)), headers={"Content-Type": kind})
+
+
+class Told(Collector):
+    """All numbers as the library wants them."""
+
+    def __init__(self, found: Metrics) -> None:
+        self._found = found
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._found
+        yield _labelled(
+            "millrace_build_info", "The version that runs.", "version", {__version__: 1}
+        )
+        yield _gauge("millrace_up", "1 if the server answers.", 1)
+        yield _gauge(
+            "millrace_start_time_seconds", "When it began, since 1970.", found.started_at / SECOND
+        )
+        yield _gauge("millrace_halted", "1 while the store cannot be written.", int(found.halted))
+        yield _gauge(
+            "millrace_memory_bytes", "What the server's process takes.", found.memory_bytes
+        )
+        yield from self._jobs()
+        yield from self._protocols()
+        yield from self._spans()
+        yield from self._kept()
+
+    def _jobs(self) -> Iterator[Metric]:
+        found = self._found
+        jobs = GaugeMetricFamily(
+            "millrace_jobs", "Jobs by queue and state.", labels=["queue", "state"]
+        )
+        for queue, counts in found.queues.items():
+            for state, count in zip(STATE_NAMES, counts, strict=False):
+                jobs.add_metric([queue or OTHERS, state], count)
+        yield jobs
+        yield _labelled(
+            "millrace_queue_oldest_seconds",
+            "How long the job waits that waits longest.",
+            "queue",
+            {
+                queue or OTHERS: max(0, found.now - at) / SECOND
+                for queue, at in found.oldest.items()
+            },
+        )
+        yield _gauge("millrace_queues", "How many queues there are.", found.queues_count)
+        yield _gauge("millrace_queues_paused", "How many of them are paused.", found.paused)
+        yield _gauge("millrace_jobs_retrying", "Jobs that wait for another try.", found.retrying)
+        yield _counter("millrace_pushed", "Jobs that were pushed.", found.pushed)
+        yield _counter("millrace_completed", "Attempts that succeeded.", found.completed)
+        yield _counter("millrace_failed", "Attempts that failed, or ran out of time.", found.failed)
+
+    def _protocols(self) -> Iterator[Metric]:
+        rows = self._found.protocols
+        labels = ["protocol"]
+        commands = CounterMetricFamily(
+            "millrace_commands", "Commands that were understood.", labels=labels
+        )
+        errors = CounterMetricFamily("millrace_errors", "Errors that were answered.", labels=labels)
+        for row in rows:
+            commands.add_metric([row.name], row.commands)
+            errors.add_metric([row.name], row.errors)
+        yield commands
+        yield errors
+        yield _labelled(
+            "millrace_connections",
+            "Open connections.",
+            "protocol",
+            {row.name: row.connections for row in rows},
+        )
+        yield _labelled(
+            "millrace_connections_waiting",
+            "Connections that wait for a job, or for the end of one.",
+            "protocol",
+            {row.name: row.waiters for row in rows},
+        )
+        yield _gauge(
+            "millrace_waiters", "Who waits for a job, once per queue.", self._found.waiters
+        )
+        yield _gauge("millrace_workers", "Workers that are known by name.", self._found.workers)
+
+    def _spans(self) -> Iterator[Metric]:
+        found = self._found
+        yield _histogram("millrace_job_wait_seconds", "From ready to leased.", found.waits)
+        yield _histogram("millrace_job_run_seconds", "From leased to done.", found.runs)
+        yield _histogram(
+            "millrace_commit_seconds", "From the end of a turn to its being on disk.", found.commits
+        )
+        yield _histogram("millrace_loop_lag_seconds", "How late the event loop is.", found.lag)
+
+    def _kept(self) -> Iterator[Metric]:
+        found = self._found
+        yield _gauge("millrace_store_bytes", "What the store's files take.", found.store_bytes)
+        yield _gauge("millrace_disk_free_bytes", "Free on the store's disk.", found.disk_free)
+        yield _gauge("millrace_disk_size_bytes", "All of the store's disk.", found.disk_size)
+        yield _gauge(
+            "millrace_outbox_bytes", "Events that are kept for shipping.", found.outbox_bytes
+        )
+        yield _gauge(
+            "millrace_outbox_events", "Events that are not in the lake yet.", found.outbox_events
+        )
+        yield _gauge(
+            "millrace_shipping_lag_seconds", "The age of the oldest of them.", found.shipping_lag
+        )
+        yield _counter(
+            "millrace_shipped_files", "Files that landed in the lake.", found.shipped_files
+        )
+        yield _counter(
+            "millrace_dropped_events",
+            "Events that had to go before they were shipped.",
+            found.dropped_events,
+        )
+
+
+def _gauge(name: str, about: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, about, value=value)
+
+
+def _counter(name: str, about: str, value: float) -> Metric:
+    return CounterMetricFamily(name, about, value=value)
+
+
+def _labelled(name: str, about: str, label: str, values: "dict[str, float]") -> Metric:
+    family = GaugeMetricFamily(name, about, labels=[label])
+    for each, value in values.items():
+        family.add_metric([each], value)
+    return family
+
+
+def _histogram(name: str, about: str, found: Histogram) -> Metric:
+    buckets = [(str(bound), count) for bound, count in zip(found.bounds, found.counts, strict=True)]
+    return HistogramMetricFamily(
+        name, about, buckets=[*buckets, ("+Inf", found.count)], sum_value=found.sum
+    )
+
+
+DOORS: Final[list[Door]] = [Door("/metrics", metrics, role="read", kind="api")]

@@ -102,7 +102,8 @@ def write(query: Query) -> str:
 
 def quoted(value: str, *, is_word: bool = False) -> str:
     """A value as it stands behind its key, or a word by itself."""
-    if _PLAIN_VALUE.fullmatch(value) and not (is_word and _KEY.match(value)):
+    is_plain = _PLAIN_VALUE.fullmatch(value) and not value.startswith(":")
+    if is_plain and not (is_word and _KEY.match(value)):
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -19,7 +19,7 @@ MOST: Final = 24
 FIRST: Final = 3
 
 _LEFT: Final = 96
-_STEP: Final = 132
+_STEP: Final = 150
 _LANE: Final = 56
 _TOP: Final = 34
 
@@ -51,7 +51,7 @@ def draw(events: "Sequence[Happened]", now: int) -> Markup:
         parts.append(Markup('<text class="gap" x="{}" y="{}">{}</text>').format(x + 8, 20, told))
         parts += _path(rest, lanes, len(first) + 1, now, is_last=True)
     width = _x(len(first) + len(rest) + bool(left_out)) + 24
-    height = _TOP + _LANE * len(lanes)
+    height = _y(len(lanes) - 1) + 32
     return Markup(
         '<svg class="timeline" viewBox="0 0 {} {}" width="{}" height="{}" role="img"'
         ' aria-label="The job\'s way through its states; the list of events tells the same">'
@@ -90,7 +90,7 @@ def _path(
 
 
 def _stay(x: int, y: int, step: Step, long: int, *, now: bool) -> Markup:
-    told = f"{span(long)} so far" if now else span(long)
+    told = f"{step.state} {span(long)}{' so far' if now else ''}"
     return Markup(
         '<path class="stay {}{}" d="M{} {}H{}"/><text class="span" x="{}" y="{}">{}</text>'
     ).format(step.state, " open" if now else "", x, y, x + _STEP, x + 12, y - 8, told)
@@ -112,7 +112,7 @@ def _arrow(x: int, above: int, y: int, step: Step) -> Markup:
         y - 6 * down,
         x + 4,
         x + 6,
-        (above + y) // 2 + 8,
+        above + (20 if down > 0 else -10),
         step.why,
     )
 

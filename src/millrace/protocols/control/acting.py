@@ -12,19 +12,21 @@ from typing import Final
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
-from millrace.engine.states import SCHEDULED, STATE_NAMES
 
 from .answering import Answering, Telling
 from .doing import ACTIONS, need_qless
 from .errors import NotFound, Refused, Unfit, need_durable
 from .hub import LONGEST_NAME, ControlHub, named
+from .matching import Meaning
 from .messages import Act, Acted, Query, Refusal
+from .searching import candidates
 
 #: So many jobs may be named in one request.
 MOST_JOBS: Final = 1000
 #: So many are changed before others have their turn.
 AT_ONCE: Final = 50
-LOOKED_AT_ONCE: Final = 500
+#: While jobs are looked for, that is told after so many.
+TELL_LOOKED: Final = 10_000
 #: After so many it is told how far it is.
 TOLD_EVERY: Final = 500
 #: So many refusals are told one by one.
@@ -60,7 +62,7 @@ def _act_on_some(hub: ControlHub, asked: Act, now: int) -> Acted:
             _refuse(acted, str(seq), "there is no such job")
     target = ", ".join(list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))[:MOST_REFUSED])
     number = hub.audit.add(now, asked.by, asked.action, target + _how(asked))
-    for job in _in_order(hub.engine, asked, jobs):
+    for job in _in_order(hub.engine, asked, jobs.values(), set(jobs)):
         _do(hub, job, asked, now, acted)
     acted.looked = acted.of = len(jobs)
     hub.audit.count(number, acted.done)
@@ -68,20 +70,26 @@ def _act_on_some(hub: ControlHub, asked: Act, now: int) -> Acted:
 
 
 def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | None]:
-    engine, acted = hub.engine, Acted(0, [], over=False)
-    undone, jobs = engine.reverts, dict[int, Job]()
-    for job in candidates(hub, query):
-        if job is None:
-            yield None
+    engine, meaning, acted = hub.engine, Meaning(hub, query), Acted(0, [], over=False)
+    undone, jobs, seqs = engine.reverts, list[Job](), set[int]()
+    found = candidates(hub, query)
+    for job in found:
+        if job is not None:
+            jobs.append(job)
+            if asked.action == "cancel":
+                seqs.add(job.seq)
+        elif found.looked - acted.looked >= TELL_LOOKED:
+            acted.looked, acted.of = found.looked, found.of
+            yield acted
         else:
-            jobs[job.seq] = job
+            yield None
     go_on(engine, undone, acted)
-    acted.of = len(jobs)
+    acted.looked, acted.of = 0, len(jobs)
     number = hub.audit.add(hub.now, asked.by, asked.action, in_words(query) + _how(asked))
     try:
-        for job in _in_order(engine, asked, jobs):
+        for job in _in_order(engine, asked, jobs, seqs):
             acted.looked += 1
-            if engine.jobs.get(job.seq) is job and still_meant(job, query):
+            if engine.jobs.get(job.seq) is job and meaning.admits(job):
                 _do(hub, job, asked, hub.now, acted)
             if acted.looked % AT_ONCE == 0:
                 yield acted if acted.looked % TOLD_EVERY == 0 else None
@@ -93,32 +101,12 @@ def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | N
     yield acted
 
 
-def candidates(hub: ControlHub, query: Query) -> Iterator[Job | None]:
-    """The jobs that a query means; None lets others have their turn."""
-    for number, job in enumerate(list(hub.engine.jobs.values()), 1):
-        kind = query.kind is None or job.kind == query.kind
-        named_so = query.id is None or query.id in {job.jid, str(job.seq)}
-        if kind and named_so and still_meant(job, query):
-            yield job
-        if number % LOOKED_AT_ONCE == 0:
-            yield None
-
-
 def go_on(engine: Engine, undone: int, acted: Acted) -> None:
     """What was done may have been undone meanwhile: then nobody knows what more to do."""
     if engine.reverts != undone or engine.halted:
         reason = engine.halted or "the store failed"
         some = f"only some of {acted.done} were changed" if acted.done else "nothing was changed"
         raise Refused(f"{reason}: {some}, try again later", "unavailable")
-
-
-def still_meant(job: Job, query: Query) -> bool:
-    """Others may have done something to a job since it was found."""
-    if query.state is not None and STATE_NAMES[job.state] != query.state:
-        return False
-    if query.retrying is not None and job.state == SCHEDULED:
-        return bool(job.failures) == query.retrying
-    return query.queue is None or job.queue == query.queue
 
 
 def _do(hub: ControlHub, job: Job, asked: Act, now: int, acted: Acted) -> None:
@@ -136,26 +124,26 @@ def _refuse(acted: Acted, name: str, reason: str) -> None:
         acted.refused.append(Refusal(name, reason))
 
 
-def _in_order(engine: Engine, asked: Act, jobs: dict[int, Job]) -> Iterable[Job]:
+def _in_order(engine: Engine, asked: Act, jobs: Iterable[Job], seqs: set[int]) -> Iterable[Job]:
     """Jobs that are cancelled go before those that they wait for: so nobody is let go for a moment,
     and nothing is refused for the sake of one that goes as well.
     """
     if asked.action != "cancel" or not engine.blocked:
-        return jobs.values()
-    return _dependents_first(engine, jobs)
+        return jobs
+    return _dependents_first(engine, jobs, seqs)
 
 
-def _dependents_first(engine: Engine, jobs: dict[int, Job]) -> Iterator[Job]:
+def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> Iterator[Job]:
     seen: set[int] = set()
     told: set[int] = set()
-    for first in jobs.values():
+    for first in jobs:
         path = [first]
         while path:
             job = path[-1]
             if job.seq not in seen:
                 seen.add(job.seq)
                 waiting = engine.dependents(job)
-                path += [each for each in waiting if each.seq in jobs and each.seq not in seen]
+                path += [each for each in waiting if each.seq in seqs and each.seq not in seen]
                 continue
             path.pop()
             if job.seq not in told:

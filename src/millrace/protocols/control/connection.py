@@ -124,6 +124,7 @@ class ControlConnection(Connection):
             self._refuse(Refused(str(error)))
             return
         name, asked = _asked(request)
+        self.hub.commands += 1
         before = self.hub.engine.changes
         try:
             if name == "lease":
@@ -172,6 +173,7 @@ class ControlConnection(Connection):
         self.replies.append(_encode(answer) + b"\n")
 
     def _refuse(self, error: ClientError | EngineError) -> None:
+        self.hub.errors += 1
         code: Code = "conflict" if isinstance(error, EngineError) else "bad request"
         if isinstance(error, Refused):
             code = error.code

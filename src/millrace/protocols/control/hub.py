@@ -24,6 +24,9 @@ MOST_TOLD: Final = 20
 #: Of jobs that somebody asks for.
 LONGEST_NAME: Final = 65_536
 
+#: So long others have their turn between two bits of what the failures are grouped by.
+FAILURES_EVERY: Final = 10_000
+
 H = TypeVar("H", bound=Hub)
 
 
@@ -64,7 +67,7 @@ class ControlHub(Hub):
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
         self.samples = Samples(engine)
-        #: When the server began, and on which port it serves which protocol.
+        #: When the server began, and on which port it serves which protocol; "web" is one.
         self.started_at = 0
         self.ports: dict[str, int] = {}
         #: What tells how many MiB the process takes.
@@ -76,7 +79,10 @@ class ControlHub(Hub):
         self.alarm("sample", now)
 
     def alarm(self, what: str, now: int) -> None:
-        self.engine.alarm((self, what), self.samples.take(now))
+        if what == "sample":
+            self.engine.alarm((self, what), self.samples.take(now))
+        if self.engine.failing.go_on():
+            self.engine.alarm((self, "failures"), now + FAILURES_EVERY)
 
     @property
     def event(self) -> int:

@@ -507,6 +507,11 @@ class Metrics(msgspec.Struct):
     dropped_events: int
     memory_bytes: int
     halted: bool
+    #: When the job became ready that waits longest, by queue as above; none for one without.
+    oldest: dict[str, int] = {}
+    #: Bytes, of the disk that the store is on.
+    disk_free: int = 0
+    disk_size: int = 0
 
 
 # Changing

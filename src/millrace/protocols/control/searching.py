@@ -207,6 +207,8 @@ def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
     engine = hub.engine
     if query.id is not None:
         return [Listed([job.seq for job in named(engine, query.id)])]
+    if query.tag is not None and hub.qless is not None:
+        return [Listed(list(hub.qless.tags.get(query.tag, ())))]
     others = _by_number(engine, query)
     if order == "queue" and query.state == "ready" and query.queue is not None:
         queue = query.queue

@@ -1,8 +1,150 @@
-"""`workers`: who works, and on what."""
+"""`workers`: who works, and on what.
 
+Faktory's and Qless's workers have names and are heard of; of the others is known who holds a job.
+Workq and Go Job Queue name nobody: whoever has the id may end the job, so theirs are one row each.
+"""
+
+from collections.abc import Iterator
 from typing import Final
 
+from millrace.engine.job import PROTOCOLS, Job
+from millrace.engine.policy import BOUND
+from millrace.engine.workers import WORKER_STATES, Worker
+
 from .answering import Answering, Telling
+from .errors import Refused
+from .hub import ControlHub
+from .messages import AskedWorkers, Held, WorkerRow, Workers
+from .paging import page_of
+from .rows import MOST_PAYLOAD, moment
+
+#: So many of a worker's jobs are told.
+MOST_HELD: Final = 20
+#: So many leases are looked at before others have their turn.
+SLICE: Final = 1000
+LONGEST_NAME: Final = 1000
+MOST_LABELS: Final = 50
+
+#: A protocol and a worker's name there.
+Name = tuple[str, str]
+
+
+class Holding:
+    """What a worker has."""
+
+    __slots__ = ("count", "first", "since", "stalled")
+
+    def __init__(self, since: int) -> None:
+        self.count = self.stalled = 0
+        self.first: list[int] = []
+        #: When it leased the first of them.
+        self.since = since
+
+    def add(self, job: Job, now: int) -> None:
+        self.count += 1
+        self.stalled += job.deadline <= now
+        self.since = min(self.since, job.leased_at)
+        if len(self.first) < MOST_HELD:
+            self.first.append(job.seq)
+
+
+def workers(hub: ControlHub, asked: AskedWorkers, now: int) -> Iterator[Workers | None]:
+    engine = hub.engine
+    held: dict[Name, Holding] = {}
+    seqs = list(engine.leased)
+    for first in range(0, len(seqs), SLICE):
+        if first:
+            yield None
+        for job in map(engine.leased.get, seqs[first : first + SLICE]):
+            if job is not None:
+                name = (PROTOCOLS[job.actor], job.holder)
+                holding = held.get(name)
+                if holding is None:
+                    holding = held[name] = Holding(job.leased_at)
+                holding.add(job, now)
+    known = _known(hub)
+    names = list(held.keys() | known)
+    if asked.protocol:
+        names = [name for name in [(asked.protocol, asked.wid)] if name in held or name in known]
+    after = _after(asked.after) if asked.after else None
+    page, is_more = yield from page_of(names, after, asked.most)
+    rows = [_row(hub, name, held.get(name)) for name in page]
+    more = f"{page[-1][0]} {page[-1][1]}" if is_more else ""
+    yield Workers(rows, len(names), more)
+
+
+def _after(text: str) -> Name:
+    protocol, space, wid = text.partition(" ")
+    if not space:
+        raise Refused("`after` is a protocol and a worker's name, as the answer before gave them")
+    return protocol, wid
+
+
+def _known(hub: ControlHub) -> set[Name]:
+    """Workers that are heard of, whether they have jobs or not."""
+    found: set[Name] = set()
+    if hub.faktory is not None:
+        found.update(("faktory", wid) for wid in hub.faktory.of_worker)
+    if hub.qless is not None:
+        found.update(("qless", wid) for wid in hub.qless.workers)
+    return found
+
+
+def _row(hub: ControlHub, name: Name, holding: Holding | None) -> WorkerRow:
+    protocol, wid = name
+    row = WorkerRow(
+        protocol=protocol,
+        wid=wid,
+        hostname="",
+        pid=0,
+        labels=[],
+        rss_kb=0,
+        state="",
+        started_at=0 if holding is None else holding.since,
+        beat_at=0,
+        connections=0,
+        held=[],
+        count=0 if holding is None else holding.count,
+        stalled=0 if holding is None else holding.stalled,
+    )
+    if holding is not None:
+        jobs = map(hub.engine.leased.get, holding.first)
+        row.held = [_held(job) for job in jobs if job is not None and job.holder == wid]
+    if protocol == "faktory" and hub.faktory is not None:
+        worker = hub.faktory.workers.known.get(wid)
+        if worker is not None:
+            _introduce(row, worker)
+    elif protocol == "qless" and hub.qless is not None:
+        row.beat_at = hub.qless.workers.get(wid, 0)
+    return row
+
+
+def _introduce(row: WorkerRow, worker: Worker) -> None:
+    """What a worker of Faktory has said of itself."""
+    row.hostname = _text(worker.hostname)
+    row.pid, row.rss_kb = worker.pid, worker.rss_kb
+    row.labels = [_text(label) for label in worker.labels[:MOST_LABELS]]
+    row.state = WORKER_STATES[worker.state]
+    row.started_at, row.beat_at = worker.started_at, worker.beat_at
+    row.connections = worker.connections
+
+
+def _text(said: str) -> str:
+    return said[:LONGEST_NAME]
+
+
+def _held(job: Job) -> Held:
+    deadline = 0 if job.actor in BOUND else moment(job.deadline)
+    return Held(
+        jid=job.jid,
+        seq=job.seq,
+        queue=job.queue,
+        kind=job.kind,
+        leased_at=job.leased_at,
+        deadline=deadline,
+        payload=job.payload[:MOST_PAYLOAD],
+    )
+
 
 ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {}
+LONG: Final[dict[str, Telling]] = {"workers": workers}

@@ -151,25 +151,30 @@ class FaktoryConnection(Connection):
             return
         command = self._commands.get(verb)
         if command is None:
-            self._say(error(f"unknown command {shown(verb)}"))
+            self._say_error(error(f"unknown command {shown(verb)}"))
             return
         engine = self.engine
         self.hub.commands += 1
         if engine.halted and verb in CHANGING:
-            self._say(self.refusal(engine.halted))
+            self._say_error(self.refusal(engine.halted))
             return
         before = engine.changes
         try:
             command(self, argument if space else None, now)
         except ClientError as problem:
-            self._say(error(str(problem)))
+            self._say_error(error(str(problem)))
         if engine.changes != before:
             self.marks.append(len(self.replies) - 1)
 
     def _say(self, reply: bytes) -> None:
         self.replies.append(reply)
 
+    def _say_error(self, reply: bytes) -> None:
+        self.hub.errors += 1
+        self.replies.append(reply)
+
     def _end(self, reply: bytes) -> None:
+        self.hub.errors += reply[:1] == b"-"
         self.replies.append(reply)
         self.closing = True
 
@@ -305,7 +310,7 @@ class FaktoryConnection(Connection):
                 try:
                     pushes.append(workunit.read(bytes(unit), now))
                 except BadJson as problem:  # one job of a wrong type refuses them all
-                    self._say(error(f"invalid JSON: {problem}"))
+                    self._say_error(error(f"invalid JSON: {problem}"))
                     return
                 except ClientError as problem:
                     failed[workunit.jid_of(bytes(unit))] = str(problem)[:MOST_ERROR]
@@ -317,7 +322,7 @@ class FaktoryConnection(Connection):
                     yield
                     self._go_on(undone)
         except ClientError as problem:
-            self._say(error(str(problem)))
+            self._say_error(error(str(problem)))
             return
         self.marks.append(len(self.replies))
         self._say(bulk(msgspec.json.encode(failed)))
@@ -465,7 +470,7 @@ class FaktoryConnection(Connection):
                 yield
                 self._go_on(undone)
         except ClientError as problem:
-            self._say(error(str(problem)))
+            self._say_error(error(str(problem)))
             return
         self.marks.append(len(self.replies))
         self._say(OK)
@@ -510,7 +515,7 @@ class FaktoryConnection(Connection):
         try:
             body = yield from many.answer(engine, request, self.hub.readings, self, go_on, now)
         except ClientError as problem:
-            self._say(error(str(problem)))
+            self._say_error(error(str(problem)))
             return
         if engine.changes != before:
             self.marks.append(len(self.replies))

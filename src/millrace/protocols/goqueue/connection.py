@@ -58,7 +58,7 @@ class GoqueueConnection(Connection):
         self._needed = 1
         self._ended = False
         if hub.full:
-            self.replies.append(error("Too many connections"))
+            self._say_error(error("Too many connections"))
             self.closing = True
         else:
             hub.connections.add(self)
@@ -141,21 +141,26 @@ class GoqueueConnection(Connection):
         try:
             done = command(self, end + 1, now)
         except Malformed as problem:
-            replies.append(error(f"Malformed {data[at:end].decode()} command: {problem}"))
+            self._say_error(error(f"Malformed {data[at:end].decode()} command: {problem}"))
             self.closing = done = True
         except ClientError as problem:
-            replies.append(error(str(problem)))
+            self._say_error(error(str(problem)))
             done = True
+        self.hub.commands += done
         if engine.changes != before and len(replies) > said:
             self.marks.append(len(replies) - 1)
         return done
+
+    def _say_error(self, reply: bytes) -> None:
+        self.hub.errors += 1
+        self.replies.append(reply)
 
     def _unknown(self, word: bytes, after: int) -> None:
         if _WORD.fullmatch(word) is None:
             self.closing = True
         else:
             self._pass(after)
-            self.replies.append(error(f"Unknown Command {word.decode()}"))
+            self._say_error(error(f"Unknown Command {word.decode()}"))
 
     def _lacks(self, after: int) -> bool:
         """The command goes on at least up to there, and not all of that has come."""
@@ -205,7 +210,7 @@ class GoqueueConnection(Connection):
         end = self._data.find(0, self._at, self._at + MOST_WORD + 1)
         if end >= 0:
             word = self._data[self._at : end].decode()
-            self.replies.append(error(f"Malformed {word} command: it is not complete"))
+            self._say_error(error(f"Malformed {word} command: it is not complete"))
         self.closing = True
 
     # Commands
@@ -318,7 +323,7 @@ class GoqueueConnection(Connection):
     def _refused(self) -> bool:
         """Nothing is changed while nothing can be made durable."""
         if self.engine.halted:
-            self.replies.append(self.refusal(self.engine.halted))
+            self._say_error(self.refusal(self.engine.halted))
             return True
         return False
 

@@ -49,7 +49,7 @@ class MasenkoConnection(Connection):
         self._timeout = 0
         self._ended = False
         if hub.full:
-            self._say(b"ERR", error("too many connections"))
+            self._say_error(error("too many connections"))
             self.closing = True
         else:
             hub.connections.add(self)
@@ -102,7 +102,7 @@ class MasenkoConnection(Connection):
     def _run_dry(self) -> None:
         """Everything is done that has come."""
         if self._lines.too_long:
-            self._say(b"ERR", error(f"line longer than {self.hub.max_line} bytes"))
+            self._say_error(error(f"line longer than {self.hub.max_line} bytes"))
             self.closing = True
         elif self._ended:
             self.closing = True
@@ -122,10 +122,11 @@ class MasenkoConnection(Connection):
             do = self._commands.get(known)
             if do is None:
                 text = verb.decode("utf-8", "surrogateescape")
-                self._say(b"ERR", error(f"unknown verb {text}"))
+                self._say_error(error(f"unknown verb {text}"))
                 return
             verb = known
         self.hub.requests[verb] += 1
+        self.hub.commands += 1
         self._execute(do, payload, now)
 
     def _execute(
@@ -136,13 +137,17 @@ class MasenkoConnection(Connection):
         try:
             do(self, payload, now)
         except ClientError as problem:
-            self._say(b"ERR", error(str(problem)))
+            self._say_error(error(str(problem)))
         if engine.changes != before and len(replies) > said:
             self.marks.append(len(replies) - 1)
 
     def _say(self, verb: bytes, reply: bytes) -> None:
         self.hub.responses[verb] += 1
         self.replies.append(reply)
+
+    def _say_error(self, reply: bytes) -> None:
+        self.hub.errors += 1
+        self._say(b"ERR", reply)
 
     def _need_store(self) -> None:
         if self.engine.halted:
@@ -166,7 +171,7 @@ class MasenkoConnection(Connection):
         if self.waiter is not None or self._lines.pending:
             until = max(until, now + heartbeat // 2)  # it is our turn to say something
         if now > until and not self.closing:
-            self._say(b"ERR", error("no heartbeat"))
+            self._say_error(error("no heartbeat"))
             self.closing = True
         elif not self.closing:
             self.engine.alarm(self._alarm, until + 1)

@@ -5,6 +5,7 @@ dialect and the spec have differently is in first.py, what reqless has in reqles
 """
 
 from collections.abc import Callable
+from math import ceil
 from typing import Any, Final
 
 from millrace.engine.job import Job
@@ -107,7 +108,7 @@ class QlessApi:
             found.append(Reason("limit", count=int(most), about=about))
         for tid in throttles.names_of(job):
             maximum = self.qless.throttles.maximum(tid, now)
-            if 0 < maximum <= len(self.qless.throttles.holders(tid)):
+            if 0 < maximum <= len(self.qless.throttles.some_holders(tid, ceil(maximum))):
                 about = f"Qless's throttle {tid}"
                 found.append(Reason("limit", count=int(maximum), about=about))
         return found

@@ -115,7 +115,7 @@ class QlessConnection(Connection):
         hub.received += 1
         self.number = hub.received
         if hub.full:
-            self.say(Error("ERR max number of clients reached"))
+            self._complain(Error("ERR max number of clients reached"))
             self.closing = True
         else:
             hub.connections.add(self)
@@ -153,7 +153,7 @@ class QlessConnection(Connection):
             try:
                 request = self._requests.take(self._limits)
             except ProtocolError as problem:
-                self.say(Error(f"ERR Protocol error: {problem}"))
+                self._complain(Error(f"ERR Protocol error: {problem}"))
                 self.closing = True
                 return False
             if request is None:
@@ -168,6 +168,10 @@ class QlessConnection(Connection):
 
     def say(self, reply: Reply) -> None:
         self.replies.append(encode(reply, self.protocol))
+
+    def _complain(self, reply: Error) -> None:
+        self.hub.errors += 1
+        self.say(reply)
 
     # From requests to commands
 
@@ -188,7 +192,7 @@ class QlessConnection(Connection):
             if word.upper() in _NOT_FOR_US:
                 self.closing = True
             else:
-                self.say(Error(problem))
+                self._complain(Error(problem))
             return
         if self._queued is not None and not command.rights & UNQUEUED:
             self._queue(command, request[1:])
@@ -228,11 +232,13 @@ class QlessConnection(Connection):
             return command.do(self, args, now)
         except ScriptError as problem:
             self.engine.depend()  # it may tell of what somebody did just now
-            return Error(f"ERR user_script:1: {problem}")
+            found = Error(f"ERR user_script:1: {problem}")
         except ClientError as problem:
-            return Error(str(problem))
+            found = Error(str(problem))
         except Refused:
-            return Error(_refusal(self.engine.halted))
+            found = Error(_refusal(self.engine.halted))
+        self.hub.errors += 1
+        return found
 
     def refusal(self, reason: str) -> bytes:
         return encode(Error(_refusal(reason)), self.protocol)
@@ -424,7 +430,9 @@ class QlessConnection(Connection):
         if len(self._queued) >= MOST_QUEUED or self._queued_size > self.hub.limits.request:
             self._queued.clear()
             self._spoilt = True
-            self.say(Error(f"ERR a transaction may have {MOST_QUEUED} commands, and not too large"))
+            self._complain(
+                Error(f"ERR a transaction may have {MOST_QUEUED} commands, and not too large")
+            )
         else:
             self._queued.append(Queued(command, args))
             self.say(Simple("QUEUED"))

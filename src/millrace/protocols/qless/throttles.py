@@ -14,6 +14,7 @@ Throttles are between workers who pop over Qless; those of other protocols do no
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -133,6 +134,18 @@ class Throttles:
         """Jobs that hold a throttle, by jid."""
         leased = [job for job in self.q.engine.leased.values() if _holds(job, tid)]
         return sorted(leased, key=lambda job: job.jid)
+
+    def some_holders(self, tid: str, most: int) -> list[Job]:
+        """Some jobs that hold a throttle which has a limit; nobody looks at all that are leased."""
+        jobs = self.q.engine.jobs
+        found = map(jobs.get, list(self._held.get(tid, ())))
+        return list(islice((job for job in found if job and _holds(job, tid)), most))
+
+    def some_waiting(self, tid: str, most: int) -> list[Job]:
+        """Some jobs that wait for a throttle, among them those that do longest."""
+        entries = sorted(self.pending.get(tid, [])[: 4 * most])
+        found = (self._aside(tid, entry) for entry in entries)
+        return list(islice((job for job in found if job is not None), most))
 
     def waiting(self, tid: str) -> list[Job]:
         """Jobs that wait for a throttle, the longest waiting first."""

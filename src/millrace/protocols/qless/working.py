@@ -483,8 +483,8 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
         part.stalled, job.rank = False, part.rank
     part.expired_at = None
     if job.state == BLOCKED:
-        q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
         job.failure = Failure(now, now, group, message, [])
+        q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
     else:
         q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
         job.failures -= 1  # it takes none of the tries
@@ -526,8 +526,8 @@ def _end_foreign(
     now -= skew
     try:
         if job.state == BLOCKED:
-            engine.kill(job, now)
             job.failure = Failure(now, now, group, message, [])
+            engine.kill(job, now)
         else:
             job.leased_at -= skew
             later = None if again_at is None else again_at - skew

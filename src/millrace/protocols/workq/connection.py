@@ -150,7 +150,7 @@ class WorkqConnection(Connection):
         if not good:
             self._refuse(words.INVALID_FLAGS, command, args)
         elif command is None:
-            self._say(client_error(words.UNKNOWN_COMMAND))
+            self._say_error(client_error(words.UNKNOWN_COMMAND))
         elif not command.size_error:
             self._execute(command, args, flags, b"", now)
         elif len(args) != command.arguments:
@@ -173,13 +173,13 @@ class WorkqConnection(Connection):
         if block.endswith(CRLF):
             self._execute(command, args, flags, block[:-2], now)
         else:  # its size was another one, and nobody knows where it ends
-            self._say(client_error(command.size_error))
+            self._say_error(client_error(command.size_error))
             self.closing = True
         return True
 
     def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
         """Refuse a line; the block that follows it is passed over."""
-        self._say(client_error(text))
+        self._say_error(client_error(text))
         if command is None or not command.size_error:
             return
         known = len(args) >= command.arguments
@@ -203,20 +203,25 @@ class WorkqConnection(Connection):
         self, command: Command, args: list[bytes], flags: Flags, block: bytes, now: int
     ) -> None:
         engine, replies = self.engine, self.replies
+        self.hub.commands += 1
         if engine.halted and command.changes:
-            self._say(self.refusal(engine.halted))
+            self._say_error(self.refusal(engine.halted))
             return
         before, said = engine.changes, len(replies)
         try:
             command.do(self, args, flags, block, now)
         except ClientError as problem:
-            replies.append(client_error(str(problem)))
+            self._say_error(client_error(str(problem)))
         except NotFound:
-            replies.append(NOT_FOUND)
+            self._say_error(NOT_FOUND)
         if engine.changes != before and len(replies) > said:
             self.marks.append(len(replies) - 1)
 
     def _say(self, reply: bytes) -> None:
+        self.replies.append(reply)
+
+    def _say_error(self, reply: bytes) -> None:
+        self.hub.errors += 1
         self.replies.append(reply)
 
     def _say_piece(self) -> None:
@@ -262,7 +267,7 @@ class WorkqConnection(Connection):
     def _end(self) -> None:
         """Everything that came has been answered, and nothing more will come."""
         if self._begun is not None:
-            self._say(client_error(self._begun[0].size_error))
+            self._say_error(client_error(self._begun[0].size_error))
         self.closing = True
 
     # Client commands

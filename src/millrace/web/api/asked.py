@@ -14,7 +14,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LONGEST_LEASE: Final = 31_536_000.0
 LONGEST_WAIT: Final = 60.0
 #: So many jobs at once are pushed, leased, or acted on by their ids.
-MOST_PUSHED: Final = 1000
+MOST_PUSHED: Final = 200
 MOST_LEASED: Final = 100
 MOST_NAMED: Final = 1000
 #: A body that pushes jobs, or ends one with a result, may be as long as this.
@@ -23,6 +23,7 @@ MOST_PUSH: Final = 16 << 20
 Name = Annotated[str, Meta(min_length=1, max_length=1000)]
 #: At most 255 bytes.
 QueueName = Annotated[str, Meta(min_length=1, max_length=255)]
+Short = Annotated[str, Meta(max_length=255)]
 Tag = Annotated[str, Meta(min_length=1, max_length=255)]
 Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
@@ -136,9 +137,9 @@ class NewJob(Given):
     queue: QueueName
     payload: Annotated[Raw, Meta(description="Any JSON.")] | UnsetType = UNSET
     payload_base64: Base64 | UnsetType = UNSET
-    kind: Text = ""
+    kind: Short = ""
     #: Made, if none is given. A job of that id that is not over is a conflict.
-    id: Text = ""
+    id: Short = ""
     priority: Priority = 0
     #: When it is due; now, if neither is given.
     at: When | None = None
@@ -214,7 +215,7 @@ class NewAction(Given):
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
     #: For move, priority, tag and untag, and undepend.
-    queue: Annotated[str, Meta(max_length=255)] = ""
+    queue: Short = ""
     priority: Priority = 0
     tags: Tags = []
     waits_for: Ids = []
@@ -223,9 +224,9 @@ class NewAction(Given):
 class NewLease(Given):
     """Up to `limit` jobs of these queues, in their order; if there is none, wait for one."""
 
-    queues: Annotated[list[Name], Meta(min_length=1, max_length=100)]
+    queues: Annotated[list[QueueName], Meta(min_length=1, max_length=100)]
     #: Who will work on them.
-    worker: Name
+    worker: Tag
     limit: Annotated[float, Meta(ge=1, le=MOST_LEASED, multiple_of=1)] = 1
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Seconds.")] = 0
     #: What the job says, if it is not given.
@@ -241,9 +242,9 @@ class Completed(Given):
 
 class Failed(Given):
     #: What kind of error: jobs that fail of the same one are shown together.
-    group: Text = ""
-    message: Annotated[str, Meta(max_length=100_000)] = ""
-    backtrace: Annotated[list[Annotated[str, Meta(max_length=10_000)]], Meta(max_length=1000)] = []
+    group: Annotated[str, Meta(max_length=200)] = ""
+    message: Annotated[str, Meta(max_length=10_000)] = ""
+    backtrace: Annotated[list[Annotated[str, Meta(max_length=1000)]], Meta(max_length=50)] = []
     #: When to try again; when it is said by the policy, if it is not given.
     retry_at: When | None = None
 

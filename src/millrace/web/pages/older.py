@@ -1,8 +1,7 @@
 """Addresses of Faktory's and of Qless's own pages, which lead to ours.
 
 Those that are the same here (`/busy`, `/queues`, `/retries`, `/scheduled`, `/morgue`, `/completed`)
-need none. Qless's parts of a queue (`/queues/mail/running`) are told from queues with such names by
-asking whether there is one: see `part`.
+need none. Qless's parts of a queue (`/queues/mail/running`) are known by the page of a queue.
 """
 
 from typing import Final
@@ -10,11 +9,9 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
-from millrace.protocols.control.messages import AskedWorkers, Workers
 from millrace.web.doors import Door, Endpoint, Visit
 from millrace.web.query import quoted
 
-MOST: Final = 500
 #: Where something else is to be found now.
 MOVED: Final = {
     "/workers": "/busy",
@@ -24,15 +21,14 @@ MOVED: Final = {
     "/config": "/configuration/qless",
     "/about": "/server",
     "/debug": "/server",
+    "/queues.json": "/api/v1/queues",
+    "/failed.json": "/api/v1/failures",
 }
 
 
 async def worker(visit: Visit) -> Response:
     """`/workers/NAME`: Qless knows no worker of another protocol."""
-    wid = visit.path("wid")
-    found = await visit.ask(Workers, workers=AskedWorkers(most=MOST))
-    protocol = next((row.protocol for row in found.workers if row.wid == wid), "qless")
-    return _to(visit, f"/workers/{protocol}/{quote(wid, safe='')}")
+    return _to(visit, f"/workers/qless/{quote(visit.path('wid'), safe='')}")
 
 
 async def group(visit: Visit) -> Response:

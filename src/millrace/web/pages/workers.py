@@ -9,15 +9,12 @@ from millrace.protocols.control.messages import (
     ActOnWorker,
     AskedWorkers,
     Ok,
-    WorkerRow,
     Workers,
 )
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
 
 MOST: Final = 50
-#: Answers that are looked through for one worker.
-_LOOKS: Final = 100
 #: What Faktory's workers are told, and what is said when they were.
 _SIGNALS: Final = {
     "quiet": "takes no new jobs from its next heartbeat on",
@@ -41,14 +38,15 @@ async def workers(visit: Visit) -> Response:
 
 async def worker(visit: Visit) -> Response:
     protocol, wid = visit.path("protocol"), visit.path("wid")
-    row = await _find(visit, protocol, wid)
-    if row is None:
+    asked = AskedWorkers(most=1, protocol=protocol, wid=wid)
+    found = await visit.ask(Workers, workers=asked)
+    if not found.workers:
         raise Refusal(
             404,
             f'no worker "{wid}" is known: it has ended, or holds no job. '
             "Workers shows those that are there.",
         )
-    return page(visit, "worker.html", worker=row, now=time.time_ns() // 1000)
+    return page(visit, "worker.html", worker=found.workers[0], now=time.time_ns() // 1000)
 
 
 async def signal(visit: Visit) -> Response:
@@ -62,20 +60,6 @@ async def signal(visit: Visit) -> Response:
     await visit.ask(Ok, act_on_worker=ActOnWorker(wid, told, visit.by))  # type: ignore[arg-type]
     whom = "Every Faktory worker" if wid == "all" else f"The worker {wid}"
     return visit.back("/busy", f"{whom} {_SIGNALS[told]}.")
-
-
-async def _find(visit: Visit, protocol: str, wid: str) -> WorkerRow | None:
-    after = ""
-    for _ in range(_LOOKS):
-        asked = AskedWorkers(after=after, most=500, protocol=protocol, wid=wid)
-        found = await visit.ask(Workers, workers=asked)
-        for row in found.workers:
-            if row.wid == wid and row.protocol == protocol:
-                return row
-        after = found.more
-        if not after:
-            break
-    return None
 
 
 DOORS: Final = [

@@ -1,24 +1,38 @@
-// While the pipeline runs, its part of the page is kept fresh; when it is done, so is all of it.
+// The report comes when it is made; while the pipeline runs, its part of the page is kept fresh, and
+// when it is done, so is all of it.
 "use strict";
 (() => {
-  const every = 2000;
-  const look = async () => {
-    const here = document.getElementById("pipeline");
-    if (!here || !("running" in here.dataset)) return;
-    if (!document.hidden) {
-      const response = await fetch(`${document.body.dataset.prefix}/analytics/pipeline`, { headers: { Accept: "text/html" } });
-      if (response.ok) {
-        const page = new DOMParser().parseFromString(await response.text(), "text/html");
-        const newer = page.getElementById("pipeline");
-        if (newer && !("running" in newer.dataset)) {
-          location.reload();
-          return;
-        }
-        if (newer) here.replaceWith(document.adoptNode(newer));
-      }
-    }
-    setTimeout(() => look().catch(again), every);
+  const prefix = document.body.dataset.prefix;
+  const page = async (address) => {
+    const response = await fetch(address, { headers: { Accept: "text/html" } });
+    if (!response.ok) throw new Error(`${response.status}`);
+    return new DOMParser().parseFromString(await response.text(), "text/html");
   };
-  const again = () => setTimeout(() => look().catch(again), every);
-  look().catch(again);
+  const draw = () => {
+    if (!document.getElementById("report")) return;
+    const script = document.createElement("script");
+    script.src = `${prefix}/static/report.js`;
+    document.head.append(script);
+  };
+
+  const renew = async () => {
+    const newer = await page(location.href);
+    document.getElementById("main").replaceChildren(...newer.getElementById("main").childNodes);
+    tellTimes(document);
+    draw();
+  };
+  const look = async () => {
+    const pipeline = document.getElementById("pipeline");
+    if (document.hidden) return;
+    if (document.getElementById("making")) {
+      await renew();
+    } else if (pipeline && "running" in pipeline.dataset) {
+      const newer = (await page(`${prefix}/analytics/pipeline`)).getElementById("pipeline");
+      if ("running" in newer.dataset) pipeline.replaceWith(newer);
+      else await renew();
+    }
+  };
+  const again = () => setTimeout(() => look().catch(() => {}).then(again), 1000);
+  draw();
+  again();
 })();

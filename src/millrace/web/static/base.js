@@ -121,7 +121,7 @@ const inUse = (element) =>
 
 // What has the focus has it afterwards too, if it is still there.
 const named = (element) =>
-  element.id || [element.tagName, element.href ?? element.form?.action ?? "", element.value ?? "", element.textContent.trim()].join(" ");
+  element.id || [element.tagName, element.href ?? element.form?.getAttribute("action") ?? "", element.value ?? "", element.textContent.trim()].join(" ");
 
 const refresh = async () => {
   const wanted = [...document.querySelectorAll("[data-fresh]")].filter((element) => !inUse(element));

@@ -1,0 +1,192 @@
+"""Workers, recurring and tracked jobs, settings, the server and analytics, with real clicks."""
+
+import json
+from collections.abc import Callable
+
+from demo import XSS, World
+from playwright.sync_api import BrowserContext, Page, expect
+
+import report_lake
+from raw_faktory import RawFaktory
+
+
+def sure(page: Page) -> None:
+    """Yes, that is meant."""
+    page.locator("#confirm button[value=yes]").click()
+
+
+def said(page: Page) -> str:
+    return page.inner_text(".said")
+
+
+def beat(faktory: RawFaktory, wid: str) -> str:
+    answer = faktory.command("BEAT", {"wid": wid})
+    return "" if answer == "OK" else json.loads(answer or b"{}").get("state", "")
+
+
+# Workers
+
+
+def test_a_worker_is_told_to_be_quiet_and_to_end(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/busy")
+    row = page.locator("#workers tr", has_text="mailer-1").first
+    row.get_by_role("button", name="Quiet").click()
+    page.locator("#confirm button[value=no]").click()
+    assert beat(own_world.faktory, "mailer-1") == ""
+    row.get_by_role("button", name="Quiet").click()
+    sure(page)
+    assert "takes no new jobs" in said(page)
+    assert beat(own_world.faktory, "mailer-1") == "quiet"
+    page.goto(f"{own_world.url}/workers/faktory/mailer-1")
+    expect(page.locator("h1 .state")).to_have_text("quiet")
+    page.get_by_role("button", name="Terminate").click()
+    sure(page)
+    assert beat(own_world.faktory, "mailer-1") == "terminate"
+    page.goto(f"{own_world.url}/audit")
+    expect(page.locator("#audit")).to_contain_text("mailer-1")
+
+
+def test_workers_come_and_go_by_themselves(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/busy")
+    with RawFaktory(own_world.server.ports["faktory"], wid=f"later {XSS[:30]}") as later:
+        beat(later, f"later {XSS[:30]}")
+        expect(page.locator("#workers")).to_contain_text("later <img", timeout=15_000)
+
+
+def test_a_worker_has_a_page(page: Page, world: World) -> None:
+    page.goto(f"{world.url}/busy")
+    for protocol in ("Faktory", "Qless", "Masenko", "Workq"):
+        expect(page.locator("#workers table").first).to_contain_text(protocol)
+    for index in range(page.locator("#workers table").first.locator("tbody tr").count()):
+        page.locator("#workers table").first.locator("tbody tr").nth(index).locator("a").click()
+        expect(page.locator("#worker")).to_contain_text("What it holds")
+        assert "/workers/" in page.url
+        page.go_back()
+
+
+# Recurring, tracked
+
+
+def changed(page: Page, act: Callable[[], None]) -> str:
+    page.locator("#recurring summary").first.click()
+    act()
+    page.wait_for_selector(".said")
+    return said(page)
+
+
+def test_a_recurring_job_is_changed(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/recurring")
+    row = page.locator("#recurring .below")
+
+    def move() -> None:
+        row.get_by_label("Queue").fill("a/b <i>")
+        row.get_by_role("button", name="Move", exact=True).click()
+
+    def rank() -> None:
+        row.get_by_label("Priority").fill("25")
+        row.get_by_role("button", name="Set", exact=True).click()
+
+    def tag() -> None:
+        row.get_by_label("Tags").fill("nightly, <b>")
+        row.get_by_role("button", name="Add", exact=True).click()
+
+    def cancel() -> None:
+        row.get_by_role("button", name="Cancel it").click()
+        sure(page)
+
+    assert "a/b <i>" in changed(page, move)
+    assert "25" in changed(page, rank)
+    changed(page, tag)
+    recurring = own_world.qless.jobs["sweep"]
+    assert (recurring.queue_name, recurring.priority) == ("a/b <i>", 25)
+    assert {"nightly", "<b>"} <= set(recurring.tags)
+    changed(page, cancel)
+    expect(page.locator("#recurring")).to_contain_text("No job recurs")
+    assert own_world.qless.jobs["sweep"] is None
+
+
+def test_a_tracked_job_is_tracked_no_more(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/track")
+    assert page.url.endswith("/tracked")
+    page.get_by_label("parse-1").check()
+    page.get_by_role("button", name="Untrack").click()
+    assert "1 job is tracked no more" in said(page)
+    assert own_world.qless.jobs.tracked()["jobs"] == []
+
+
+def test_a_tag_leads_to_its_jobs(page: Page, world: World) -> None:
+    page.goto(f"{world.url}/tags")
+    page.get_by_role("link", name="bulk").click()
+    expect(page.locator("main")).to_contain_text("load-3")
+    page.goto(f"{world.url}/tag?tag=bulk")
+    expect(page.locator("main")).to_contain_text("load-3")
+
+
+# The server
+
+
+def test_settings_of_qless(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/config")
+    row = page.locator("tr", has_text="heartbeat").first
+    row.locator("input[name=value]").fill("33")
+    row.get_by_role("button", name="Set", exact=True).click()
+    assert "heartbeat is 33" in said(page)
+    assert int(own_world.qless.config["heartbeat"]) == 33
+    page.locator("tr", has_text="heartbeat").first.get_by_role("button", name="Unset").click()
+    sure(page)
+    page.wait_for_selector(".said")
+    assert int(own_world.qless.config["heartbeat"]) == 60
+
+
+def test_everything_is_forgotten_only_when_it_is_meant(
+    own_world: World, context: BrowserContext
+) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/server")
+    page.get_by_label("Type FLUSH").fill("flush")
+    page.get_by_role("button", name="Forget everything").click()
+    assert page.locator("input[name=sure]:invalid").count() == 1
+    page.get_by_label("Type FLUSH").fill("FLUSH")
+    page.get_by_role("button", name="Forget everything").click()
+    sure(page)
+    assert "Everything is forgotten" in said(page)
+    info = json.loads(own_world.faktory.command("INFO"))
+    assert info["faktory"]["total_enqueued"] == 0
+    page.goto(f"{own_world.url}/audit")
+    expect(page.locator("#audit tbody tr").first).to_contain_text("flush")
+
+
+def test_shipping_now(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto(f"{own_world.url}/server")
+    expect(page.locator("#journal-title + dl")).to_contain_text("Not shipped yet")
+    page.get_by_role("button", name="Ship now").click()
+    page.wait_for_selector(".said", timeout=30_000)
+    assert "in the lake" in said(page)
+    expect(page.locator("#server")).to_contain_text("0 events")
+
+
+# Analytics
+
+
+def test_the_charts_of_analytics(own_world: World, context: BrowserContext) -> None:
+    report_lake.fill(own_world.server.data / "lake", report_lake.simulate(2, 20))
+    page = context.new_page()
+    page.goto(f"{own_world.url}/analytics?first={report_lake.FIRST}")
+    page.wait_for_selector("#plot-throughput .main-svg", timeout=30_000)
+    drawn = page.locator(".report .plot .main-svg").count()
+    assert drawn >= page.locator(".report .plot").count() > 8
+    with page.expect_download() as download:
+        page.get_by_role("link", name="as JSON").click()
+    assert json.loads(download.value.path().read_text())["headline"]["completed"] > 0
+
+
+def test_analytics_without_any_table(page: Page, world: World) -> None:
+    page.goto(f"{world.url}/analytics")
+    expect(page.locator("main")).to_contain_text("There is nothing to show yet", timeout=15_000)
+    expect(page.get_by_role("button", name="Run it now")).to_be_enabled()

@@ -1,0 +1,121 @@
+"""What a real server tells of itself, with and without a folder."""
+
+import os
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from millrace.server.config import HIDDEN
+from server_process import ServerProcess, running_server
+
+MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
+
+
+def ask(path: Path, **request: Any) -> Any:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(30)
+        connection.connect(str(path))
+        connection.sendall(msgspec.json.encode(request) + b"\n")
+        with connection.makefile("rb") as stream:
+            return msgspec.json.decode(stream.readline())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a server makes its temporary folders."""
+    made = tmp_path / "t"
+    made.mkdir()
+    return made
+
+
+def test_a_server_tells_of_itself(tmp_path: Path) -> None:
+    secret = "do not tell 4711"
+    with running_server(
+        tmp_path / "data",
+        MILLRACE_FAKTORY_PASSWORD=secret,
+        MILLRACE_WEB_TOKENS="admin ann do-not-tell-this-4711",
+        MILLRACE_QLESS_PORT="off",
+    ) as server:
+        control = tmp_path / "data" / "control"
+        told = ask(control, server=True)
+        text = msgspec.json.encode(told).decode()
+        assert "4711" not in text
+        assert told["pid"] == server.pid
+        assert told["data"] == str(tmp_path / "data")
+        assert told["lake"] == str(tmp_path / "data" / "lake")
+        assert (told["durability"], told["tls"], told["halted"]) == ("fsync", False, "")
+        assert 0 < told["store_bytes"] < told["disk_size"]
+        assert 0 < told["disk_free"] <= told["disk_size"]
+        assert told["memory_mb"] > 5
+        settings = {each["key"]: each for each in told["settings"]}
+        assert settings["faktory.password"]["value"] == f'"{HIDDEN}"'
+        assert settings["faktory.password"]["source"] == "MILLRACE_FAKTORY_PASSWORD"
+        assert settings["faktory.password"]["reloadable"]
+        assert settings["qless.port"]["value"] == '"off"'
+        assert settings["server.durability"]["source"] == "default"
+        ports = {row["name"]: row["port"] for row in told["protocols"] if row["port"]}
+        assert ports.items() <= server.ports.items()
+        assert "qless" not in ports
+        assert told["qless"] == {}
+        assert told["pipeline"]["running"] is False
+
+
+def test_a_reloaded_setting_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "millrace.toml"
+    file.write_text("[server]\nmax_connections = 500\n")
+    with running_server(tmp_path / "data", MILLRACE_CONFIG=str(file)) as server:
+        control = tmp_path / "data" / "control"
+        file.write_text("\n[server]\nmax_connections = 600\n")
+        server.signal(signal.SIGHUP)
+        for _ in range(1000):
+            told = {each["key"]: each for each in ask(control, server=True)["settings"]}
+            if told["server.max_connections"]["value"] == "600":
+                break
+        assert told["server.max_connections"]["value"] == "600"
+        assert told["server.max_connections"]["source"].endswith("millrace.toml:3")
+
+
+def in_memory(tmp_path: Path, folder: Path) -> ServerProcess:
+    return ServerProcess(tmp_path / "data", TMPDIR=str(folder), **MEMORY)
+
+
+def test_without_a_folder_everything_is_answered(tmp_path: Path, folder: Path) -> None:
+    server = in_memory(tmp_path, folder)
+    try:
+        server.start()
+        (made,) = folder.iterdir()
+        control = made / "control"
+        told = ask(control, server=True)
+        assert (told["data"], told["lake"], told["store_bytes"]) == ("", "", 0)
+        assert told["durability"] == "memory"
+        assert told["pipeline"]["able"] is False
+        for name in ("recurring", "tracked", "tags", "workers"):
+            assert "error" not in ask(control, **{name: {}}), name
+        for name in ("throttles", "faktory", "pipeline", "sizes", "overview"):
+            assert "error" not in ask(control, **{name: True}), name
+        assert ask(control, search={"query": {}})["jobs"] == []
+        refused = ask(control, run_pipeline={"by": "ann"})
+        assert "durability" in refused["error"]
+        assert server.stop() == 0
+        assert list(folder.iterdir()) == []
+    finally:
+        server.close()
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_a_folder_nothing_is_left_where_it_cannot_listen(
+    tmp_path: Path, folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        server = in_memory(tmp_path, folder)
+        try:
+            server.spawn(MILLRACE_FAKTORY_PORT=port)
+            assert server.wait() == 1
+            assert os.listdir(folder) == []
+        finally:
+            server.close()

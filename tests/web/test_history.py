@@ -1,0 +1,124 @@
+"""What happened to a job, as its page tells it."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from told_room import SETTINGS, job_row
+
+from millrace.journal.tracing import Happened
+from millrace.protocols.control.messages import JobDetail
+from millrace.web import history
+from millrace.web.settings import Settings
+from millrace.web.timeline import draw
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "journal"))
+from kept import Kept, kept
+
+
+def happened(kind: str, at: int, before: str, state: str, **more: object) -> Happened:
+    values = {"attempt": 1, "queue": "q", "jid": "j", "kind": "k", "origin": "faktory"}
+    return Happened(
+        event_id=at,
+        time=at,
+        type=kind,
+        seq=1,
+        before=before,
+        state=state,
+        priority=0.0,
+        **values | more,
+    )  # type: ignore[arg-type]
+
+
+STORY = [
+    happened("pushed", 100, "new", "ready", attempt=0),
+    happened("leased", 150, "ready", "leased", worker="w1", actor="faktory", wait_us=50),
+    happened("renewed", 160, "leased", "leased", worker="w1"),
+    happened("failed", 200, "leased", "scheduled", run_us=50, error_group="E", error_message="no"),
+    happened("due", 300, "scheduled", "ready"),
+    happened("leased", 310, "ready", "leased", attempt=2, worker="w2", actor="qless", wait_us=10),
+]
+
+
+def test_attempts_the_newest_first() -> None:
+    second, first = history.attempts(STORY)
+    assert (first.number, first.worker, first.wait, first.run) == (1, "w1", 50, 50)
+    assert (first.renewed, first.how, first.group, first.message) == (1, "failed", "E", "no")
+    assert (second.number, second.worker, second.protocol) == (2, "w2", "qless")
+    assert (second.how, second.run) == ("", None)
+    (over,) = history.attempts([*STORY[1:3], happened("completed", 190, "leased", "gone")])
+    assert (over.how, over.run) == ("completed", 40)
+
+
+def test_the_drawing_has_its_states_and_spans() -> None:
+    drawn = draw(STORY, 500)
+    for word in ("scheduled 100 µs", "ready 50 µs", "leased 190 µs so far", "leased by w2"):
+        assert word in drawn
+    assert "renewed" not in drawn
+    assert ">done<" not in drawn
+    assert draw([], 0) == ""
+
+
+def test_a_long_way_is_drawn_in_part() -> None:
+    drawn = draw(STORY[:1] + STORY[1:5] * 200, 500)
+    assert drawn.count("<circle") <= 30
+    assert "more</text>" in drawn
+
+
+def test_no_words_become_markup_in_the_drawing() -> None:
+    drawn = draw([happened("leased", 1, "ready", "leased", worker="<script>")], 5)
+    assert "<script>" not in drawn
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Kept]:
+    with kept(tmp_path / "data", tmp_path / "lake") as made:
+        yield made
+
+
+def settings(work: Kept) -> Settings:
+    return msgspec.structs.replace(SETTINGS, data=str(work.folder), lake=str(work.lake))
+
+
+def read(
+    where: Settings, seq: int, jid: str = "", detail: JobDetail | None = None
+) -> history.History:
+    return asyncio.run(history.read(where, seq, jid, detail))
+
+
+def test_from_the_lake_and_from_the_outbox(work: Kept) -> None:
+    work.work(3)
+    work.ship()
+    work.work(2)
+    for seq in range(1, 6):
+        found = read(settings(work), seq)
+        assert [event.type for event in found.events][:2] == ["pushed", "leased"]
+        assert len(found.events) == 3
+        assert (found.whole, found.source) == (True, "journal")
+    assert read(settings(work), 0, "job-5").events[0].seq == 5
+    assert read(settings(work), 6).events == []
+
+
+def test_without_a_journal_the_job_tells_itself() -> None:
+    row = job_row(state="dead", leased_at=5, ended_at=9, failed_at=9, created=1, ready_at=1)
+    detail = JobDetail(row, b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0)
+    found = read(SETTINGS, 1, "job-1", detail)
+    assert found.source == "job"
+    assert [event.type for event in found.events] == ["pushed", "leased", "failed"]
+    assert read(SETTINGS, 1).events == []
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        (job_row(), ["pushed", "due"]),
+        (job_row(state="blocked", ready_at=0), ["pushed"]),
+        (job_row(state="scheduled", due=5, ready_at=0), ["pushed"]),
+        (job_row(state="leased", leased_at=1_790_000_000_000_000), ["pushed", "due", "leased"]),
+    ],
+)
+def test_what_a_job_remembers(row: object, told: list[str]) -> None:
+    assert [event.type for event in history.from_fields(row)] == told  # type: ignore[arg-type]

@@ -1,0 +1,397 @@
+"""Jobs: the search, what is done to what it finds, and how far that is."""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from told_room import NOW, SECOND, SETTINGS, Told, go, job_row, world
+
+from millrace.engine.why import Blocker
+from millrace.protocols.control.messages import (
+    Act,
+    Acted,
+    FailureGroup,
+    Failures,
+    Found,
+    JobDetail,
+    Query,
+    Refusal,
+    Search,
+)
+from millrace.web.addresses import job_path, own_path
+from millrace.web.control import ControlError
+from millrace.web.tasks import Task
+
+XSS = '<img src=x onerror="hacked()">'
+READ_ONLY = msgspec.structs.replace(SETTINGS, read_only=True)
+DONE = [Acted(3, [])]
+
+
+def asked(told: Told, name: str) -> Any:
+    return next(asked for each, asked in told.heard if each == name)
+
+
+def detail(row: Any = None, **more: Any) -> JobDetail:
+    row = row or job_row()
+    made = JobDetail(
+        row, row.payload, None, [], 0, [], 0, [], 0, 1800 * SECOND, 0, 0, "", "", {}, [], [], [], 0
+    )
+    return msgspec.structs.replace(made, **more)
+
+
+# The search
+
+
+def test_the_search_asks_for_what_was_typed() -> None:
+    told = world()
+    answer = go(told, "/jobs?q=" + quote('queue:mail "two words"'))
+    assert answer.status == 200
+    assert asked(told, "search") == Search(Query(queue="mail", words=["two words"]), most=50)
+    assert "job-1" in answer.text
+    assert "1 found; that is all" in answer.text
+
+
+def test_a_wrong_search_is_told_and_asks_nothing() -> None:
+    told = world()
+    answer = go(told, "/jobs?q=quue:mail")
+    assert answer.status == 200
+    assert "did you mean queue:?" in answer.text
+    assert told.heard == []
+
+
+def test_a_search_that_is_not_over_leads_on() -> None:
+    answer = go(world(search=Found([job_row()], 20_000, 1_000_000, "abc_-")), "/jobs?q=timeout")
+    assert "looked at 20,000 of 1,000,000 jobs" in answer.text
+    assert "/jobs?q=timeout&amp;cursor=abc_-" in answer.text
+    assert "Search on" in answer.text
+    assert "1 and more" in answer.text
+
+
+def test_nothing_was_found() -> None:
+    assert (
+        "No job matches queue:x." in go(world(search=Found([], 0, 0, "")), "/jobs?q=queue:x").text
+    )
+    assert "There are no jobs." in go(world(search=Found([], 0, 0, "")), "/jobs").text
+    unfinished = go(world(search=Found([], 5, 9, "c")), "/jobs?q=x").text
+    assert "The search is not over" in unfinished
+
+
+def test_words_of_strangers_stay_words() -> None:
+    row = job_row(
+        jid=XSS,
+        kind=XSS,
+        queue=XSS,
+        tags=[XSS],
+        payload=XSS.encode(),
+        group=XSS,
+        message=XSS,
+        worker=XSS,
+    )
+    pages = [
+        go(world(search=Found([row], 1, 1, "")), path).text
+        for path in ("/jobs", "/retries", "/scheduled", "/morgue", "/completed", "/failures/x")
+    ]
+    blockers = [Blocker(XSS, 1, "dead")]
+    pages.append(
+        go(
+            world(
+                job=detail(
+                    row,
+                    backtrace=[XSS],
+                    blockers=blockers,
+                    dependents=blockers,
+                    why=[XSS],
+                    own={XSS: XSS},
+                    history=[(1.0, XSS, {XSS: XSS})],
+                    result=XSS.encode(),
+                    load=XSS,
+                    dead_queue=XSS,
+                )
+            ),
+            "/jobs/x",
+        ).text
+    )
+    for text in pages:
+        assert "<img src=x" not in text
+        assert "hacked" in text
+
+
+def test_who_may_only_look_has_no_buttons() -> None:
+    for settings in (READ_ONLY,):
+        text = go(world(), "/jobs", settings=settings).text
+        assert "checkbox" not in text
+        assert 'name="action"' not in text
+        text = go(world(job=detail()), "/jobs/job-1", settings=settings).text
+        assert 'name="action"' not in text
+
+
+# What is done to jobs
+
+
+def act(form: list[tuple[str, str]], told: Told | None = None) -> tuple[Any, Told]:
+    told = told or world(act=DONE)
+    return go(told, "/jobs/act", form), told
+
+
+def test_selected_jobs_are_named_by_their_numbers() -> None:
+    answer, told = act([("action", "retry"), ("job", "7"), ("job", "9"), ("back", "/jobs?q=a%20b")])
+    assert (answer.status, answer.headers["location"]) == (303, "/jobs?q=a%20b")
+    assert answer.said == "3 jobs were made ready."
+    assert asked(told, "act") == Act("retry", seqs=[7, 9], by="anybody from 127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("form", "wanted"),
+    [
+        ([("action", "move"), ("queue", "a/b")], Act("move", seqs=[1], queue="a/b")),
+        ([("action", "priority"), ("priority", "-25")], Act("priority", seqs=[1], priority=-25)),
+        ([("action", "tag"), ("tags", "a, b c,,")], Act("tag", seqs=[1], tags=["a", "b c"])),
+        ([("action", "untag"), ("tag", "a,b")], Act("untag", seqs=[1], tags=["a,b"])),
+        ([("action", "undepend"), ("blocker", "x")], Act("undepend", seqs=[1], blockers=["x"])),
+        ([("action", "undepend")], Act("undepend", seqs=[1])),
+        ([("action", "run")], Act("retry", seqs=[1])),
+        ([("action", "timeout")], Act("timeout", seqs=[1])),
+    ],
+)
+def test_what_is_wanted(form: list[tuple[str, str]], wanted: Act) -> None:
+    answer, told = act([*form, ("job", "1")])
+    assert answer.status == 303
+    assert asked(told, "act") == msgspec.structs.replace(wanted, by="anybody from 127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ([("action", "retry")], "no job is selected"),
+        ([("action", "explode"), ("job", "1")], "there is no action explode"),
+        ([("action", "retry"), ("job", "one")], "is no job&#39;s number"),
+        ([("action", "move"), ("job", "1")], "which queue"),
+        ([("action", "priority"), ("job", "1"), ("priority", "nan")], "a priority is a number"),
+        ([("action", "tag"), ("job", "1"), ("tags", " , ")], "which tags"),
+        ([("action", "retry"), ("scope", "all"), ("q", "quue:x")], "did you mean queue"),
+        ([("action", "retry"), *[("job", "1")] * 1001], "more than 1000"),
+    ],
+)
+def test_what_cannot_be_done(form: list[tuple[str, str]], reason: str) -> None:
+    answer, told = act(form)
+    assert answer.status == 400
+    assert reason in answer.text
+    assert told.heard == []
+
+
+def test_all_that_match_is_asked_about_first() -> None:
+    form = [("action", "delete"), ("scope", "all"), ("q", "queue:mail"), ("back", "/jobs")]
+    answer, told = act(form)
+    assert answer.status == 200
+    assert "Delete every job that matches queue:mail?" in answer.text
+    assert [name for name, _ in told.heard] == ["search"]
+    answer, told = act([*form, ("sure", "yes")])
+    assert answer.status == 303
+    assert asked(told, "act").query == Query(queue="mail")
+    assert asked(told, "act").seqs == []
+
+
+def test_what_was_refused_is_told() -> None:
+    refused = [Acted(1, [Refusal("a1", "a worker has it")], 2)]
+    answer, _ = act([("action", "cancel"), ("job", "1")], world(act=refused))
+    assert answer.said == (
+        "1 job was cancelled. 2 were not: a1: a worker has it (action 1 lists more)"
+    )
+
+
+def test_nobody_is_sent_elsewhere() -> None:
+    for there in ("//evil.example", "https://evil.example", "/\\evil", "", "/a\r\nb"):
+        answer, _ = act([("action", "retry"), ("job", "1"), ("back", there)])
+        assert answer.headers["location"] == "/jobs"
+        assert own_path(there, "/x") == "/x"
+    assert own_path("/jobs?q=1") == "/jobs?q=1"
+
+
+def test_a_job_has_one_address() -> None:
+    assert job_path("a/b?", 7) == "/jobs/a%2Fb%3F?seq=7"
+    for odd in ("", ".", "..", "x" * 300):
+        assert job_path(odd, 7) == "/jobs/7?seq=7"
+
+
+def test_a_failed_action_says_why() -> None:
+    def refuse(_: Any) -> Any:
+        raise ControlError("nothing can be written: the disk is full", "unavailable")
+
+    answer, _ = act([("action", "retry"), ("job", "1")], world(act=refuse))
+    assert answer.status == 409
+    assert "the disk is full" in answer.text
+
+
+# Tasks
+
+
+def test_no_tasks_and_unknown_ones() -> None:
+    assert "Nothing was done" in go(world(), "/tasks").text
+    assert go(world(), "/tasks/7").status == 404
+    assert go(world(), "/tasks/7/stop", []).status == 404
+
+
+def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    from millrace.web import tasks
+
+    task = Task(4, f"Delete {XSS}", "me")
+    task.progress = Acted(500, [Refusal("a", "held")], 150, 600, 2000, over=False)
+    monkeypatch.setattr(tasks.Tasks, "known", {4: task}, raising=False)
+    monkeypatch.setattr(tasks.Tasks, "__init__", lambda *_: None)
+    text = go(world(), "/tasks/4").text
+    for words in ("Running.", 'max="2000" value="600"', "held", "The first 1 of 150", "Stop"):
+        assert words in text
+    assert "<img" not in text.partition("<h1>")[2]
+    assert "running" in go(world(), "/tasks").text
+    task.ended, task.stopped = task.began + 1, True
+    assert "Stopped." in go(world(), "/tasks/4").text
+    task.error = "no"
+    assert "Failed:" in go(world(), "/tasks/4").text
+
+
+# Sets
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "order"),
+    [
+        ("/retries", Query(state="scheduled", retrying=True), "due"),
+        ("/scheduled", Query(state="scheduled", retrying=False), "due"),
+        ("/morgue", Query(state="dead"), "ended"),
+        ("/completed", Query(state="done"), "ended"),
+    ],
+)
+def test_a_set(path: str, query: Query, order: str) -> None:
+    told = world(search=Found([job_row()], 1, 9, "next"))
+    answer = go(told, path)
+    assert answer.status == 200
+    assert asked(told, "search") == Search(query, order=order, most=50)  # type: ignore[arg-type]
+    assert f"{path}?cursor=next" in answer.text
+    assert "none card" in go(world(search=Found([], 0, 0, "")), path).text
+
+
+def test_faktorys_forms() -> None:
+    told = world(act=DONE)
+    form = [("key", "1790000000.5|job|1"), ("key", "1|b"), ("action", "kill")]
+    answer = go(told, "/retries", form)
+    assert (answer.status, answer.headers["location"]) == (303, "/retries")
+    assert asked(told, "act").jobs == ["job|1", "b"]
+    assert asked(told, "act").action == "kill"
+    told = world(act=DONE)
+    go(told, "/scheduled", [("key", "all"), ("action", "add_to_queue")])
+    assert asked(told, "act").query == Query(state="scheduled", retrying=False)
+    assert asked(told, "act").action == "retry"
+    told = world(act=DONE)
+    assert go(told, "/morgue/1%7Ca%2Fb", [("action", "delete")]).status == 303
+    assert asked(told, "act").jobs == ["a/b"]
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ([("action", "retry")], "no job is selected"),
+        ([("key", "1|a"), ("action", "explode")], "invalid action: explode"),
+        ([("key", "a"), ("action", "retry")], "is no key"),
+    ],
+)
+def test_faktorys_forms_that_are_wrong(form: list[tuple[str, str]], reason: str) -> None:
+    answer = go(world(act=DONE), "/retries", form)
+    assert answer.status == 400
+    assert reason in answer.text
+
+
+def test_faktorys_keys_lead_to_the_job() -> None:
+    answer = go(world(job=detail()), "/retries/1790000000.5%7Cjob-1")
+    assert (answer.status, answer.headers["location"]) == (302, "/jobs/job-1?seq=1")
+    missing = world(job=ControlError("there is no such job", "not found"))
+    assert go(missing, "/morgue/1%7Cx").headers["location"] == "/morgue"
+
+
+# Failures
+
+GROUP = FailureGroup("f1", "Timeout", "no answer", 1200, 34, NOW, "job-1", 1, ["mail", "a/b"])
+
+
+def test_failures() -> None:
+    text = go(world(failures=Failures([GROUP], 1, 1234)), "/failures").text
+    for words in (
+        "Timeout",
+        "1,200",
+        "34",
+        "/failures/f1",
+        "/queues/a%2Fb",
+        "1,234 jobs in 1 group",
+    ):
+        assert words in text
+    assert "Nothing is failing" in go(world(), "/failures").text
+
+
+def test_a_group() -> None:
+    told = world(failures=Failures([GROUP], 1, 1234))
+    answer = go(told, "/failures/f1")
+    assert answer.status == 200
+    assert asked(told, "search").query == Query(fingerprint="f1")
+    assert "no answer" in answer.text
+    assert "1,234" in answer.text
+    assert go(world(search=Found([], 0, 0, "")), "/failures/f2").status == 404
+
+
+def test_a_group_is_retried_after_a_question() -> None:
+    form = [("fingerprint", "f1"), ("group", "Timeout"), ("action", "retry"), ("total", "1,234")]
+    answer = go(world(act=DONE), "/failures/act", form)
+    assert "Retry all that failed of Timeout?" in answer.text
+    assert "1,234" in answer.text
+    told = world(act=DONE)
+    answer = go(told, "/failures/act", [*form, ("sure", "yes")])
+    assert (answer.status, answer.headers["location"]) == (303, "/failures")
+    assert asked(told, "act").query == Query(fingerprint="f1")
+    told = world(act=DONE)
+    go(told, "/failures/act", [("action", "retry"), ("sure", "yes")])
+    assert asked(told, "act").query == Query(state="dead")
+    assert go(world(), "/failures/act", [("action", "move")]).status == 400
+
+
+# A job
+
+
+def test_a_job() -> None:
+    row = job_row(
+        jid="a/b",
+        state="dead",
+        failures=3,
+        group="E",
+        message="no",
+        payload=b'{"n":1e400,"n":2}',
+        size=17,
+    )
+    told = world(job=detail(row, backtrace=["line 1"], twins=2, why=["It failed for good."]))
+    answer = go(told, "/jobs/a%2Fb?seq=4")
+    assert answer.status == 200
+    assert asked(told, "job") == {"id": "a/b", "seq": 4} or asked(told, "job").seq == 4
+    for words in ("1e400", "line 1", "It failed for good.", "2 more jobs have this id", "Retry"):
+        assert words in answer.text
+
+
+def test_a_job_that_nobody_knows() -> None:
+    missing = world(job=ControlError("there is no such job", "not found"))
+    assert go(missing, "/jobs/x").status == 404
+    assert go(missing, "/jobs/x?seq=-1").status == 400
+    broken = world(job=ControlError("the server cannot be asked", "unavailable"))
+    assert go(broken, "/jobs/x").status == 503
+
+
+def test_the_payload_as_a_file() -> None:
+    row = job_row(jid='a"\r\nb')
+    answer = go(world(job=detail(row)), "/jobs/x/payload")
+    assert answer.text == '["hello"]'
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-disposition"] == 'attachment; filename="a_b.payload"'
+    assert go(world(job=detail(job_row(size=5_000_000))), "/jobs/x/payload").status == 413
+
+
+def test_an_id_that_ends_like_an_address() -> None:
+    told = world(job=detail())
+    assert go(told, "/jobs/x%2Fpayload").headers["content-type"].startswith("text/html")
+    assert asked(told, "job").id == "x/payload"
