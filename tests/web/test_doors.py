@@ -265,8 +265,9 @@ def visited(method: str, path: str, body: bytes, headers: dict[str, str], **more
 
 def test_a_form_is_bounded_and_must_be_one():
     login = ("POST", "/login")
-    assert visited(*login, b"password=" + b"x" * (1 << 20), FORM).status == 413
-    assert visited(*login, b"&".join([b"a=1"] * 10_001), FORM).status == 400
+    assert visited(*login, b"password=" + b"x" * 16_384, FORM).status == 413
+    act = ("POST", "/jobs/act", b"&".join([b"a=1"] * 10_001), FORM | bearer(OPERATE))
+    assert visited(*act).status == 400
     assert visited(*login, b"password=\xff", FORM).status == 400
     assert visited(*login, b"{}", {"content-type": "application/json"}).status == 400
     assert visited(*login, b"x", {"content-type": "text/plain"}).status == 400
@@ -296,3 +297,19 @@ def test_settings_never_show_what_is_secret():
     shown = repr(settings) + str(settings) + f"{settings}"
     assert PASSWORD not in shown
     assert READ not in shown
+
+
+def test_what_all_send_together_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("millrace.web.doors.MOST_HELD", 10_000)
+
+    async def send() -> None:
+        house = House()
+        body = b"password=" + b"x" * 6000
+        assert (await house.knock("POST", "/login", FORM, body)).status == 403
+        assert house.room.held == 0
+        house.room.held = 6000  # somebody else's
+        answer = await house.knock("POST", "/login", FORM, body)
+        assert (answer.status, answer.header("retry-after")) == (503, "1")
+        assert house.room.held == 6000
+
+    asyncio.run(send())
