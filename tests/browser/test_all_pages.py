@@ -2,7 +2,7 @@
 
 import pytest
 from demo import World
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 PAGES = [
     "/",
@@ -38,7 +38,7 @@ def test_a_page(page: Page, world: World, path: str) -> None:
     assert response is not None
     assert response.status == 200
     assert page.locator("h1").count() == 1
-    page.wait_for_function("document.getElementById('standing').textContent !== ''")
+    expect(page.locator("#standing")).to_contain_text("ready")
     wide = page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert not wide, "the page is wider than the window"
 

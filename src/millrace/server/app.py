@@ -196,6 +196,7 @@ async def _serve(
             config.server.host, config.web.port, lambda: web_settings(current[0].config, path)
         )
         ports["web"] = site.start()
+    control.ports = ports
     schedule = Schedule(
         config.pipeline.every,
         pipeline_command(config),
@@ -327,7 +328,11 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         }
         print(json.dumps(ready), flush=True)  # noqa: T201
         return
-    where = "  ".join(f"{name} {config.server.host}:{port}" for name, port in ports.items())
+    host, scheme = config.server.host, "https" if config.tls.cert else "http"
+    where = "  ".join(
+        f"{name} {f'{scheme}://' if name == 'web' else ''}{host}:{port}"
+        for name, port in ports.items()
+    )
     kept = (
         "in memory only: everything is lost at exit"
         if config.server.durability == "memory"
