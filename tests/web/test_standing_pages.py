@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from pretended import ADMIN, OPERATOR, READER, get, post, pretended, refusing
+from pretended import CHIEF, GUARDED, OPERATOR, READER, get, post, pretended, refusing
 
 from millrace.protocols.control.messages import (
     Audit,
@@ -19,7 +19,6 @@ from millrace.protocols.control.messages import (
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
-ROLES = {"tokens": [READER, OPERATOR, ADMIN]}
 JOURNAL = Journal("abc", "/data/lake", 1001, 901, 100, 20_480, 12.0, files=3)
 
 
@@ -88,7 +87,7 @@ def test_a_server_that_keeps_nothing() -> None:
 def test_shipping() -> None:
     room = pretended(ship=JOURNAL)
     assert post(room, "/server/ship", {}).status == 303
-    assert room.control.asked == [("ship", True)]
+    assert [name for name, _ in room.control.asked] == ["ship", "note"]
     room = pretended(ship=refusing("the lake is full"))
     answer = post(room, "/server/ship", {})
     assert answer.status == 503
@@ -107,7 +106,7 @@ def test_forgetting_everything_has_to_be_typed() -> None:
 
 @pytest.mark.parametrize("who", [READER, OPERATOR])
 def test_what_only_admins_may(who: Any) -> None:
-    room = pretended(ROLES, server=detail(), journal=JOURNAL)
+    room = pretended(GUARDED, server=detail(), journal=JOURNAL)
     assert post(room, "/server/flush", {"sure": "FLUSH"}, who.secret).status == 403
     assert get(room, "/configuration", who.secret).status == 403
     assert get(room, "/audit", who.secret).status == 403
@@ -116,8 +115,8 @@ def test_what_only_admins_may(who: Any) -> None:
 
 
 def test_the_configuration() -> None:
-    room = pretended(ROLES, server=detail())
-    text = get(room, "/configuration", ADMIN.secret).text
+    room = pretended(GUARDED, server=detail())
+    text = get(room, "/configuration", CHIEF.secret).text
     for told in ("[server]", "[web]", "127.0.0.1", "(hidden)", "at once", "on restart", "Who may"):
         assert told in text
     assert 'name="option" value="heartbeat"' in text
@@ -125,10 +124,10 @@ def test_the_configuration() -> None:
 
 
 def test_settings_of_qless() -> None:
-    room = pretended(ROLES, server=detail(qless={XSS: XSS}))
+    room = pretended(GUARDED, server=detail(qless={XSS: XSS}))
     assert "<img src=x" not in get(room, "/configuration/qless", OPERATOR.secret).text
     assert "Unset" not in get(room, "/configuration/qless", READER.secret).text
-    room = pretended(ROLES)
+    room = pretended(GUARDED)
     form = {"option": "heartbeat", "value": "30"}
     assert post(room, "/configuration/qless", form, READER.secret).status == 403
     assert post(room, "/configuration/qless", form, OPERATOR.secret).status == 303

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from millrace.engine.engine import Engine
+from millrace.engine.events import fingerprint
 from millrace.engine.job import MASENKO, Job
 from millrace.protocols.control.errors import Refused
 from millrace.protocols.control.hub import ControlHub
@@ -79,6 +80,20 @@ def test_by_failure(library):
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(state="scheduled", retrying=True) == ["again"]
     assert library.find(state="scheduled", retrying=False) == ["later"]
+
+
+def test_by_the_shape_of_a_failure(library):
+    for number in range(3):
+        library.dead(f"dead-{number}", "Timeout", f"after {number} s")
+    library.dead("other", "Timeout", "of the clock")
+    retried = library.pushed_and_leased("again", "failing")
+    library.fail(retried, "Timeout", "after 32 s")
+    shape = fingerprint("Timeout", "after 7 s")
+    assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-1", "dead-0"]
+    assert library.find(fingerprint=shape, state="dead") == ["dead-2", "dead-1", "dead-0"]
+    library.engine.requeue(library.engine.find("dead-1"), library.now)
+    assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-0"]
+    assert library.find(fingerprint="unknown") == []
 
 
 def test_by_words(library):

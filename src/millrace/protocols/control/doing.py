@@ -53,11 +53,11 @@ def kill(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
         return
     part, theirs, (group, message) = part_of(job), now + engine.theirs, KILLED
     rank = part.rank
+    job.failure = Failure(theirs, theirs, group, message, [])  # by which it will be found
     engine.kill(job, now)
     part.stalled, part.throttled, part.expired_at, job.rank = False, None, None, rank
     part.add("failed", theirs, qless.max_history, {"worker": "", "group": group})
     part.failure = Failed(group, message, theirs // 1_000_000, "")
-    job.failure = Failure(theirs, theirs, group, message, [])
     qless.log_failed(job, "", group, message)
     qless.tell_tracked("failed", job.jid)
 

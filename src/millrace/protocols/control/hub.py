@@ -76,6 +76,7 @@ class ControlHub(Hub):
     def begin(self, now: int) -> None:
         """The server serves from now on."""
         self.started_at = now
+        _ = self.qless  # made from all jobs, now, while nobody waits for an answer
         self.alarm("sample", now)
 
     def alarm(self, what: str, now: int) -> None:

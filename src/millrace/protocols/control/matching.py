@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.engine.events import fingerprint
 from millrace.engine.job import PROTOCOLS, Job
 from millrace.engine.states import SCHEDULED, STATE_NAMES
 
@@ -116,8 +115,10 @@ class Meaning:
             self._error.is_in(failure.group) or self._error.is_in(failure.message)
         ):
             return False
-        shape = query.fingerprint
-        return shape is None or fingerprint(failure.group, failure.message) == shape
+        if query.fingerprint is None:
+            return True
+        alike = self._hub.engine.failing.get(query.fingerprint)
+        return alike is not None and job.seq in alike.jobs
 
     def cost(self, job: Job) -> int:
         """About how many bytes must be looked through."""

@@ -11,6 +11,7 @@ from millrace.protocols.control.messages import (
     Audit,
     Flush,
     Journal,
+    Note,
     Ok,
     ServerDetail,
     SetQless,
@@ -40,6 +41,7 @@ async def server(visit: Visit) -> Response:
 
 async def ship(visit: Visit) -> Response:
     await visit.room.control.ask(Journal, patience=_PATIENCE, ship=True)
+    await visit.ask(Ok, note=Note("ship", by=visit.by))
     return visit.back("/server", "Everything that was committed is in the lake.")
 
 

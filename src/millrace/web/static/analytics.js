@@ -28,8 +28,12 @@
       await renew();
     } else if (pipeline && "running" in pipeline.dataset) {
       const newer = (await page(`${prefix}/analytics/pipeline`)).getElementById("pipeline");
-      if ("running" in newer.dataset) pipeline.replaceWith(newer);
-      else await renew();
+      if ("running" in newer.dataset) {
+        tellTimes(newer);
+        pipeline.replaceWith(newer);
+      } else {
+        await renew();
+      }
     }
   };
   const again = () => setTimeout(() => look().catch(() => {}).then(again), 1000);
