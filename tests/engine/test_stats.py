@@ -287,3 +287,10 @@ def test_totals_outlive_the_days_they_are_of_but_not_for_ever():
     assert totals_of(statistics) == {TODAY: (1, 0)}
     statistics.forget(TODAY + HISTORY_DAYS + 1)
     assert totals_of(statistics) == {}
+
+
+def test_a_day_that_is_forgotten_before_anybody_asked_for_totals_is_in_them():
+    read = Statistics()
+    read.days.update(folded(event("completed")).days)
+    read.forget(TODAY + 1)
+    assert totals_of(read) == {TODAY: (1, 0)}

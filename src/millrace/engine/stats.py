@@ -175,11 +175,11 @@ class Statistics:
 
     def forget(self, before_day: int) -> list[tuple[str, int]]:
         """Drop days older than `before_day`, and say which."""
+        totals = self.totals()
         old = [key for key in self.days if key[1] < before_day]
         for key in old:
             del self.days[key]
             self.dirty.discard(key)
-        totals = self.totals()
         for number in [number for number in totals if number < before_day - HISTORY_DAYS]:
             del totals[number]
         return old

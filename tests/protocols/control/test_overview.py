@@ -7,7 +7,7 @@ from control_room import Room
 
 from millrace.engine.engine import DAYS
 from millrace.engine.job import FAKTORY
-from millrace.engine.stats import DAY, HISTORY_DAYS
+from millrace.engine.stats import DAY, HISTORY_DAYS, Statistics
 from millrace.protocols.control.samples import AT_ONCE, EVERY, KEPT, MOST_QUEUES, WINDOW
 from wires import SECOND, START
 
@@ -183,3 +183,17 @@ def test_days_of_wrong_clocks_are_not_told(room):
     worked(room, "later")
     room.now -= 400 * DAY
     assert days(room) == []
+
+
+def test_a_straggler_does_not_replace_what_was_noted(room):
+    for jid in "abc":
+        worked(room, jid)
+    room.now += DAY
+    sample(room)
+    room.engine.take_batch()
+    room.engine.statistics = Statistics()  # as after a month, and a restart
+    room.now -= DAY
+    worked(room, "late")
+    room.now += DAY
+    sample(room, WINDOW // EVERY)
+    assert days(room) == [(-1, 3, 0)]

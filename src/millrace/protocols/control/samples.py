@@ -114,27 +114,33 @@ def total(engine: Engine, now: int) -> Sample:
 
 def days(engine: Engine, now: int) -> list[Day]:
     """What was done on each of the last days of which something is known, the newest last."""
-    today, totals = now // DAY, engine.count().totals()
-    found = []
-    for day in range(today - HISTORY_DAYS + 1, today + 1):
-        noted = engine.notes.get(f"{DAYS}{day}")
-        if day in totals:
-            found.append(Day(day, totals[day].processed, totals[day].failures))
-        elif noted is not None:
-            found.append(Day(day, *map(int, noted.split())))
-    return found
+    today = now // DAY
+    found = (_day(engine, day) for day in range(today - HISTORY_DAYS + 1, today + 1))
+    return [day for day in found if day is not None]
 
 
 def note_days(engine: Engine, now: int) -> None:
     """Note how much was done on days that are over: statistics are forgotten earlier."""
     if engine.halted:
         return
-    today, totals = now // DAY, engine.count().totals()
-    for day in range(today - HISTORY_DAYS + 1, today):
-        if day in totals:
-            value = b"%d %d" % (totals[day].processed, totals[day].failures)
-            if engine.notes.get(f"{DAYS}{day}") != value:
-                engine.note(f"{DAYS}{day}", value)
-    for day in range(today - 2 * HISTORY_DAYS, today - HISTORY_DAYS + 1):
-        if f"{DAYS}{day}" in engine.notes:
-            engine.note(f"{DAYS}{day}", None)
+    today = now // DAY
+    for number in range(today - HISTORY_DAYS + 1, today):
+        day = _day(engine, number)
+        if day is not None:
+            value = b"%d %d" % (day.processed, day.failures)
+            if engine.notes.get(f"{DAYS}{number}") != value:
+                engine.note(f"{DAYS}{number}", value)
+    for number in range(today - 2 * HISTORY_DAYS, today - HISTORY_DAYS + 1):
+        if f"{DAYS}{number}" in engine.notes:
+            engine.note(f"{DAYS}{number}", None)
+
+
+def _day(engine: Engine, number: int) -> Day | None:
+    """As it was noted, or as the statistics know it: whichever knows of more. Of a day that is
+    forgotten they may have a straggler.
+    """
+    total, noted = engine.count().totals().get(number), engine.notes.get(f"{DAYS}{number}")
+    processed, failures = (0, 0) if noted is None else map(int, noted.split())
+    if total is not None and total.processed >= processed:
+        return Day(number, total.processed, total.failures)
+    return None if noted is None else Day(number, processed, failures)
