@@ -51,13 +51,15 @@ def kill(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
     if job.origin != QLESS or qless is None:
         engine.kill(job, now)
         return
-    part, theirs, (group, message) = part_of(job), now + engine.theirs, KILLED
+    part, theirs = part_of(job), now + engine.theirs
     rank = part.rank
+    if job.failure is None:
+        job.failure = Failure(theirs, theirs, *KILLED, [])
+    group, message = job.failure.group, job.failure.message
     engine.kill(job, now)
     part.stalled, part.throttled, part.expired_at, job.rank = False, None, None, rank
     part.add("failed", theirs, qless.max_history, {"worker": "", "group": group})
     part.failure = Failed(group, message, theirs // 1_000_000, "")
-    job.failure = Failure(theirs, theirs, group, message, [])
     qless.log_failed(job, "", group, message)
     qless.tell_tracked("failed", job.jid)
 
