@@ -3,6 +3,8 @@
 from random import Random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millrace.engine.job import FAKTORY, Job
 from millrace.engine.queues import Queue, Ready
@@ -236,3 +238,65 @@ def test_a_new_queue_is_unknown_open_and_empty():
     assert len(queue.ready) == 0
     assert not queue.waiters
     assert queue.counts == [0, 0, 0, 0, 0, 0]
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add", "add", "remove", "pop"]),
+            st.integers(-2, 6),  # place
+            st.sampled_from([0, 0, 0, 1, -3]),  # rank
+            st.integers(0, 999),  # which to remove
+        ),
+        max_size=150,
+    ),
+    count=st.integers(0, 12),
+)
+def test_looking_shows_what_will_be_popped_whatever_happened_before(steps, count):
+    ready, there = Ready(), {}
+    for seq, (what, place, rank, which) in enumerate(steps, 1):
+        if what == "add":
+            each = there[seq] = job(seq, place, rank)
+            each.ready_at = seq
+            ready.add(each)
+        elif what == "pop" and there:
+            popped_job = ready.pop()
+            assert popped_job is ordered(there)[0]
+            del there[popped_job.seq]
+        elif what == "remove" and there:
+            ready.remove(there.pop(sorted(there)[which % len(there)]))
+    right = ordered(there)
+    assert list(ready.first(count)) == right[:count]
+    assert ready.peek() is (right[0] if right else None)
+    assert list(ready.first(1000)) == right
+    assert len(ready) == len(right)
+    oldest = ready.oldest()
+    assert oldest is (min(right, key=lambda each: each.ready_at) if right else None)
+    assert popped(ready) == [each.seq for each in right]
+
+
+def ordered(jobs: dict[int, Job]) -> list[Job]:
+    return sorted(jobs.values(), key=lambda each: (-each.rank, each.place, each.seq))
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_the_first_of_many_ranked_jobs(stale):
+    random = Random(5)
+    jobs = {n: job(n, random.randrange(50), random.randrange(1, 9)) for n in range(2000)}
+    ready = ready_with(*jobs.values())
+    if stale:
+        for each in ordered(jobs)[1:200:2]:
+            ready.remove(jobs.pop(each.seq))
+    for count in (1, 10, 100, 240, 600):
+        assert list(ready.first(count)) == ordered(jobs)[:count]
+    assert popped(ready) == [each.seq for each in ordered(jobs)]
+
+
+def test_ghosts_behind_the_head_cost_but_once():
+    jobs = [job(n, n) for n in range(1000)]
+    ready = ready_with(*jobs)
+    for each in jobs[1:400]:
+        ready.remove(each)
+    assert [each.seq for each in ready.first(3)] == [0, 400, 401]
+    assert ready.ghosts == 0
+    assert popped(ready) == [0, *range(400, 1000)]

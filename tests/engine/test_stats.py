@@ -5,8 +5,10 @@ from random import Random
 
 import pytest
 
-from millrace.engine.states import DEAD, GONE, SCHEDULED
-from millrace.engine.stats import DAY, SLOTS, Spread, Statistics, slot
+from millrace.engine import spans
+from millrace.engine.spans import Lately
+from millrace.engine.states import DEAD, GONE, LEASED, SCHEDULED
+from millrace.engine.stats import DAY, HISTORY_DAYS, SLOTS, Spread, Statistics, slot
 from millrace.store.changes import decode_any, encode
 from scene import START, Scene, days_of
 
@@ -213,3 +215,75 @@ def test_old_days_are_forgotten_and_named():
     assert sorted(gone) == [("default", TODAY), ("default", TODAY + 1)]
     assert sorted(statistics.days) == [("default", TODAY + 2), ("default", TODAY + 3)]
     assert statistics.dirty == set(statistics.days)
+
+
+def measured(*events: tuple) -> Lately:
+    lately = Lately()
+    Statistics().fold(events, lately)
+    return lately
+
+
+@pytest.mark.parametrize("span", [0, 1, 3, 4, 7, 8, 999, 10**6, 10**12, 2**62])
+def test_the_fold_has_the_slots_of_spans(span):
+    lately = measured(event("leased", wait=span), event("completed", run=span))
+    assert lately.waits[spans.slot(span)] == lately.runs[spans.slot(span)] == 1
+    assert lately.of("default") == ({spans.slot(span): 1}, {spans.slot(span): 1})
+    assert (lately.wait_sum, lately.run_sum) == (span, span)
+
+
+def test_what_happens_now_is_counted_since_the_start():
+    lately = measured(
+        event("pushed"),
+        event("pushed"),
+        event("leased"),
+        event("completed"),
+        event("advanced"),
+        event("failed", state=SCHEDULED),
+        event("expired", state=LEASED),
+        event("doomed", state=DEAD),
+        event("flushed"),
+        event("pushed"),
+    )
+    assert (lately.pushed, lately.completed, lately.failed) == (3, 2, 1)
+    assert len(lately) == 0  # there are no queues after a flush
+
+
+def totals_of(statistics: Statistics) -> dict[int, tuple[int, int]]:
+    return {day: (of.processed, of.failures) for day, of in statistics.totals().items()}
+
+
+def test_totals_of_a_day_are_of_all_queues():
+    statistics = folded(
+        event("completed", "a"),
+        event("completed", "b"),
+        event("failed", "a", state=SCHEDULED),
+        event("expired", "a", state=LEASED),
+        event("completed", "a", at=START + DAY),
+    )
+    assert totals_of(statistics) == {TODAY: (3, 1), TODAY + 1: (1, 0)}
+
+
+def test_totals_are_the_same_when_days_were_read_from_a_store():
+    events = lively_scene().engine.batch.events
+    direct, read = Statistics(), Statistics()
+    direct.fold(events[:90])
+    read.days.update(direct.days)
+    assert totals_of(read) == totals_of(direct)
+    read = Statistics()
+    read.days.update(direct.days)
+    read.fold(events[90:])
+    direct = folded(*events)
+    assert totals_of(read) == totals_of(direct)
+
+
+def test_a_flush_forgets_the_totals():
+    assert totals_of(folded(event("completed"), event("flushed"))) == {}
+
+
+def test_totals_outlive_the_days_they_are_of_but_not_for_ever():
+    statistics = folded(event("completed"))
+    statistics.forget(TODAY + 1)
+    assert statistics.days == {}
+    assert totals_of(statistics) == {TODAY: (1, 0)}
+    statistics.forget(TODAY + HISTORY_DAYS + 1)
+    assert totals_of(statistics) == {}

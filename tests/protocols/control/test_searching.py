@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from millrace.engine.engine import Engine
+from millrace.engine.events import fingerprint
 from millrace.engine.job import MASENKO, Job
 from millrace.protocols.control.errors import Refused
 from millrace.protocols.control.hub import ControlHub
@@ -50,6 +51,22 @@ def test_by_jid_and_number(library):
     assert library.find(id="one", queue="elsewhere") == []
 
 
+def test_many_of_one_id(library):
+    for number in range(1, 1201):
+        library.push("twin" if number % 2 else "600")
+    odd = list(range(1199, 0, -2))
+    assert [job.seq for job in library.page(id="twin", most=1000).jobs] == odd
+    assert [job.seq for job in library.page(id="600", most=1000).jobs] == [n + 1 for n in odd]
+    assert [job.seq for job in library.page(id="601", most=1000).jobs] == [601]
+    library.push("1201")
+    library.push("1201")
+    library.push("7")
+    assert [job.seq for job in library.page(id="1201").jobs] == [1202, 1201]
+    first = library.page(id="7", most=1)
+    assert [job.seq for job in first.jobs] == [1203]
+    assert [job.seq for job in library.page(id="7", cursor=first.cursor).jobs] == [7]
+
+
 def test_by_what_jobs_have(library):
     library.push("mail-1", "mail", kind="Send")
     library.push("mail-2", "mail", kind="Bounce", due=START + 10)
@@ -79,6 +96,25 @@ def test_by_failure(library):
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(state="scheduled", retrying=True) == ["again"]
     assert library.find(state="scheduled", retrying=False) == ["later"]
+    assert library.find(failing=True, group="Timeout") == ["again", "dead-2", "dead-1"]
+    library.engine.requeue(job, library.now)
+    assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
+    assert library.find(failing=True) == ["dead-3", "dead-2", "dead-1"]
+    assert library.find(failing=False, group="Timeout") == ["again"]
+
+
+def test_by_the_shape_of_a_failure(library):
+    for number in range(3):
+        library.dead(f"dead-{number}", "Timeout", f"after {number} s")
+    library.dead("other", "Timeout", "of the clock")
+    retried = library.pushed_and_leased("again", "failing")
+    library.fail(retried, "Timeout", "after 32 s")
+    shape = fingerprint("Timeout", "after 7 s")
+    assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-1", "dead-0"]
+    assert library.find(fingerprint=shape, state="dead") == ["dead-2", "dead-1", "dead-0"]
+    library.engine.requeue(library.engine.find("dead-1"), library.now)
+    assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-0"]
+    assert library.find(fingerprint="unknown") == []
 
 
 def test_by_words(library):

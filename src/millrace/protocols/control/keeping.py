@@ -31,7 +31,7 @@ from .rows import MOST_PAYLOAD, row
 from .walks import Numbered
 
 #: So many jobs or tags are counted before others have their turn.
-SLICE: Final = 2000
+SLICE: Final = 1000
 #: Of so many jobs that hold a throttle or wait for it the ids are told.
 MOST_NAMED: Final = 100
 THROTTLES: Final = 10

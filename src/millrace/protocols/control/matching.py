@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.engine.events import fingerprint
 from millrace.engine.job import PROTOCOLS, Job
-from millrace.engine.states import SCHEDULED, STATE_NAMES
+from millrace.engine.states import DEAD, SCHEDULED, STATE_NAMES
 
 from .errors import Refused
 from .hub import ControlHub
@@ -98,6 +97,8 @@ class Meaning:
             job.state != SCHEDULED or bool(job.failures) != query.retrying
         ):
             return False
+        if query.failing is not None and is_failing(job) != query.failing:
+            return False
         if query.tracked is not None and self._is_tracked(job) != query.tracked:
             return False
         return not self._about_failures or self._failed_so(job)
@@ -116,8 +117,10 @@ class Meaning:
             self._error.is_in(failure.group) or self._error.is_in(failure.message)
         ):
             return False
-        shape = query.fingerprint
-        return shape is None or fingerprint(failure.group, failure.message) == shape
+        if query.fingerprint is None:
+            return True
+        alike = self._hub.engine.failing.get(query.fingerprint)
+        return alike is not None and job.seq in alike.jobs
 
     def cost(self, job: Job) -> int:
         """About how many bytes must be looked through."""
@@ -155,6 +158,12 @@ def _names(word: Word, job: Job) -> bool:
         return True
     failure = job.failure
     return failure is not None and (word.is_in(failure.group) or word.is_in(failure.message))
+
+
+def is_failing(job: Job) -> bool:
+    """Is it dead, or will it be tried again?"""
+    waits = job.state == SCHEDULED and bool(job.failures)
+    return job.failure is not None and (waits or job.state == DEAD)
 
 
 def _protocol(name: str) -> int:

@@ -169,13 +169,16 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     state: State | None = None
     #: Of the scheduled: those that have failed before, or those that have not.
     retrying: bool | None = None
+    #: Dead, or scheduled for another try, as those of `failures` are; or neither.
+    failing: bool | None = None
     #: The protocol that pushed it.
     protocol: str | None = None
     tag: str | None = None
     #: Whoever has it, or had it last.
     worker: str | None = None
-    #: The failure's group as it is, and its shape, see engine.events.fingerprint.
+    #: The failure's group as it is.
     group: str | None = None
+    #: Dead of an error of that shape, or waiting for another try; see engine.events.fingerprint.
     fingerprint: str | None = None
     #: Text in the failure's group or message.
     error: str | None = None

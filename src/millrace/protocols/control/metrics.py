@@ -18,7 +18,7 @@ from .samples import depth
 
 SECOND: Final = 1_000_000
 #: So many queues are looked at before others have their turn, and so many are told of.
-AT_ONCE: Final = 500
+AT_ONCE: Final = 200
 MOST_QUEUES: Final = 500
 #: Of the bounds of histograms: powers of two of microseconds. From a quarter of a millisecond to
 #: nineteen hours, and from an eighth to half a minute.
@@ -57,11 +57,9 @@ class Depths:
             return
         self.count += 1
         self.paused += queue.paused
-        before = self.told.get(told_as)
-        counts = (
-            queue.counts if before is None else map(sum, zip(before, queue.counts, strict=True))
-        )
-        self.told[told_as] = list(counts)
+        counts = self.told.setdefault(told_as, [0] * len(queue.counts))
+        for state, count in enumerate(queue.counts):
+            counts[state] += count
         oldest = queue.ready.oldest() if queue.counts[READY] else None
         if oldest is not None:
             at = oldest.ready_at

@@ -11,7 +11,7 @@ from .errors import Refused
 
 MOST: Final = 1000
 #: So many names are looked at before others have their turn.
-SLICE: Final = 2000
+SLICE: Final = 1000
 
 N = TypeVar("N", str, tuple[str, str], tuple[int, str])
 

@@ -8,7 +8,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
 from millrace.engine.spans import Percentiles
 from millrace.engine.states import READY
-from millrace.engine.stats import DAY, QueueDay
+from millrace.engine.stats import DAY, KEPT_DAYS, QueueDay
 from millrace.protocols.qless.part import part_of
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.qless.throttles import OF_QUEUE
@@ -53,8 +53,9 @@ def queue(hub: ControlHub, asked: AskedQueue, now: int) -> Iterator[QueueDetail 
     found = engine.queues.get(name)
     if found is None or not is_known(found):
         raise NotFound(f'there is no queue "{name}"')
-    days = [day for day in _kept_days(engine, now) if (name, day) in engine.statistics.days]
-    day = now // DAY if asked.day < 0 else asked.day
+    today, known = now // DAY, engine.count().days
+    days = [day for day in range(today - KEPT_DAYS, today + 1) if (name, day) in known]
+    day = today if asked.day < 0 else asked.day
     qless = hub.qless
     stalled = recurring = throttled = 0
     if qless is not None:
@@ -78,6 +79,7 @@ def queue(hub: ControlHub, asked: AskedQueue, now: int) -> Iterator[QueueDetail 
 
 def row(hub: ControlHub, queue: Queue, now: int) -> QueueRow:
     engine = hub.engine
+    engine.count()
     lately = engine.lately
     oldest = queue.ready.oldest()
     return QueueRow(
@@ -118,11 +120,6 @@ def _limit(hub: ControlHub, name: str, now: int) -> int:
         qless.throttles.maximum(OF_QUEUE + name, now + hub.engine.theirs),
     )
     return int(min((limit for limit in limits if limit > 0), default=0))
-
-
-def _kept_days(engine: Engine, now: int) -> range:
-    statistics = engine.count()
-    return range(min(statistics.since(engine.latest), now // DAY), now // DAY + 1)
 
 
 def _throttled(qless: Qless, name: str) -> Iterator[int]:

@@ -6,7 +6,7 @@ request goes on exactly there.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from typing import Annotated, Final
 from zlib import crc32
 
@@ -14,7 +14,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.queues import Queue, Ready
+from millrace.engine.queues import Queue
 from millrace.engine.states import (
     BLOCKED,
     DEAD,
@@ -27,21 +27,25 @@ from millrace.engine.states import (
 
 from .answering import Answering, Telling
 from .errors import Refused
-from .hub import ControlHub, named
+from .hub import ControlHub
 from .matching import PIECE, Meaning
 from .messages import Found, Query, Search
 from .rows import row
 from .walks import (
+    Alike,
     Beginning,
     Behind,
     KeyOf,
     Listed,
+    Named,
     Numbered,
+    ReadyOnes,
     Walk,
     due_key,
     ended_key,
     first_due,
     first_ready,
+    listed,
     ready_key,
 )
 
@@ -206,9 +210,11 @@ def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
     """
     engine = hub.engine
     if query.id is not None:
-        return [Listed([job.seq for job in named(engine, query.id)])]
+        return [Named(engine, query.id)]
     if query.tag is not None and hub.qless is not None:
-        return [Listed(list(hub.qless.tags.get(query.tag, ())))]
+        return [Listed(hub.qless.tags.get(query.tag, {}))]
+    if query.fingerprint is not None:
+        return [Alike(engine, query.fingerprint)]
     others = _by_number(engine, query)
     if order == "queue" and query.state == "ready" and query.queue is not None:
         queue = query.queue
@@ -217,7 +223,7 @@ def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
         return _in_order(engine, lambda: _next_due(engine), due_key(engine), others)
     if order == "ended" and query.state in {"done", "dead"}:
         return _in_order(
-            engine, lambda: _listed(engine, query, MOST_ENDED) or [], ended_key, others
+            engine, lambda: listed(_indexes(engine, query, MOST_ENDED) or []), ended_key, others
         )
     return [others]
 
@@ -235,42 +241,47 @@ def _next_due(engine: Engine) -> list[int]:
 
 
 def _by_number(engine: Engine, query: Query) -> Walk:
-    listed = _listed(engine, query, MOST_LISTED)
-    if listed is not None:
-        return Listed(listed)
-    return Listed(list(engine.jobs)) if len(engine.jobs) <= MOST_LISTED else Numbered(engine)
+    indexes = _indexes(engine, query, MOST_LISTED)
+    if indexes is not None:
+        return Listed(*indexes)
+    return Listed(engine.jobs) if len(engine.jobs) <= MOST_LISTED else Numbered(engine)
 
 
-def _listed(engine: Engine, query: Query, most: int) -> list[int] | None:
+def _indexes(engine: Engine, query: Query, most: int) -> list[Collection[int]] | None:
     """The jobs among which all that are meant must be, unless there are too many to list them."""
     if query.queue is not None and query.queue not in engine.queues:
         return []
-    states = _STATES if query.state is None else [STATE_NAMES.index(query.state)]
+    states = _states(query)
     queue = None if query.queue is None else engine.queues[query.queue]
     if queue is not None:
         states = [state for state in states if queue.counts[state]]
-    elif query.state is None:
+    elif states is _STATES:
         return None
     ready = _ready(engine, queue) if READY in states else []
     if ready is None:
         return None
-    indexes = [index for state in states for index in _indexes(engine, state)]
-    if sum(map(len, indexes)) > most:
-        return None
-    return [job.seq for each in ready for job in each] + [seq for index in indexes for seq in index]
+    indexes: list[Collection[int]] = [*ready]
+    indexes += (index for state in states for index in _index(engine, state))
+    return indexes if sum(map(len, indexes)) <= most else None
 
 
-def _ready(engine: Engine, queue: Queue | None) -> list[Ready] | None:
+def _states(query: Query) -> list[int]:
+    if query.state is not None:
+        return [STATE_NAMES.index(query.state)]
+    return [SCHEDULED, DEAD] if query.failing else _STATES
+
+
+def _ready(engine: Engine, queue: Queue | None) -> list[ReadyOnes] | None:
     if queue is not None:
-        found = [queue.ready]
+        found = [ReadyOnes(queue.ready)]
     elif len(engine.queues) <= MOST_QUEUES:
-        found = [each.ready for each in engine.queues.values()]
+        found = [ReadyOnes(each.ready) for each in engine.queues.values()]
     else:
         return None
     return found if sum(map(len, found)) <= MOST_READY else None
 
 
-def _indexes(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
+def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     if state == DONE:
         return engine.done, engine.kept
     if state == DEAD:

@@ -22,6 +22,8 @@ from .rows import MOST_PAYLOAD, moment
 MOST_HELD: Final = 20
 #: So many leases are looked at before others have their turn.
 SLICE: Final = 1000
+#: And so many workers are told of.
+ROWS: Final = 10
 LONGEST_NAME: Final = 1000
 MOST_LABELS: Final = 50
 
@@ -40,13 +42,6 @@ class Holding:
         #: When it leased the first of them.
         self.since = since
 
-    def add(self, job: Job, now: int) -> None:
-        self.count += 1
-        self.stalled += job.deadline <= now
-        self.since = min(self.since, job.leased_at)
-        if len(self.first) < MOST_HELD:
-            self.first.append(job.seq)
-
 
 def workers(hub: ControlHub, asked: AskedWorkers, now: int) -> Iterator[Workers | None]:
     engine = hub.engine
@@ -61,14 +56,22 @@ def workers(hub: ControlHub, asked: AskedWorkers, now: int) -> Iterator[Workers 
                 holding = held.get(name)
                 if holding is None:
                     holding = held[name] = Holding(job.leased_at)
-                holding.add(job, now)
+                holding.count += 1
+                if holding.count <= MOST_HELD:
+                    holding.first.append(job.seq)
+                if job.deadline <= now:
+                    holding.stalled += 1
     known = _known(hub)
     names = list(held.keys() | known)
     if asked.protocol:
         names = [name for name in [(asked.protocol, asked.wid)] if name in held or name in known]
     after = _after(asked.after) if asked.after else None
     page, is_more = yield from page_of(names, after, asked.most)
-    rows = [_row(hub, name, held.get(name)) for name in page]
+    rows: list[WorkerRow] = []
+    for number, name in enumerate(page, 1):
+        rows.append(_row(hub, name, held.get(name)))
+        if number % ROWS == 0:
+            yield None
     more = f"{page[-1][0]} {page[-1][1]}" if is_more else ""
     yield Workers(rows, len(names), more)
 

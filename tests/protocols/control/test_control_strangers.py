@@ -1,0 +1,134 @@
+"""Whatever strangers have called their jobs, queues, workers and tags: it can be told, and what is
+told is what messages.py says.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from control_room import Room
+
+from millrace.engine.job import GOQUEUE, MASENKO, WORKQ
+from millrace.protocols.control.messages import (
+    Failures,
+    Found,
+    JobDetail,
+    RecurringRows,
+    TagRows,
+    ThrottleRows,
+    TrackedRows,
+    Workers,
+)
+from millrace.protocols.qless.contract import ScriptError
+from wires import SECOND
+
+NAMES = [
+    b"",
+    b"\xff\xfe",
+    b"\xed\xa0\x80",  # half of a pair, as UTF-8 must not have it
+    b"a/b?c#d%2F e",
+    "ü😀\u202e\u0000".encode(),
+    b"<script>alert(1)</script>",
+    b"'\"\\\n\r\t",
+    b"x" * 2000,
+]
+NUMBERS = ["inf", "-inf", "nan", "1e400", "-0", "9223372036854775808", "1e18", "0.1"]
+
+
+def told(room: Room, type_: type[Any], **request: Any) -> Any:
+    room.wire.receive(msgspec.json.encode(request) + b"\n")
+    return msgspec.json.decode(room.wire.replies[-1], type=type_)
+
+
+def everything(room: Room) -> None:
+    found = told(room, Found, search={"query": {}, "most": 1000})
+    assert len(found.jobs) == len(room.engine.jobs)
+    for row in found.jobs:
+        detail = told(room, JobDetail, job={"id": row.jid, "seq": row.seq})
+        assert detail.job.seq == row.seq
+        again = told(room, Found, search={"query": {"id": row.jid, "queue": row.queue}})
+        assert row.seq in [each.seq for each in again.jobs]
+        for tag in row.tags:
+            by_tag = told(room, Found, search={"query": {"tag": tag}})
+            assert row.seq in [each.seq for each in by_tag.jobs]
+    workers = told(room, Workers, workers={"most": 1000}).workers
+    for worker in workers:
+        asked = {"protocol": worker.protocol, "wid": worker.wid}
+        assert told(room, Workers, workers=asked).workers[0].wid == worker.wid
+    told(room, RecurringRows, recurring={})
+    told(room, TrackedRows, tracked={})
+    told(room, TagRows, tags={})
+    told(room, ThrottleRows, throttles=True)
+    told(room, Failures, failures={})
+
+
+def say(room: Room, command: str, *args: bytes) -> None:
+    """As somebody would who cares for no answer."""
+    words = [b"%f" % (room.now / SECOND), *args]
+    with suppress(ScriptError):  # what is refused is not there to be told
+        room.api.call("C", command, [], words, room.now)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_over_qless(name: bytes) -> None:
+    room = Room()
+    tags = msgspec.json.encode([name.decode("utf-8", "replace"), 7, 0.5])
+    say(room, "put", name, name, name, name, b'{"a":"\\ud800"}', b"0", b"tags", tags)
+    say(room, "put", b"w", b"q", b"held", name, b"{}", b"0")
+    say(room, "pop", b"q", name or b"w", b"1")
+    say(room, "put", b"w", b"f", b"failed", name, b"{}", b"0")
+    say(room, "pop", b"f", b"w", b"1")
+    say(room, "fail", b"failed", b"w", name, name)
+    say(room, "track", b"track", name)
+    say(room, "track", b"track", b"held")
+    say(room, "log", b"held", name, b'{"x": "\\u0000"}')
+    say(room, "recur", name, name, name, b"[]", b"interval", b"60", b"0", b"tags", tags)
+    room.qless.throttles.set(name.decode("utf-8", "replace"), 3, 0, room.now)
+    everything(room)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_numbers_over_qless(number: str) -> None:
+    room, word = Room(), number.encode()
+    say(room, "put", b"w", b"q", b"a1", b"k", b"{}", b"0", b"priority", word)
+    say(room, "put", b"w", b"q", b"a2", b"k", b"{}", b"0", b"retries", word)
+    say(room, "put", b"w", b"q", b"a3", b"k", b"{}", word)
+    say(room, "recur", b"q", b"r1", b"k", b"{}", b"interval", word, b"0")
+    say(room, "recur", b"q", b"r2", b"k", b"{}", b"interval", b"60", word, b"priority", word)
+    say(room, "recur", b"q", b"r3", b"k", b"{}", b"interval", b"60", b"0", b"backlog", word)
+    say(room, "recur", b"q", b"r4", b"k", b"{}", b"interval", b"60", b"0", b"retries", word)
+    for jid in (b"a1", b"a2", b"a3"):
+        say(room, "log", jid, b"said", b'{"n": %b}' % word)
+    say(room, "config.set", b"heartbeat", word)
+    say(room, "pop", b"q", b"w", b"3")
+    for maximum in (float(number), 1.5):
+        room.qless.throttles.set("t", maximum, 1 << 62, room.now)
+    everything(room)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_over_faktory(name: bytes) -> None:
+    room = Room()
+    text = msgspec.json.encode(name.decode("utf-8", "replace"))
+    lone = b'"\\ud800"'
+    for wid in (text, lone):
+        wire = room.faktory_worker("plain")
+        wire.receive(
+            b'PUSH {"jid":"12345678%b","jobtype":%b,"args":[%b],"custom":{"a":%b}}\r\n'
+            % (b"ab", text if len(text) > 2 else lone, wid, lone)
+        )
+        wire.receive(b"FETCH default\r\n")
+        wire.receive(
+            b'FAIL {"jid":"12345678ab","errtype":%b,"message":%b,"backtrace":[%b]}\r\n'
+            % (wid, text, lone)
+        )
+    everything(room)
+
+
+def test_bytes_of_the_others() -> None:
+    room = Room()
+    for number, origin in enumerate((WORKQ, MASENKO, GOQUEUE)):
+        for spec in (b"", b"\xff", b"99999999999999999999999 \xff\xff", b"\n\n\n\n\n"):
+            room.push(f"job-{number}", origin=origin, spec=spec, payload=b"\xff\x00", rank=1e300)
+    everything(room)

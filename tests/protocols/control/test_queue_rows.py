@@ -1,0 +1,116 @@
+"""`queues` and `queue`."""
+
+import pytest
+from control_room import Room
+
+from millrace.engine.job import FAKTORY
+from millrace.engine.stats import DAY
+from wires import SECOND
+
+HOSTILE = ["a/b?c#d", "  ", "q\"uo'te", "<script>", "\u202eabc", "\u00fcn\u00ef", "x" * 300]
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def names(room: Room, **asked) -> list[str]:
+    return [row["name"] for row in room.asks(queues=asked)["queues"]]
+
+
+def test_a_row(room):
+    room.push("a")
+    room.push("b", due=room.now + SECOND)
+    room.now += SECOND // 2
+    room.push("c")
+    job = room.lease()
+    room.now += 3 * SECOND
+    room.engine.complete(job, room.now, FAKTORY)
+    room.engine.pause("q", paused=True, now=room.now)
+    (row,) = room.asks(queues={})["queues"]
+    assert (row["name"], row["paused"], row["counts"]) == ("q", True, [1, 0, 1, 0, 0, 0])
+    assert row["oldest"] == room.engine.find("c").ready_at
+    assert row["wait"]["count"] == row["run"]["count"] == 1
+    assert row["wait"]["p50"] == pytest.approx(SECOND / 2, rel=0.2)
+    assert row["run"]["p99"] == pytest.approx(3 * SECOND, rel=0.2)
+    assert row["asked"] == room.now - 3 * SECOND
+    assert (row["waiters"], row["limit"], row["depths"]) == (0, 0, [])
+
+
+def test_page_by_page_in_the_order_of_their_names(room):
+    every = sorted(f"q{n}" for n in range(7))
+    for name in reversed(every):
+        room.push(name, name)
+    found, after = [], ""
+    while True:
+        page = room.asks(queues={"most": 3, "after": after})
+        assert page["count"] == 7
+        found += [row["name"] for row in page["queues"]]
+        after = page["more"]
+        if not after:
+            break
+    assert found == every
+
+
+def test_part_of_a_name(room):
+    for name in ("Mail", "email", "sms"):
+        room.push(name, name)
+    assert names(room, text="MAIL") == ["Mail", "email"]
+    assert room.asks(queues={"text": "mail", "most": 1})["count"] == 2
+    assert names(room, text="nothing") == []
+
+
+def test_hostile_names_are_told_as_they_are(room):
+    for number, name in enumerate(HOSTILE):
+        room.push(f"job-{number}", name)
+        assert room.asks(queue={"name": name})["queue"]["name"] == name
+    assert names(room) == sorted(HOSTILE)
+
+
+def test_a_queue_that_is_not_there(room):
+    assert room.refused(queue={"name": "no"}) == ("not found", 'there is no queue "no"')
+    room.faktory_worker("w").receive(b"FETCH no\r\n")  # somebody waits for it, but that is all
+    assert room.refused(queue={"name": "no"})[0] == "not found"
+
+
+def test_statistics_of_a_day(room):
+    room.push("a")
+    room.engine.complete(room.lease(), room.now, FAKTORY)
+    today = room.now // DAY
+    told = room.asks(queue={"name": "q"})
+    assert told["day"][:2] == ["q", today]
+    assert told["day"][3][0] == 1
+    assert told["days"] == [today]
+    yesterday = room.asks(queue={"name": "q", "day": today - 1})
+    assert yesterday["day"][:2] == ["q", today - 1]
+    assert yesterday["day"][3][0] == 0
+
+
+def test_a_limit_of_qless_is_told(room):
+    room.put("a")
+    assert room.asks(queue={"name": "q"})["queue"]["limit"] == 0
+    room.speaks_qless("config.set", "q-max-concurrency", 7)
+    assert room.asks(queue={"name": "q"})["queue"]["limit"] == 7
+    room.qless.throttles.set("ql:q:q", 3, 0, room.now)
+    assert room.asks(queue={"name": "q"})["queue"]["limit"] == 3
+
+
+def test_what_qless_counts_apart(room):
+    room.put("a")
+    room.put("b")
+    room.pop()
+    room.speaks_qless("recur", "q", "again", "klass", "{}", "interval", 60, 0)
+    room.speaks_qless("recur", "other", "again2", "klass", "{}", "interval", 60, 0)
+    told = room.asks(queue={"name": "q"})
+    assert (told["stalled"], told["recurring"], told["throttled"]) == (0, 1, 0)
+    room.now += 3600 * SECOND
+    assert room.asks(queue={"name": "q"})["stalled"] == 1
+
+
+def test_without_qless():
+    room = Room(qless=False)
+    room.push("a")
+    told = room.asks(queue={"name": "q"})
+    assert (told["stalled"], told["recurring"], told["throttled"]) == (0, 0, 0)
+    assert told["queue"]["limit"] == 0
