@@ -17,7 +17,7 @@ from millrace.protocols.control.messages import Found, Query, Search
 from scene import SECOND, START, unit
 
 SMALL = {
-    walks: {"RUN": 5, "KEYED_RUN": 3, "MISSES": 3, "FIRST": 6, "TIMERS": 9},
+    walks: {"RUN": 5, "KEYED_RUN": 3, "MISSES": 6, "STRIDE": 3, "FIRST": 6, "TIMERS": 9},
     searching: {"MOST_LISTED": 12, "MOST_READY": 8, "MOST_DUE": 10, "MOST_ENDED": 10, "PIECE": 900},
 }
 QUERIES: list[tuple[str, dict[str, Any]]] = [

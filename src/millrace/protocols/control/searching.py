@@ -27,7 +27,7 @@ from millrace.engine.states import (
 
 from .answering import Answering, Telling
 from .errors import Refused
-from .hub import ControlHub, named
+from .hub import ControlHub
 from .matching import PIECE, Meaning
 from .messages import Found, Query, Search
 from .rows import row
@@ -37,6 +37,7 @@ from .walks import (
     Behind,
     KeyOf,
     Listed,
+    Named,
     Numbered,
     ReadyOnes,
     Walk,
@@ -209,7 +210,7 @@ def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
     """
     engine = hub.engine
     if query.id is not None:
-        return [Listed({job.seq for job in named(engine, query.id)})]
+        return [Named(engine, query.id)]
     if query.tag is not None and hub.qless is not None:
         return [Listed(hub.qless.tags.get(query.tag, {}))]
     if query.fingerprint is not None:
