@@ -8,7 +8,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 
 @pytest.fixture
-def tab(context: BrowserContext, own_world: World) -> Page:
+def tab(own_world: World, context: BrowserContext) -> Page:
     return context.new_page()
 
 

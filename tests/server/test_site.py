@@ -379,3 +379,16 @@ def test_under_tls_pages_are_served_and_nothing_else_is(tmp_path: Path, certific
             ask(server, "GET", "/login")
         assert ask(server, "GET", "/static/base.css", tls=context).status == 200
         assert not [r for r in server.log_records() if r["level"] in {"error", "warning"}]
+
+
+def test_one_that_does_not_listen_holds_up_nobody(guarded: ServerProcess):
+    assert enters(guarded, authorization=f"Bearer {ADMIN}")
+    (child,) = children(guarded.pid)
+    os.kill(child, signal.SIGSTOP)
+    for _ in range(400):  # more than a pipe takes
+        guarded.signal(signal.SIGHUP)
+        time.sleep(0.002)  # or several are heard as one
+    with RawFaktory(guarded.port) as client:
+        client.info()
+    until(lambda: is_gone(child))
+    assert enters(guarded, authorization=f"Bearer {ADMIN}")

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from pretended import OPERATOR, READER, Answer, Pretended, get, post, pretended, refusing
+from knocking import House
+from pretended import GUARDED, OPERATOR, READER, Answer, get, post, pretended, refusing
 
 import report_lake
 from millrace.pipeline import refreshed
@@ -20,7 +21,6 @@ from millrace.web.analytics import KEPT, Analytics, Choice, Unable
 from millrace.web.pages import analytics
 
 FIRST = report_lake.FIRST
-ROLES = {"tokens": [READER, OPERATOR]}
 IDLE = PipelineStatus(True, False, 0, 0, -1, [], 900.0)
 RUNNING = PipelineStatus(True, True, 1_800_000_000_000_000, 0, -1, ["reading <b>"], 0.0)
 FAILED = PipelineStatus(True, False, 1, 2, 1, ["no Java"], 0.0)
@@ -36,7 +36,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytics, "PATIENCE", 60.0)
 
 
-def room(lake: Lake | None, status: PipelineStatus = IDLE, **more: Any) -> Pretended:
+def room(lake: Lake | None, status: PipelineStatus = IDLE, **more: Any) -> House:
     where = {"lake": str(lake.root) if lake else ""}
     return pretended(where | more, pipeline=status, queues=Queues([], 0, ""))
 
@@ -95,7 +95,7 @@ def test_no_lake_no_tables_no_pyarrow(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Run it now" in empty.text
     missing = ModuleNotFoundError(name="pyarrow")
     monkeypatch.setattr(making, "chosen", Mock(side_effect=missing))
-    assert "pyarrow is missing" in get(room(Lake(tmp_path)), "/analytics").text
+    assert "package pyarrow is missing" in get(room(Lake(tmp_path)), "/analytics").text
 
 
 def test_a_report_is_made_once_for_the_same_tables(
@@ -130,7 +130,7 @@ def test_what_was_begun_is_there_later(lake: Lake, monkeypatch: pytest.MonkeyPat
         reports = Analytics()
         assert await reports.made(str(lake.root), Choice(), 0.0) is None
         later = await reports.made(str(lake.root), Choice())
-        assert later is await reports.made(str(lake.root), Choice())
+        assert later == await reports.made(str(lake.root), Choice())
         assert len(made) == 1
 
     asyncio.run(asked())
@@ -189,7 +189,7 @@ def test_running_it() -> None:
 
 
 def test_one_who_may_only_look_does_not_run_it() -> None:
-    here = room(None, **ROLES)
+    here = room(None, **GUARDED)
     assert post(here, "/analytics/run", {}, READER.secret).status == 403
     assert "Run it now" not in get(here, "/analytics/pipeline", READER.secret).text
     assert "Run it now" in get(here, "/analytics/pipeline", OPERATOR.secret).text

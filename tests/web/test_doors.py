@@ -6,6 +6,7 @@ fails here until it is named in PUBLIC.
 
 import asyncio
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -47,17 +48,27 @@ def path_of(door: Door) -> str:
     )
 
 
-def knock(
-    door: Door, method: str, house: House | None = None, headers: dict[str, str] | None = None
-) -> Answer:
-    async def knocked() -> Answer:
+def knocks(
+    door: Door, method: str, several: Iterable[dict[str, str]], house: House | None = None
+) -> list[Answer]:
+    """What is answered to requests with these headers, one after the other."""
+
+    async def knocked() -> list[Answer]:
         inside = house or House()
         # A form or JSON, as the door wants it; both are read only after everything else is right.
         kind = FORM if door.kind == "page" else {"content-type": "application/json"}
         body = b"" if method in SAFE else b"x=1" if door.kind == "page" else b"{}"
-        return await inside.knock(method, path_of(door), kind | (headers or {}), body, pieces=2)
+        path = path_of(door)
+        return [await inside.knock(method, path, kind | h, body, pieces=2) for h in several]
 
     return asyncio.run(knocked())
+
+
+def knock(
+    door: Door, method: str, house: House | None = None, headers: dict[str, str] | None = None
+) -> Answer:
+    (answer,) = knocks(door, method, [headers or {}], house)
+    return answer
 
 
 def test_every_route_is_a_door():
@@ -95,22 +106,21 @@ def test_nobody_enters_without_saying_who_they_are(door: Door, method: str):
         assert browser.header("www-authenticate") == 'Bearer realm="Millrace"'
 
 
-@pytest.mark.parametrize(("door", "method"), GUARDED)
-@pytest.mark.parametrize(
-    "headers",
-    [
-        bearer("x" * 16),
-        bearer(""),
-        {"authorization": "Basic " + "x" * 16},
-        {"authorization": "Negotiate abc"},
-        {"authorization": ""},
-        {"cookie": "millrace_session=YWRtaW4"},
-    ],
-    ids=["token", "empty", "basic", "scheme", "nothing", "cookie"],
+WRONG = (
+    bearer("x" * 16),
+    bearer(""),
+    {"authorization": "Basic " + "x" * 16},
+    {"authorization": "Negotiate abc"},
+    {"authorization": ""},
+    {"cookie": "millrace_session=YWRtaW4"},
 )
-def test_nobody_enters_with_what_is_wrong(door: Door, method: str, headers: dict[str, str]):
+
+
+@pytest.mark.parametrize(("door", "method"), GUARDED)
+def test_nobody_enters_with_what_is_wrong(door: Door, method: str):
     house = House()
-    assert knock(door, method, house, headers).status == 401
+    for answer in knocks(door, method, WRONG, house):
+        assert answer.status == 401
     assert [request for request in house.control.asked if "note" not in request] == []
 
 
@@ -149,30 +159,28 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("door", "method"), CHANGING)
-@pytest.mark.parametrize("headers", FOREIGN.values(), ids=FOREIGN)
-def test_a_page_of_another_site_changes_nothing(door: Door, method: str, headers: dict[str, str]):
+def test_a_page_of_another_site_changes_nothing(door: Door, method: str):
     for house in (House(), House(told(password="", tokens=[]))):
-        answer = knock(door, method, house, bearer(ADMIN) | headers)
-        assert answer.status == 403
+        sent = [bearer(ADMIN) | headers for headers in FOREIGN.values()]
+        for what, answer in zip(FOREIGN, knocks(door, method, sent, house), strict=True):
+            assert answer.status == 403, what
+            assert answer.cookies == {}
         assert house.control.asked == []
-        assert answer.cookies == {}
+
+
+OUR_OWN = (
+    {"sec-fetch-site": "same-origin"},
+    {"sec-fetch-site": "none"},
+    {"origin": "http://localhost:7420"},
+    {"origin": "http://LOCALHOST:7420"},
+    {},
+)
 
 
 @pytest.mark.parametrize(("door", "method"), CHANGING)
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"sec-fetch-site": "same-origin"},
-        {"sec-fetch-site": "none"},
-        {"origin": "http://localhost:7420"},
-        {"origin": "http://LOCALHOST:7420"},
-        {},
-    ],
-    ids=["same", "none", "origin", "capitals", "script"],
-)
-def test_our_own_pages_and_scripts_may(door: Door, method: str, headers: dict[str, str]):
-    answer = knock(door, method, headers=bearer(ADMIN) | headers)
-    assert answer.status not in {401, 403} or door.path == "/login"
+def test_our_own_pages_and_scripts_may(door: Door, method: str):
+    for answer in knocks(door, method, [bearer(ADMIN) | headers for headers in OUR_OWN]):
+        assert answer.status not in {401, 403} or door.path == "/login"
 
 
 @pytest.mark.parametrize(("door", "method"), GUARDED)
@@ -190,10 +198,11 @@ def test_read_only_changes_nothing_whoever_asks(door: Door, method: str):
 @pytest.mark.parametrize(("door", "method"), GUARDED)
 def test_an_open_server_is_heard_under_its_own_names_alone(door: Door, method: str):
     open_to_all = told(password="", tokens=[], hosts=["queue.lan"])
-    for host in ("evil.example", "evil.example:7420", "localhost.evil.example", "[::", "a b"):
-        house = House(open_to_all)
-        assert knock(door, method, house, {"host": host}).status == 403
-        assert house.control.asked == []
+    house = House(open_to_all)
+    names = ("evil.example", "evil.example:7420", "localhost.evil.example", "[::", "a b")
+    for answer in knocks(door, method, [{"host": name} for name in names], house):
+        assert answer.status == 403
+    assert house.control.asked == []
 
 
 @pytest.mark.parametrize(("door", "method"), ALL)
@@ -224,7 +233,7 @@ def test_no_method_is_taken_for_another(path: str):
     same = [door for door in doors() if isinstance(door, Door) and door.path == path]
     allowed = set().union(*(door.methods or () for door in same))
     for method in {"PUT", "PATCH", "DELETE", "TRACE", "BREW"} - allowed:
-        answer = knock(same[0], method, headers=bearer(ADMIN) | {"x-http-method-override": "GET"})
+        answer = knock(same[0], method, None, bearer(ADMIN) | {"x-http-method-override": "GET"})
         assert answer.status == 405
         told_methods = set((answer.header("allow") or "").split(", "))
         assert allowed <= told_methods
@@ -265,8 +274,9 @@ def visited(method: str, path: str, body: bytes, headers: dict[str, str], **more
 
 def test_a_form_is_bounded_and_must_be_one():
     login = ("POST", "/login")
-    assert visited(*login, b"password=" + b"x" * (1 << 20), FORM).status == 413
-    assert visited(*login, b"&".join([b"a=1"] * 10_001), FORM).status == 400
+    assert visited(*login, b"password=" + b"x" * 16_384, FORM).status == 413
+    act = ("POST", "/jobs/act", b"&".join([b"a=1"] * 10_001), FORM | bearer(OPERATE))
+    assert visited(*act).status == 400
     assert visited(*login, b"password=\xff", FORM).status == 400
     assert visited(*login, b"{}", {"content-type": "application/json"}).status == 400
     assert visited(*login, b"x", {"content-type": "text/plain"}).status == 400
@@ -296,3 +306,19 @@ def test_settings_never_show_what_is_secret():
     shown = repr(settings) + str(settings) + f"{settings}"
     assert PASSWORD not in shown
     assert READ not in shown
+
+
+def test_what_all_send_together_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("millrace.web.doors.MOST_HELD", 10_000)
+
+    async def send() -> None:
+        house = House()
+        body = b"password=" + b"x" * 6000
+        assert (await house.knock("POST", "/login", FORM, body)).status == 403
+        assert house.room.held == 0
+        house.room.held = 6000  # somebody else's
+        answer = await house.knock("POST", "/login", FORM, body)
+        assert (answer.status, answer.header("retry-after")) == (503, "1")
+        assert house.room.held == 6000
+
+    asyncio.run(send())

@@ -102,6 +102,24 @@ def test_from_the_lake_and_from_the_outbox(work: Kept) -> None:
     assert read(settings(work), 6).events == []
 
 
+def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(
+    work: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.work(1)
+    real = history._read
+
+    def hasty(*given: object) -> history.History:
+        found = real(*given)  # type: ignore[arg-type]
+        return history.History(found.events[1:], whole=False, source="journal")
+
+    monkeypatch.setattr(history, "_read", hasty)
+    row = job_row(1)
+    detail = JobDetail(row, b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0)
+    found = read(settings(work), 1, "job-1", detail)
+    assert [event.type for event in found.events] == ["pushed", "leased", "completed"]
+    assert not found.whole
+
+
 def test_without_a_journal_the_job_tells_itself() -> None:
     row = job_row(state="dead", leased_at=5, ended_at=9, failed_at=9, created=1, ready_at=1)
     detail = JobDetail(row, b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0)

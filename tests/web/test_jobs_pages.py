@@ -47,7 +47,9 @@ def test_the_search_asks_for_what_was_typed() -> None:
     told = world()
     answer = go(told, "/jobs?q=" + quote('queue:mail "two words"'))
     assert answer.status == 200
-    assert asked(told, "search") == Search(Query(queue="mail", words=["two words"]), most=50)
+    assert asked(told, "search") == Search(
+        Query(queue="mail", words=["two words"]), most=50, look=10_000
+    )
     assert "job-1" in answer.text
     assert "1 found; that is all" in answer.text
 
@@ -66,6 +68,12 @@ def test_a_search_that_is_not_over_leads_on() -> None:
     assert "/jobs?q=timeout&amp;cursor=abc_-" in answer.text
     assert "Search on" in answer.text
     assert "1 and more" in answer.text
+
+
+def test_a_search_goes_on_where_it_was() -> None:
+    told = world()
+    go(told, "/jobs?q=timeout&cursor=abc")
+    assert (asked(told, "search").cursor, asked(told, "search").look) == ("abc", 40_000)
 
 
 def test_nothing_was_found() -> None:
@@ -185,6 +193,7 @@ def test_all_that_match_is_asked_about_first() -> None:
     answer, told = act(form)
     assert answer.status == 200
     assert "Delete every job that matches queue:mail?" in answer.text
+    assert 'action="/jobs/act"' in answer.text
     assert [name for name, _ in told.heard] == ["search"]
     answer, told = act([*form, ("sure", "yes")])
     assert answer.status == 303
@@ -331,7 +340,7 @@ def test_a_group() -> None:
     told = world(failures=Failures([GROUP], 1, 1234))
     answer = go(told, "/failures/f1")
     assert answer.status == 200
-    assert asked(told, "search").query == Query(fingerprint="f1")
+    assert asked(told, "search").query == Query(fingerprint="f1", failing=True)
     assert "no answer" in answer.text
     assert "1,234" in answer.text
     assert go(world(search=Found([], 0, 0, "")), "/failures/f2").status == 404
@@ -341,11 +350,12 @@ def test_a_group_is_retried_after_a_question() -> None:
     form = [("fingerprint", "f1"), ("group", "Timeout"), ("action", "retry"), ("total", "1,234")]
     answer = go(world(act=DONE), "/failures/act", form)
     assert "Retry all that failed of Timeout?" in answer.text
+    assert 'action="/failures/act"' in answer.text
     assert "1,234" in answer.text
     told = world(act=DONE)
     answer = go(told, "/failures/act", [*form, ("sure", "yes")])
     assert (answer.status, answer.headers["location"]) == (303, "/failures")
-    assert asked(told, "act").query == Query(fingerprint="f1")
+    assert asked(told, "act").query == Query(fingerprint="f1", failing=True)
     told = world(act=DONE)
     go(told, "/failures/act", [("action", "retry"), ("sure", "yes")])
     assert asked(told, "act").query == Query(state="dead")
@@ -371,6 +381,7 @@ def test_a_job() -> None:
     assert asked(told, "job") == {"id": "a/b", "seq": 4} or asked(told, "job").seq == 4
     for words in ("1e400", "line 1", "It failed for good.", "2 more jobs have this id", "Retry"):
         assert words in answer.text
+    assert 'name="back" value="/jobs/a%2Fb?seq=1"' in answer.text
 
 
 def test_a_job_that_nobody_knows() -> None:

@@ -1,7 +1,7 @@
 """Recurring, Tracked, Tags, Throttles."""
 
 import pytest
-from pretended import OPERATOR, READER, get, post, pretended
+from pretended import GUARDED, READER, get, post, pretended
 
 from millrace.protocols.control.messages import (
     Acted,
@@ -19,7 +19,6 @@ from millrace.protocols.control.messages import (
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
-ROLES = {"tokens": [READER, OPERATOR]}
 
 
 def job(jid: str = "j1", state: str = "ready", **more: object) -> JobRow:
@@ -174,7 +173,7 @@ def test_throttles() -> None:
 
 def test_one_who_may_only_look_changes_nothing() -> None:
     found = RecurringRows([recurring()], 1, "")
-    room = pretended(ROLES, recurring=found, tracked=tracked())
+    room = pretended(GUARDED, recurring=found, tracked=tracked())
     assert "Cancel it" not in get(room, "/recurring", READER.secret).text
     assert "Untrack" not in get(room, "/tracked", READER.secret).text
     for path in ("/recurring", "/tracked"):

@@ -1,7 +1,7 @@
 """Addresses of Faktory's and Qless's pages lead to ours."""
 
 import pytest
-from pretended import READER, get, pretended
+from pretended import GUARDED, get, pretended
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,6 @@ def test_an_unknown_address_is_none_of_ours() -> None:
 
 
 def test_nobody_is_led_who_may_not_look() -> None:
-    room = pretended({"tokens": [READER]})
+    room = pretended(GUARDED)
     answer = get(room, "/workers")
     assert answer.headers["location"].startswith("/login")

@@ -24,7 +24,7 @@ def text(told: Told, path: str = "/") -> str:
 
 
 def number(html: str, name: str) -> str:
-    found = re.search(rf'data-live="{name}">([^<]*)<', html)
+    found = re.search(rf'data-number="{name}">([^<]*)<', html)
     assert found, name
     return found[1]
 
@@ -45,7 +45,7 @@ def test_its_numbers():
         "retrying": "10",
         "scheduled": "20",
         "dead": "6",
-        "workers": "2",
+        "connections": "5",
     }
     assert {name: number(html, name) for name in expected} == expected
 
@@ -53,7 +53,7 @@ def test_its_numbers():
 def test_numbers_lead_to_their_pages():
     html = text(world())
     for path in ("/queues", "/busy", "/retries", "/scheduled", "/morgue", "/completed"):
-        assert f'<a href="{path}" data-live=' in html
+        assert f'<a href="{path}" data-number=' in html
 
 
 def test_the_job_that_waits_longest_and_its_queue():

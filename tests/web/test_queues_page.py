@@ -148,14 +148,33 @@ class TestOne:
         ],
     )
     def test_its_jobs_by_state(self, state, order):
-        told = world(search=Found([job_row(7, state=state)], 1, 1, "c/2"))
+        told = world(search=Found([job_row(7 + n, state=state) for n in range(25)], 1, 1, "c/2"))
         found = text(told, f"/queues/mail?state={state}&cursor=c1")
         query = Query(queue="mail", state=state)
         assert told.heard[-1] == ("search", Search(query, order, "c1", 25))
         assert "/jobs/job-7" in found
         assert f'value="queue:mail state:{state}"' in found
-        assert f'href="/queues/mail?state={state}&cursor=c%2F2">Next page' in found
+        assert f'href="/queues/mail?state={state}&amp;cursor=c%2F2">Next page' in found
         assert "First page" in found
+
+    def test_few_among_many_are_looked_for(self):
+        pages = {
+            "": Found([job_row(1)], 20_000, 90_000, "a"),
+            "a": Found([], 40_000, 90_000, "b"),
+            "b": Found([job_row(2)], 90_000, 90_000, ""),
+        }
+        told = world(search=lambda asked: pages[asked.cursor])
+        found = text(told, "/queues/mail")
+        assert [asked.most for name, asked in told.heard if name == "search"] == [25, 24, 24]
+        assert found.index("/jobs/job-1") < found.index("/jobs/job-2")
+        assert "Next page" not in found
+
+    def test_nobody_waits_long_for_them(self, monkeypatch):
+        monkeypatch.setattr(subject, "PATIENCE", 0)
+        told = world(search=Found([], 20_000, 90_000, "a"))
+        found = text(told, "/queues/mail?state=done")
+        assert "None so far: 20,000 of 90,000 jobs were looked at." in found
+        assert "Look further" in found
 
     def test_none_in_that_state(self):
         told = world(search=Found([], 0, 0, ""))

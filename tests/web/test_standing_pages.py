@@ -5,7 +5,8 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from pretended import ADMIN, OPERATOR, READER, get, post, pretended, refusing
+from pretended import CHIEF, GUARDED, OPERATOR, READER, get, post, pretended, refusing
+from told_room import an_overview
 
 from millrace.protocols.control.messages import (
     Audit,
@@ -19,7 +20,6 @@ from millrace.protocols.control.messages import (
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
-ROLES = {"tokens": [READER, OPERATOR, ADMIN]}
 JOURNAL = Journal("abc", "/data/lake", 1001, 901, 100, 20_480, 12.0, files=3)
 
 
@@ -52,7 +52,7 @@ def detail(**more: Any) -> ServerDetail:
 
 
 def test_how_the_server_stands() -> None:
-    text = get(pretended(server=detail(), journal=JOURNAL), "/server").text
+    text = get(pretended(server=detail(), overview=an_overview(), journal=JOURNAL), "/server").text
     for told in (
         "0.8",
         "1 min 30 s",
@@ -64,12 +64,17 @@ def test_how_the_server_stands() -> None:
         "40 GiB of 100 GiB",
     ):
         assert told in text
-    for told in ("Ship now", "100 events, 20 KiB", "12 s old", "Type FLUSH", "<meter"):
+    for told in ("Ship now", "1.2 ms", "100 events, 20 KiB", "12 s old", "Type FLUSH", "<meter"):
         assert told in text
 
 
 def test_a_server_that_cannot_write_says_so() -> None:
-    text = get(pretended(server=detail(halted=f"disk full {XSS}"), journal=JOURNAL), "/server").text
+    text = get(
+        pretended(
+            server=detail(halted=f"disk full {XSS}"), overview=an_overview(), journal=JOURNAL
+        ),
+        "/server",
+    ).text
     assert "Nothing can be written" in text
     assert "<img src=x" not in text
 
@@ -77,6 +82,7 @@ def test_a_server_that_cannot_write_says_so() -> None:
 def test_a_server_that_keeps_nothing() -> None:
     room = pretended(
         server=detail(data="", lake="", durability="memory", disk_size=0),
+        overview=an_overview(),
         journal=refusing("nothing is kept here"),
     )
     answer = get(room, "/server")
@@ -88,7 +94,7 @@ def test_a_server_that_keeps_nothing() -> None:
 def test_shipping() -> None:
     room = pretended(ship=JOURNAL)
     assert post(room, "/server/ship", {}).status == 303
-    assert room.control.asked == [("ship", True)]
+    assert [name for name, _ in room.control.asked] == ["ship", "note"]
     room = pretended(ship=refusing("the lake is full"))
     answer = post(room, "/server/ship", {})
     assert answer.status == 503
@@ -107,7 +113,7 @@ def test_forgetting_everything_has_to_be_typed() -> None:
 
 @pytest.mark.parametrize("who", [READER, OPERATOR])
 def test_what_only_admins_may(who: Any) -> None:
-    room = pretended(ROLES, server=detail(), journal=JOURNAL)
+    room = pretended(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
     assert post(room, "/server/flush", {"sure": "FLUSH"}, who.secret).status == 403
     assert get(room, "/configuration", who.secret).status == 403
     assert get(room, "/audit", who.secret).status == 403
@@ -116,8 +122,8 @@ def test_what_only_admins_may(who: Any) -> None:
 
 
 def test_the_configuration() -> None:
-    room = pretended(ROLES, server=detail())
-    text = get(room, "/configuration", ADMIN.secret).text
+    room = pretended(GUARDED, server=detail())
+    text = get(room, "/configuration", CHIEF.secret).text
     for told in ("[server]", "[web]", "127.0.0.1", "(hidden)", "at once", "on restart", "Who may"):
         assert told in text
     assert 'name="option" value="heartbeat"' in text
@@ -125,10 +131,10 @@ def test_the_configuration() -> None:
 
 
 def test_settings_of_qless() -> None:
-    room = pretended(ROLES, server=detail(qless={XSS: XSS}))
+    room = pretended(GUARDED, server=detail(qless={XSS: XSS}))
     assert "<img src=x" not in get(room, "/configuration/qless", OPERATOR.secret).text
     assert "Unset" not in get(room, "/configuration/qless", READER.secret).text
-    room = pretended(ROLES)
+    room = pretended(GUARDED)
     form = {"option": "heartbeat", "value": "30"}
     assert post(room, "/configuration/qless", form, READER.secret).status == 403
     assert post(room, "/configuration/qless", form, OPERATOR.secret).status == 303

@@ -1,13 +1,12 @@
 """Workers, and what they are told."""
 
 import pytest
-from pretended import OPERATOR, READER, get, post, pretended
+from pretended import GUARDED, OPERATOR, READER, get, post, pretended
 
 from millrace.protocols.control.messages import Held, WorkerRow, Workers
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
-ROLES = {"tokens": [READER, OPERATOR]}
 
 
 def held(jid: str = "j1", **more: object) -> Held:
@@ -56,7 +55,7 @@ def test_strangers_words_stay_words() -> None:
 
 
 def test_one_who_may_only_look_is_shown_no_buttons() -> None:
-    room = pretended(ROLES, workers=Workers([row()], 1, ""))
+    room = pretended(GUARDED, workers=Workers([row()], 1, ""))
     assert "Terminate" not in get(room, "/busy", READER.secret).text
     assert "Terminate" in get(room, "/busy", OPERATOR.secret).text
 
@@ -80,7 +79,7 @@ def test_no_signal(form: dict[str, str]) -> None:
 
 
 def test_a_signal_needs_a_role() -> None:
-    room = pretended(ROLES)
+    room = pretended(GUARDED)
     assert post(room, "/busy", {"wid": "all", "signal": "quiet"}, READER.secret).status == 403
     assert room.control.asked == []
 

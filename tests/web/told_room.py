@@ -62,7 +62,7 @@ class Told:
         return msgspec.json.decode(await self.raw(**request), type=type_)
 
     async def raw(self, **request: Any) -> bytes:
-        return msgspec.json.encode(self._answer(request))
+        return msgspec.json.encode(self._answer(request)) + b"\n"
 
     async def follow(self, type_: type[Any], **request: Any) -> AsyncIterator[Any]:
         for each in self._answer(request):
@@ -226,7 +226,10 @@ def an_overview(**more: Any) -> Overview:
         oldest_queue="a/b",
         oldest_jid="job/1",
         workers=2,
-        protocols=[ProtocolRow("faktory", 7419, 5, 2, 1000, 3)],
+        protocols=[
+            ProtocolRow("faktory", 7419, 5, 2, 1000, 3),
+            ProtocolRow("control", 0, 4, 0, 9, 0),
+        ],
         commit=spans(),
         days=[Day(TODAY - 1, 500, 20), Day(TODAY, 700, 3)],
         halted="",

@@ -4,7 +4,7 @@ Engine, in engine.py, adds the commands. Here is what they all rest on: the inde
 id and dependency, the timers, the batch that is being filled, and how jobs come back from a store.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from random import Random
@@ -138,6 +138,16 @@ class Jobs:
     def count_of(self, jid: str) -> int:
         """How many jobs have that id."""
         return 0 if jid not in self.by_jid else 1 + len(self._twins.get(jid, ()))
+
+    def find_below(self, jid: str, below: int, most: int) -> list[Job]:
+        """Jobs of that id whose number is lower, the newest first."""
+        oldest = self.by_jid.get(jid)
+        if oldest is None:
+            return []
+        twins = self._twins.get(jid, [])
+        end = bisect_left(twins, below, key=lambda twin: twin.seq)
+        found = twins[max(0, end - most) : end][::-1]
+        return [*found, oldest] if len(found) < most and oldest.seq < below else found
 
     def find_newest(self, jid: str, most: int) -> list[Job]:
         """Jobs of that id, the newest, and the oldest."""

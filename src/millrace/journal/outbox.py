@@ -56,6 +56,29 @@ def read(folder: Path, start: int) -> Iterator[Stretch]:
         start = stretches[-1].after
 
 
+def holding(folder: Path, mark: bytes, start: int, end: int) -> Iterator[Stretch]:
+    """Those stretches from event `start` to before `end` in which these bytes are: whoever knows
+    how an event is written finds it without reading all others.
+    """
+    path = folder / DATABASE
+    while start < end:
+        found, size, after = [], 0, end
+        with _moment(path) as db:
+            for row in db.execute(_ROWS, (max(start, _tally(db).first_event),)):
+                if row[0] >= end:
+                    break
+                size += len(row[4])
+                if mark in row[4]:
+                    found.append(row)
+                if size >= LOOK:
+                    after = row[0] + row[1]
+                    break
+        with readable(path):
+            for row in found:
+                yield from _stretches([row], row[0])
+        start = after
+
+
 def _look(path: Path, start: int) -> list[Stretch]:
     found: list[tuple[Any, ...]] = []
     size = 0

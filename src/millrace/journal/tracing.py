@@ -25,20 +25,31 @@ from .identity import known_identity
 from .landing import FOLDER, landed
 
 #: Events of the outbox that are looked at together, the newest first.
-TOGETHER: Final = 20_000
+TOGETHER: Final = 100_000
 #: No more of one job is told.
 MOST: Final = 2_000
 
 _SEQ: Final = Event._fields.index("seq")
 _JID: Final = Event._fields.index("jid")
 _TIMES: Final = ("time", "due")
+#: Columns with few different values, of which each is read once.
+_FEW: Final = (
+    "server", "type", "queue", "kind", "origin", "actor", "worker", "before", "state",
+    "error_group", "error_message", "fingerprint", "source",
+)  # fmt: skip
 
 
 class Wanted(NamedTuple):
-    """Which job: by its number, or, where that is 0, by its id."""
+    """Which job: by its number, or, where that is 0, by its id. Who knows both tells both."""
 
     seq: int
     jid: str
+
+    @property
+    def mark(self) -> bytes:
+        """What is written in every event of the job: its number, then its id."""
+        seq = msgspec.msgpack.encode(self.seq) if self.seq else b""
+        return seq + (msgspec.msgpack.encode(self.jid) if self.jid else b"")
 
 
 class Happened(msgspec.Struct):
@@ -87,21 +98,19 @@ def not_shipped(folder: Path, wanted: Wanted, start: int, until: float) -> Trace
         first, end = max(start, tally.first_event), tally.next_event
         while end > first and time.monotonic() < until and len(found) < MOST:
             begin = max(first, end - TOGETHER)
-            for stretch in outbox.read(folder, begin):
-                found |= _among(stretch, wanted, end)
-                if stretch.after >= end:
-                    break
+            for stretch in outbox.holding(folder, wanted.mark, begin, end):
+                found |= _among(stretch, wanted)
             end = begin
     except (StoreError, OSError):
         return Traced(found, whole=False)
     return Traced(found, whole=end <= first)
 
 
-def _among(stretch: outbox.Stretch, wanted: Wanted, end: int) -> dict[int, Happened]:
+def _among(stretch: outbox.Stretch, wanted: Wanted) -> dict[int, Happened]:
     place, value = (_SEQ, wanted.seq) if wanted.seq else (_JID, wanted.jid)
     rows: list[Row] = []
     numbers: list[int] = []
-    for number, row in enumerate(stretch.rows[: max(0, end - stretch.first)], stretch.first):
+    for number, row in enumerate(stretch.rows, stretch.first):
         if row[place] == value:
             rows.append(row)
             numbers.append(number)
@@ -174,18 +183,26 @@ def in_file(path: Path, server: str, wanted: Wanted) -> dict[int, Happened]:
         return found
     column, value = ("seq", wanted.seq) if wanted.seq else ("jid", wanted.jid)
     try:
-        file = pq.ParquetFile(path)
-        names = [name for name in (*_NAMES, "server") if name in file.schema_arrow.names]
+        file = pq.ParquetFile(path, read_dictionary=list(_FEW))
+        both = wanted.seq and wanted.jid  # then the longest column need not be read
+        names = [name for name in _columns(file) if not both or name != "jid"]
         for place in places:
             of = file.read_row_group(place, columns=[column]).column(column)
             if not pc.any(pc.equal(of, value)).as_py():
                 continue
             table = file.read_row_group(place, columns=names)
             mask = pc.and_(pc.equal(table.column(column), value), _of(table, server))
-            found |= {event.event_id: event for event in _told(table.filter(mask).slice(0, MOST))}
+            some = table.filter(mask).slice(0, MOST)
+            if both:
+                some = some.append_column("jid", pa.repeat(pa.scalar(wanted.jid), some.num_rows))
+            found |= {event.event_id: event for event in _told(some)}
     except (pa.ArrowException, OSError):
         return found
     return found
+
+
+def _columns(file: pq.ParquetFile) -> list[str]:
+    return [name for name in (*_NAMES, "server") if name in file.schema_arrow.names]
 
 
 def _of(table: pa.Table, server: str) -> Any:

@@ -44,6 +44,8 @@ class Child:
         assert self._process.stdout is not None
         self._output = self._process.stdout.fileno()
         os.set_blocking(self._output, False)
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         self._rest = b""
         self._loop.add_reader(self._output, self._read)
 
@@ -52,10 +54,16 @@ class Child:
         return self._process.pid
 
     def say(self, line: bytes) -> None:
+        """Nobody waits until it is heard: one that has not heard what was said before is ended."""
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has ended, as will be heard
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
+        try:
+            heard = os.write(self._process.stdin.fileno(), line)
+        except BlockingIOError:
+            heard = 0
+        except OSError:
+            return  # it has ended, as will be heard
+        if heard < len(line):
+            self.signal(signal.SIGKILL)
 
     def leave(self) -> None:
         """Nothing more will be said to it."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from markupsafe import Markup
+from msgspec import structs
 
 from millrace.pipeline import refreshed
 from millrace.pipeline.errors import PipelineError
@@ -86,7 +87,7 @@ class Analytics:
             return await _able(lambda: self._found(lake, choice))
 
     def _found(self, lake: str, choice: Choice) -> Made:
-        from millrace.pipeline.report import making, page  # noqa: PLC0415 - pyarrow is large
+        from millrace.pipeline.report import making, page, standing  # noqa: PLC0415 - pyarrow is large
 
         there = Lake(Path(lake))
         first, last = making.chosen(there, choice.days, choice.first, choice.last)
@@ -101,7 +102,9 @@ class Analytics:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        return made
+        # What was shipped since has changed; the rest of it has not.
+        report = structs.replace(made.report, coverage=standing.coverage(there))
+        return made._replace(report=report)
 
 
 async def _able(make: Callable[[], T]) -> T:
@@ -111,7 +114,7 @@ async def _able(make: Callable[[], T]) -> T:
         raise Unable(str(error)) from error
     except ModuleNotFoundError as error:
         raise Unable(
-            f"{error.name} is missing: install Millrace with it, as millrace[spark]"
+            f"the package {error.name} is missing: install Millrace with it, as `millrace[spark]`"
         ) from error
     except OSError as error:
         raise Unable(f"the lake cannot be read: {error}") from error

@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 #: What a form, or a request of the API that pushes no job, may have.
 MOST_BODY: Final = 1 << 20
+#: What all requests together may have sent before they are answered.
+MOST_HELD: Final = 128 << 20
 STATUS: Final = {
     "bad request": 400,
     "not found": 404,
@@ -78,6 +80,8 @@ class Visit:
         self.request = request
         self.room = room
         self.visitor = visitor
+        #: The bytes of its body.
+        self.held = 0
 
     @property
     def settings(self) -> Settings:
@@ -119,16 +123,21 @@ class Visit:
             found += piece
             if len(found) > most:
                 raise Refusal(413, f"more than {most:,} bytes were sent")
+            self.held += len(piece)
+            self.room.held += len(piece)
+            if self.room.held > MOST_HELD:
+                reason = "too much is being sent at the moment: try again"
+                raise Refusal(503, reason, {"Retry-After": "1"})
         return bytes(found)
 
-    async def form(self) -> "Form":
+    async def form(self, most: int = MOST_BODY) -> "Form":
         """What a form of one of the pages has sent."""
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/x-www-form-urlencoded":
             raise Refusal(400, "a form was expected (application/x-www-form-urlencoded)")
         try:
             pairs = parse_qsl(
-                (await self.body()).decode(), keep_blank_values=True, max_num_fields=10_000
+                (await self.body(most)).decode(), keep_blank_values=True, max_num_fields=10_000
             )
         except ValueError as error:
             raise Refusal(400, f"the form cannot be read: {error}") from None
@@ -217,6 +226,8 @@ def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:
             response = refuse(visit, door.kind, error)
         except ClientDisconnect:
             return Response(status_code=400)
+        finally:
+            room.held -= visit.held
         if request.method == "HEAD" and isinstance(response, StreamingResponse):
             return Response(headers=response.headers)  # which would not end
         return response

@@ -5,6 +5,7 @@ from the lake. Where there is no journal, or nothing in it, what the job itself 
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
@@ -18,8 +19,11 @@ from .settings import Settings
 if TYPE_CHECKING:
     from millrace.journal.tracing import Happened, Wanted
 
-#: Whoever looks at a job waits for so many seconds at most.
-PATIENCE: Final = 0.5
+#: Whoever looks at a job waits for so many seconds at most: at one that is there, at one of which
+#: only the journal knows, and whoever says that all of the journal is to be looked at.
+SHORT: Final = 0.12
+LONG: Final = 0.5
+ALL: Final = 10.0
 #: And so many look at a time: each takes a thread, and some of the disk.
 MOST_READERS: Final = 4
 _readers = asyncio.Semaphore(MOST_READERS)
@@ -65,30 +69,57 @@ def now() -> int:
     return int(time.time() * 1_000_000)
 
 
-async def read(settings: Settings, seq: int, jid: str, detail: JobDetail | None) -> History:
+async def read(
+    settings: Settings, seq: int, jid: str, detail: JobDetail | None, *, thorough: bool = False
+) -> History:
     """All that is known of a job, whether it is still there or not."""
     found = History([], whole=True, source="nowhere")
     if settings.data:
+        patience = ALL if thorough else LONG if detail is None else SHORT
+        moments = _moments(detail)
         async with _readers:
-            found = await asyncio.to_thread(_read, settings, seq, jid, _moments(detail))
-    if found.events or detail is None:
+            found = await asyncio.to_thread(_read, settings, seq, jid, moments, patience)
+    if detail is None:
         return found
+    if found.events:
+        return found if found.whole else _begun(found, detail.job)
     return History(from_fields(detail.job), whole=found.whole, source="job")
 
 
-def _read(settings: Settings, seq: int, jid: str, moments: list[int]) -> History:
+def _begun(found: History, job: JobRow) -> History:
+    """With the push, which every job remembers."""
+    if any(event.type == "pushed" for event in found.events):
+        return found
+    return found._replace(events=[from_fields(job)[0], *found.events])
+
+
+async def warm() -> None:
+    """Load Arrow, which takes a while, before somebody waits for it."""
+    if "millrace.journal.tracing" not in sys.modules:
+        await asyncio.to_thread(_load)
+
+
+def _load() -> bool:
     try:
-        from millrace.journal import tracing  # noqa: PLC0415 - loads Arrow, which few pages need
+        import millrace.journal.tracing  # noqa: F401, PLC0415 - loads Arrow, which few pages need
     except ImportError:
+        return False
+    return True
+
+
+def _read(settings: Settings, seq: int, jid: str, moments: list[int], patience: float) -> History:
+    if not _load():
         return History([], whole=False, source="nowhere")
+    from millrace.journal import tracing  # noqa: PLC0415
+
     began = time.monotonic()
     folder, lake, wanted = Path(settings.data), Path(settings.lake), tracing.Wanted(seq, jid)
-    traced, first, last = tracing.shipped(folder, lake, wanted, moments, began + PATIENCE * 0.6)
-    kept = tracing.not_shipped(folder, wanted, last + 1, began + PATIENCE * 0.8)
+    traced, first, last = tracing.shipped(folder, lake, wanted, moments, began + patience * 0.6)
+    kept = tracing.not_shipped(folder, wanted, last + 1, began + patience * 0.8)
     events = traced.events | kept.events
     whole = traced.whole and kept.whole
     if first > 1:
-        older, all_ = _compacted(folder, lake, wanted, moments, first, began + PATIENCE)
+        older, all_ = _compacted(folder, lake, wanted, moments, first, began + patience)
         events |= older
         whole = whole and all_
     if not seq and events:

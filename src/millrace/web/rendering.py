@@ -60,6 +60,10 @@ CHARTS_POLICY: Final = (
 NONE: Final = "\N{EN DASH}"
 #: Control characters, and those that turn the direction of what follows.
 _UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+#: An error's message often has lines.
+_SHOWN_AS: Final = str.maketrans(
+    {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\r": "", "\t": " "}
+)
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -121,13 +125,10 @@ def shown(text: str, most: int = 0) -> str:
     """A stranger's words on one line, without what could play tricks; cut, if it is too long."""
     if most and len(text) > most:
         text = text[: most - 1] + "…"
-    return "".join(map(_shown, text))
-
-
-def _shown(char: str) -> str:
-    if char in "\t\n\r":
-        return " "
-    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char) in _UNSHOWN else char
+    text = text.translate(_SHOWN_AS)
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN else c for c in text
+    )
 
 
 def time(at: int, kind: str = "") -> Markup:

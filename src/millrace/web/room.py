@@ -22,6 +22,8 @@ class Room:
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
         self.analytics = Analytics()
+        #: The bytes that requests have sent which are not answered yet.
+        self.held = 0
         self._noting: set[asyncio.Task[None]] = set()
 
     def reload(self, settings: Settings) -> None:

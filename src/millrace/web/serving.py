@@ -6,6 +6,7 @@ for the longest time.
 """
 
 import asyncio
+import resource
 import socket
 import ssl
 from typing import Any, Final
@@ -23,6 +24,7 @@ SEND_WITHIN: Final = 60.0
 READ_WITHIN: Final = 60.0
 #: Between two requests.
 REST: Final = 30
+#: Or half as many as there may be files.
 MOST_CALLERS: Final = 1000
 #: Bytes of a request's first line and headers.
 MOST_HEAD: Final = 32_768
@@ -33,6 +35,8 @@ END_WITHIN: Final = 1
 class Caller(H11Protocol):
     """One connection."""
 
+    most = MOST_CALLERS
+
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._waits_for: Any = None
@@ -41,7 +45,7 @@ class Caller(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > MOST_CALLERS:
+        if len(self.connections) > self.most:
             self._make_room()
         self._wait_for(h11.IDLE)
 
@@ -130,6 +134,8 @@ def server(application: Any, settings: Settings) -> Server:
         h11_max_incomplete_event_size=MOST_HEAD,
     )
     config.load()
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    Caller.most = min(MOST_CALLERS, files // 2)
     config.ssl = tls(settings)
     return Server(config)
 

@@ -51,6 +51,22 @@ def test_by_jid_and_number(library):
     assert library.find(id="one", queue="elsewhere") == []
 
 
+def test_many_of_one_id(library):
+    for number in range(1, 1201):
+        library.push("twin" if number % 2 else "600")
+    odd = list(range(1199, 0, -2))
+    assert [job.seq for job in library.page(id="twin", most=1000).jobs] == odd
+    assert [job.seq for job in library.page(id="600", most=1000).jobs] == [n + 1 for n in odd]
+    assert [job.seq for job in library.page(id="601", most=1000).jobs] == [601]
+    library.push("1201")
+    library.push("1201")
+    library.push("7")
+    assert [job.seq for job in library.page(id="1201").jobs] == [1202, 1201]
+    first = library.page(id="7", most=1)
+    assert [job.seq for job in first.jobs] == [1203]
+    assert [job.seq for job in library.page(id="7", cursor=first.cursor).jobs] == [7]
+
+
 def test_by_what_jobs_have(library):
     library.push("mail-1", "mail", kind="Send")
     library.push("mail-2", "mail", kind="Bounce", due=START + 10)
@@ -80,6 +96,11 @@ def test_by_failure(library):
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(state="scheduled", retrying=True) == ["again"]
     assert library.find(state="scheduled", retrying=False) == ["later"]
+    assert library.find(failing=True, group="Timeout") == ["again", "dead-2", "dead-1"]
+    library.engine.requeue(job, library.now)
+    assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
+    assert library.find(failing=True) == ["dead-3", "dead-2", "dead-1"]
+    assert library.find(failing=False, group="Timeout") == ["again"]
 
 
 def test_by_the_shape_of_a_failure(library):

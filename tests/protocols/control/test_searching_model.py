@@ -17,7 +17,7 @@ from millrace.protocols.control.messages import Found, Query, Search
 from scene import SECOND, START, unit
 
 SMALL = {
-    walks: {"RUN": 5, "KEYED_RUN": 3, "MISSES": 3, "FIRST": 6, "TIMERS": 9},
+    walks: {"RUN": 5, "KEYED_RUN": 3, "MISSES": 6, "STRIDE": 3, "FIRST": 6, "TIMERS": 9},
     searching: {"MOST_LISTED": 12, "MOST_READY": 8, "MOST_DUE": 10, "MOST_ENDED": 10, "PIECE": 900},
 }
 QUERIES: list[tuple[str, dict[str, Any]]] = [
@@ -30,6 +30,7 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("queue", {"queue": "q0", "state": "ready", "words": ["number"]}),
     ("due", {"state": "scheduled"}),
     ("due", {"state": "scheduled", "retrying": True}),
+    ("newest", {"failing": True}),
     ("ended", {"state": "dead"}),
     ("ended", {"state": "dead", "queue": "q1"}),
 ]
@@ -110,8 +111,14 @@ def is_meant(job: Job, query: dict[str, Any]) -> bool:
         and query.get("kind", job.kind) == job.kind
         and query.get("state", STATE_NAMES[job.state]) == STATE_NAMES[job.state]
         and query.get("retrying", bool(job.failures)) == bool(job.failures)
+        and query.get("failing", failing(job)) == failing(job)
         and all(word in text for word in query.get("words", []))
     )
+
+
+def failing(job: Job) -> bool:
+    """Of those that are killed nothing is known that they failed of."""
+    return job.failure is not None and STATE_NAMES[job.state] in {"dead", "scheduled"}
 
 
 def key(engine: Engine, order: str, job: Job) -> Any:

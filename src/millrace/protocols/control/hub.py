@@ -113,7 +113,7 @@ class ControlHub(Hub):
             raise Refused(f"the name is longer than {LONGEST_NAME} characters", "too large")
         found = named(self.engine, name)
         jobs = [self.reasons(job, now) for job in found[:MOST_TOLD]]
-        seq = _number(name)
+        seq = number_of(name)
         known = bool(jobs) or 0 < seq < self.engine.next_seq
         return Answer(jobs, now, known, len(found) - len(jobs))
 
@@ -134,11 +134,11 @@ def named(engine: Engine, name: str) -> list[Job]:
     number.
     """
     found = engine.find_all(name)
-    job = engine.jobs.get(_number(name))
+    job = engine.jobs.get(number_of(name))
     return found if job is None or any(each is job for each in found) else [*found, job]
 
 
-def _number(name: str) -> int:
+def number_of(name: str) -> int:
     """The job's number, if that is what the name is, or what it was made from; else 0."""
     if name.isascii() and name.isdigit() and len(name) < 20:
         return int(name)

@@ -13,17 +13,20 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.queues import Ready
 
+from .hub import number_of
+
 #: So many numbers are sorted at once, so many jobs by what they have, so many numbers of jobs
 #: that are gone are passed over.
 RUN: Final = 2000
 KEYED_RUN: Final = 500
-MISSES: Final = 5000
+MISSES: Final = 10_000
+STRIDE: Final = 500
 #: If more numbers than jobs have been given out by this factor, the jobs are listed.
-SPARSE: Final = 4
+SPARSE: Final = 20
 #: So many jobs of a queue are told in their order, and so many timers are looked at to tell
 #: the next ones that are due; others follow by number.
 FIRST: Final = 1000
-TIMERS: Final = 400
+TIMERS: Final = 250
 
 Key = tuple[Any, ...]
 Stop = tuple[Key, int] | None
@@ -85,6 +88,33 @@ def listed(indexes: Iterable[Collection[int]]) -> list[int]:
     return seqs
 
 
+class Named:
+    """Jobs of one id, and the one of that number, the newest first. There may be a million of one
+    id.
+    """
+
+    def __init__(self, engine: Engine, jid: str) -> None:
+        self._engine = engine
+        self._jid = jid
+        self._number = number_of(jid)
+        self.of = engine.count_of(jid) + (self._number in engine.jobs)
+
+    def go(self, after: Key | None) -> Iterator[Stop]:
+        below, jobs = _below(after, 1 << 64), self._engine.jobs
+        number = self._number if self._number in jobs and self._number < below else 0
+        while some := self._engine.find_below(self._jid, below, KEYED_RUN):
+            for job in some:
+                below = job.seq
+                if number > below:
+                    yield (number,), number
+                if number >= below:
+                    number = 0
+                yield (below,), below
+            yield None
+        if number:
+            yield (number,), number
+
+
 class Alike:
     """Jobs that are dead of the same error or wait for another try after it, the newest first."""
 
@@ -117,14 +147,14 @@ class Numbered:
         if below > SPARSE * len(jobs):
             yield from Listed(jobs).go((below,))
             return
-        misses = 0
-        for seq in range(below - 1, 0, -1):
-            if seq in jobs:
-                yield (seq,), seq
-                continue
-            misses += 1
-            if misses == MISSES:
-                misses = 0
+        passed = 0
+        for last in range(below, 1, -STRIDE):
+            numbers = range(max(1, last - STRIDE), last)
+            if not jobs.keys().isdisjoint(numbers):
+                yield from (((seq,), seq) for seq in reversed(numbers) if seq in jobs)
+            passed += STRIDE
+            if passed >= MISSES:
+                passed = 0
                 yield None
 
 

@@ -56,37 +56,49 @@ async def job(visit: Visit) -> Response:
         if error.code != "not found":
             raise
         return await _gone(visit, name, seq)
-    known = await history.read(visit.settings, detail.job.seq, detail.job.jid, detail)
+    thorough = visit.query("journal") == "all"
+    known = await history.read(
+        visit.settings, detail.job.seq, detail.job.jid, detail, thorough=thorough
+    )
     queues = await visit.ask(Queues, queues=AskedQueues(most=_MOST_QUEUES))
     return page(
         visit,
         "job.html",
         detail=detail,
         job=detail.job,
-        here=job_path(detail.job.jid, detail.job.seq),
+        address=job_path(detail.job.jid, detail.job.seq),
         actions=_actions(detail.job),
         payload=show(detail.payload, detail.job.size),
         result=None if detail.result is None else show(detail.result),
         own=_own(detail.own),
         queues=[each.name for each in queues.queues],
-        **_happened(known),
+        **_happened(known, thorough=thorough),
     )
 
 
 async def _gone(visit: Visit, name: str, seq: int) -> Response:
     """What the journal knows of a job that is no more."""
-    known = await history.read(visit.settings, seq, name, None)
+    thorough = visit.query("journal") == "all"
+    jid = "" if seq else name
+    known = await history.read(visit.settings, seq, jid, None, thorough=thorough)
     if not known.events and not seq and name.isascii() and name.isdigit() and len(name) < 19:
-        known = await history.read(visit.settings, int(name), "", None)
+        known = await history.read(visit.settings, int(name), "", None, thorough=thorough)
     if not known.events:
-        more = "" if known.whole else " Not all of the journal could be looked at."
+        more = (
+            ""
+            if known.whole
+            else (
+                " Not all of the journal was looked at: add ?journal=all to the address, and it is."
+            )
+        )
         raise Refusal(404, f"no job of that id is known, and the journal has none.{more}")
-    return page(visit, "gone.html", last=known.events[-1], **_happened(known))
+    return page(visit, "gone.html", last=known.events[-1], **_happened(known, thorough=thorough))
 
 
-def _happened(known: history.History) -> dict[str, Any]:
+def _happened(known: history.History, *, thorough: bool) -> dict[str, Any]:
     return {
         "history": known,
+        "thorough": thorough,
         "attempts": history.attempts(known.events),
         "timeline": draw(known.events, history.now()),
     }

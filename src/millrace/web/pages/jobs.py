@@ -3,9 +3,11 @@
 from math import isfinite
 from typing import Any, Final, get_args
 
+from starlette.background import BackgroundTask
 from starlette.responses import Response
 
 from millrace.protocols.control.messages import Act, Found, Query, Search
+from millrace.web import history
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.query import QueryError, parse, write
@@ -15,6 +17,9 @@ from .tasks import carry_out
 
 #: Jobs on a page.
 MOST: Final = 50
+#: Jobs that are looked at before the page is answered, and each time that the search goes on.
+FIRST_LOOK: Final = 10_000
+NEXT_LOOK: Final = 40_000
 ACTIONS: Final = (
     "retry",
     "kill",
@@ -45,8 +50,8 @@ KEYS: Final = (
     ("worker:", "who has it, or had it last"),
     ("error:", "text in what it failed of"),
     ("group:", "the class of what it failed of"),
-    ("is:", "retrying, tracked, or a state"),
-    ("not:", "retrying or tracked"),
+    ("is:", "failing (dead, or tried again), retrying, tracked, or a state"),
+    ("not:", "failing, retrying or tracked"),
 )
 #: In words, with how many or which jobs.
 _TITLES: Final = {
@@ -72,10 +77,12 @@ async def jobs(visit: Visit) -> Response:
     found, wrong = Found([], 0, 0, ""), ""
     try:
         query = parse(text)
-        found = await visit.ask(Found, search=Search(query, cursor=cursor, most=MOST))
+        look = NEXT_LOOK if cursor else FIRST_LOOK
+        search = Search(query, cursor=cursor, most=MOST, look=look)
+        found = await visit.ask(Found, search=search)
     except QueryError as error:
         wrong = str(error)
-    return page(
+    response = page(
         visit,
         "jobs.html",
         q=text,
@@ -87,6 +94,8 @@ async def jobs(visit: Visit) -> Response:
         examples=EXAMPLES,
         keys=KEYS,
     )
+    response.background = BackgroundTask(history.warm)  # whoever sees a list looks at a job next
+    return response
 
 
 def known(found: Found, *, first: bool) -> str:

@@ -40,6 +40,8 @@ MOST_JOBS: Final = 25
 UNASKED: Final = 60 * SECOND
 #: Most actions are over within this; of the others the progress is shown.
 SOON: Final = 0.5
+#: So long is looked for jobs before what was found is shown.
+PATIENCE: Final = 0.1
 #: So many recurring jobs are looked through for those of one queue.
 MOST_RECURRING: Final = 2000
 
@@ -177,10 +179,16 @@ async def queue(visit: Visit) -> Response:
 
 
 async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
+    """A page of them. Where few of many are meant, it is looked for as long as a page may take."""
     query = Query(queue=name, state=cast("State", tab.name))
-    cursor = visit.query("cursor")
+    cursor, until = visit.query("cursor"), time.monotonic() + PATIENCE
     found = await visit.ask(Found, search=Search(query, tab.order, cursor, MOST_JOBS))
-    return {"found": found, "cursor": cursor, "q": write(query)}
+    while found.cursor and len(found.jobs) < MOST_JOBS and time.monotonic() < until:
+        wanted = MOST_JOBS - len(found.jobs)
+        more = await visit.ask(Found, search=Search(query, tab.order, found.cursor, wanted))
+        more.jobs[:0] = found.jobs
+        found = more
+    return {"found": found, "cursor": cursor, "q": write(query), "full": MOST_JOBS}
 
 
 async def _recurring(visit: Visit, name: str) -> list[RecurringRow]:

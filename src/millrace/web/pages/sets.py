@@ -6,9 +6,11 @@ bookmarks and scripts go on working.
 
 from typing import Final, NamedTuple
 
+from starlette.background import BackgroundTask
 from starlette.responses import RedirectResponse, Response
 
 from millrace.protocols.control.messages import Act, Found, JobDetail, Query, Search
+from millrace.web import history
 from millrace.web.addresses import job_path
 from millrace.web.control import ControlError
 from millrace.web.doors import Door, Endpoint, Refusal, Visit
@@ -84,7 +86,7 @@ def _show(one: Set) -> Endpoint:
         cursor = visit.query("cursor")
         search = Search(parse(one.q), order=one.order, cursor=cursor, most=MOST)  # type: ignore[arg-type]
         found = await visit.ask(Found, search=search)
-        return page(
+        response = page(
             visit,
             "set.html",
             set=one,
@@ -92,6 +94,8 @@ def _show(one: Set) -> Endpoint:
             cursor=cursor,
             total=known(found, first=not cursor),
         )
+        response.background = BackgroundTask(history.warm)
+        return response
 
     return show
 

@@ -11,7 +11,9 @@ from millrace.protocols.control.messages import (
     Audit,
     Flush,
     Journal,
+    Note,
     Ok,
+    Overview,
     ServerDetail,
     SetQless,
     Setting,
@@ -29,17 +31,25 @@ _PATIENCE: Final = 120.0
 
 async def server(visit: Visit) -> Response:
     detail = await visit.ask(ServerDetail, server=True)
+    commit = (await visit.ask(Overview, overview=True)).commit
     try:
         journal, without = await visit.ask(Journal, journal=True), ""
     except ControlError as error:
         journal, without = None, str(error)
     return page(
-        visit, "server.html", server=detail, journal=journal, without=without, flush_word=FLUSH
+        visit,
+        "server.html",
+        server=detail,
+        commit=commit,
+        journal=journal,
+        without=without,
+        flush_word=FLUSH,
     )
 
 
 async def ship(visit: Visit) -> Response:
     await visit.room.control.ask(Journal, patience=_PATIENCE, ship=True)
+    await visit.ask(Ok, note=Note("ship", by=visit.by))
     return visit.back("/server", "Everything that was committed is in the lake.")
 
 

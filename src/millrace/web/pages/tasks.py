@@ -25,8 +25,8 @@ _DONE: Final = {
     "untag": "untagged",
     "track": "tracked from now on",
     "untrack": "no longer tracked",
-    "undepend": "freed of what they waited for",
-    "timeout": "taken from their workers",
+    "undepend": "freed",
+    "timeout": "timed out",
 }
 
 

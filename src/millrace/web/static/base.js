@@ -5,7 +5,8 @@ const prefix = document.body.dataset.prefix;
 // Strangers' words on one line, as rendering.shown; and the path of a queue's page, as to_queue.
 
 const shown = (text, most = 40) => {
-  const letters = Array.from(String(text).replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
+  const line = String(text).replaceAll("\n", "↵").replaceAll("\r", "").replaceAll("\t", " ");
+  const letters = Array.from(line.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, "\uFFFD"));
   return letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join("");
 };
 const toQueue = (name) => ["", ".", ".."].includes(name)

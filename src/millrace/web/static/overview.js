@@ -20,14 +20,18 @@
     leased: (o) => number(o.counts[3]), ready: (o) => number(o.counts[2]),
     retrying: (o) => number(o.retrying), scheduled: (o) => number(o.counts[0] - o.retrying),
     blocked: (o) => number(o.counts[1]), dead: (o) => number(o.counts[5]), done: (o) => number(o.counts[4]),
-    workers: (o) => number(o.workers), halted: (o) => o.halted, paused: (o) => number(o.paused),
+    connections: (o) => number(o.protocols.reduce((sum, each) => sum + (each.name === "control" ? 0 : each.connections), 0)),
+    halted: (o) => o.halted, paused: (o) => number(o.paused),
   };
 
   // Charts
 
   const time = (sample) => new Date(sample[0] / 1000);
   const line = (name, colour, x, y) => ({ name, x, y, mode: "lines", line: { color: charts.colour(colour), width: 2 } });
-  const clock = { xaxis: { tickformat: "%H:%M", nticks: 6, tickangle: 0, hoverformat: "%H:%M:%S" } };
+  const clock = { xaxis: {
+    nticks: 6, tickangle: 0, hoverformat: "%H:%M:%S",
+    tickformatstops: [{ dtickrange: [null, 59_999], value: "%H:%M:%S" }, { dtickrange: [60_000, null], value: "%H:%M" }],
+  } };
   const drawLive = (samples) => {
     // What was counted since less than a few seconds is noise.
     const steady = samples.filter((sample, i) => !i || i + 1 < samples.length || sample[0] - samples[i - 1][0] > 2.5e6);
@@ -83,8 +87,8 @@
 
   document.addEventListener("overview", (event) => {
     const overview = event.detail;
-    for (const element of document.querySelectorAll("[data-live]")) {
-      const text = told[element.dataset.live](overview);
+    for (const element of document.querySelectorAll("[data-number]")) {
+      const text = told[element.dataset.number](overview);
       if (element.textContent !== text) element.textContent = text;
     }
     document.getElementById("halted").hidden = !overview.halted;
