@@ -4,9 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 from demo import CHROMIUM, World, filled
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from server_process import running_server
+
+expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +65,7 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     that expects some.
     """
     made = browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
-    made.set_default_timeout(10_000)
+    made.set_default_timeout(30_000)  # a busy machine is no failure
     watched = Watched(made)
     made.watched = watched
     yield made

@@ -1,13 +1,18 @@
 """Workers, recurring and tracked jobs, settings, the server and analytics, with real clicks."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 from demo import XSS, World
 from playwright.sync_api import BrowserContext, Page, expect
 
 import report_lake
+from millrace.pipeline.commit import locked
+from millrace.pipeline.lake import Lake
 from raw_faktory import RawFaktory
+from server_process import running_server
 
 
 def sure(page: Page) -> None:
@@ -190,3 +195,30 @@ def test_analytics_without_any_table(page: Page, world: World) -> None:
     page.goto(f"{world.url}/analytics")
     expect(page.locator("main")).to_contain_text("There is nothing to show yet", timeout=15_000)
     expect(page.get_by_role("button", name="Run it now")).to_be_enabled()
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[str]:
+    """The address of a server in which nothing has happened."""
+    with running_server(tmp_path / "data") as server:
+        yield f"http://127.0.0.1:{server.ports['web']}"
+
+
+def test_the_pipeline_is_run(empty: str, context: BrowserContext) -> None:
+    """Without any event it needs no Spark to see that there is nothing to do."""
+    page = context.new_page()
+    page.goto(f"{empty}/analytics")
+    page.get_by_role("button", name="Run it now").click()
+    assert "The pipeline runs" in said(page)
+    expect(page.locator("#pipeline")).to_contain_text("It last ran well", timeout=30_000)
+    page.goto(f"{empty}/audit")
+    expect(page.locator("#audit")).to_contain_text("run pipeline")
+
+
+def test_the_pipeline_cannot_run(own_world: World, context: BrowserContext) -> None:
+    page = context.new_page()
+    with locked(Lake(own_world.server.data / "lake")):
+        page.goto(f"{own_world.url}/analytics")
+        page.get_by_role("button", name="Run it now").click()
+        expect(page.locator("#pipeline")).to_contain_text("It failed", timeout=30_000)
+        expect(page.locator("#pipeline pre")).to_contain_text("another run")

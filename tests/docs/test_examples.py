@@ -160,6 +160,10 @@ def test_words_that_the_page_does_not_have_are_found_out(server: ServerProcess) 
 
 @pytest.mark.parametrize("page", TALES, ids=where)
 def test_the_commands_and_programs_of(page: Path, tmp_path: Path) -> None:
+    said = {word for block in blocks(page) for word in block.text.split()}
+    missing = [tool for tool in ("curl", "jq") if tool in said and shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"install the Debian packages {' '.join(missing)}")
     with stories.story(tmp_path) as story:
         story.tell(blocks(page))
 

@@ -340,7 +340,7 @@ def test_a_group() -> None:
     told = world(failures=Failures([GROUP], 1, 1234))
     answer = go(told, "/failures/f1")
     assert answer.status == 200
-    assert asked(told, "search").query == Query(fingerprint="f1")
+    assert asked(told, "search").query == Query(fingerprint="f1", failing=True)
     assert "no answer" in answer.text
     assert "1,234" in answer.text
     assert go(world(search=Found([], 0, 0, "")), "/failures/f2").status == 404
@@ -355,7 +355,7 @@ def test_a_group_is_retried_after_a_question() -> None:
     told = world(act=DONE)
     answer = go(told, "/failures/act", [*form, ("sure", "yes")])
     assert (answer.status, answer.headers["location"]) == (303, "/failures")
-    assert asked(told, "act").query == Query(fingerprint="f1")
+    assert asked(told, "act").query == Query(fingerprint="f1", failing=True)
     told = world(act=DONE)
     go(told, "/failures/act", [("action", "retry"), ("sure", "yes")])
     assert asked(told, "act").query == Query(state="dead")

@@ -40,6 +40,7 @@ from millrace.web.query import PROTOCOLS, STATES, QueryError, parse, quoted, wri
         ("state:retrying", Query(state="scheduled", retrying=True)),
         ("state:scheduled not:retrying", Query(state="scheduled", retrying=False)),
         ("is:tracked", Query(tracked=True)),
+        ("is:failing", Query(failing=True)),
         ("not:tracked", Query(tracked=False)),
         ("queue:a queue:a", Query(queue="a")),
         ("group:a fingerprint:b worker:w", Query(group="a", fingerprint="b", worker="w")),
@@ -57,7 +58,7 @@ def test_what_is_meant(text: str, meant: Query) -> None:
         ("state:ded", "did you mean dead?"),
         ("protocol:amqp", "it is one of workq, masenko"),
         ("is:funny", "there is no state funny"),
-        ("not:dead", "it is one of retrying, tracked"),
+        ("not:dead", "it is one of retrying, failing, tracked"),
         ("queue:a queue:b", "given twice"),
         ("is:retrying state:dead", "a job that is dead is not retrying"),
         ("queue:", 'an empty one is queue:""'),
@@ -89,6 +90,7 @@ queries = st.builds(
     fingerprint=values,
     error=values,
     tracked=st.none() | st.booleans(),
+    failing=st.none() | st.booleans(),
     words=st.lists(texts.filter(bool), max_size=5),
 )
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 from pretended import CHIEF, GUARDED, OPERATOR, READER, get, post, pretended, refusing
+from told_room import an_overview
 
 from millrace.protocols.control.messages import (
     Audit,
@@ -51,7 +52,7 @@ def detail(**more: Any) -> ServerDetail:
 
 
 def test_how_the_server_stands() -> None:
-    text = get(pretended(server=detail(), journal=JOURNAL), "/server").text
+    text = get(pretended(server=detail(), overview=an_overview(), journal=JOURNAL), "/server").text
     for told in (
         "0.8",
         "1 min 30 s",
@@ -63,12 +64,17 @@ def test_how_the_server_stands() -> None:
         "40 GiB of 100 GiB",
     ):
         assert told in text
-    for told in ("Ship now", "100 events, 20 KiB", "12 s old", "Type FLUSH", "<meter"):
+    for told in ("Ship now", "1.2 ms", "100 events, 20 KiB", "12 s old", "Type FLUSH", "<meter"):
         assert told in text
 
 
 def test_a_server_that_cannot_write_says_so() -> None:
-    text = get(pretended(server=detail(halted=f"disk full {XSS}"), journal=JOURNAL), "/server").text
+    text = get(
+        pretended(
+            server=detail(halted=f"disk full {XSS}"), overview=an_overview(), journal=JOURNAL
+        ),
+        "/server",
+    ).text
     assert "Nothing can be written" in text
     assert "<img src=x" not in text
 
@@ -76,6 +82,7 @@ def test_a_server_that_cannot_write_says_so() -> None:
 def test_a_server_that_keeps_nothing() -> None:
     room = pretended(
         server=detail(data="", lake="", durability="memory", disk_size=0),
+        overview=an_overview(),
         journal=refusing("nothing is kept here"),
     )
     answer = get(room, "/server")
@@ -106,7 +113,7 @@ def test_forgetting_everything_has_to_be_typed() -> None:
 
 @pytest.mark.parametrize("who", [READER, OPERATOR])
 def test_what_only_admins_may(who: Any) -> None:
-    room = pretended(GUARDED, server=detail(), journal=JOURNAL)
+    room = pretended(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
     assert post(room, "/server/flush", {"sure": "FLUSH"}, who.secret).status == 403
     assert get(room, "/configuration", who.secret).status == 403
     assert get(room, "/audit", who.secret).status == 403

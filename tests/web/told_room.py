@@ -62,7 +62,7 @@ class Told:
         return msgspec.json.decode(await self.raw(**request), type=type_)
 
     async def raw(self, **request: Any) -> bytes:
-        return msgspec.json.encode(self._answer(request))
+        return msgspec.json.encode(self._answer(request)) + b"\n"
 
     async def follow(self, type_: type[Any], **request: Any) -> AsyncIterator[Any]:
         for each in self._answer(request):

@@ -47,7 +47,7 @@ _SAME_STATE: Final = {
     "failed": "dead",
 }
 _SAME_PROTOCOL: Final = {"go": "goqueue", "gojobqueue": "goqueue", "reqless": "qless"}
-_FLAGS: Final = ("retrying", "tracked")
+_FLAGS: Final = ("retrying", "failing", "tracked")
 
 #: A key begins a term; what looks like Ruby's `Mail::Send` has none.
 _KEY: Final = re.compile(r"([a-z_]+):(?!:)")
@@ -94,8 +94,10 @@ def write(query: Query) -> str:
         terms.append("is:retrying" if retrying else "not:retrying")
     for key in ("protocol", "tag", "worker", "group", "fingerprint", "error"):
         terms += _written(key, getattr(query, key))
-    if query.tracked is not None:
-        terms.append("is:tracked" if query.tracked else "not:tracked")
+    for flag in ("failing", "tracked"):
+        value = getattr(query, flag)
+        if value is not None:
+            terms.append(f"{'is' if value else 'not'}:{flag}")
     terms += [quoted(word, is_word=True) for word in query.words]
     return " ".join(terms)
 

@@ -35,7 +35,12 @@ class Task:
     def state(self) -> str:
         if not self.ended:
             return "running"
-        return "failed" if self.error else "stopped" if self.stopped else "done"
+        if self.error:
+            return "failed"
+        return "stopped" if self.stopped and not self.progress.over else "done"
+
+    def end(self, _: object) -> None:
+        self.ended = time.time()
 
 
 class Tasks:
@@ -60,6 +65,7 @@ class Tasks:
         for number in over[: max(0, len(self.known) - KEPT)]:
             del self.known[number]
         task.running = asyncio.create_task(self._run(task, request))
+        task.running.add_done_callback(task.end)  # also of one that is stopped before it begins
         return task
 
     async def wait(self, task: Task, seconds: float) -> None:
@@ -88,5 +94,4 @@ class Tasks:
         except msgspec.MsgspecError as error:
             task.error = str(error)
         finally:
-            task.ended = time.time()
             await told.aclose()  # type: ignore[attr-defined]

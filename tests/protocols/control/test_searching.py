@@ -96,6 +96,11 @@ def test_by_failure(library):
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(state="scheduled", retrying=True) == ["again"]
     assert library.find(state="scheduled", retrying=False) == ["later"]
+    assert library.find(failing=True, group="Timeout") == ["again", "dead-2", "dead-1"]
+    library.engine.requeue(job, library.now)
+    assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
+    assert library.find(failing=True) == ["dead-3", "dead-2", "dead-1"]
+    assert library.find(failing=False, group="Timeout") == ["again"]
 
 
 def test_by_the_shape_of_a_failure(library):

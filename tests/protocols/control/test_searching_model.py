@@ -30,6 +30,7 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
     ("queue", {"queue": "q0", "state": "ready", "words": ["number"]}),
     ("due", {"state": "scheduled"}),
     ("due", {"state": "scheduled", "retrying": True}),
+    ("newest", {"failing": True}),
     ("ended", {"state": "dead"}),
     ("ended", {"state": "dead", "queue": "q1"}),
 ]
@@ -110,8 +111,14 @@ def is_meant(job: Job, query: dict[str, Any]) -> bool:
         and query.get("kind", job.kind) == job.kind
         and query.get("state", STATE_NAMES[job.state]) == STATE_NAMES[job.state]
         and query.get("retrying", bool(job.failures)) == bool(job.failures)
+        and query.get("failing", failing(job)) == failing(job)
         and all(word in text for word in query.get("words", []))
     )
+
+
+def failing(job: Job) -> bool:
+    """Of those that are killed nothing is known that they failed of."""
+    return job.failure is not None and STATE_NAMES[job.state] in {"dead", "scheduled"}
 
 
 def key(engine: Engine, order: str, job: Job) -> Any:

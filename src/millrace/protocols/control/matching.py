@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from millrace.engine.job import PROTOCOLS, Job
-from millrace.engine.states import SCHEDULED, STATE_NAMES
+from millrace.engine.states import DEAD, SCHEDULED, STATE_NAMES
 
 from .errors import Refused
 from .hub import ControlHub
@@ -97,6 +97,8 @@ class Meaning:
             job.state != SCHEDULED or bool(job.failures) != query.retrying
         ):
             return False
+        if query.failing is not None and is_failing(job) != query.failing:
+            return False
         if query.tracked is not None and self._is_tracked(job) != query.tracked:
             return False
         return not self._about_failures or self._failed_so(job)
@@ -156,6 +158,12 @@ def _names(word: Word, job: Job) -> bool:
         return True
     failure = job.failure
     return failure is not None and (word.is_in(failure.group) or word.is_in(failure.message))
+
+
+def is_failing(job: Job) -> bool:
+    """Is it dead, or will it be tried again?"""
+    waits = job.state == SCHEDULED and bool(job.failures)
+    return job.failure is not None and (waits or job.state == DEAD)
 
 
 def _protocol(name: str) -> int:

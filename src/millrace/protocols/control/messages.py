@@ -169,6 +169,8 @@ class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     state: State | None = None
     #: Of the scheduled: those that have failed before, or those that have not.
     retrying: bool | None = None
+    #: Dead, or scheduled for another try, as those of `failures` are; or neither.
+    failing: bool | None = None
     #: The protocol that pushed it.
     protocol: str | None = None
     tag: str | None = None

@@ -251,11 +251,11 @@ def _indexes(engine: Engine, query: Query, most: int) -> list[Collection[int]] |
     """The jobs among which all that are meant must be, unless there are too many to list them."""
     if query.queue is not None and query.queue not in engine.queues:
         return []
-    states = _STATES if query.state is None else [STATE_NAMES.index(query.state)]
+    states = _states(query)
     queue = None if query.queue is None else engine.queues[query.queue]
     if queue is not None:
         states = [state for state in states if queue.counts[state]]
-    elif query.state is None:
+    elif states is _STATES:
         return None
     ready = _ready(engine, queue) if READY in states else []
     if ready is None:
@@ -263,6 +263,12 @@ def _indexes(engine: Engine, query: Query, most: int) -> list[Collection[int]] |
     indexes: list[Collection[int]] = [*ready]
     indexes += (index for state in states for index in _index(engine, state))
     return indexes if sum(map(len, indexes)) <= most else None
+
+
+def _states(query: Query) -> list[int]:
+    if query.state is not None:
+        return [STATE_NAMES.index(query.state)]
+    return [SCHEDULED, DEAD] if query.failing else _STATES
 
 
 def _ready(engine: Engine, queue: Queue | None) -> list[ReadyOnes] | None:

@@ -108,9 +108,11 @@ class Endpoint:
         if kind is not None and kind.partition(";")[0].strip().lower() != JSON:
             raise Refusal(415, "send JSON, and say so (Content-Type: application/json)")
         data = await visit.body(self.most)
-        if not data and not self.needs_body:
+        if not data:
+            if self.needs_body:
+                raise Refusal(400, "a body is missing: send JSON")
             return self.body()
-        if kind is None and data:
+        if kind is None:
             raise Refusal(415, "say that it is JSON (Content-Type: application/json)")
         return decoded(data, self.body)
 

@@ -32,7 +32,7 @@ async def failures(visit: Visit, asked: Some) -> shapes.FailureList:
 
 
 async def failure(visit: Visit, asked: GroupAsked) -> shapes.JobList:
-    query = messages.Query(fingerprint=visit.path("fingerprint"))
+    query = messages.Query(fingerprint=visit.path("fingerprint"), failing=True)
     return await search(visit, query, "newest", asked.limit, asked.cursor)
 
 
@@ -46,7 +46,7 @@ async def delete_failure(visit: Visit) -> Reply[shapes.Action]:
 
 async def _act_on_group(visit: Visit, action: Any) -> Reply[shapes.Action]:
     fingerprint = visit.path("fingerprint")
-    query = messages.Query(fingerprint=fingerprint)
+    query = messages.Query(fingerprint=fingerprint, failing=True)
     request = messages.Act(action, query=query, by=visit.by)
     return await begun(visit, f"{action} the failures {fingerprint}", act=request)
 

@@ -15,7 +15,7 @@ from millrace.protocols.control.messages import (
 )
 from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import page
+from millrace.web.rendering import CHARTS_POLICY, page
 
 #: How many days one can choose with a click.
 DAYS: Final = (1, 7, 30, 90)
@@ -32,10 +32,9 @@ async def analytics(visit: Visit) -> Response:
         made = await visit.room.analytics.made(_lake(visit), choice, PATIENCE)
     except Unable as error:
         unable = str(error)
-    return page(
+    response = page(
         visit,
         "analytics.html",
-        charts=True,
         pipeline=status,
         made=made,
         unable=unable,
@@ -44,6 +43,8 @@ async def analytics(visit: Visit) -> Response:
         queues=await _queues(visit, made),
         query=visit.request.url.query,
     )
+    response.headers["Content-Security-Policy"] = CHARTS_POLICY  # analytics.js draws, if it can
+    return response
 
 
 async def pipeline(visit: Visit) -> Response:

@@ -36,7 +36,7 @@ async def failures(visit: Visit) -> Response:
 
 async def group(visit: Visit) -> Response:
     fingerprint, cursor = visit.path("fingerprint"), visit.query("cursor")
-    query = Query(fingerprint=fingerprint)
+    query = Query(fingerprint=fingerprint, failing=True)
     found = await visit.ask(Found, search=Search(query, cursor=cursor, most=MOST_JOBS))
     about = await _group(visit, fingerprint)
     if about is None and not found.jobs and not cursor:
@@ -63,7 +63,7 @@ async def act(visit: Visit) -> Response:
     fingerprint = form.one("fingerprint")
     back = own_path(form.one("back"), "/failures")
     if fingerprint:
-        wanted = Act(action, query=Query(fingerprint=fingerprint))
+        wanted = Act(action, query=Query(fingerprint=fingerprint, failing=True))
         named = f"all that failed of {shown(form.one('group'), 80) or fingerprint}"
     else:
         wanted = Act(action, query=Query(state="dead"))

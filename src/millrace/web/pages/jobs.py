@@ -50,8 +50,8 @@ KEYS: Final = (
     ("worker:", "who has it, or had it last"),
     ("error:", "text in what it failed of"),
     ("group:", "the class of what it failed of"),
-    ("is:", "retrying, tracked, or a state"),
-    ("not:", "retrying or tracked"),
+    ("is:", "failing (dead, or tried again), retrying, tracked, or a state"),
+    ("not:", "failing, retrying or tracked"),
 )
 #: In words, with how many or which jobs.
 _TITLES: Final = {

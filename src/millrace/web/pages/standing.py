@@ -13,6 +13,7 @@ from millrace.protocols.control.messages import (
     Journal,
     Note,
     Ok,
+    Overview,
     ServerDetail,
     SetQless,
     Setting,
@@ -30,12 +31,19 @@ _PATIENCE: Final = 120.0
 
 async def server(visit: Visit) -> Response:
     detail = await visit.ask(ServerDetail, server=True)
+    commit = (await visit.ask(Overview, overview=True)).commit
     try:
         journal, without = await visit.ask(Journal, journal=True), ""
     except ControlError as error:
         journal, without = None, str(error)
     return page(
-        visit, "server.html", server=detail, journal=journal, without=without, flush_word=FLUSH
+        visit,
+        "server.html",
+        server=detail,
+        commit=commit,
+        journal=journal,
+        without=without,
+        flush_word=FLUSH,
     )
 
 

@@ -8,18 +8,25 @@
     if (!response.ok) throw new Error(`${response.status}`);
     return new DOMParser().parseFromString(await response.text(), "text/html");
   };
-  const draw = () => {
-    if (!document.getElementById("report")) return;
+  const load = (name) => new Promise((loaded, failed) => {
     const script = document.createElement("script");
-    script.src = `${prefix}/static/report.js`;
+    script.src = `${prefix}/static/${name}`;
+    script.onload = loaded;
+    script.onerror = failed;
     document.head.append(script);
+  });
+  // Plotly is large: it comes when there is something to draw.
+  const draw = async () => {
+    if (!document.getElementById("report")) return;
+    if (!globalThis.Plotly) await load("plotly.js");
+    await load("report.js");
   };
 
   const renew = async () => {
     const newer = await page(location.href);
     document.getElementById("main").replaceChildren(...newer.getElementById("main").childNodes);
     tellTimes(document);
-    draw();
+    await draw();
   };
   const look = async () => {
     const pipeline = document.getElementById("pipeline");
@@ -37,6 +44,5 @@
     }
   };
   const again = () => setTimeout(() => look().catch(() => {}).then(again), 1000);
-  draw();
-  again();
+  draw().catch(() => { document.getElementById("not-drawn").hidden = false; }).then(again);
 })();

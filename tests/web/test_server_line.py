@@ -1,0 +1,318 @@
+"""The web room's lines to the server: kept, counted, given up on; and what goes on over them."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from millrace.protocols.control.messages import Acted, Ok
+from millrace.web import control, tasks
+from millrace.web.control import Control, ControlError
+from millrace.web.live import Live
+from millrace.web.tasks import Tasks
+
+Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
+OVER = msgspec.json.encode(Acted(3, []))
+GOES_ON = msgspec.json.encode(Acted(1, [], over=False))
+
+
+class Server:
+    """Answers as it is told, and counts its callers."""
+
+    def __init__(self, path: Path, answering: Answering) -> None:
+        self.path = path
+        self._answering = answering
+        self.opened = 0
+        self.callers: set[asyncio.StreamWriter] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.opened += 1
+        self.callers.add(writer)
+        with contextlib.suppress(ConnectionError):
+            while line := await reader.readline():
+                async for answer in self._answering(msgspec.json.decode(line)):
+                    writer.write(answer + b"\n")
+                    await writer.drain()
+        self.callers.discard(writer)
+        writer.close()
+
+
+def run(
+    folder: Path, answering: Answering, conversation: Callable[[Server, Control], Awaitable[None]]
+) -> None:
+    async def hold() -> None:
+        server = Server(folder / "control", answering)
+        listening = await asyncio.start_unix_server(server.serve, server.path)
+        asked = Control(str(server.path))
+        try:
+            async with asyncio.timeout(20):
+                await conversation(server, asked)
+        finally:
+            asked.close()
+            listening.close()
+            for caller in server.callers:
+                caller.close()
+
+    asyncio.run(hold())
+
+
+async def ok(_: dict[str, Any]) -> AsyncIterator[bytes]:
+    yield b'{"ok":true}'
+
+
+async def silence(_: dict[str, Any]) -> AsyncIterator[bytes]:
+    await asyncio.Event().wait()
+    yield b""
+
+
+async def for_ever(_: dict[str, Any]) -> AsyncIterator[bytes]:
+    while True:
+        yield GOES_ON
+        await asyncio.sleep(0.01)
+
+
+# Asking
+
+
+def test_a_line_is_used_again_and_a_dead_one_is_not(tmp_path: Path):
+    async def talk(server: Server, asked: Control) -> None:
+        for _ in range(3):
+            assert (await asked.ask(Ok, note={"action": "x"})).ok
+        assert server.opened == 1
+        for caller in list(server.callers):
+            caller.close()
+        await asyncio.sleep(0.05)
+        assert (await asked.ask(Ok, note={"action": "x"})).ok
+        assert server.opened == 2
+
+    run(tmp_path, ok, talk)
+
+
+def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path):
+    async def refuse(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield b'{"error":"there is no such job","code":"not found"}'
+
+    async def talk(server: Server, asked: Control) -> None:
+        for _ in range(2):
+            with pytest.raises(ControlError, match="there is no such job") as caught:
+                await asked.raw(overview=True)
+            assert caught.value.code == "not found"
+        assert server.opened == 1
+
+    run(tmp_path, refuse, talk)
+
+
+def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
+    async def talk(server: Server, asked: Control) -> None:
+        with pytest.raises(ControlError, match="it does not answer") as caught:
+            await asked.raw(patience=0.05, overview=True)
+        assert caught.value.code == "unavailable"
+        with pytest.raises(ControlError):
+            await asked.raw(patience=0.05, overview=True)
+        assert server.opened == 2  # its answer may still come, and would be another's
+
+    run(tmp_path, silence, talk)
+
+
+def test_where_nobody_is_that_is_told(tmp_path: Path):
+    async def talk() -> None:
+        for path in (tmp_path / "control", tmp_path / "nowhere" / "control"):
+            with pytest.raises(ControlError, match="the server cannot be asked") as caught:
+                await Control(str(path)).raw(overview=True)
+            assert caught.value.code == "unavailable"
+
+    asyncio.run(talk())
+
+
+def test_a_folder_may_have_any_name_and_depth(tmp_path: Path):
+    deep = tmp_path / ("x" * 100) / ("y" * 100)
+    deep.mkdir(parents=True)
+
+    async def talk() -> None:
+        with control_socket(deep) as listening:
+            server = Server(deep / "control", ok)
+            opened = await asyncio.start_unix_server(server.serve, sock=listening)
+            assert (await Control(str(deep / "control")).ask(Ok, note={})).ok
+            opened.close()
+
+    asyncio.run(talk())
+
+
+@contextlib.contextmanager
+def control_socket(folder: Path) -> Any:
+    import os
+    import socket
+
+    listening = socket.socket(socket.AF_UNIX)
+    inside = os.open(folder, os.O_PATH)
+    listening.bind(f"/proc/self/fd/{inside}/control")
+    os.close(inside)
+    with listening:
+        yield listening
+
+
+def test_those_who_wait_long_do_not_keep_others_from_asking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(control, "MOST", 2)
+    monkeypatch.setattr(control, "MOST_PATIENT", 3)
+
+    async def patient(request: dict[str, Any]) -> AsyncIterator[bytes]:
+        if "lease" in request:
+            await asyncio.Event().wait()
+        yield b'{"ok":true}'
+
+    async def talk(server: Server, _: Control) -> None:
+        asked = Control(str(server.path))
+        leases = [asyncio.create_task(asked.raw(patience=None, lease={})) for _ in range(10)]
+        await asyncio.sleep(0.05)
+        assert server.opened == 3
+        answers = [asked.ask(Ok, note={}) for _ in range(10)]
+        assert all(answer.ok for answer in await asyncio.gather(*answers))
+        assert server.opened <= 5
+        for lease in leases:
+            lease.cancel()
+        await asyncio.gather(*leases, return_exceptions=True)
+
+    run(tmp_path, patient, talk)
+
+
+# Long actions
+
+
+def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
+    async def three(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield GOES_ON
+        yield OVER
+
+    async def talk(_: Server, asked: Control) -> None:
+        known = Tasks(asked)
+        task = known.begin("delete all", "chief", act={})
+        await known.wait(task, 10)
+        assert (task.state, task.progress.done, task.by) == ("done", 3, "chief")
+        assert known.running == []
+
+    run(tmp_path, three, talk)
+
+
+def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
+    async def talk(server: Server, asked: Control) -> None:
+        known = Tasks(asked)
+        task = known.begin("delete all", "chief", act={})
+        await known.wait(task, 0.1)
+        assert task.state == "running"
+        assert task.progress.done == 1
+        known.stop(task)
+        await known.wait(task, 10)
+        assert task.state == "stopped"
+        while server.callers:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+    run(tmp_path, for_ever, talk)
+
+
+@pytest.mark.parametrize("said", [b'{"error":"no","code":"conflict"}', b'{"done":"x"}', b"?"])
+def test_an_action_that_fails_says_why(tmp_path: Path, said: bytes):
+    async def fail(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield said
+
+    async def talk(_: Server, asked: Control) -> None:
+        known = Tasks(asked)
+        task = known.begin("delete all", "chief", act={})
+        await known.wait(task, 10)
+        assert task.state == "failed"
+        assert task.error
+
+    run(tmp_path, fail, talk)
+
+
+def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tasks, "KEPT", 5)
+
+    async def some(request: dict[str, Any]) -> AsyncIterator[bytes]:
+        while request["act"] == "long":
+            yield GOES_ON
+            await asyncio.sleep(0.05)
+        yield OVER
+
+    async def talk(_: Server, asked: Control) -> None:
+        known = Tasks(asked)
+        first = known.begin("long", "chief", act="long")
+        for n in range(20):
+            await known.wait(known.begin(f"short {n}", "chief", act="short"), 10)
+        assert len(known.known) <= 6
+        assert first.number in known.known
+        for _ in range(tasks.MOST - 1):
+            known.begin("long", "chief", act="long")
+        with pytest.raises(ControlError, match="wait for one") as caught:
+            known.begin("one more", "chief", act="short")
+        assert caught.value.code == "conflict"
+        known.close()
+        for task in list(known.known.values()):
+            await known.wait(task, 10)
+        assert known.running == []
+
+    run(tmp_path, some, talk)
+
+
+# The live stream
+
+
+def test_the_live_stream_tells_what_it_is_told_and_when_nobody_answers(tmp_path: Path):
+    said = [b'{"now":1}', b'{"error":"full disk","code":"unavailable"}', b'{"now":2}']
+
+    async def next_one(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        yield said.pop(0) if said else b'{"now":9}'
+
+    async def talk(_: Server, asked: Control) -> None:
+        live = Live(asked)
+        events = live.events()
+        assert await anext(events) == b"retry: 2000\n\n"
+        assert await anext(events) == b'event: overview\ndata: {"now":1}\n\n'
+        assert await anext(events) == b'event: away\ndata: "full disk"\n\n'
+        late = live.events()
+        assert (await anext(late)).endswith(b'data: "full disk"\n\n')  # at once what is known
+        live.close()
+        for each in (events, late):
+            assert [event async for event in each] == []
+        assert live._asking is None
+
+    run(tmp_path, next_one, talk)
+
+
+def test_who_does_not_listen_misses_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("millrace.web.live.EVERY", 0.001)
+    count = 0
+
+    async def counting(_: dict[str, Any]) -> AsyncIterator[bytes]:
+        nonlocal count
+        count += 1
+        yield str(count).encode()
+
+    async def talk(_: Server, asked: Control) -> None:
+        live = Live(asked)
+        events = live.events()
+        await anext(events)
+        while count < 50:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+        first = await anext(events)
+        assert int(first.split()[3]) > 40
+        await events.aclose()  # type: ignore[attr-defined]
+
+    run(tmp_path, counting, talk)
+
+
+def test_a_stream_does_not_last_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("millrace.web.live.LASTS", 0.05)
+    monkeypatch.setattr("millrace.web.live.EVERY", 0.02)
+
+    async def talk(_: Server, asked: Control) -> None:
+        assert 1 <= len([event async for event in Live(asked).events()]) < 5
+
+    run(tmp_path, ok, talk)
