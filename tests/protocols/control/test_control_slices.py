@@ -17,8 +17,8 @@ from scene import SECOND, START, unit
 
 FEW, MANY = 5_000, 150_000
 #: A machine that does other things as well is given this, and the caches of a small one.
-MOST = 8
-ROUNDS = 3
+MOST = 10
+ROUNDS = 5
 
 
 def world(size: int) -> ControlHub:
