@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, MASENKO, WORKQ, Job
+from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, HTTP, MASENKO, WORKQ, Job
 from millrace.engine.policy import (
     BOUND,
     DAY,
@@ -12,6 +12,7 @@ from millrace.engine.policy import (
     SECOND,
     FaktoryPolicy,
     GoqueuePolicy,
+    HttpPolicy,
     MasenkoPolicy,
     Verdict,
 )
@@ -316,3 +317,27 @@ def test_a_failure_said_of_a_job_that_waits_for_its_moment_leaves_it_waiting():
     assert (job.state, job.due, scene.engine.retrying) == (SCHEDULED, scene.now + 60 * SECOND, 1)
     scene.advance(60)
     assert (job.state, scene.engine.retrying) == (READY, 0)
+
+
+# HTTP
+
+
+@pytest.mark.parametrize("failures", [1, 2, 7])
+def test_http_waits_as_faktory_does(failures):
+    job = failed_job(failures)
+    theirs = FaktoryPolicy().after_failure(job, START, Random(3))
+    assert HttpPolicy().after_failure(job, START, Random(3)) == theirs
+    assert HttpPolicy().after_expiry(job, START, Random(3)) == theirs
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_http_s_last_failure_is_death_also_without_retries(retries):
+    scene = Scene()
+    job = scene.push(origin=HTTP, retries=retries)
+    for _ in range(retries + 1):
+        assert scene.lease() is job
+        scene.fail(job)
+        scene.advance_to(job.due if job.state == SCHEDULED else 0)
+    assert (job.state, job.due) == (DEAD, scene.now + 180 * DAY)
+    scene.advance_to(job.due)
+    assert not scene.engine.jobs

@@ -189,6 +189,45 @@ def test_ghosts_do_not_pile_up():
     assert popped(ready) == [0]
 
 
+def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
+    """And meanwhile all are in their order, whatever else is done."""
+    random, ready = Random(5), Ready()
+    jobs = [job(n, n) for n in range(2000)]
+    for each in jobs:
+        ready.add(each)
+    left = list(range(2000))
+    next_seq = 2000
+    while len(left) > 200:
+        gone = left.pop(random.randrange(len(left)))
+        ready.remove(jobs[gone])
+        if random.random() < 0.1:
+            jobs.append(job(next_seq, next_seq))
+            ready.add(jobs[-1])
+            left.append(next_seq)
+            next_seq += 1
+        if random.random() < 0.1:
+            assert ready.pop().seq == left.pop(0)
+        if random.random() < 0.1:
+            assert [each.seq for each in ready.first(5)] == left[:5]
+            assert ready.peek().seq == ready.oldest().seq == left[0]
+        assert len(ready) == len(left)
+        assert ready.ghosts <= 64 + len(left) // 2
+    assert sorted(each.seq for each in ready) == left
+    assert popped(ready) == left
+
+
+def test_what_is_taken_out_at_the_end_leaves_no_ghosts():
+    ready = Ready()
+    jobs = [job(n, n) for n in range(100)]
+    for each in jobs:
+        ready.add(each)
+    for each in reversed(jobs[1:]):
+        ready.remove(each)
+        assert ready.ghosts == 0
+    ready.add(job(100, 100))
+    assert popped(ready) == [0, 100]
+
+
 def test_stale_heap_entries_do_not_pile_up():
     ready = ready_with(job(0, 0, rank=1))
     for n in range(1, 10_000):

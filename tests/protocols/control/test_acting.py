@@ -175,6 +175,23 @@ def test_what_is_scheduled_stays_so_when_it_is_moved(room):
     assert (job.state, job.due) == (SCHEDULED, START + 100 * SECOND)
 
 
+def test_a_scheduled_job_of_qless_keeps_its_moment_by_the_clock_of_its_callers(room):
+    job = room.put("j1", delay=100)
+    room.act("move", "j1", queue="other")
+    assert (job.state, job.queue, job.due) == (SCHEDULED, "other", START + 100 * SECOND)
+    room.now += 101 * SECOND
+    assert b"j1" in room.pop("other")
+
+
+def test_a_job_of_another_protocol_that_qless_knows_is_moved(room):
+    job = room.push(due=START + 100 * SECOND, tags=["x"])
+    part_of(job)
+    room.act("move", "a1", queue="other")
+    assert (job.state, job.queue, job.extra.tags) == (SCHEDULED, "other", ["x"])
+    room.engine.tick(START + 100 * SECOND)
+    assert job.state == READY
+
+
 def test_move_of_one_that_a_worker_has_is_refused(room):
     room.push()
     room.lease()

@@ -138,8 +138,8 @@ def _move(
 
 
 def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
-    """A person puts a job that is there, as it is, into a queue. `now` and `due` are the server's:
-    nobody's worker has asked for it.
+    """A person puts a job that is there, as it is, into a queue. `now` is the server's time, and
+    `due` by the clock that the job's other times are of.
     """
     part, theirs = part_of(job), now + q.engine.theirs
     part.add("put", theirs, q.max_history, {"q": queue})
@@ -151,7 +151,7 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     part.expired_at, part.stalled, part.throttled = None, False, None
     job.rank, job.holder, job.deadline = part.rank, "", 0
     q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
-    if job.state == SCHEDULED:
+    if job.state == SCHEDULED and job.origin == QLESS:
         q.plan(job)
     q.tell_tracked("put", job.jid)
 
