@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from kept import Kept, kept
 
-from millrace.journal import tracing
+from millrace.journal import outbox, tracing
 from millrace.journal.landing import FOLDER, landed
 from millrace.journal.tracing import Traced, Wanted, not_shipped, shipped
 
@@ -53,6 +53,18 @@ def test_the_outbox_is_looked_at_from_its_end(work: Kept, monkeypatch: pytest.Mo
         assert sorted(found.events) == [3 * seq - 2, 3 * seq - 1, 3 * seq]
         assert found.whole
     assert not not_shipped(work.folder, Wanted(1, ""), 1, 0.0).whole
+
+
+def test_looks_into_the_outbox_are_short(work: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However they are cut, nothing is missed; also if its number is in many other events."""
+    monkeypatch.setattr(outbox, "LOOK", 300)
+    for _ in range(12):
+        work.work(2)
+    for seq in range(1, 25):
+        for wanted in (Wanted(seq, ""), Wanted(0, f"job-{seq}"), Wanted(seq, f"job-{seq}")):
+            found = not_shipped(work.folder, wanted, 1, soon())
+            assert sorted(found.events) == [3 * seq - 2, 3 * seq - 1, 3 * seq]
+    assert not_shipped(work.folder, Wanted(3, "job-4"), 1, soon()).events == {}
 
 
 def test_what_is_shipped(work: Kept, lake: Path) -> None:

@@ -3,13 +3,16 @@
 import asyncio
 import sys
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import msgspec
 import pytest
 from told_room import SETTINGS, job_row
 
+from millrace.journal.landing import FOLDER, landed
 from millrace.journal.tracing import Happened
+from millrace.pipeline import reading
 from millrace.protocols.control.messages import JobDetail
 from millrace.web import history
 from millrace.web.settings import Settings
@@ -100,6 +103,26 @@ def test_from_the_lake_and_from_the_outbox(work: Kept) -> None:
         assert (found.whole, found.source) == (True, "journal")
     assert read(settings(work), 0, "job-5").events[0].seq == 5
     assert read(settings(work), 6).events == []
+
+
+def test_from_what_was_taken_in_and_removed(work: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of events whose landing files are gone the tables know."""
+    work.work(3)
+    work.ship()
+    work.work(3)
+    work.ship()
+    first, _ = landed(work.lake)
+    taken = work.lake / "tables" / "c-1.parquet"
+    taken.parent.mkdir()
+    (work.lake / FOLDER / first.name).rename(taken)
+    parts = [reading.Part(taken, date(2026, 11, 16))]
+    monkeypatch.setattr(reading, "parts", lambda *_: list(parts))
+    for seq in (2, 5):
+        found = read(settings(work), seq)
+        assert [event.type for event in found.events] == ["pushed", "leased", found.events[2].type]
+        assert found.whole
+    parts[:] = [reading.Part(taken.with_name("gone"), None)]
+    assert read(settings(work), 2).events == []
 
 
 def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(

@@ -12,6 +12,7 @@ every job, which takes about a second for each hundred thousand of them.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from heapq import heapify
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from .engine import Engine
@@ -246,7 +247,7 @@ def _is_in_order(ready: Ready) -> bool:
     """Those that are first in, first out are; the others have the keys they should have, in a heap
     whose first is the least.
     """
-    fifo = [job for job in ready._fifo if job.seq not in ready._ghosts]
+    fifo = [job for job in chain(ready._swept, ready._fifo) if job.seq not in ready._ghosts]
     places = [(-job.rank, job.place, job.seq) for job in fifo]
     if places != sorted(places) or any(rank for rank, _, _ in places):
         return False

@@ -54,7 +54,7 @@ _VARYING = regex(
 
 
 # What fails at once mostly fails in the same words, and there may be a hundred thousand.
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def fingerprint(group: str, message: str) -> str:
     """The same for errors that differ only in numbers, ids and quoted words."""
     shape = group + "\0" + _VARYING.sub("#", message[:1000])

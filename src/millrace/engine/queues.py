@@ -3,13 +3,16 @@
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from itertools import islice
-from typing import Any, NamedTuple
+from itertools import chain, islice
+from typing import Any, Final, NamedTuple
 
 from .job import Job
 
 #: Minus rank, place, seq; then a number that makes entries unique, so that jobs are not compared.
 Key = tuple[float, int, int, int, Job]
+#: While there are too many ghosts, so many places are looked at with each job that is taken out: a
+#: million at once would hold up everybody.
+SWEPT_AT_ONCE: Final = 16
 
 
 class Waiter:
@@ -47,6 +50,7 @@ class Ready:
     Most queues are plain first-in-first-out, so jobs of rank 0 that arrive in order go to a deque;
     everything else goes to a heap, and the smaller head wins. A job taken out of the middle leaves
     a ghost in the deque, or a stale entry in the heap, until it comes up or there are too many.
+    Then the deque is swept, a little at a time: what was looked at is in a deque of its own, ahead.
     """
 
     __slots__ = (
@@ -56,12 +60,14 @@ class Ready:
         "_heap",
         "_last_place",
         "_last_seq",
+        "_swept",
         "_tickets",
         "early",
     )
 
     def __init__(self) -> None:
         self._fifo: deque[Job] = deque()
+        self._swept: deque[Job] = deque()
         self._ghosts: set[int] = set()
         self._heap: list[Key] = []
         self._tickets: dict[int, Key] = {}
@@ -92,7 +98,7 @@ class Ready:
     def pop(self) -> Job | None:
         if self._heap or self._ghosts:
             self._settle()
-        fifo = self._fifo
+        fifo = self._swept or self._fifo
         if self._heap:
             key = self._heap[0]
             if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
@@ -103,14 +109,14 @@ class Ready:
         if not fifo:
             return None
         job = fifo.popleft()
-        if not fifo:
+        if not fifo and not self._fifo:
             self._last_place = self._last_seq = -1
         return job
 
     def peek(self) -> Job | None:
         """The job that goes next, without taking it."""
         self._settle()
-        fifo, heap = self._fifo, self._heap
+        fifo, heap = self._swept or self._fifo, self._heap
         if not heap or (fifo and (0, fifo[0].place, fifo[0].seq) < heap[0][:3]):
             return fifo[0] if fifo else None
         return heap[0][4]
@@ -120,7 +126,8 @@ class Ready:
         others the first that came.
         """
         self._settle()
-        head = self._fifo[0] if self._fifo else None
+        fifo = self._swept or self._fifo
+        head = fifo[0] if fifo else None
         key = next(iter(self._tickets.values()), None)
         if head is None or (key is not None and key[4].ready_at < head.ready_at):
             return None if key is None else key[4]
@@ -130,15 +137,29 @@ class Ready:
         """Take out a job that somebody did something to while it waited."""
         key = self._tickets.pop(job.seq, None)
         if key is None:
-            self._ghosts.add(job.seq)
+            self._haunt(job.seq)
         else:
             self.early -= key[1] < 0
-        if len(self._ghosts) > 64 + len(self._fifo) // 2:
-            self._fifo = deque(job for job in self._fifo if job.seq not in self._ghosts)
-            self._ghosts.clear()
         if len(self._heap) > 64 + 2 * len(self._tickets):
             self._heap = list(self._tickets.values())
             heapify(self._heap)
+
+    def _haunt(self, seq: int) -> None:
+        """Leave a ghost in the place of a job, unless it was the last one there."""
+        ghosts, fifo = self._ghosts, self._fifo
+        ghosts.add(seq)
+        while fifo and fifo[-1].seq in ghosts:
+            ghosts.discard(fifo.pop().seq)
+        if len(ghosts) <= 64 + (len(fifo) + len(self._swept)) // 4:
+            return
+        for _ in range(min(SWEPT_AT_ONCE, len(fifo))):
+            job = fifo.popleft()
+            if job.seq in ghosts:
+                ghosts.discard(job.seq)
+            else:
+                self._swept.append(job)
+        if not fifo:
+            self._fifo, self._swept = self._swept, fifo
 
     def first(self, count: int) -> Iterator[Job]:
         """Up to `count` jobs in their order, without taking them. However many there are, only
@@ -152,17 +173,17 @@ class Ready:
 
     def _first_in(self, count: int) -> list[Job]:
         """The first of the deque; ghosts among them are gone afterwards, so they cost but once."""
-        fifo, ghosts = self._fifo, self._ghosts
+        ghosts = self._ghosts
         if not ghosts:
-            return list(islice(fifo, count))
+            return list(islice(chain(self._swept, self._fifo), count))
         found: list[Job] = []
-        while fifo and len(found) < count:
+        while len(found) < count and (fifo := self._swept or self._fifo):
             job = fifo.popleft()
             if job.seq in ghosts:
                 ghosts.discard(job.seq)
             else:
                 found.append(job)
-        fifo.extendleft(reversed(found))
+        self._swept.extendleft(reversed(found))
         return found
 
     def _first_ranked(self, count: int) -> list[Key]:
@@ -189,11 +210,11 @@ class Ready:
 
     def __iter__(self) -> Iterator[Job]:
         """All of them, in no particular order."""
-        yield from (job for job in self._fifo if job.seq not in self._ghosts)
+        yield from (job for job in chain(self._swept, self._fifo) if job.seq not in self._ghosts)
         yield from (key[4] for key in self._tickets.values())
 
     def __len__(self) -> int:
-        return len(self._fifo) - len(self._ghosts) + len(self._tickets)
+        return len(self._swept) + len(self._fifo) - len(self._ghosts) + len(self._tickets)
 
     @property
     def ghosts(self) -> int:
@@ -202,8 +223,8 @@ class Ready:
 
     def _settle(self) -> None:
         """Drop ghosts and stale entries from both heads."""
-        fifo, ghosts = self._fifo, self._ghosts
-        while ghosts and fifo and fifo[0].seq in ghosts:
+        ghosts = self._ghosts
+        while ghosts and (fifo := self._swept or self._fifo) and fifo[0].seq in ghosts:
             ghosts.discard(fifo.popleft().seq)
         heap, tickets = self._heap, self._tickets
         while heap and tickets.get(heap[0][2]) is not heap[0]:

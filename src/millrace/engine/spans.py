@@ -5,14 +5,15 @@ percentile is known to within a fifth of it, and a span costs one count. Nothing
 a restart.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 #: No span is longer than 2**65 microseconds.
 SLOTS: Final = 256
 
-#: Slot -> how many.
-Counts = dict[int, int]
+#: Slot -> how many: `Counts(int)`.
+Counts = defaultdict[int, int]
 
 
 def slot(microseconds: int) -> int:
@@ -20,7 +21,7 @@ def slot(microseconds: int) -> int:
     if microseconds < 4:
         return max(0, microseconds)
     bits = microseconds.bit_length()
-    return min(SLOTS - 1, 4 * bits - 8 + (microseconds >> bits - 3 & 3))
+    return min(SLOTS - 1, 4 * bits - 12 + (microseconds >> bits - 3))
 
 
 def limit(slot: int) -> int:
@@ -37,10 +38,10 @@ Percentiles = tuple[int, int, int, int]
 
 def percentiles(*some: Mapping[int, int]) -> Percentiles:
     """Of what was counted in any of these."""
-    together: Counts = {}
+    together = Counts(int)
     for counts in some:
         for where, count in counts.items():
-            together[where] = together.get(where, 0) + count
+            together[where] += count
     total = sum(together.values())
     if not total:
         return (0, 0, 0, 0)
@@ -74,18 +75,18 @@ class Durations:
         self.counts = [0] * SLOTS
         self.sum = 0
         #: Since the last turn of the windows, and from the turn before to that one.
-        self.recent: Counts = {}
-        self.before: Counts = {}
+        self.recent = Counts(int)
+        self.before = Counts(int)
 
     def add(self, microseconds: int) -> None:
         where = slot(microseconds)
         self.counts[where] += 1
         self.sum += microseconds
-        self.recent[where] = self.recent.get(where, 0) + 1
+        self.recent[where] += 1
 
     def turn(self) -> None:
         """A window is over."""
-        self.recent, self.before = {}, self.recent
+        self.recent, self.before = Counts(int), self.recent
 
     def lately(self) -> Percentiles:
         return percentiles(self.recent, self.before)
@@ -131,7 +132,7 @@ class Lately:
         """Where the waits and runs of a queue are counted now."""
         found = self._recent.get(queue)
         if found is None:
-            found = self._recent[queue] = ({}, {})
+            found = self._recent[queue] = (Counts(int), Counts(int))
         return found
 
     def turn(self) -> None:

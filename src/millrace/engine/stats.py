@@ -101,8 +101,7 @@ class Statistics:
             lately = Lately()
         name, number = "", -1  # events of one queue and day mostly come together
         day, total = QueueDay("", -1), DayTotal()
-        waits: Counts = {}
-        runs: Counts = {}
+        waits = runs = Counts(int)
         all_waits, all_runs = lately.waits, lately.runs
         pushed = waited = ran = 0
         for event in events:
@@ -127,17 +126,17 @@ class Statistics:
                 day.wait.add(span)
                 # The slot of spans.py.
                 bits = span.bit_length()
-                slot = 4 * bits - 8 + (span >> bits - 3 & 3) if bits > 2 else span
+                slot = 4 * bits - 12 + (span >> bits - 3) if bits > 2 else span
                 all_waits[slot] += 1
-                waits[slot] = waits.get(slot, 0) + 1
+                waits[slot] += 1
                 waited += span
             elif kind in _ENDED:
                 span = event[15]
                 day.run.add(span)
                 bits = span.bit_length()
-                slot = 4 * bits - 8 + (span >> bits - 3 & 3) if bits > 2 else span
+                slot = 4 * bits - 12 + (span >> bits - 3) if bits > 2 else span
                 all_runs[slot] += 1
-                runs[slot] = runs.get(slot, 0) + 1
+                runs[slot] += 1
                 ran += span
                 total.processed += 1
             else:

@@ -81,6 +81,8 @@ def _path(
         open_ = place == len(steps) - 1
         if step.state in {"done", "dead", "gone"} and open_:
             parts.append(_mark(x, y, step, first=before is None))
+            end_ = Markup('<text class="span" x="{}" y="{}">{}</text>')
+            parts.append(end_.format(x + 12, y + 4, step.state))
             continue
         end = until if open_ else steps[place + 1].at
         stays = open_ and is_last

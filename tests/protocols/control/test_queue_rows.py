@@ -61,6 +61,16 @@ def test_part_of_a_name(room):
     assert names(room, text="nothing") == []
 
 
+def test_only_those_that_are_paused(room):
+    for name in ("a", "b", "c"):
+        room.push(name, name)
+    assert room.asks(queues={"paused": True}) == {"queues": [], "count": 0, "more": ""}
+    room.engine.pause("b", paused=True, now=room.now)
+    assert names(room, paused=True) == ["b"]
+    assert room.asks(queues={"paused": True, "text": "c"})["count"] == 0
+    assert names(room) == ["a", "b", "c"]
+
+
 def test_hostile_names_are_told_as_they_are(room):
     for number, name in enumerate(HOSTILE):
         room.push(f"job-{number}", name)

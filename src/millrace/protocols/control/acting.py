@@ -41,32 +41,30 @@ def act(hub: ControlHub, asked: Act, now: int) -> Iterator[Acted | None]:
     need_durable(hub.engine)
     _check(hub, asked)
     if asked.query is None:
-        yield _act_on_some(hub, asked, now)
-    else:
-        yield from _act_on_all(hub, asked, asked.query)
+        return _act_on_some(hub, asked)
+    return _act_on_all(hub, asked, asked.query)
 
 
-def _act_on_some(hub: ControlHub, asked: Act, now: int) -> Acted:
-    acted = Acted(0, [])
+def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
+    engine, acted = hub.engine, Acted(0, [], over=False)
     jobs: dict[int, Job] = {}
     for name in asked.jobs:
-        found = named(hub.engine, name)
+        found = named(engine, name)
         if found:
             jobs[found[0].seq] = found[0]
         else:
             _refuse(acted, name, "there is no such job")
     for seq in asked.seqs:
-        if seq in hub.engine.jobs:
-            jobs[seq] = hub.engine.jobs[seq]
+        if seq in engine.jobs:
+            jobs[seq] = engine.jobs[seq]
         else:
             _refuse(acted, str(seq), "there is no such job")
-    target = ", ".join(list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))[:MOST_REFUSED])
-    number = hub.audit.add(now, asked.by, asked.action, target + _how(asked))
-    for job in _in_order(hub.engine, asked, jobs.values(), set(jobs)):
-        _do(hub, job, asked, now, acted)
-    acted.looked = acted.of = len(jobs)
-    hub.audit.count(number, acted.done)
-    return acted
+    names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
+    acted.of = len(jobs)
+    ordered = _in_order(engine, asked, jobs.values(), set(jobs))
+    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED])):
+        yield None
+    yield acted
 
 
 def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | None]:
@@ -85,20 +83,41 @@ def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | N
             yield None
     go_on(engine, undone, acted)
     acted.looked, acted.of = 0, len(jobs)
-    number = hub.audit.add(hub.now, asked.by, asked.action, in_words(query) + _how(asked))
+    ordered = _in_order(engine, asked, jobs, seqs)
+    for _ in _do_all(hub, asked, ordered, acted, in_words(query), meaning):
+        yield acted if acted.looked % TOLD_EVERY == 0 else None
+    yield acted
+
+
+def _do_all(
+    hub: ControlHub,
+    asked: Act,
+    jobs: Iterable[Job],
+    acted: Acted,
+    target: str,
+    meaning: Meaning | None = None,
+) -> Iterator[None]:
+    """Do it to all of these, pausing now and then, and note it. Meanwhile others may do something
+    to them: then it may be gone, or meant no longer.
+    """
+    engine = hub.engine
+    undone = engine.reverts
+    number = hub.audit.add(hub.now, asked.by, asked.action, target + _how(asked))
     try:
-        for job in _in_order(engine, asked, jobs, seqs):
+        for job in jobs:
             acted.looked += 1
-            if engine.jobs.get(job.seq) is job and meaning.admits(job):
-                _do(hub, job, asked, hub.now, acted)
+            if engine.jobs.get(job.seq) is not job:
+                if meaning is None:
+                    _refuse(acted, job.jid, "it is gone")
+            elif meaning is None or meaning.admits(job):
+                _do(hub, job, asked, acted)
             if acted.looked % AT_ONCE == 0:
-                yield acted if acted.looked % TOLD_EVERY == 0 else None
+                yield
                 go_on(engine, undone, acted)
     finally:
         if not engine.halted and engine.reverts == undone:
             hub.audit.count(number, acted.done)
     acted.looked, acted.over = acted.of, True
-    yield acted
 
 
 def go_on(engine: Engine, undone: int, acted: Acted) -> None:
@@ -109,9 +128,9 @@ def go_on(engine: Engine, undone: int, acted: Acted) -> None:
         raise Refused(f"{reason}: {some}, try again later", "unavailable")
 
 
-def _do(hub: ControlHub, job: Job, asked: Act, now: int, acted: Acted) -> None:
+def _do(hub: ControlHub, job: Job, asked: Act, acted: Acted) -> None:
     try:
-        ACTIONS[asked.action](hub, job, asked, now)
+        ACTIONS[asked.action](hub, job, asked, hub.now)
     except (Unfit, EngineError) as reason:
         _refuse(acted, job.jid, str(reason) or str(type(reason).__doc__))
     else:

@@ -51,9 +51,11 @@ def kill(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
     if job.origin != QLESS or qless is None:
         engine.kill(job, now)
         return
-    part, theirs, (group, message) = part_of(job), now + engine.theirs, KILLED
+    part, theirs = part_of(job), now + engine.theirs
     rank = part.rank
-    job.failure = Failure(theirs, theirs, group, message, [])  # by which it will be found
+    if job.failure is None:
+        job.failure = Failure(theirs, theirs, *KILLED, [])
+    group, message = job.failure.group, job.failure.message
     engine.kill(job, now)
     part.stalled, part.throttled, part.expired_at, job.rank = False, None, None, rank
     part.add("failed", theirs, qless.max_history, {"worker": "", "group": group})
