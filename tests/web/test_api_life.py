@@ -2,6 +2,8 @@
 OpenAPI document.
 """
 
+import socket
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -62,6 +64,14 @@ def test_a_job_is_pushed_and_worked(api: Caller) -> None:
     renewed = api.post(f"/leases/{token}/renew", {"lease_for": 600})
     assert renewed["job"]["deadline"] > leased["deadline"]
     api.post(f"/leases/{token}/complete", {"result": [1]})
+    told = api.get("/jobs/w1/events", thorough=1)
+    assert [event["type"] for event in told["events"]] == [
+        "pushed",
+        "leased",
+        "renewed",
+        "completed",
+    ]
+    api.get("/jobs/nobody/events", 404)
     api.post(f"/leases/{token}/complete", None, 409)
     api.post("/leases/nonsense/complete", None, 400)
     api.post("/leases/99999999-1/complete", None, 404)
@@ -74,6 +84,10 @@ def test_a_payload_stays_as_it_came(api: Caller) -> None:
     api.post("/jobs", {"queue": "exact", "id": "e2", "payload_base64": "AP8="}, 201)
     assert api.get("/jobs/e2")["job"]["payload_base64"] == "AP8="
     assert api.ask("GET", "/jobs/e2/payload").body == b"\x00\xff"
+    large = b'"' + b"x" * 3_000_000 + b'"'
+    api.post("/jobs", b'{"queue": "exact", "id": "e4", "payload": %s}' % large, 201)
+    assert api.ask("GET", "/jobs/e4/payload").body == large
+    assert "payload" not in api.get("/jobs/e4")["job"]
     long = "x" * 300
     api.post("/jobs", {"queue": "exact", "id": "e3", "payload": long}, 201)
     (row,) = api.get("/jobs", id="e3")["jobs"]
@@ -104,6 +118,20 @@ def test_a_job_that_fails_is_tried_again(api: Caller) -> None:
 def test_one_waits_for_a_job(api: Caller) -> None:
     asked = {"queues": ["nothing"], "worker": "w", "wait": 0.05}
     assert api.post("/leases", asked) == {"leases": []}
+
+
+def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
+    body = b'{"queues": ["left"], "worker": "gone", "wait": 60}'
+    head = b"POST /api/v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(("127.0.0.1", served.ports["web"])) as caller:
+        caller.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        while not api.get("/queues", text="left")["queues"]:
+            time.sleep(0.02)  # until it waits
+        assert api.get("/queues/left")["queue"]["waiters"] == 1
+    while api.get("/queues/left")["queue"]["waiters"]:
+        time.sleep(0.02)
+    push(api, "left", "left")
+    assert api.get("/jobs/left")["job"]["state"] == "ready"
 
 
 @pytest.mark.parametrize(

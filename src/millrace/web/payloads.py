@@ -12,6 +12,10 @@ from typing import Final, Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
+from millrace.protocols.control.messages import AskedJob, JobDetail
+
+from .doors import Refusal, Visit
+
 #: So much of it is shown; the rest can be downloaded.
 MOST: Final = 32_768
 MOST_BYTES: Final = 4_096
@@ -166,3 +170,15 @@ def hexdump(payload: bytes) -> str:
         for at in range(0, len(payload), 16)
         for piece in (payload[at : at + 16],)
     )
+
+
+async def whole(visit: Visit, detail: JobDetail) -> bytes:
+    """All of a job's payload. The server tells of a large one in pieces, so that nobody waits."""
+    found, job = bytearray(detail.payload), detail.job
+    while len(found) < job.size:
+        asked = AskedJob(job.jid, job.seq, start=len(found))
+        piece = await visit.ask(JobDetail, job=asked)
+        if not piece.payload or piece.job.size != job.size:
+            raise Refusal(409, "the payload was changed meanwhile: ask again")
+        found += piece.payload
+    return bytes(found)

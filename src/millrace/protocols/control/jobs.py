@@ -42,7 +42,7 @@ def job(hub: ControlHub, asked: AskedJob, now: int) -> JobDetail:
     why = hub.reasons(found, now)
     return JobDetail(
         job=row(hub, found),
-        payload=found.payload[:MOST_BYTES],
+        payload=found.payload[max(0, asked.start) :][:MOST_BYTES],
         result=None if extra is None or extra.result is None else extra.result[:MOST_BYTES],
         backtrace=[] if failure is None else _lines(failure.backtrace),
         first_failed_at=0 if failure is None else failure.first_at,

@@ -245,6 +245,8 @@ class AskedJob(msgspec.Struct, forbid_unknown_fields=True):
 
     id: str
     seq: int = 0
+    #: From which byte of its payload on.
+    start: int = 0
 
 
 class JobDetail(msgspec.Struct):

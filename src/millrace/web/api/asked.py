@@ -118,6 +118,13 @@ class JobAsked(Given):
     number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
 
 
+class EventsAsked(Given):
+    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
+    thorough: Annotated[
+        bool, Meta(description="Look at all of the journal, however long that takes.")
+    ] = False
+
+
 class GroupAsked(Given):
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
     cursor: Page = ""

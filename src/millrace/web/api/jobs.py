@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from millrace.protocols.control import messages
 from millrace.web.doors import Refusal, Visit
+from millrace.web.payloads import whole
 from millrace.web.query import QueryError, parse
 
 from . import shapes
@@ -76,11 +77,8 @@ async def job(visit: Visit, asked: JobAsked) -> shapes.JobInfo:
 
 async def job_payload(visit: Visit, asked: JobAsked) -> Response:
     """Its bytes, as they came."""
-    found = await _detail(visit, asked)
-    if len(found.payload) < found.job.size:
-        raise Refusal(413, f"the payload has {found.job.size:,} bytes: more than can be shown")
-    headers = {"Content-Disposition": "attachment"}
-    return Response(found.payload, 200, headers, media_type=BYTES)
+    data = await whole(visit, await _detail(visit, asked))
+    return Response(data, headers={"Content-Disposition": "attachment"}, media_type=BYTES)
 
 
 async def _detail(visit: Visit, asked: JobAsked) -> messages.JobDetail:

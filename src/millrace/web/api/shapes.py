@@ -400,6 +400,36 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
         return info
 
 
+class Event(msgspec.Struct):
+    """What happened, and how the job was afterwards; null where there is nothing to say."""
+
+    event: int
+    at: Moment | None
+    type: str
+    id: str
+    number: int
+    queue: str
+    state: str
+    attempt: int
+    protocol: str | None
+    worker: str | None
+    wait_seconds: float | None
+    run_seconds: float | None
+    due_at: Moment | None
+    group: str | None
+    message: str | None
+
+
+class EventList(msgspec.Struct):
+    """The oldest first."""
+
+    events: list[Event]
+    #: Was everything looked at?
+    whole: bool
+    #: The journal, or what the job itself remembers.
+    source: str
+
+
 class PushedJobs(msgspec.Struct):
     jobs: list[Job]
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from . import actions, health, jobs, leases, queues, standing
+from . import actions, events, health, jobs, leases, queues, standing
 from .asked import MOST_PUSH
 from .endpoints import BYTES, Endpoint, Handler
 
@@ -63,9 +63,10 @@ TABLE: Final = (
         jobs.job_payload,
         "read",
         "A job's payload: its bytes as they came",
-        refusals=(404, 413),
+        refusals=(404, 409),
         media=BYTES,
     ),
+    _one(_JOB + "/events", events.job_events, "What happened to a job, as the journal has it"),
     _one(_JOB, jobs.job, "A job, its failure, and why it is not running"),
     _do(_JOB + "/retry", jobs.retry_job, "A dead or scheduled job is ready now"),
     _do(_JOB + "/kill", jobs.kill_job, "Put it among the dead"),

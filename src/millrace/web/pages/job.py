@@ -11,7 +11,7 @@ from millrace.web import history
 from millrace.web.addresses import job_path
 from millrace.web.control import ControlError
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.payloads import Shown, show
+from millrace.web.payloads import Shown, show, whole
 from millrace.web.rendering import page
 from millrace.web.timeline import draw
 
@@ -111,11 +111,10 @@ async def payload(visit: Visit) -> Response:
         visit.request.path_params["id"] += "/payload"  # that is how its id ends
         return await job(visit)
     detail = await _detail(visit, visit.path("id"), _seq(visit))
-    if len(detail.payload) < detail.job.size:
-        raise Refusal(413, "only the first mebibyte can be had here: lease the job for all of it")
     name = _NAMEABLE.sub("_", detail.job.jid)[:80] or str(detail.job.seq)
     headers = {"Content-Disposition": f'attachment; filename="{name}.payload"'}
-    return Response(detail.payload, headers=headers, media_type="application/octet-stream")
+    data = await whole(visit, detail)
+    return Response(data, headers=headers, media_type="application/octet-stream")
 
 
 async def _detail(visit: Visit, name: str, seq: int) -> JobDetail:
