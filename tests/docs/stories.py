@@ -30,7 +30,10 @@ CONVERSATIONS = {"faktory", "workq", "masenko"}
 PORTS = [key for key in keys().values() if key.name == "port"]
 READY = (
     "ready  "
-    + "".join(f"{key.section} 127.0.0.1:{key.default}  " for key in PORTS)
+    + "".join(
+        f"{key.section} {'http://' if key.section == 'web' else ''}127.0.0.1:{key.default}  "
+        for key in PORTS
+    )
     + "data data (durability: fsync)  (Ctrl-C stops)"
 )
 
