@@ -18,8 +18,11 @@ from server_process import running_server
 expect.set_options(timeout=15_000)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Playwright has an event loop running until it is stopped: tests of another file that the same
+    process runs next could not run one of their own.
+    """
     if not CHROMIUM:
         pytest.skip("no Chromium on this machine: `apt-get install chromium` brings it")
     with sync_playwright() as playwright:

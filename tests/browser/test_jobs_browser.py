@@ -8,8 +8,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 
 @pytest.fixture
-def own(context: BrowserContext, own_world: World) -> Page:
-    """A page of a server that this test may change."""
+def own(own_world: World, context: BrowserContext) -> Page:
+    """A page of a server that this test may change, and that ends after it."""
     made = context.new_page()
     made.set_default_timeout(10_000)
     return made
