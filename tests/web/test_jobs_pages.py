@@ -399,7 +399,14 @@ def test_the_payload_as_a_file() -> None:
     assert answer.headers["content-type"] == "application/octet-stream"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-disposition"] == 'attachment; filename="a_b.payload"'
-    assert go(world(job=detail(job_row(size=5_000_000))), "/jobs/x/payload").status == 413
+
+
+def test_a_large_payload_comes_in_pieces() -> None:
+    data, row = b"0123456789", job_row(size=10)
+    told = world(job=lambda asked: detail(row, payload=data[asked.start :][:4]))
+    assert go(told, "/jobs/x/payload").text == "0123456789"
+    changed = world(job=lambda asked: detail(row, payload=b"0123" if not asked.start else b""))
+    assert go(changed, "/jobs/x/payload").status == 409
 
 
 def test_an_id_that_ends_like_an_address() -> None:
