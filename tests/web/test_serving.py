@@ -321,6 +321,7 @@ def test_with_a_certificate_it_is_tls_alone(certificates: Certificates):
     run(talk, **tls(certificates))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_old_versions_of_tls_are_refused(certificates: Certificates):
     context = ssl.create_default_context(cafile=str(certificates.ca))
     context.set_ciphers("ALL:@SECLEVEL=0")
