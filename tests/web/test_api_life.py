@@ -4,7 +4,7 @@ OpenAPI document.
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 import pytest
@@ -43,6 +43,18 @@ def lease(api: Caller, queue: str) -> str:
 def state(api: Caller, name: str) -> str:
     found: str = api.get(f"/jobs/{quote(name, safe='')}")["job"]["state"]
     return found
+
+
+def waiters(api: Caller, queue: str) -> int:
+    found: int = api.get(f"/queues/{queue}")["queue"]["waiters"]
+    return found
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 # Pushing and working
@@ -121,15 +133,14 @@ def test_one_waits_for_a_job(api: Caller) -> None:
 
 
 def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
+    push(api, "left", "first")
+    api.post(f"/leases/{lease(api, 'left')}/complete")
     body = b'{"queues": ["left"], "worker": "gone", "wait": 60}'
     head = b"POST /api/v1/leases HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with socket.create_connection(("127.0.0.1", served.ports["web"])) as caller:
         caller.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        while not api.get("/queues", text="left")["queues"]:
-            time.sleep(0.02)  # until it waits
-        assert api.get("/queues/left")["queue"]["waiters"] == 1
-    while api.get("/queues/left")["queue"]["waiters"]:
-        time.sleep(0.02)
+        until(lambda: waiters(api, "left") == 1)
+    until(lambda: waiters(api, "left") == 0)
     push(api, "left", "left")
     assert api.get("/jobs/left")["job"]["state"] == "ready"
 
