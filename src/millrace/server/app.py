@@ -329,6 +329,7 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         print(json.dumps(ready), flush=True)  # noqa: T201
         return
     host, scheme = config.server.host, "https" if config.tls.cert else "http"
+    host = f"[{host}]" if ":" in host else host
     where = "  ".join(
         f"{name} {f'{scheme}://' if name == 'web' else ''}{host}:{port}"
         for name, port in ports.items()
