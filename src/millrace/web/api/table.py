@@ -127,7 +127,7 @@ TABLE: Final = (
         "POST",
         ROOT + "/configuration/qless",
         standing.set_qless,
-        "admin",
+        "operate",
         "Change one of Qless's settings",
         refusals=(409,),
     ),
