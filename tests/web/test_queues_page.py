@@ -205,7 +205,7 @@ class TestOne:
         told = world()
         found = text(told, "/queues/mail?state=statistics&day=2026-03-01")
         assert told.heard == [("queue", AskedQueue("mail", 20513))]
-        assert "1 min 1 s" in found  # the mean
+        assert "1 min 2 s" in found  # the mean
         assert "deviation 2 s" in found
         slots = json.loads(html.unescape(re.search(r'data-slots="([^"]*)"', found)[1]))
         assert slots[:2] == [[0, "0 to 1 s", 5], [12, "12 to 13 s", 2]]

@@ -7,7 +7,6 @@ import functools
 import unicodedata
 from datetime import UTC, date, datetime, timedelta
 from importlib import resources
-from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -17,6 +16,8 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from millrace import __version__
+from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
+from millrace.pipeline.report.page import span as in_seconds
 
 from .doors import SAID, TITLES, Refusal, Visit
 from .drawing import spark
@@ -42,15 +43,6 @@ MENU: Final = (
     ("/configuration", "Configuration"),
     ("/audit", "Audit"),
 )
-PROTOCOLS: Final = {
-    "workq": "Workq",
-    "masenko": "Masenko",
-    "faktory": "Faktory",
-    "qless": "Qless",
-    "goqueue": "Go Job Queue",
-    "http": "HTTP",
-    "control": "control",
-}
 #: Plotly writes styles into its drawings; scripts stay ours alone.
 CHARTS_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -58,13 +50,10 @@ CHARTS_POLICY: Final = (
     "frame-ancestors 'none'"
 )
 NONE: Final = "\N{EN DASH}"
-#: Control characters, and those that turn the direction of what follows.
-_UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 #: An error's message often has lines.
 _SHOWN_AS: Final = str.maketrans(
     {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\r": "", "\t": " "}
 )
-_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
 def page(
@@ -127,7 +116,7 @@ def shown(text: str, most: int = 0) -> str:
         text = text[: most - 1] + "…"
     text = text.translate(_SHOWN_AS)
     return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN else c for c in text
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in UNSHOWN else c for c in text
     )
 
 
@@ -151,20 +140,7 @@ def ago(at: int) -> Markup:
 
 def span(microseconds: float | None) -> str:
     """`1.2 ms`, `3 min 20 s`"""
-    if microseconds is None:
-        return NONE
-    seconds = microseconds / SECOND
-    if seconds < 0.001:
-        return f"{microseconds:.3g} µs"
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    for (large, name), (small, below) in pairwise(_UNITS):
-        if seconds >= large:
-            rest = int(seconds % large // small)
-            return f"{int(seconds // large)} {name}" + (f" {rest} {below}" if rest else "")
-    return f"{seconds:.0f} s"
+    return in_seconds(None if microseconds is None else microseconds / SECOND)
 
 
 def count(number: float) -> str:

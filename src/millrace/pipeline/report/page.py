@@ -23,7 +23,7 @@ from markupsafe import Markup, escape
 from .model import Report
 
 _ASSETS: Final = Path(__file__).with_name("assets")
-_PROTOCOLS: Final = {
+PROTOCOLS: Final = {
     "workq": "Workq",
     "masenko": "Masenko",
     "faktory": "Faktory",
@@ -33,7 +33,7 @@ _PROTOCOLS: Final = {
     "control": "control",
 }
 #: Control characters, and those that turn the direction of what follows.
-_UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDTHS: Final = ((86_400, "a", "day"), (3600, "an", "hour"), (60, "a", "minute"))
 
@@ -90,7 +90,7 @@ def shown(text: str, most: int = 120) -> str:
     """What strangers named, as one sees it: of bounded length, and what has no form marked."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in _UNSHOWN and c != "\n" else c
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in UNSHOWN and c != "\n" else c
         for c in cut
     )
 
@@ -143,7 +143,7 @@ def words(text: str) -> Markup:
 
 
 def protocol(name: str | None) -> str:
-    return "the server" if name is None else _PROTOCOLS.get(name, shown(name))
+    return "the server" if name is None else PROTOCOLS.get(name, shown(name))
 
 
 def _rounded(value: float) -> str:

@@ -521,6 +521,21 @@ class Metrics(msgspec.Struct):
 
 # Changing
 
+Action = Literal[
+    "retry",
+    "kill",
+    "cancel",
+    "delete",
+    "move",
+    "priority",
+    "tag",
+    "untag",
+    "track",
+    "untrack",
+    "undepend",
+    "timeout",
+]
+
 
 class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Do something to jobs: to those named, or to all that a query means.
@@ -531,20 +546,7 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     timeout: its worker loses it.
     """
 
-    action: Literal[
-        "retry",
-        "kill",
-        "cancel",
-        "delete",
-        "move",
-        "priority",
-        "tag",
-        "untag",
-        "track",
-        "untrack",
-        "undepend",
-        "timeout",
-    ]
+    action: Action
     #: jids or numbers; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
     #: Numbers only: they mean one job each, whatever jids there are.

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from millrace.protocols.control.messages import State
+from millrace.protocols.control.messages import Action, State
 
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -204,20 +204,7 @@ class NewAction(Given):
     that `q` finds on the page Jobs. One of the three must be given.
     """
 
-    action: Literal[
-        "retry",
-        "kill",
-        "cancel",
-        "delete",
-        "move",
-        "priority",
-        "tag",
-        "untag",
-        "track",
-        "untrack",
-        "undepend",
-        "timeout",
-    ]
+    action: Action
     jobs: Ids = []
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
