@@ -201,6 +201,8 @@ class Search(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class JobRow(msgspec.Struct):
+    """In lists names end after 1,000 characters, and tags after 50; `seq` says which job it is."""
+
     seq: int
     jid: str
     queue: str

@@ -30,7 +30,7 @@ from .errors import Refused
 from .hub import ControlHub
 from .matching import PIECE, Meaning
 from .messages import Found, Query, Search
-from .rows import row
+from .rows import LARGE_LIST, row, weight
 from .walks import (
     Alike,
     Beginning,
@@ -187,13 +187,14 @@ def search(hub: ControlHub, asked: Search, _: int) -> Iterator[Found | None]:
     if not 0 < asked.look <= MOST_LOOKED:
         raise Refused(f"`look` is from 1 to {MOST_LOOKED}")
     found = Candidates(hub, asked.query, asked.order, asked.cursor, asked.look)
-    rows = []
+    rows, size = [], 0
     for job in found:
         if job is None:
             yield None
             continue
         rows.append(row(hub, job))
-        if len(rows) == asked.most:
+        size += weight(rows[-1])
+        if len(rows) == asked.most or size >= LARGE_LIST:
             break
     yield Found(rows, found.looked, max(found.of, found.looked), found.cursor)
 
