@@ -406,6 +406,18 @@ class ThrottleRows(msgspec.Struct):
     throttles: list[ThrottleRow]
 
 
+class Health(msgspec.Struct):
+    """The server answers, and does it keep what it is given? It takes no time to say so."""
+
+    now: int
+    #: Why nothing can be changed, or empty.
+    halted: str
+    #: Of Faktory's port: what its tools look at.
+    connections: int
+    commands: int
+    faktory_version: str
+
+
 class Setting(msgspec.Struct):
     """A key of the configuration: its value as TOML (secrets hidden), where it came from."""
 
@@ -718,6 +730,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     ship: bool = False
     counters: bool = False
     overview: bool = False
+    health: bool = False
     queues: AskedQueues | None = None
     queue: AskedQueue | None = None
     search: Search | None = None
