@@ -86,7 +86,7 @@ def test_a_job_is_pushed_and_worked(api: Caller) -> None:
     api.get("/jobs/nobody/events", 404)
     api.post(f"/leases/{token}/complete", None, 409)
     api.post("/leases/nonsense/complete", None, 400)
-    api.post("/leases/99999999-1/complete", None, 404)
+    api.post("/leases/99999999-1-1-00/complete", None, 404)
 
 
 def test_a_payload_stays_as_it_came(api: Caller) -> None:

@@ -191,6 +191,7 @@ async def _serve(
     control.memory_mb = _memory()
     control.samples.measured = server.measured
     control.audit.heard = _log_audited
+    control.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
     site: Site | None = None
     if config.web.port is not None:

@@ -7,7 +7,7 @@ from control_room import Room
 
 from millrace.engine.job import FAKTORY, HTTP
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.control.working import LONGEST_WAIT, MOST_PUSHED
+from millrace.protocols.control.working import LONGEST_WAIT, MOST_PUSHED, Lease, token
 from millrace.store import MemoryStore
 from scene import recover
 from wires import SECOND, START, Wire
@@ -34,6 +34,11 @@ def lease(room: Room, *queues: str, wire: Wire | None = None, **more: object) ->
 
 def end(room: Room, token: str, action: str, **more: object) -> dict | None:
     return room.asks(end={"token": token, "action": action, "by": "ci", **more})["job"]
+
+
+def given(room: Room, seq: int, attempt: int = 1, leased_at: int = START) -> str:
+    """The token of a lease."""
+    return token(room.hub, Lease(seq, attempt, leased_at))
 
 
 def refused_end(room: Room, token: str, action: str = "complete", **more: object) -> str:
@@ -70,11 +75,16 @@ def test_push_for_later(room):
 
 def test_jobs_that_wait_for_others(room):
     room.push("old")
-    rows = push(room, new("a1"), new("a2", blockers=["a1", "old", "a1", "nobody"]))
+    rows = push(room, new("a1"), new("a2", blockers=["a1", "old", "a1"]))
     assert rows[1]["state"] == "blocked"
     job = room.engine.find("a2")
     assert job.extra.blockers == [2, 1]
-    assert push(room, new("a3", blockers=["nobody"]))[0]["state"] == "ready"
+
+
+def test_one_that_nobody_knows_cannot_be_waited_for(room):
+    code, reason = room.refused(push={"jobs": [new("a1"), new("a2", blockers=["a1", "nobody"])]})
+    assert (code, "nobody" in reason) == ("conflict", True)
+    assert not room.engine.jobs
 
 
 def test_one_that_is_dead_blocks_and_one_that_is_done_does_not(room):
@@ -137,12 +147,12 @@ def test_lease_and_complete(room):
     (leased,) = lease(room)
     job = room.engine.find("a1")
     assert (job.state, job.holder, job.actor) == (LEASED, "w1", HTTP)
-    assert leased["token"] == "1-1"
+    assert leased["token"].startswith("1-1-")
     assert leased["deadline"] == START + 1800 * SECOND
     assert b64decode(leased["payload"]) == b"[1]"
-    assert end(room, "1-1", "complete") is None
+    assert end(room, given(room, 1), "complete") is None
     assert not room.engine.jobs
-    assert refused_end(room, "1-1") == "conflict"
+    assert refused_end(room, given(room, 1)) == "conflict"
 
 
 def test_lease_in_the_order_of_the_queues(room):
@@ -168,8 +178,8 @@ def test_who_waits_is_woken_at_once_and_fairly(room):
     assert lease(room, wire=first, wait=10 * SECOND, lease_for=7 * SECOND) == []
     assert lease(room, wire=second, wait=10 * SECOND) == []
     push(room, new("a1"), new("a2"))
-    assert b'"token":"1-1"' in first.heard
-    assert b'"token":"2-1"' in second.heard
+    assert b'"token":"1-1-' in first.heard
+    assert b'"token":"2-1-' in second.heard
     assert room.engine.find("a1").deadline == START + 7 * SECOND
 
 
@@ -253,58 +263,61 @@ def test_fail(room):
     assert len(job.failure.backtrace) == 50
     room.advance(15 * SECOND)
     (leased,) = lease(room)
-    assert leased["token"] == "1-2"
-    assert end(room, "1-2", "fail")["state"] == "dead"
+    assert leased["token"].startswith("1-2-")
+    assert end(room, leased["token"], "fail")["state"] == "dead"
     assert job.due == room.now + 180 * 86_400 * SECOND
 
 
 def test_without_retries_it_is_dead_at_once(room):
     push(room, new(retries=0))
     lease(room)
-    assert end(room, "1-1", "fail")["state"] == "dead"
+    assert end(room, given(room, 1), "fail")["state"] == "dead"
 
 
 def test_the_worker_may_say_when_to_try_again(room):
     push(room, new())
     lease(room)
-    row = end(room, "1-1", "fail", again_at=START + 7 * SECOND)
+    row = end(room, given(room, 1), "fail", again_at=START + 7 * SECOND)
     assert (row["state"], row["due"]) == ("scheduled", START + 7 * SECOND)
     push(room, new("a2", retries=0))
     lease(room)
-    assert end(room, "2-1", "fail", again_at=START + 7 * SECOND)["state"] == "dead"
+    assert end(room, given(room, 2), "fail", again_at=START + 7 * SECOND)["state"] == "dead"
 
 
 def test_release(room):
     push(room, new())
     lease(room)
-    row = end(room, "1-1", "release")
+    row = end(room, given(room, 1), "release")
     assert (row["state"], row["failures"]) == ("ready", 0)
     (leased,) = lease(room)
-    assert leased["token"] == "1-2"
-    assert refused_end(room, "1-1", "release") == "conflict"
+    assert leased["token"].startswith("1-2-")
+    assert refused_end(room, given(room, 1), "release") == "conflict"
 
 
 def test_renew(room):
     push(room, new(lease_for=10 * SECOND))
     lease(room)
     room.advance(9 * SECOND)
-    assert end(room, "1-1", "renew")["deadline"] == START + 19 * SECOND
-    assert end(room, "1-1", "renew", lease_for=60 * SECOND)["deadline"] == START + 69 * SECOND
-    assert refused_end(room, "1-1", "renew", lease_for=1) == "bad request"
+    assert end(room, given(room, 1), "renew")["deadline"] == START + 19 * SECOND
+    assert (
+        end(room, given(room, 1), "renew", lease_for=60 * SECOND)["deadline"] == START + 69 * SECOND
+    )
+    assert refused_end(room, given(room, 1), "renew", lease_for=1) == "bad request"
     room.advance(60 * SECOND)
-    assert refused_end(room, "1-1", "renew") == "conflict"
+    assert refused_end(room, given(room, 1), "renew") == "conflict"
 
 
 def test_a_result_goes_to_whoever_keeps_one(room):
     job = room.put("j1")
     lease(room)
-    row = end(room, "1-1", "complete", result=b64encode(b"done").decode())
+    row = end(room, given(room, 1), "complete", result=b64encode(b"done").decode())
     assert row["state"] == "done"
     assert (job.state, job.extra.result) == (DONE, b"done")
 
 
 @pytest.mark.parametrize(
-    "token", ["", "1", "1-", "-1", "x-1", "1-x", "²-1", "1" * 30 + "-1", "1-1-1"]
+    "token",
+    ["", "1", "1-1", "1-1-1", "-1-1-x", "x-1-1-x", "1-x-1-x", "²-1-1-x", "1" * 30 + "-1-1-x"],
 )
 def test_what_is_no_token(room, token):
     room.push()
@@ -312,37 +325,74 @@ def test_what_is_no_token(room, token):
 
 
 def test_tokens_of_others(room):
-    assert refused_end(room, "9-1") == "not found"
     room.push()
     room.lease(actor=FAKTORY)
-    assert refused_end(room, "1-1") == "conflict"
+    assert refused_end(room, given(room, 1)) == "conflict"
     push(room, new("a2"))
-    lease(room)
-    for token in ("2-0", "2-2"):
-        assert refused_end(room, token) == "conflict"
+    (leased,) = lease(room)
+    for other in (given(room, 2, 0), given(room, 2, 2), given(room, 2, 1, START - 1)):
+        assert refused_end(room, other) == "conflict"
     assert room.engine.find("a2").state == LEASED
+    assert leased["token"] == given(room, 2)
+
+
+def test_a_token_cannot_be_guessed(room):
+    push(room, new())
+    (leased,) = lease(room)
+    named, _, digest = leased["token"].rpartition("-")
+    assert (named, len(digest)) == (f"1-1-{START}", 24)
+    for guess in ("", "0" * 24, digest[:-1], digest + "0", digest.upper() + "ü"):
+        assert refused_end(room, f"{named}-{guess}") == "not found"
+    assert refused_end(room, f"1-2-{START}-{digest}") == "not found"
+    another = Room()
+    push(another, new())
+    another.engine.note("http/lease-key", b"x" * 32)
+    assert refused_end(another, leased["token"]) == "not found"
+
+
+def stored(room: Room) -> MemoryStore:
+    """All that is durable until now."""
+    store = MemoryStore()
+    store.load()
+    for batch in room.kept:
+        store.begin(batch, room.engine)
+        store.commit()
+    return store
+
+
+def restarted(store: MemoryStore) -> Room:
+    room = Room(engine=recover(store))
+    room.now = START + SECOND
+    return room
 
 
 def test_a_lease_that_a_crash_has_forgotten_can_be_ended():
     """It was given before it was durable."""
-    store = MemoryStore()
-    store.load()
     room = Room()
-    push(room, new())
-    for batch in room.kept:
-        store.begin(batch, room.engine)
-        store.commit()
-    lease(room)
-    again = Room(engine=recover(store))
-    again.now = START + SECOND
+    room.hub.lease_key()
+    push(room, new(), new("a2"))
+    store = stored(room)
+    first, second = lease(room, most=2)
+    again = restarted(store)
     assert again.engine.find("a1").state == READY
-    end(again, "1-1", "complete")
+    assert refused_end(again, f"1-1-{START}-{'0' * 24}") == "not found"
+    assert end(again, first["token"], "renew")["state"] == "leased"
+    assert end(again, first["token"], "renew")["state"] == "leased"
+    end(again, first["token"], "complete")
+    assert not again.hub.reclaimed
+    (anew,) = lease(again)
+    assert anew["token"] != second["token"]
+    assert refused_end(again, second["token"]) == "conflict"
+    end(again, anew["token"], "complete")
     assert not again.engine.jobs
 
 
-def test_what_was_never_given_cannot_be_ended(room):
+def test_what_was_never_given_cannot_be_ended():
+    room = Room()
+    room.hub.lease_key()
     push(room, new())
-    assert refused_end(room, "1-1") == "conflict"
+    assert refused_end(room, given(room, 1)) == "conflict"
+    assert refused_end(restarted(stored(room)), f"1-1-{START}-{'0' * 24}") == "not found"
 
 
 def test_while_nothing_can_be_kept(room):
@@ -352,7 +402,7 @@ def test_while_nothing_can_be_kept(room):
     for request in (
         {"push": {"jobs": [new("a2")]}},
         {"lease": {"queues": ["q"], "worker": "w"}},
-        {"end": {"token": "1-1", "action": "complete"}},
+        {"end": {"token": given(room, 1), "action": "complete"}},
     ):
         assert room.refused(**request)[0] == "unavailable"
     assert room.engine.find("a1").state == LEASED
@@ -385,7 +435,7 @@ def test_qless_finds_and_keeps_the_tags(room):
     room.speaks_qless("tag", "add", "a1", "y")
     assert room.engine.find("a1").extra.tags == ["x", "y"]
     lease(room)
-    end(room, "1-1", "complete")
+    end(room, given(room, 1), "complete")
     assert room.qless.tags == {}
 
 
@@ -419,12 +469,12 @@ def test_a_job_that_waits_goes_when_what_it_waits_for_is_done(room):
     push(room, new("a1"), new("a2", blockers=["a1"]))
     assert room.engine.find("a2").state == BLOCKED
     lease(room)
-    end(room, "1-1", "complete")
+    end(room, given(room, 1), "complete")
     assert room.engine.find("a2").state == READY
 
 
 def test_one_that_waits_for_a_dead_one_stays(room):
     push(room, new("a1", retries=0), new("a2", blockers=["a1"]))
     lease(room)
-    end(room, "1-1", "fail")
+    end(room, given(room, 1), "fail")
     assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)

@@ -27,6 +27,9 @@ LONGEST_NAME: Final = 65_536
 #: So long others have their turn between two bits of what the failures are grouped by.
 FAILURES_EVERY: Final = 10_000
 
+#: The note of what tokens are made with.
+LEASE_KEY: Final = "http/lease-key"
+
 H = TypeVar("H", bound=Hub)
 
 
@@ -67,6 +70,10 @@ class ControlHub(Hub):
         #: The number that the next event will have which is given to the store.
         self._next_event = next_event
         self.samples = Samples(engine)
+        #: What makes a key that nobody can guess.
+        self.make_key: Callable[[], bytes] = lambda: engine.random.randbytes(32)
+        #: Jobs whose leases a crash had forgotten: which one was given, when it began anew.
+        self.reclaimed: dict[int, tuple[tuple[int, int, int], int]] = {}
         #: When the server began, and on which port it serves which protocol; "web" is one.
         self.started_at = 0
         self.ports: dict[str, int] = {}
@@ -107,6 +114,14 @@ class ControlHub(Hub):
 
     def _of(self, kind: type[H]) -> H | None:
         return next((hub for hub in self.hubs if isinstance(hub, kind)), None)
+
+    def lease_key(self) -> bytes:
+        """What tokens of leases are made with. It is kept: they outlive a restart."""
+        kept = self.engine.notes.get(LEASE_KEY)
+        if kept is None:
+            kept = self.make_key()
+            self.engine.note(LEASE_KEY, kept)
+        return kept
 
     def why(self, name: str, now: int) -> Answer:
         if len(name) > LONGEST_NAME:

@@ -1,11 +1,13 @@
 """`push`, `lease` and `end`: HTTP as a sixth way to push jobs and to work them.
 
 What HTTP pushes has Faktory's waits between its tries. What it leases has a deadline that the
-server's timer keeps, and a token, `<number>-<attempt>`: whoever has that may end the attempt, and
-nobody else.
+server's timer keeps, and a token: the job's number, the attempt, when it was leased, and a digest
+of these that only the server can make. Whoever has that may end the attempt, and nobody else.
 """
 
-from typing import Any, Final
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Any, Final, NamedTuple
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, HTTP, Job, Push
@@ -15,6 +17,7 @@ from millrace.engine.states import DEAD, DONE, LEASED, READY
 
 from .acting import check_priority, check_queue, check_tags, quoted
 from .answering import Answering, Telling
+from .audit_log import cut
 from .doing import IS, set_tags
 from .errors import NotFound, Refused, need_durable
 from .hub import ControlHub
@@ -39,6 +42,9 @@ MOST_RETRIES: Final = 1_000_000
 LEASE_FOR: Final = (SECOND, 365 * DAY)
 #: A jid is looked for among so many jobs that have it.
 MOST_TWINS: Final = 16
+
+#: Bytes of a token that nobody can guess.
+DIGEST: Final = 12
 
 MOST_QUEUES: Final = 100
 MOST_LEASED: Final = 100
@@ -98,12 +104,18 @@ def _push(engine: Engine, new: NewJob, number: int, places: dict[str, int], now:
 
 
 def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> list[int]:
-    """What a jid stands for: a job before it in the same request, or those that are not done. What
-    is not there any more may well be done.
-    """
+    """What a jid stands for: a job before it in the same request, or those that are not done."""
     if jid in places:
         return [places[jid] - number]
-    return [job.seq for job in engine.find_newest(jid, MOST_TWINS) if job.state != DONE]
+    found = engine.find_newest(jid, MOST_TWINS)
+    if not found:
+        engine.depend()  # it may be gone since just now
+        raise Refused(
+            f"there is no job {quoted(cut(jid, LONGEST_NAME))} to wait for: it is over and not "
+            "kept, or never was; push without it if it need not be waited for",
+            "conflict",
+        )
+    return [job.seq for job in found if job.state != DONE]
 
 
 def _unfinished(engine: Engine, jid: str) -> bool:
@@ -173,7 +185,39 @@ def waiter(queues: tuple[str, ...], asked: LeaseJobs, owner: Any) -> Waiter:
 
 
 def leased(hub: ControlHub, job: Job) -> Leased:
-    return Leased(whole(hub, job), f"{job.seq}-{job.attempt}", job.deadline, job.payload)
+    right = token(hub, Lease(job.seq, job.attempt, job.leased_at))
+    return Leased(whole(hub, job), right, job.deadline, job.payload)
+
+
+# Tokens
+
+
+class Lease(NamedTuple):
+    """What a token is the right to."""
+
+    seq: int
+    attempt: int
+    leased_at: int
+
+
+def token(hub: ControlHub, lease: Lease) -> str:
+    named = "{}-{}-{}".format(*lease)
+    digest = blake2b(named.encode(), key=hub.lease_key(), digest_size=DIGEST)
+    return f"{named}-{digest.hexdigest()}"
+
+
+def _read(hub: ControlHub, text: str) -> Lease:
+    *numbers, _digest = text.split("-")
+    if len(numbers) != len(Lease._fields) or not all(map(_is_number, numbers)):
+        raise Refused("that is no token: one comes with every job that is leased")
+    lease = Lease(*map(int, numbers))
+    if not compare_digest(token(hub, lease).encode(), text.encode()):
+        raise NotFound("no lease was given with this token")
+    return lease
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 20
 
 
 # Ending an attempt
@@ -182,7 +226,7 @@ def leased(hub: ControlHub, job: Job) -> Leased:
 def end(hub: ControlHub, asked: EndLease, now: int) -> Ended:
     engine = hub.engine
     need_durable(engine)
-    job = _held(engine, asked, now)
+    job = _held(hub, asked, now)
     match asked.action:
         case "complete":
             engine.complete(job, now, HTTP, result=asked.result)
@@ -195,6 +239,7 @@ def end(hub: ControlHub, asked: EndLease, now: int) -> Ended:
             _check_span(span)
             engine.renew(job, now + span, now)
     if asked.action != "renew":
+        hub.reclaimed.pop(job.seq, None)
         hub.audit.add_work(now, asked.by, asked.action, "jobs over HTTP", 1)
     return Ended(whole(hub, job) if engine.jobs.get(job.seq) is job else None)
 
@@ -213,32 +258,30 @@ def _fail(engine: Engine, job: Job, asked: EndLease, now: int) -> None:
     )
 
 
-def _held(engine: Engine, asked: EndLease, now: int) -> Job:
+def _held(hub: ControlHub, asked: EndLease, now: int) -> Job:
     """The job that a token is the right to."""
-    seq, attempt = _read(asked.token)
-    job = engine.jobs.get(seq)
+    engine, lease = hub.engine, _read(hub, asked.token)
+    job = engine.jobs.get(lease.seq)
     if job is None:
-        if seq >= engine.next_seq:
-            raise NotFound(f"there never was a job {seq}")
         engine.depend()  # it may be gone since just now
         raise Refused("the job is gone: it was completed, or removed", "conflict")
-    if job.state == LEASED and job.actor == HTTP and job.attempt == attempt:
+    if job.state == LEASED and job.actor == HTTP and _is_of(hub, job, lease):
         return job
-    # A lease that a crash has forgotten was given all the same.
-    if (job.state, job.attempt) == (READY, attempt - 1) and engine.reclaim(
+    # A lease that a crash has forgotten was given all the same: nobody else can have its token.
+    if (job.state, job.attempt) == (READY, lease.attempt - 1) and engine.reclaim(
         job, asked.by, HTTP, now
     ):
+        hub.reclaimed[lease.seq] = lease, job.leased_at
         return job
     engine.depend()
     raise Refused(f"this attempt is over: {IS[job.state]}, at attempt {job.attempt}", "conflict")
 
 
-def _read(token: str) -> tuple[int, int]:
-    seq, _, attempt = token.partition("-")
-    for number in (seq, attempt):
-        if not (number.isascii() and number.isdigit() and len(number) < 20):
-            raise Refused("that is no token: one comes with every job that is leased")
-    return int(seq), int(attempt)
+def _is_of(hub: ControlHub, job: Job, lease: Lease) -> bool:
+    """Is the job leased by this lease, and not by another that began in its place?"""
+    if job.attempt != lease.attempt:
+        return False
+    return job.leased_at == lease.leased_at or hub.reclaimed.get(job.seq) == (lease, job.leased_at)
 
 
 ANSWERS: Final[dict[str, Answering]] = {"push": push, "end": end}
