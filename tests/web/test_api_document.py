@@ -5,8 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from told_room import Told, an_overview, go
+from told_room import Told, go
 
+from millrace.protocols.control.messages import Health
 from millrace.web.api.openapi import make
 from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
@@ -42,7 +43,7 @@ def test_whatever_is_referred_to_is_there() -> None:
 
 
 def test_a_server_that_cannot_write_is_not_ready() -> None:
-    told = Told(overview=an_overview(halted="the disk is full"))
+    told = Told(health=Health(1, "the disk is full", 0, 0, "1.10.0"))
     answer = go(told, "/ready")
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert "the disk is full" in answer.text
