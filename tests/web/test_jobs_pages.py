@@ -239,6 +239,9 @@ def test_no_tasks_and_unknown_ones() -> None:
     assert "Nothing was done" in go(world(), "/tasks").text
     assert go(world(), "/tasks/7").status == 404
     assert go(world(), "/tasks/7/stop", []).status == 404
+    for number in ("9" * 5000, "\u0663", "-1", "x", "4%0A"):
+        assert go(world(), f"/tasks/{number}").status == 404
+        assert go(world(), f"/tasks/{number}/stop", []).status == 404
 
 
 def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:

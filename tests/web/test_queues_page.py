@@ -37,6 +37,10 @@ HOSTILE = [
     "mail/pause",
     "a/",
     "/",
+    "mail\n",
+    "a\nb",
+    "\n",
+    "a\r\n",
 ]
 BY = "anybody from 127.0.0.1"
 

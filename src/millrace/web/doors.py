@@ -5,6 +5,7 @@ gets a Visit, and the endpoint answers it.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
@@ -211,6 +212,9 @@ class Door(Route):
         self.role, self.kind, self.answer = role, kind, endpoint
         name = name or endpoint.__name__
         super().__init__(path, _entrance(self), methods=list(methods), name=name)
+        # A name may have newlines, also at its end, where Starlette's own `$` overlooks one.
+        whole = self.path_regex.pattern.removesuffix("$") + r"\Z"
+        self.path_regex = re.compile(whole, re.DOTALL)
 
 
 def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:

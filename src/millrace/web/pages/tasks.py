@@ -12,6 +12,8 @@ from millrace.web.tasks import Task
 
 #: Whatever is done after so many seconds needs no page of its own.
 AT_ONCE: Final = 0.5
+#: Of an action's number; Python refuses to read very long ones.
+LONGEST_NUMBER: Final = 18
 
 #: What was done, for one sentence.
 _DONE: Final = {
@@ -78,7 +80,9 @@ async def stop(visit: Visit) -> Response:
 
 
 def _task(visit: Visit) -> Task:
-    found = visit.room.tasks.known.get(int(visit.path("number")))
+    number = visit.path("number")
+    is_one = number.isascii() and number.isdigit() and len(number) <= LONGEST_NUMBER
+    found = visit.room.tasks.known.get(int(number)) if is_one else None
     if found is None:
         raise Refusal(404, "nothing is known of that action: only the newest are remembered")
     return found
@@ -86,6 +90,6 @@ def _task(visit: Visit) -> Task:
 
 DOORS: Final = [
     Door("/tasks", tasks, role="read"),
-    Door("/tasks/{number:int}", task, role="read"),
-    Door("/tasks/{number:int}/stop", stop, role="operate", methods=("POST",)),
+    Door("/tasks/{number}", task, role="read"),
+    Door("/tasks/{number}/stop", stop, role="operate", methods=("POST",)),
 ]
