@@ -3,7 +3,7 @@
 import pytest
 from control_room import Room
 
-from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ
+from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.control.acting import AT_ONCE, MOST_JOBS, TOLD_EVERY, in_words
 from millrace.protocols.control.messages import Query
@@ -340,6 +340,21 @@ def test_a_number_means_one_job_whatever_ids_there_are(room):
     assert (first.state, second.state) == (DEAD, READY)
     room.act("retry", "2")
     assert first.state == READY
+
+
+def test_what_looks_like_a_number_is_an_id_and_nothing_else(room):
+    stranger = room.push("stranger")
+    room.push("1")
+    assert room.act("delete", "1")["done"] == 1
+    assert room.unfit("delete", "1") == "there is no such job"
+    assert room.act_on_all("delete", {"id": "1"})[-1]["done"] == 0
+    assert room.asks(search={"query": {"id": "1"}})["jobs"][0]["jid"] == "stranger"
+    waiting = room.push("b", blockers=[stranger.seq])
+    assert room.unfit("undepend", "b", blockers=["1"]) == "it waits for none of these"
+    room.act("undepend", "b", blockers=[alias(1)])
+    assert waiting.state == READY
+    assert room.act("delete", alias(1))["done"] == 1
+    assert room.act_on_all("delete", {"id": alias(waiting.seq)})[-1]["done"] == 1
 
 
 def test_the_oldest_of_one_id_is_meant(room):

@@ -16,7 +16,7 @@ from millrace.engine.job import Job
 from .answering import Answering, Telling
 from .doing import ACTIONS, need_qless
 from .errors import NotFound, Refused, Unfit, need_durable
-from .hub import LONGEST_NAME, ControlHub, named
+from .hub import LONGEST_NAME, ControlHub, meant
 from .matching import Meaning
 from .messages import Act, Acted, Query, Refusal
 from .searching import candidates
@@ -49,7 +49,7 @@ def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
     engine, acted = hub.engine, Acted(0, [], over=False)
     jobs: dict[int, Job] = {}
     for name in asked.jobs:
-        found = named(engine, name)
+        found = meant(engine, name)
         if found:
             jobs[found[0].seq] = found[0]
         else:

@@ -162,7 +162,7 @@ class Overview(msgspec.Struct):
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which jobs are meant: those for which all of it holds. None is any."""
 
-    #: The jid or the number.
+    #: The jid; where it is only looked, and no job has that one, the number.
     id: str | None = None
     queue: str | None = None
     kind: str | None = None
@@ -547,7 +547,7 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
 
     action: Action
-    #: jids or numbers; of several jobs of one jid the oldest is meant.
+    #: jids; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
     #: Numbers only: they mean one job each, whatever jids there are.
     seqs: list[int] = []

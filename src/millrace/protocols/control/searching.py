@@ -89,11 +89,18 @@ class Candidates:
     """
 
     def __init__(
-        self, hub: ControlHub, query: Query, order: str = "newest", cursor: str = "", look: int = 0
+        self,
+        hub: ControlHub,
+        query: Query,
+        order: str = "newest",
+        cursor: str = "",
+        look: int = 0,
+        *,
+        ids_only: bool = False,
     ) -> None:
         self._engine = hub.engine
         self._meaning = Meaning(hub, query)
-        self._walks = _walks(hub, query, order)
+        self._walks = _walks(hub, query, order, ids_only=ids_only)
         mark = crc32(order.encode() + msgspec.json.encode(query))
         self._at = Cursor(mark) if not cursor else _read(cursor, mark)
         self.of = sum(walk.of for walk in self._walks)
@@ -171,7 +178,7 @@ class Candidates:
 
 def candidates(hub: ControlHub, query: Query) -> Candidates:
     """For whoever does something to all jobs that a query means."""
-    return Candidates(hub, query)
+    return Candidates(hub, query, ids_only=True)
 
 
 def search(hub: ControlHub, asked: Search, _: int) -> Iterator[Found | None]:
@@ -204,13 +211,13 @@ def _read(cursor: str, mark: int) -> Cursor:
 # Where to look
 
 
-def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
+def _walks(hub: ControlHub, query: Query, order: str, *, ids_only: bool) -> list[Walk]:
     """One walk by number, or two: what there are depends on the query and the order alone, so that
     a cursor is always understood.
     """
     engine = hub.engine
     if query.id is not None:
-        return [Named(engine, query.id)]
+        return [Named(engine, query.id, ids_only=ids_only)]
     if query.tag is not None and hub.qless is not None:
         return [Listed(hub.qless.tags.get(query.tag, {}))]
     if query.fingerprint is not None:
