@@ -209,6 +209,15 @@ def test_what_was_refused_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [(0, "No job was tagged."), (1, "1 job was tagged."), (2, "2 jobs were tagged.")],
+)
+def test_how_many_it_was(done: int, said: str) -> None:
+    form = [("action", "tag"), ("tags", "x"), ("job", "1")]
+    assert act(form, world(act=[Acted(done, [])]))[0].said == said
+
+
 def test_nobody_is_sent_elsewhere() -> None:
     for there in ("//evil.example", "https://evil.example", "/\\evil", "", "/a\r\nb"):
         answer, _ = act([("action", "retry"), ("job", "1"), ("back", there)])
@@ -290,6 +299,7 @@ def test_faktorys_forms() -> None:
     assert (answer.status, answer.headers["location"]) == (303, "/retries")
     assert asked(told, "act").jobs == ["job|1", "b"]
     assert asked(told, "act").action == "kill"
+    assert asked(told, "act").only == Query(state="scheduled", retrying=True)
     told = world(act=DONE)
     go(told, "/scheduled", [("key", "all"), ("action", "add_to_queue")])
     assert asked(told, "act").query == Query(state="scheduled", retrying=False)
@@ -297,6 +307,7 @@ def test_faktorys_forms() -> None:
     told = world(act=DONE)
     assert go(told, "/morgue/1%7Ca%2Fb", [("action", "delete")]).status == 303
     assert asked(told, "act").jobs == ["a/b"]
+    assert asked(told, "act").only == Query(state="dead")
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ async def carry_out(visit: Visit, act: Act, title: str, back: str) -> Response:
 
 def told(act: Act, progress: Acted, number: int) -> str:
     """`3 jobs were deleted. 1 was not: a1 is with a worker`"""
-    one = progress.done == 1
-    text = f"{_jobs(progress.done)} {'was' if one else 'were'} {_DONE[act.action]}."
+    verb = "was" if progress.done <= 1 else "were"
+    text = f"{_jobs(progress.done)} {verb} {_DONE[act.action]}."
     if not progress.refused_count and not progress.refused:
         return text
     refused = max(progress.refused_count, len(progress.refused))
