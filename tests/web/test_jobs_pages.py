@@ -269,6 +269,7 @@ def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Stopped." in go(world(), "/tasks/4").text
     task.error = "no"
     assert "Failed:" in go(world(), "/tasks/4").text
+    assert go(world(), "/tasks/4/stop", []).said == "It was over before it could be stopped."
 
 
 # Sets
@@ -398,6 +399,18 @@ def test_a_job() -> None:
     assert 'name="back" value="/jobs/a%2Fb?seq=1"' in answer.text
 
 
+def test_what_is_asked_before_something_is_done_to_a_job() -> None:
+    assert "begins anew" not in go(world(job=detail()), "/jobs/job-1").text
+    text = go(world(job=detail(job_row(state="dead"))), "/jobs/job-1").text
+    assert "It is dead: it begins anew in that queue" in text
+    assert "wait for it" not in text
+    waiting = Blocker("b", 2, "blocked")
+    text = go(world(job=detail(dependents=[waiting])), "/jobs/job-1").text
+    assert "One job waits for it, and will wait for it no longer: it may run." in text
+    text = go(world(job=detail(dependents=[waiting], dependents_more=1233)), "/jobs/job-1").text
+    assert "1,234 jobs wait for it" in text
+
+
 def test_a_job_that_nobody_knows() -> None:
     missing = world(job=ControlError("there is no such job", "not found"))
     assert go(missing, "/jobs/x").status == 404
@@ -421,6 +434,13 @@ def test_a_large_payload_comes_in_pieces() -> None:
     assert go(told, "/jobs/x/payload").text == "0123456789"
     changed = world(job=lambda asked: detail(row, payload=b"0123" if not asked.start else b""))
     assert go(changed, "/jobs/x/payload").status == 409
+
+
+def test_a_large_payload_can_be_had_from_the_page() -> None:
+    row = job_row(size=9 << 20)
+    assert "/jobs/job-1/payload?seq=1" in go(world(job=detail(row)), "/jobs/job-1").text
+    row = job_row(size=0, payload=b"")
+    assert "/payload" not in go(world(job=detail(row)), "/jobs/job-1").text
 
 
 def test_an_id_that_ends_like_an_address() -> None:

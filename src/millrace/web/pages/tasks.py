@@ -74,9 +74,12 @@ async def task(visit: Visit) -> Response:
 
 async def stop(visit: Visit) -> Response:
     found = _task(visit)
+    there = f"/tasks/{found.number}"
+    if found.ended:
+        return visit.back(there, "It was over before it could be stopped.")
     visit.room.tasks.stop(found)
     await visit.room.tasks.wait(found, AT_ONCE)
-    return visit.back(f"/tasks/{found.number}", "It was stopped. What is done stays done.")
+    return visit.back(there, "It was stopped. What is done stays done.")
 
 
 def _task(visit: Visit) -> Task:
