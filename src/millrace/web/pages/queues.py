@@ -312,9 +312,12 @@ def _day(text: str) -> int:
     if not text:
         return -1
     try:
-        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+        found = (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError:
         raise Refusal(400, "a day is written as 2026-03-01") from None
+    if found < 0:
+        raise Refusal(400, "no day before 1970 has statistics")
+    return found
 
 
 def _now() -> int:
