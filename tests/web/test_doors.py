@@ -15,9 +15,10 @@ from knocking import ADMIN, FORM, OPERATE, PASSWORD, READ, Answer, House, bearer
 from starlette.routing import Match
 
 from millrace.web.access import ROLES, SAFE
+from millrace.web.addresses import own_path
 from millrace.web.api.endpoints import Elsewhere
 from millrace.web.app import doors
-from millrace.web.doors import Door, Form, own
+from millrace.web.doors import Door, Form
 
 #: What needs no role at all.
 PUBLIC = {
@@ -278,7 +279,7 @@ def test_no_method_is_taken_for_another(path: str):
 
 @pytest.mark.parametrize("path", ["/", "/queues/a%2Fb?x=1#y", "/jobs?q=a b", "/tags/ä"])
 def test_a_path_of_ours_stays(path: str):
-    assert own(path) == path
+    assert own_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -297,7 +298,7 @@ def test_a_path_of_ours_stays(path: str):
     ],
 )
 def test_nobody_is_sent_elsewhere(path: str):
-    assert own(path) == "/"
+    assert own_path(path) == "/"
 
 
 def visited(method: str, path: str, body: bytes, headers: dict[str, str], **more: Any) -> Answer:
