@@ -571,6 +571,8 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     tags: list[str] = []
     blockers: list[str] = []
     by: str = ""
+    #: Of the jobs that are named, those alone for which this holds; the others are refused.
+    only: Query | None = None
 
 
 class Refusal(msgspec.Struct):
