@@ -302,6 +302,36 @@ def test_an_action_on_many_jobs(api: Caller) -> None:
     api.get("/actions/" + "9" * 5000, 404)
 
 
+@pytest.mark.parametrize(
+    "which",
+    [
+        {"q": "  "},
+        {"q": '""'},
+        {"q": "\u3000\n"},
+        {"q": 'error:""'},
+        {"query": {}},
+        {"query": {"error": ""}},
+        {"q": " ", "all": True},
+        {"jobs": ["spared"], "all": True},
+        {"query": {"queue": "spared"}, "all": True},
+        {"all": True},
+    ],
+)
+def test_a_search_that_came_out_empty_means_no_job(api: Caller, which: dict[str, object]) -> None:
+    if not api.get("/jobs", id="spared")["jobs"]:
+        push(api, "spared", "spared")
+    api.post("/actions", {"action": "kill", **which}, 400)
+    assert state(api, "spared") == "ready"
+
+
+def test_every_job_is_meant_if_that_is_said(api: Caller) -> None:
+    push(api, "every", "every")
+    acted = api.post("/actions", {"action": "track", "query": {}, "all": True})
+    assert acted["title"] == "track all jobs"
+    assert api.get("/jobs/every")["job"]["tracked"]
+    api.post("/actions", {"action": "untrack", "query": {}, "all": True})
+
+
 def test_failures(api: Caller) -> None:
     for number in range(3):
         push(api, "failing", f"failing{number}")

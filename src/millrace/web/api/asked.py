@@ -208,6 +208,9 @@ class NewAction(Given):
     jobs: Ids = []
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
+    all: Annotated[
+        bool, Meta(description="Every job is meant. Without it, an empty search is refused.")
+    ] = False
     #: For move, priority, tag and untag, and undepend.
     queue: Short = ""
     priority: Priority = 0
