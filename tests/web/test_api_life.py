@@ -2,9 +2,13 @@
 OpenAPI document.
 """
 
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -143,6 +147,26 @@ def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
     until(lambda: waiters(api, "left") == 0)
     push(api, "left", "left")
     assert api.get("/jobs/left")["job"]["state"] == "ready"
+
+
+@pytest.mark.parametrize("to_pages", [False, True])
+def test_whoever_waits_when_the_server_stops_is_told(tmp_path: Path, to_pages: bool) -> None:
+    """The signal is the server's, or that of its pages, as when all of a service is stopped."""
+    with running_server(tmp_path / "data") as server:
+        api = Caller(server.ports["web"])
+        push(api, "stop", "first")
+        api.post(f"/leases/{lease(api, 'stop')}/complete")
+        with ThreadPoolExecutor() as pool:
+            asked = {"queues": ["stop"], "worker": "w", "wait": 60}
+            waiting = pool.submit(api.post, "/leases", asked, 503)
+            until(lambda: waiters(api, "stop") == 1)
+            os.kill(only_child(server.pid) if to_pages else server.pid, signal.SIGTERM)
+            assert "about to stop" in waiting.result(20)["detail"]
+
+
+def only_child(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
 
 
 @pytest.mark.parametrize(
