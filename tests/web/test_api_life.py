@@ -308,6 +308,14 @@ def test_a_search(api: Caller) -> None:
     api.ask("GET", "/jobs?limit=1&limit=2", None, 422)
 
 
+def test_what_is_asked_twice_is_asked_together(api: Caller) -> None:
+    push(api, "twice", "twice")
+    assert len(api.get("/jobs", q="queue:twice", queue="twice")["jobs"]) == 1
+    assert "`queue`" in api.get("/jobs", 422, q="queue:twice", queue="other")["detail"]
+    api.get("/jobs", 422, q="is:retrying", state="dead")
+    api.get("/jobs", 422, q="not:tracked", tracked=True)
+
+
 def test_an_action_on_many_jobs(api: Caller) -> None:
     push(api, "many", *(f"m{number}" for number in range(5)))
     acted = api.post("/actions", {"action": "kill", "q": "queue:many"})
@@ -363,6 +371,10 @@ def test_failures(api: Caller) -> None:
         api.post(f"/leases/{lease(api, 'failing')}/fail", failed)
     (group,) = [each for each in api.get("/failures")["failures"] if each["group"] == "Net"]
     assert (group["retrying"], group["dead"], group["queues"]) == (3, 0, ["failing"])
+    assert len(api.get("/jobs", queue="failing", failing=True)["jobs"]) == 3
+    assert api.get("/jobs", queue="failing", failing=False)["jobs"] == []
+    query = {"queue": "failing", "failing": True}
+    assert api.post("/actions", {"action": "track", "query": query})["done"] == 3
     here = "/failures/" + quote(group["fingerprint"], safe="")
     assert len(api.get(here, limit=2)["jobs"]) == 2
     assert api.post(here + "/retry")["done"] == 3

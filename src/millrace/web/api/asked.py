@@ -96,6 +96,12 @@ class JobsAsked(Given):
     kind: Text | UnsetType = UNSET
     state: State | UnsetType = UNSET
     retrying: bool | UnsetType = UNSET
+    failing: (
+        Annotated[
+            bool, Meta(description="Dead of a failure, or waiting for another try; or neither.")
+        ]
+        | UnsetType
+    ) = UNSET
     protocol: Text | UnsetType = UNSET
     tag: Text | UnsetType = UNSET
     worker: Text | UnsetType = UNSET
@@ -189,6 +195,7 @@ class Query(Given):
     kind: Text | None = None
     state: State | None = None
     retrying: bool | None = None
+    failing: bool | None = None
     protocol: Text | None = None
     tag: Text | None = None
     worker: Text | None = None

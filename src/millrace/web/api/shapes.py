@@ -333,7 +333,8 @@ def base64(data: bytes) -> str:
 
 class JobList(msgspec.Struct):
     jobs: list[Job]
-    #: So many were looked at for this answer, of so many that there are to be looked at.
+    #: So many were looked at since the search began, with the pages before this one, of so many
+    #: that there are to be looked at.
     looked: int
     of: int
     next: Cursor | None
