@@ -15,6 +15,10 @@ import pytest
 import qless
 from api_caller import Caller, document
 
+from millrace.protocols.control import paging
+from millrace.protocols.control.auditing import MOST_TOLD
+from millrace.protocols.control.failures import MOST_GROUPS
+from millrace.web.analytics import MOST_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
 
@@ -267,7 +271,10 @@ def test_queues(api: Caller) -> None:
     found = api.get("/queues", text="q-", limit=1, cursor=found["next"])
     assert [queue["name"] for queue in found["queues"]] == ["q-two"]
     assert found["next"] is None
+    assert api.get("/queues", text="q-", paused=True)["count"] == 0
     assert api.post("/queues/q-one/pause")["paused"]
+    (queue,) = api.get("/queues", text="q-", paused=True)["queues"]
+    assert queue["name"] == "q-one"
     assert api.post("/leases", {"queues": ["q-one"], "worker": "w"}) == {"leases": []}
     assert not api.post("/queues/q-one/resume")["paused"]
     cleared = api.post("/queues/q-one/clear")
@@ -378,6 +385,7 @@ def test_failures(api: Caller) -> None:
     here = "/failures/" + quote(group["fingerprint"], safe="")
     assert len(api.get(here, limit=2)["jobs"]) == 2
     assert api.post(here + "/retry")["done"] == 3
+    api.get(here, 404)
     lease_again = lease(api, "failing")
     api.post(f"/leases/{lease_again}/fail", failed)
     assert api.post(here + "/delete")["done"] == 1
@@ -392,6 +400,9 @@ def test_workers(api: Caller, served: ServerProcess) -> None:
         assert worker.fetch("held")
         (found,) = [each for each in api.get("/workers")["workers"] if each["id"] == "worker/1"]
         assert (found["protocol"], found["jobs"][0]["id"]) == ("faktory", "held-job")
+        assert api.get("/workers/faktory/worker%2F1")["jobs"] == found["jobs"]
+        api.get("/workers/qless/worker%2F1", 404)
+        api.get("/workers/faktory/nobody", 404)
         api.post("/workers/faktory/worker%2F1/quiet")
         api.post("/workers/faktory/worker%2F1/terminate")
         api.post("/workers/qless/worker%2F1/quiet", None, 409)
@@ -430,6 +441,42 @@ def test_the_server(api: Caller) -> None:
     assert "pause" in first["audit"][0]["action"]
     second = api.get("/audit", limit=1, cursor=first["next"])
     assert second["audit"][0]["number"] < first["audit"][0]["number"]
+
+
+def test_the_journal_is_shipped(api: Caller) -> None:
+    push(api, "shipped", "shipped")
+    shipped = api.post("/ship")
+    assert (shipped["waiting_events"], shipped["failing"]) == (0, "")
+    assert api.get("/audit", limit=1)["audit"][0]["action"] == "ship"
+    assert "no tables yet" in api.get("/analytics", 409, queue="shipped")["detail"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"first": "2026-02-30"},
+        {"last": "0000-01-01"},
+        {"first": "2026-11-02", "last": "2026-11-01"},
+    ],
+)
+def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
+    api.get("/analytics", 400, **asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/failures", MOST_GROUPS),
+        ("/audit", MOST_TOLD),
+        ("/tags", paging.MOST),
+        ("/analytics", MOST_DAYS),
+    ],
+)
+def test_no_more_can_be_asked_for_than_is_told(api: Caller, path: str, most: int) -> None:
+    name = "days" if path == "/analytics" else "limit"
+    fits = api.send("GET", f"/api/v1{path}?{name}={most}")
+    assert fits.status == (409 if path == "/analytics" else 200)
+    api.get(path, 422, **{name: most + 1})
 
 
 def test_health(api: Caller) -> None:
@@ -485,10 +532,12 @@ def test_everything_is_forgotten(api: Caller) -> None:
 
 
 def test_every_operation_was_done(api: Caller) -> None:
-    """That of the pipeline takes a minute: it is done by the browser's tests."""
+    """A run of the pipeline takes a minute: it is done by the browser's tests. What it makes is
+    asked for by test_analytics_page.py.
+    """
     if len(api.done) < 40:
         pytest.skip("only some tests were run")
     told = {
         f"{method.upper()} {path}" for path, item in document()["paths"].items() for method in item
     }
-    assert told - api.done == {"POST /api/v1/pipeline/run"}
+    assert told - api.done == {"POST /api/v1/pipeline/run", "GET /api/v1/analytics"}

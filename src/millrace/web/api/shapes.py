@@ -504,7 +504,7 @@ class FailureGroup(msgspec.Struct):
 
 
 class FailureList(msgspec.Struct):
-    """The largest first."""
+    """The largest first, and how many there are in all."""
 
     failures: list[FailureGroup]
     count: int
@@ -630,7 +630,7 @@ class Tag(msgspec.Struct):
 
 
 class TagList(msgspec.Struct):
-    """The most used first."""
+    """The most used first, and how many there are in all."""
 
     tags: list[Tag]
     count: int
@@ -645,6 +645,8 @@ class Throttle(msgspec.Struct):
 
 
 class ThrottleList(msgspec.Struct):
+    """By name, the first 1,000; of those who hold one or wait for it, the first 100."""
+
     throttles: list[Throttle]
 
 
