@@ -201,6 +201,18 @@ def test_all_that_match_is_asked_about_first() -> None:
     assert asked(told, "act").seqs == []
 
 
+@pytest.mark.parametrize("text", ["", "  ", '""', 'error:""'])
+def test_every_job_there_is_must_be_agreed_to(text: str) -> None:
+    form = [("action", "delete"), ("scope", "all"), ("q", text)]
+    answer, told = act([*form, ("sure", "yes")])
+    assert "Delete every job there is?" in answer.text
+    assert 'name="sure" value="everything"' in answer.text
+    assert [name for name, _ in told.heard] == ["search"]
+    answer, told = act([*form, ("sure", "everything")])
+    assert answer.status == 303
+    assert [name for name, _ in told.heard] == ["act"]
+
+
 def test_what_was_refused_is_told() -> None:
     refused = [Acted(1, [Refusal("a1", "a worker has it")], 2)]
     answer, _ = act([("action", "cancel"), ("job", "1")], world(act=refused))

@@ -9,6 +9,8 @@ import re
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, cast
 
+from msgspec import structs
+
 from millrace.protocols.control.messages import Query, State
 
 STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
@@ -100,6 +102,12 @@ def write(query: Query) -> str:
             terms.append(f"{'is' if value else 'not'}:{flag}")
     terms += [quoted(word, is_word=True) for word in query.words]
     return " ".join(terms)
+
+
+def is_all(query: Query) -> bool:
+    """Does it mean every job there is? Empty texts are in all of them."""
+    words = [word for word in query.words if word]
+    return structs.replace(query, error=query.error or None, words=words) == Query()
 
 
 def quoted(value: str, *, is_word: bool = False) -> str:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from millrace.protocols.control.messages import Action, State
+from millrace.web.analytics import MOST_DAYS
 
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,6 +18,9 @@ LONGEST_WAIT: Final = 60.0
 MOST_PUSHED: Final = 200
 MOST_LEASED: Final = 100
 MOST_NAMED: Final = 1000
+#: The server tells of no more failures, or entries of the audit log, at once.
+MOST_FAILURES: Final = 500
+MOST_AUDITED: Final = 500
 #: A body that pushes jobs, or ends one with a result, may be as long as this.
 MOST_PUSH: Final = 16 << 20
 
@@ -27,6 +31,7 @@ Short = Annotated[str, Meta(max_length=255)]
 Tag = Annotated[str, Meta(min_length=1, max_length=255)]
 Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+Day = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 Page = Annotated[str, Meta(description="`next` of the answer before.")]
 Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
 #: JSON's 3.0 is a whole number, too.
@@ -69,20 +74,29 @@ class Paged(Given):
     cursor: Page = ""
 
 
-class Some(Given):
+class FailuresAsked(Given):
+    """There is no cursor: the largest are told of."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_FAILURES)] = 100
+
+
+class TagsAsked(Given):
+    """There is no cursor: the most used are told of."""
+
     limit: Limit = 100
 
 
 class QueuesAsked(Given):
     #: Part of the name.
     text: Text = ""
+    paused: Annotated[bool, Meta(description="Only those that are.")] = False
     limit: Limit = 100
     cursor: Page = ""
 
 
 class QueueAsked(Given):
     #: The day of the statistics; today, if none is given.
-    date: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | UnsetType = UNSET
+    date: Day | UnsetType = UNSET
 
 
 class JobsAsked(Given):
@@ -96,6 +110,12 @@ class JobsAsked(Given):
     kind: Text | UnsetType = UNSET
     state: State | UnsetType = UNSET
     retrying: bool | UnsetType = UNSET
+    failing: (
+        Annotated[
+            bool, Meta(description="Dead of a failure, or waiting for another try; or neither.")
+        ]
+        | UnsetType
+    ) = UNSET
     protocol: Text | UnsetType = UNSET
     tag: Text | UnsetType = UNSET
     worker: Text | UnsetType = UNSET
@@ -131,8 +151,17 @@ class GroupAsked(Given):
 
 
 class AuditAsked(Given):
-    limit: Limit = 100
+    limit: Annotated[int, Meta(ge=1, le=MOST_AUDITED)] = 100
     cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+
+
+class AnalyticsAsked(Given):
+    """The days from `first` to `last`, or the last `days` of them."""
+
+    days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = 7
+    first: Day | UnsetType = UNSET
+    last: Day | UnsetType = UNSET
+    queue: Text | UnsetType = UNSET
 
 
 # Bodies
@@ -189,6 +218,7 @@ class Query(Given):
     kind: Text | None = None
     state: State | None = None
     retrying: bool | None = None
+    failing: bool | None = None
     protocol: Text | None = None
     tag: Text | None = None
     worker: Text | None = None
@@ -208,6 +238,9 @@ class NewAction(Given):
     jobs: Ids = []
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
+    all: Annotated[
+        bool, Meta(description="Every job is meant. Without it, an empty search is refused.")
+    ] = False
     #: For move, priority, tag and untag, and undepend.
     queue: Short = ""
     priority: Priority = 0

@@ -22,7 +22,7 @@ async def overview(visit: Visit) -> shapes.Overview:
 
 
 async def queues(visit: Visit, asked: QueuesAsked) -> shapes.QueueList:
-    request = messages.AskedQueues(asked.text, asked.cursor, asked.limit)
+    request = messages.AskedQueues(asked.text, asked.cursor, asked.limit, asked.paused)
     found = await visit.ask(messages.Queues, queues=request)
     rows = [shapes.Queue.of(row) for row in found.queues]
     return shapes.QueueList(rows, found.count, found.more or None)
