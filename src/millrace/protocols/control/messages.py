@@ -160,6 +160,8 @@ class Overview(msgspec.Struct):
     halted: str
     memory_mb: int
     started_at: int
+    #: The number of the job that waits longest.
+    oldest_seq: int = 0
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
