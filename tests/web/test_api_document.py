@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from told_room import Told, an_overview, go, job_row
+from told_room import Told, go, job_row
 
-from millrace.protocols.control.messages import Found
+from millrace.protocols.control.messages import Found, Health
 from millrace.web.api.openapi import make
 from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
@@ -52,7 +52,7 @@ def test_jobs_that_were_looked_at_are_counted_once() -> None:
 
 
 def test_a_server_that_cannot_write_is_not_ready() -> None:
-    told = Told(overview=an_overview(halted="the disk is full"))
+    told = Told(health=Health(1, "the disk is full", 0, 0, "1.10.0"))
     answer = go(told, "/ready")
     assert (answer.status, answer.headers["content-type"]) == (503, "application/problem+json")
     assert "the disk is full" in answer.text

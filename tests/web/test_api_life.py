@@ -284,6 +284,7 @@ def test_queues(api: Caller) -> None:
     api.post("/queues/q-two/clear", None, 404)
     api.post("/queues/nowhere/pause", None, 404)
     api.get("/queues/q-one", 400, date="2026-99-01")
+    api.get("/queues/q-one", 400, date="1969-12-31")
     assert api.get("/queues/q-one", date="2026-01-01")["statistics"]["wait"]["count"] == 0
 
 

@@ -166,6 +166,8 @@ def _put_state(found: dict[str, Any], name: str) -> None:
     if name == "retrying":
         _once(found, "retrying", True, "state")
         return
+    if name in _FLAGS:
+        raise QueryError(f"{name} is no state: did you mean is:{name}?")
     name = _SAME_STATE.get(name, name)
     _known("state", name, (*STATES, *_FLAGS))
     _once(found, "state", cast("State", name), "state")

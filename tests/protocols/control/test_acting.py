@@ -3,7 +3,7 @@
 import pytest
 from control_room import Room
 
-from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ
+from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.control.acting import AT_ONCE, MOST_JOBS, TOLD_EVERY, in_words
 from millrace.protocols.control.messages import Query
@@ -342,6 +342,21 @@ def test_a_number_means_one_job_whatever_ids_there_are(room):
     assert first.state == READY
 
 
+def test_what_looks_like_a_number_is_an_id_and_nothing_else(room):
+    stranger = room.push("stranger")
+    room.push("1")
+    assert room.act("delete", "1")["done"] == 1
+    assert room.unfit("delete", "1") == "there is no such job"
+    assert room.act_on_all("delete", {"id": "1"})[-1]["done"] == 0
+    assert room.asks(search={"query": {"id": "1"}})["jobs"][0]["jid"] == "stranger"
+    waiting = room.push("b", blockers=[stranger.seq])
+    assert room.unfit("undepend", "b", blockers=["1"]) == "it waits for none of these"
+    room.act("undepend", "b", blockers=[alias(1)])
+    assert waiting.state == READY
+    assert room.act("delete", alias(1))["done"] == 1
+    assert room.act_on_all("delete", {"id": alias(waiting.seq)})[-1]["done"] == 1
+
+
 def test_the_oldest_of_one_id_is_meant(room):
     jobs = [room.dead("a1"), room.dead("a1")]
     room.act("retry", "a1", "a1")
@@ -472,3 +487,35 @@ def test_a_job_that_is_leased_over_another_protocol_is_deleted_for_good(room):
     assert job.state == LEASED
     room.act("delete", "a1")
     assert not room.engine.leased
+
+
+# Only where they were seen
+
+
+def test_only_those_of_the_named_that_are_still_there(room):
+    dead, ready = room.dead("d"), room.push("r")
+    assert room.act("delete", "d", "r", only={"state": "dead"})["done"] == 1
+    assert dead.seq not in room.engine.jobs
+    assert room.engine.jobs[ready.seq].state == READY
+    reason = "it is not where it was seen: it is ready"
+    assert room.unfit("delete", "r", only={"state": "dead"}) == reason
+    assert room.unfit("delete", "r", only={"queue": "other", "state": "ready"}) == reason
+    room.lease()
+    assert room.unfit("delete", "r", only={"queue": "q", "state": "ready"}).endswith("has it")
+    assert ready.state == LEASED
+
+
+def test_of_twins_the_one_that_is_there_is_meant(room):
+    running, waiting = room.push("a"), room.push("a")
+    assert room.lease() is running
+    room.act("delete", "a", only={"state": "ready"})
+    assert running.seq in room.engine.jobs
+    assert waiting.seq not in room.engine.jobs
+
+
+def test_only_is_for_jobs_that_are_named(room):
+    room.push("a")
+    wrong = {"action": "delete", "query": {"id": "a"}, "only": {"state": "ready"}}
+    assert room.refused(act=wrong)[0] == "bad request"
+    wrong = {"action": "delete", "jobs": ["a"], "only": {"words": ["x"]}}
+    assert room.refused(act=wrong)[0] == "bad request"

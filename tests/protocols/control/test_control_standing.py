@@ -1,9 +1,12 @@
-"""`server`, `pipeline` and `faktory`."""
+"""`health`, `server`, `pipeline` and `faktory`."""
 
 import pytest
 from control_room import Room
 
+from millrace.protocols.control.connection import LONG
 from millrace.protocols.control.messages import PipelineStatus, ServerDetail
+from millrace.protocols.control.standing import AT_ONCE
+from millrace.protocols.faktory import info
 from wires import START
 
 
@@ -31,6 +34,17 @@ def room() -> Room:
     room.hub.ports = {"faktory": 7419}
     room.hub.started_at, room.hub.memory_mb = START - 1_000_000, lambda: 5
     return room
+
+
+def test_health(room):
+    room.faktory_worker("w1")
+    answer = room.asks(health=True)
+    assert (answer["now"], answer["halted"]) == (START, "")
+    assert (answer["connections"], answer["commands"]) == (1, room.faktory.commands)
+    room.engine.halted = "disk full"
+    room.hub.hubs = [room.hub]
+    answer = room.asks(health=True)
+    assert (answer["halted"], answer["connections"], answer["commands"]) == ("disk full", 0, 0)
 
 
 def test_server(room):
@@ -68,3 +82,14 @@ def test_faktory_also_where_it_is_not_served(room):
     assert served["faktory"]["queues"] == {"q": 1}
     assert (served["server"]["used_memory_mb"], alone["server"]["used_memory_mb"]) == (7, 5)
     assert alone["server"]["uptime"] == 1
+
+
+def test_faktorys_queues_are_counted_some_at_a_time(room):
+    names = [f"q{number}" for number in range(3 * AT_ONCE)]
+    for name in names:
+        room.push(queue=name)
+    telling = LONG["faktory"](room.hub, True, START)
+    *turns, answer = telling
+    assert (len(turns), set(turns)) == (6, {None})
+    assert answer == info.read(room.faktory, START)
+    assert list(answer["faktory"]["queues"]) == sorted(names)

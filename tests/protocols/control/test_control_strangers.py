@@ -14,6 +14,7 @@ from millrace.protocols.control.messages import (
     Failures,
     Found,
     JobDetail,
+    Queues,
     RecurringRows,
     TagRows,
     ThrottleRows,
@@ -31,7 +32,7 @@ NAMES = [
     "ü😀\u202e\u0000".encode(),
     b"<script>alert(1)</script>",
     b"'\"\\\n\r\t",
-    b"x" * 2000,
+    b"x" * 1000,
 ]
 NUMBERS = ["inf", "-inf", "nan", "1e400", "-0", "9223372036854775808", "1e18", "0.1"]
 
@@ -132,3 +133,52 @@ def test_bytes_of_the_others() -> None:
         for spec in (b"", b"\xff", b"99999999999999999999999 \xff\xff", b"\n\n\n\n\n"):
             room.push(f"job-{number}", origin=origin, spec=spec, payload=b"\xff\x00", rank=1e300)
     everything(room)
+
+
+# Long names
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_a_list_shows_the_beginning_of_long_names(room):
+    long, tags = "x" * 100_000, [f"{number}{'t' * 2000}" for number in range(100)]
+    job = room.push(long, long, kind=long, tags=tags)
+    room.lease(long, holder=long)
+    (row,) = told(room, Found, search={"query": {}}).jobs
+    for name in (row.jid, row.queue, row.kind, row.worker, *row.tags):
+        assert (len(name), name[-1]) == (1000, "…")
+    assert (row.seq, len(row.tags)) == (job.seq, 50)
+    detail = told(room, JobDetail, job={"id": str(row.seq), "seq": row.seq})
+    assert (detail.job.jid, detail.job.kind, detail.job.tags) == (long, long, tags)
+    (worker,) = told(room, Workers, workers={}).workers
+    assert [len(each.kind) for each in worker.held] == [1000]
+
+
+def test_a_list_that_grows_too_large_ends_early_and_goes_on(room):
+    for number in range(600):
+        room.push(f"{number}{'x' * 1000}", "q", kind="k" * 1000)
+        room.lease(holder=f"{number:03}{'w' * 100_000}")
+    seen, cursor = list[int](), ""
+    while not seen or cursor:
+        found = told(room, Found, search={"query": {}, "most": 1000, "cursor": cursor})
+        assert len(room.wire.replies[-1]) < 3 << 20
+        seen, cursor = [*seen, *(row.seq for row in found.jobs)], found.cursor
+    assert seen == list(range(600, 0, -1))
+    page = told(room, Workers, workers={"most": 1000})
+    assert (len(page.workers), page.count) == (11, 600)
+    page = told(room, Workers, workers={"after": page.more, "most": 1000})
+    assert page.workers[0].wid.startswith("011")
+
+
+def test_queues_with_long_names_are_told_some_at_a_time(room):
+    for number in range(20):
+        room.push(queue=f"{number:02}{'q' * 200_000}")
+    names, after = list[str](), ""
+    while not names or after:
+        told_now = told(room, Queues, queues={"after": after})
+        assert len(told_now.queues) < 7
+        names, after = [*names, *(row.name[:2] for row in told_now.queues)], told_now.more
+    assert names == [f"{number:02}" for number in range(20)]

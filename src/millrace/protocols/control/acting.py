@@ -14,9 +14,9 @@ from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
 
 from .answering import Answering, Telling
-from .doing import ACTIONS, need_qless
+from .doing import ACTIONS, IS, need_qless
 from .errors import NotFound, Refused, Unfit, need_durable
-from .hub import LONGEST_NAME, ControlHub, named
+from .hub import LONGEST_NAME, ControlHub, meant
 from .matching import Meaning
 from .messages import Act, Acted, Query, Refusal
 from .searching import candidates
@@ -47,11 +47,13 @@ def act(hub: ControlHub, asked: Act, now: int) -> Iterator[Acted | None]:
 
 def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
     engine, acted = hub.engine, Acted(0, [], over=False)
+    only = None if asked.only is None else Meaning(hub, asked.only)
     jobs: dict[int, Job] = {}
     for name in asked.jobs:
-        found = named(engine, name)
+        found = meant(engine, name)
         if found:
-            jobs[found[0].seq] = found[0]
+            job = next((each for each in found if only is None or only.admits(each)), found[0])
+            jobs[job.seq] = job
         else:
             _refuse(acted, name, "there is no such job")
     for seq in asked.seqs:
@@ -62,7 +64,7 @@ def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
     names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
     acted.of = len(jobs)
     ordered = _in_order(engine, asked, jobs.values(), set(jobs))
-    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED])):
+    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED]), only):
         yield None
     yield acted
 
@@ -107,10 +109,12 @@ def _do_all(
         for job in jobs:
             acted.looked += 1
             if engine.jobs.get(job.seq) is not job:
-                if meaning is None:
+                if asked.query is None:
                     _refuse(acted, job.jid, "it is gone")
             elif meaning is None or meaning.admits(job):
                 _do(hub, job, asked, acted)
+            elif asked.only is not None:
+                _refuse(acted, job.jid, f"it is not where it was seen: {IS[job.state]}")
             if acted.looked % AT_ONCE == 0:
                 yield
                 go_on(engine, undone, acted)
@@ -181,6 +185,8 @@ def _check(hub: ControlHub, asked: Act) -> None:
         raise Refused(f"more than {MOST_JOBS} jobs are named: use a query", "too large")
     if any(len(name) > LONGEST_NAME for name in (*asked.jobs, *asked.blockers)):
         raise Refused(f"a name is longer than {LONGEST_NAME} characters", "too large")
+    if asked.only is not None and (asked.query is not None or asked.only.words):
+        raise Refused("`only` is for jobs that are named, and knows no words")
     if asked.action == "move":
         check_queue(asked.queue)
     elif asked.action == "priority":

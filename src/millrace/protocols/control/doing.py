@@ -16,7 +16,7 @@ from millrace.protocols.qless.part import Failed, part_of
 from millrace.protocols.qless.state import Qless
 
 from .errors import Unfit
-from .hub import ControlHub, named
+from .hub import ControlHub, meant
 from .messages import Act
 
 Doing = Callable[[ControlHub, Job, Act, int], None]
@@ -154,8 +154,8 @@ def undepend(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
     if not waits_for:
         raise Unfit(f"it waits for the release of the load {job.extra.load}, not for a job")
     if asked.blockers:
-        meant = {each.seq for name in asked.blockers for each in named(hub.engine, name)}
-        away = [seq for seq in waits_for if seq in meant]
+        named = {each.seq for name in asked.blockers for each in meant(hub.engine, name)}
+        away = [seq for seq in waits_for if seq in named]
         if not away:
             raise Unfit("it waits for none of these")
     else:

@@ -10,7 +10,7 @@ from millrace.engine.failing import FailingGroup
 from .answering import Answering, Telling
 from .hub import ControlHub
 from .messages import Asked, FailureGroup, Failures
-from .rows import MOST_MESSAGE
+from .rows import MOST_MESSAGE, text
 
 #: So many groups are told of, the largest.
 MOST_GROUPS: Final = 500
@@ -44,16 +44,17 @@ def _told(group: FailingGroup) -> FailureGroup:
     newest = group.newest
     failure = newest.failure
     some = islice(group.jobs.values(), LOOKED_AT)
+    names = dict.fromkeys([newest.queue, *(job.queue for job in some)])
     return FailureGroup(
         fingerprint=group.fingerprint,
-        group=group.group,
+        group=text(group.group),
         message="" if failure is None else failure.message[:MOST_MESSAGE],
         dead=group.dead,
         retrying=group.retrying,
         newest_at=0 if failure is None else failure.last_at,
-        newest_jid=newest.jid,
+        newest_jid=text(newest.jid),
         newest_seq=newest.seq,
-        queues=list(dict.fromkeys([newest.queue, *(job.queue for job in some)]))[:MOST_QUEUES],
+        queues=[text(name) for name in names][:MOST_QUEUES],
     )
 
 

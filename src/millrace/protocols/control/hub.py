@@ -138,6 +138,15 @@ def named(engine: Engine, name: str) -> list[Job]:
     return found if job is None or any(each is job for each in found) else [*found, job]
 
 
+def meant(engine: Engine, name: str) -> list[Job]:
+    """The jobs of that id, for whoever changes them: a number that is nobody's id means nobody, or
+    a stranger's job would be changed once the one of that id is gone.
+    """
+    found = engine.find_all(name)
+    job = None if found else engine.jobs.get(seq_of(name))
+    return found if job is None else [job]
+
+
 def number_of(name: str) -> int:
     """The job's number, if that is what the name is, or what it was made from; else 0."""
     if name.isascii() and name.isdigit() and len(name) < 20:

@@ -15,7 +15,7 @@ from .answering import Answering, Telling
 from .errors import NotFound, Refused
 from .hub import LONGEST_NAME, ControlHub, named
 from .messages import AskedJob, JobDetail
-from .rows import moment, row
+from .rows import moment, text, whole
 
 #: So much of a payload or result is told, and of a message.
 MOST_BYTES: Final = 1 << 20
@@ -41,7 +41,7 @@ def job(hub: ControlHub, asked: AskedJob, now: int) -> JobDetail:
     dependents, dependents_more = hub.engine.some_dependents(found, MOST_OTHERS)
     why = hub.reasons(found, now)
     return JobDetail(
-        job=row(hub, found),
+        job=whole(hub, found),
         payload=found.payload[max(0, asked.start) :][:MOST_BYTES],
         result=None if extra is None or extra.result is None else extra.result[:MOST_BYTES],
         backtrace=[] if failure is None else _lines(failure.backtrace),
@@ -86,7 +86,7 @@ def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
 
 
 def _others(jobs: Iterable[Job]) -> list[Blocker]:
-    return [Blocker(each.jid, each.seq, STATE_NAMES[each.state]) for each in jobs]
+    return [Blocker(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
 
 
 def _lines(backtrace: list[str]) -> list[str]:

@@ -27,7 +27,7 @@ from .messages import (
     TrackedRows,
 )
 from .paging import MOST, page_of
-from .rows import MOST_PAYLOAD, row
+from .rows import LARGE_LIST, MOST_PAYLOAD, MOST_TAGS, row, text, weight
 from .walks import Numbered
 
 #: So many jobs or tags are counted before others have their turn.
@@ -48,17 +48,17 @@ def recurring(hub: ControlHub, asked: Asked, _: int) -> Iterator[RecurringRows |
 def _recurring(kept: Recurring) -> RecurringRow:
     return RecurringRow(
         jid=kept.jid,
-        kind=kept.klass,
-        queue=kept.queue,
+        kind=text(kept.klass),
+        queue=text(kept.queue),
         interval=_finite(kept.interval),
         priority=_finite(kept.priority),
         retries=kept.retries,
         backlog=_finite(kept.backlog),
-        tags=[str(tag) for tag in kept.tags],
+        tags=[text(str(tag)) for tag in kept.tags[:MOST_TAGS]],
         next=kept.next,
         count=kept.count,
         payload=kept.data[:MOST_PAYLOAD],
-        throttles=kept.throttles[:MOST_NAMED],
+        throttles=[text(name) for name in kept.throttles[:MOST_NAMED]],
     )
 
 
@@ -72,10 +72,16 @@ def tracked(hub: ControlHub, asked: Asked, _: int) -> Iterator[TrackedRows | Non
     qless = hub.qless
     kept = {} if qless is None else qless.tracked
     names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
-    rows = []
-    for jid in names:
+    rows, size = [], 0
+    for number, jid in enumerate(names, 1):
         job = hub.engine.find(jid)
-        rows.append(TrackedRow(jid, kept.get(jid, 0), None if job is None else row(hub, job)))
+        told = None if job is None else row(hub, job)
+        rows.append(TrackedRow(jid, kept.get(jid, 0), told))
+        size += len(jid) + (0 if told is None else weight(told))
+        if size >= LARGE_LIST:
+            is_more |= number < len(names)
+            names = names[:number]
+            break
     yield TrackedRows(rows, len(kept), names[-1] if is_more else "")
 
 
@@ -151,8 +157,8 @@ def _throttle(qless: Qless, name: str, now: int) -> ThrottleRow:
         name=name,
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
         expires=0 if limit is None else min(limit.expires, FOREVER),
-        holders=[job.jid for job in kept.some_holders(name, MOST_NAMED)],
-        waiting=[job.jid for job in kept.some_waiting(name, MOST_NAMED)],
+        holders=[text(job.jid) for job in kept.some_holders(name, MOST_NAMED)],
+        waiting=[text(job.jid) for job in kept.some_waiting(name, MOST_NAMED)],
     )
 
 

@@ -162,7 +162,7 @@ class Overview(msgspec.Struct):
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which jobs are meant: those for which all of it holds. None is any."""
 
-    #: The jid or the number.
+    #: The jid; where it is only looked, and no job has that one, the number.
     id: str | None = None
     queue: str | None = None
     kind: str | None = None
@@ -201,6 +201,8 @@ class Search(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class JobRow(msgspec.Struct):
+    """In lists names end after 1,000 characters, and tags after 50; `seq` says which job it is."""
+
     seq: int
     jid: str
     queue: str
@@ -404,6 +406,18 @@ class ThrottleRows(msgspec.Struct):
     throttles: list[ThrottleRow]
 
 
+class Health(msgspec.Struct):
+    """The server answers, and does it keep what it is given? It takes no time to say so."""
+
+    now: int
+    #: Why nothing can be changed, or empty.
+    halted: str
+    #: Of Faktory's port: what its tools look at.
+    connections: int
+    commands: int
+    faktory_version: str
+
+
 class Setting(msgspec.Struct):
     """A key of the configuration: its value as TOML (secrets hidden), where it came from."""
 
@@ -547,7 +561,7 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """
 
     action: Action
-    #: jids or numbers; of several jobs of one jid the oldest is meant.
+    #: jids; of several jobs of one jid the oldest is meant.
     jobs: list[str] = []
     #: Numbers only: they mean one job each, whatever jids there are.
     seqs: list[int] = []
@@ -557,6 +571,8 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     tags: list[str] = []
     blockers: list[str] = []
     by: str = ""
+    #: Of the jobs that are named, those alone for which this holds; the others are refused.
+    only: Query | None = None
 
 
 class Refusal(msgspec.Struct):
@@ -716,6 +732,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     ship: bool = False
     counters: bool = False
     overview: bool = False
+    health: bool = False
     queues: AskedQueues | None = None
     queue: AskedQueue | None = None
     search: Search | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from heapq import nsmallest
+from itertools import accumulate
 from typing import Final
 
 from millrace.engine.engine import Engine
@@ -17,6 +18,7 @@ from .answering import Answering, Telling
 from .errors import NotFound
 from .hub import ControlHub
 from .messages import AskedQueue, AskedQueues, QueueDetail, QueueRow, Queues, Spans
+from .rows import LARGE_LIST
 from .samples import MOST_QUEUES
 
 #: So many queues, or other things, are looked at before others have their turn.
@@ -39,6 +41,7 @@ def queues(hub: ControlHub, asked: AskedQueues, now: int) -> Iterator[Queues | N
         found = nsmallest(most + 1, found + behind)
         yield None
     rows: list[QueueRow] = []
+    most = _fitting(found[:most])
     for name in found[:most]:
         queue = engine.queues.get(name)
         if queue is not None:
@@ -103,6 +106,12 @@ def is_known(queue: Queue) -> bool:
 
 def spans(found: Percentiles) -> Spans:
     return Spans(*found)
+
+
+def _fitting(names: list[str]) -> int:
+    """How many of them one answer tells: at least one."""
+    sizes = accumulate(map(len, names))
+    return min(len(names), 1 + sum(size < LARGE_LIST for size in sizes))
 
 
 def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:

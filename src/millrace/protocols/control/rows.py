@@ -1,4 +1,8 @@
-"""Jobs as rows."""
+"""Jobs as rows.
+
+Strangers choose the names, and may choose long ones: a list shows the beginning of each, so that it
+can always be told. Its rows' numbers say which jobs they are.
+"""
 
 from math import isfinite
 from typing import Final, cast
@@ -8,15 +12,31 @@ from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.wrapping import wrapped
 from millrace.protocols.qless.part import part_of
 
+from .audit_log import cut
 from .hub import ControlHub
 from .messages import JobRow, State
 
 #: Of so many bytes and characters a list shows something.
 MOST_PAYLOAD: Final = 200
 MOST_MESSAGE: Final = 300
+MOST_TEXT: Final = 1000
+MOST_TAGS: Final = 50
+#: A list ends early when it has so many characters of names: whoever wants more goes on from there.
+LARGE_LIST: Final = 1 << 20
 
 
 def row(hub: ControlHub, job: Job) -> JobRow:
+    """For a list."""
+    found = whole(hub, job)
+    found.jid, found.queue, found.kind = text(job.jid), text(job.queue), text(job.kind)
+    found.worker, found.group = text(found.worker), text(found.group)
+    found.called = text(found.called)
+    found.tags = [text(tag) for tag in found.tags[:MOST_TAGS]]
+    return found
+
+
+def whole(hub: ControlHub, job: Job) -> JobRow:
+    """For whoever asks for this one, with all of its names."""
     failure, extra = job.failure, job.extra
     qless = hub.qless
     return JobRow(
@@ -47,6 +67,16 @@ def row(hub: ControlHub, job: Job) -> JobRow:
         size=len(job.payload),
         called=wrapped(job),
     )
+
+
+def text(said: str) -> str:
+    return cut(said, MOST_TEXT)
+
+
+def weight(row: JobRow) -> int:
+    """How many characters of names it has."""
+    names = (row.jid, row.queue, row.kind, row.worker, row.group, row.called, row.message)
+    return sum(map(len, names)) + sum(map(len, row.tags))
 
 
 def priority(job: Job) -> float:

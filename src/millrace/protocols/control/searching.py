@@ -30,7 +30,7 @@ from .errors import Refused
 from .hub import ControlHub
 from .matching import PIECE, Meaning
 from .messages import Found, Query, Search
-from .rows import row
+from .rows import LARGE_LIST, row, weight
 from .walks import (
     Alike,
     Beginning,
@@ -89,11 +89,18 @@ class Candidates:
     """
 
     def __init__(
-        self, hub: ControlHub, query: Query, order: str = "newest", cursor: str = "", look: int = 0
+        self,
+        hub: ControlHub,
+        query: Query,
+        order: str = "newest",
+        cursor: str = "",
+        look: int = 0,
+        *,
+        ids_only: bool = False,
     ) -> None:
         self._engine = hub.engine
         self._meaning = Meaning(hub, query)
-        self._walks = _walks(hub, query, order)
+        self._walks = _walks(hub, query, order, ids_only=ids_only)
         mark = crc32(order.encode() + msgspec.json.encode(query))
         self._at = Cursor(mark) if not cursor else _read(cursor, mark)
         self.of = sum(walk.of for walk in self._walks)
@@ -171,7 +178,7 @@ class Candidates:
 
 def candidates(hub: ControlHub, query: Query) -> Candidates:
     """For whoever does something to all jobs that a query means."""
-    return Candidates(hub, query)
+    return Candidates(hub, query, ids_only=True)
 
 
 def search(hub: ControlHub, asked: Search, _: int) -> Iterator[Found | None]:
@@ -180,13 +187,14 @@ def search(hub: ControlHub, asked: Search, _: int) -> Iterator[Found | None]:
     if not 0 < asked.look <= MOST_LOOKED:
         raise Refused(f"`look` is from 1 to {MOST_LOOKED}")
     found = Candidates(hub, asked.query, asked.order, asked.cursor, asked.look)
-    rows = []
+    rows, size = [], 0
     for job in found:
         if job is None:
             yield None
             continue
         rows.append(row(hub, job))
-        if len(rows) == asked.most:
+        size += weight(rows[-1])
+        if len(rows) == asked.most or size >= LARGE_LIST:
             break
     yield Found(rows, found.looked, max(found.of, found.looked), found.cursor)
 
@@ -204,13 +212,13 @@ def _read(cursor: str, mark: int) -> Cursor:
 # Where to look
 
 
-def _walks(hub: ControlHub, query: Query, order: str) -> list[Walk]:
+def _walks(hub: ControlHub, query: Query, order: str, *, ids_only: bool) -> list[Walk]:
     """One walk by number, or two: what there are depends on the query and the order alone, so that
     a cursor is always understood.
     """
     engine = hub.engine
     if query.id is not None:
-        return [Named(engine, query.id)]
+        return [Named(engine, query.id, ids_only=ids_only)]
     if query.tag is not None and hub.qless is not None:
         return [Listed(hub.qless.tags.get(query.tag, {}))]
     if query.fingerprint is not None:

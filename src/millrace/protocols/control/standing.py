@@ -1,15 +1,34 @@
-"""`server`, `pipeline` and `faktory`: how the process stands."""
+"""`health`, `server`, `pipeline` and `faktory`: how the process stands."""
 
+from collections.abc import Generator, Iterator
+from heapq import merge
 from typing import Any, Final
 
+from millrace.engine.engine import Engine
+from millrace.engine.states import READY
 from millrace.protocols.faktory import FaktoryHub, info
 from millrace.protocols.qless.state import DEFAULTS
 
 from .answering import Answering, Telling
 from .errors import Refused
 from .hub import ControlHub, Host
-from .messages import PipelineStatus, ServerDetail
+from .messages import Health, PipelineStatus, ServerDetail
 from .overview import protocol
+
+#: So many queues are looked at before others have their turn.
+AT_ONCE: Final = 500
+
+
+def health(hub: ControlHub, _: bool, now: int) -> Health:
+    """What anybody may ask, as often as they like: it takes no time, however much there is."""
+    served = hub.faktory
+    return Health(
+        now=now,
+        halted=hub.engine.halted,
+        connections=0 if served is None else len(served.connections),
+        commands=0 if served is None else served.commands,
+        faktory_version=info.FAKTORY_VERSION,
+    )
 
 
 def server(hub: ControlHub, _: bool, now: int) -> ServerDetail:
@@ -28,7 +47,7 @@ def pipeline(hub: ControlHub, _: bool, __: int) -> PipelineStatus:
     return _host(hub).pipeline()
 
 
-def faktory(hub: ControlHub, _: bool, now: int) -> dict[str, Any]:
+def faktory(hub: ControlHub, _: bool, now: int) -> Iterator[dict[str, Any] | None]:
     """INFO, as Faktory's clients get it; also if there are none, because its port is off."""
     served = hub.faktory
     if served is None:
@@ -38,7 +57,23 @@ def faktory(hub: ControlHub, _: bool, now: int) -> dict[str, Any]:
             challenge=lambda: (0, ""),
             memory_mb=hub.memory_mb,
         )
-    return info.read(served, now)
+    depths = yield from _depths(hub.engine)
+    yield info.read(served, now, depths)
+
+
+def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
+    """How many jobs of each queue are ready, in the order of their names."""
+    names, runs, depths = list(engine.queues), list[list[str]](), dict[str, int]()
+    for first in range(0, len(names), AT_ONCE):
+        runs.append(sorted(names[first : first + AT_ONCE]))
+        yield
+    for number, name in enumerate(merge(*runs), 1):
+        queue = engine.queues.get(name)
+        if queue is not None and queue.known:
+            depths[name] = queue.counts[READY]
+        if number % AT_ONCE == 0:
+            yield
+    return depths
 
 
 def _host(hub: ControlHub) -> Host:
@@ -48,8 +83,8 @@ def _host(hub: ControlHub) -> Host:
 
 
 ANSWERS: Final[dict[str, Answering]] = {
+    "health": health,
     "server": server,
     "pipeline": pipeline,
-    "faktory": faktory,
 }
-LONG: Final[dict[str, Telling]] = {}
+LONG: Final[dict[str, Telling]] = {"faktory": faktory}

@@ -10,7 +10,7 @@ from heapq import heappop, heappush, merge
 from typing import Any, Final, Protocol
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job
+from millrace.engine.job import Job, seq_of
 from millrace.engine.queues import Ready
 
 from .hub import number_of
@@ -89,30 +89,26 @@ def listed(indexes: Iterable[Collection[int]]) -> list[int]:
 
 
 class Named:
-    """Jobs of one id, and the one of that number, the newest first. There may be a million of one
-    id.
+    """Jobs of one id, the newest first; if there is none, the one of that number. There may be a
+    million of one id. Whoever changes what is found means ids only.
     """
 
-    def __init__(self, engine: Engine, jid: str) -> None:
+    def __init__(self, engine: Engine, jid: str, *, ids_only: bool) -> None:
         self._engine = engine
         self._jid = jid
-        self._number = number_of(jid)
-        self.of = engine.count_of(jid) + (self._number in engine.jobs)
+        self._number = seq_of(jid) if ids_only else number_of(jid)
+        self.of = engine.count_of(jid) or int(self._number in engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Stop]:
-        below, jobs = _below(after, 1 << 64), self._engine.jobs
-        number = self._number if self._number in jobs and self._number < below else 0
+        below, begins = _below(after, 1 << 64), after is None
         while some := self._engine.find_below(self._jid, below, KEYED_RUN):
+            begins = False
             for job in some:
                 below = job.seq
-                if number > below:
-                    yield (number,), number
-                if number >= below:
-                    number = 0
                 yield (below,), below
             yield None
-        if number:
-            yield (number,), number
+        if begins and self._number in self._engine.jobs:
+            yield (self._number,), self._number
 
 
 class Alike:

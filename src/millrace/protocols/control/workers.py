@@ -16,7 +16,7 @@ from .errors import Refused
 from .hub import ControlHub
 from .messages import AskedWorkers, Held, WorkerRow, Workers
 from .paging import page_of
-from .rows import MOST_PAYLOAD, moment
+from .rows import LARGE_LIST, MOST_PAYLOAD, moment, text
 
 #: So many of a worker's jobs are told.
 MOST_HELD: Final = 20
@@ -24,7 +24,6 @@ MOST_HELD: Final = 20
 SLICE: Final = 1000
 #: And so many workers are told of.
 ROWS: Final = 10
-LONGEST_NAME: Final = 1000
 MOST_LABELS: Final = 50
 
 #: A protocol and a worker's name there.
@@ -68,8 +67,14 @@ def workers(hub: ControlHub, asked: AskedWorkers, now: int) -> Iterator[Workers 
     after = _after(asked.after) if asked.after else None
     page, is_more = yield from page_of(names, after, asked.most)
     rows: list[WorkerRow] = []
+    size = 0
     for number, name in enumerate(page, 1):
         rows.append(_row(hub, name, held.get(name)))
+        size += _weight(rows[-1])
+        if size >= LARGE_LIST:
+            is_more |= number < len(page)
+            page = page[:number]
+            break
         if number % ROWS == 0:
             yield None
     more = f"{page[-1][0]} {page[-1][1]}" if is_more else ""
@@ -124,25 +129,27 @@ def _row(hub: ControlHub, name: Name, holding: Holding | None) -> WorkerRow:
 
 def _introduce(row: WorkerRow, worker: Worker) -> None:
     """What a worker of Faktory has said of itself."""
-    row.hostname = _text(worker.hostname)
+    row.hostname = text(worker.hostname)
     row.pid, row.rss_kb = worker.pid, worker.rss_kb
-    row.labels = [_text(label) for label in worker.labels[:MOST_LABELS]]
+    row.labels = [text(label) for label in worker.labels[:MOST_LABELS]]
     row.state = WORKER_STATES[worker.state]
     row.started_at, row.beat_at = worker.started_at, worker.beat_at
     row.connections = worker.connections
 
 
-def _text(said: str) -> str:
-    return said[:LONGEST_NAME]
+def _weight(row: WorkerRow) -> int:
+    """How many characters of names it has."""
+    own = len(row.wid) + len(row.hostname) + sum(map(len, row.labels))
+    return own + sum(len(each.jid) + len(each.queue) + len(each.kind) for each in row.held)
 
 
 def _held(job: Job) -> Held:
     deadline = 0 if job.actor in BOUND else moment(job.deadline)
     return Held(
-        jid=job.jid,
+        jid=text(job.jid),
         seq=job.seq,
-        queue=job.queue,
-        kind=job.kind,
+        queue=text(job.queue),
+        kind=text(job.kind),
         leased_at=job.leased_at,
         deadline=deadline,
         payload=job.payload[:MOST_PAYLOAD],

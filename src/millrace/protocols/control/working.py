@@ -27,7 +27,7 @@ from .messages import (
     Pushed,
     PushJobs,
 )
-from .rows import row
+from .rows import whole
 
 #: So many jobs are pushed at once: everybody waits meanwhile.
 MOST_PUSHED: Final = 200
@@ -74,7 +74,7 @@ def push(hub: ControlHub, asked: PushJobs, now: int) -> Pushed:
         if new.tags and hub.qless is not None:
             set_tags(hub, job, list(dict.fromkeys(new.tags)), now)
     hub.audit.add_work(now, asked.by, "push", "jobs over HTTP", len(jobs))
-    return Pushed([row(hub, job) for job in jobs])
+    return Pushed([whole(hub, job) for job in jobs])
 
 
 def _push(engine: Engine, new: NewJob, number: int, places: dict[str, int], now: int) -> Push:
@@ -162,7 +162,7 @@ def lease(hub: ControlHub, queues: tuple[str, ...], asked: LeaseJobs, now: int) 
         if job is None:
             break
         jobs.append(job)
-        size += len(job.payload)
+        size += len(job.payload) + len(job.jid) + len(job.kind) + len(job.queue)
     return jobs
 
 
@@ -173,7 +173,7 @@ def waiter(queues: tuple[str, ...], asked: LeaseJobs, owner: Any) -> Waiter:
 
 
 def leased(hub: ControlHub, job: Job) -> Leased:
-    return Leased(row(hub, job), f"{job.seq}-{job.attempt}", job.deadline, job.payload)
+    return Leased(whole(hub, job), f"{job.seq}-{job.attempt}", job.deadline, job.payload)
 
 
 # Ending an attempt
@@ -196,7 +196,7 @@ def end(hub: ControlHub, asked: EndLease, now: int) -> Ended:
             engine.renew(job, now + span, now)
     if asked.action != "renew":
         hub.audit.add_work(now, asked.by, asked.action, "jobs over HTTP", 1)
-    return Ended(row(hub, job) if engine.jobs.get(job.seq) is job else None)
+    return Ended(whole(hub, job) if engine.jobs.get(job.seq) is job else None)
 
 
 def _fail(engine: Engine, job: Job, asked: EndLease, now: int) -> None:

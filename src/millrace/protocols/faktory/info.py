@@ -6,6 +6,7 @@ import msgspec
 
 from millrace import __version__
 from millrace.engine.engine import Engine
+from millrace.engine.states import READY
 from millrace.protocols.times import rfc3339
 
 from .hub import FaktoryHub
@@ -16,18 +17,20 @@ FAKTORY_VERSION: Final = "1.10.0"
 _encode = msgspec.json.Encoder().encode
 
 
-def read(hub: FaktoryHub, now: int) -> dict[str, Any]:
-    """INFO's content. Every counter is an integer: some clients parse nothing else."""
+def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dict[str, Any]:
+    """INFO's content. Every counter is an integer: some clients parse nothing else. `depths` are
+    the queues' sizes in the order of their names, if somebody has counted them already.
+    """
     engine = hub.engine
     moment = rfc3339(now)
-    queues = {q.name: q.counts[2] for q in engine.queues.values() if q.known}
+    queues = counted(engine) if depths is None else depths
     scheduled = len(engine.scheduled) - engine.retrying
     leased, dead = len(engine.leased), len(engine.dead)
     return {
         "now": moment,
         "server_utc_time": f"{moment[11:19]} UTC",
         "faktory": {
-            "queues": dict(sorted(queues.items())),
+            "queues": queues,
             "sets": {
                 "dead": dead,
                 "retries": engine.retrying,
@@ -56,6 +59,11 @@ def read(hub: FaktoryHub, now: int) -> dict[str, Any]:
             "used_memory_mb": hub.memory_mb(),
         },
     }
+
+
+def counted(engine: Engine) -> dict[str, int]:
+    found = {q.name: q.counts[READY] for q in engine.queues.values() if q.known}
+    return dict(sorted(found.items()))
 
 
 def write(hub: FaktoryHub, now: int) -> bytes:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from millrace.protocols.control import messages
+from millrace.protocols.times import rfc3339
 from millrace.web.doors import Refusal, Visit
 
 
@@ -27,13 +28,15 @@ class Ready(msgspec.Struct):
 
 
 async def health(visit: Visit) -> Health:
-    """The server is there. Nothing is read from disk for it."""
-    return await visit.ask(Health, faktory=True)
+    """The server is there. Nothing is read from disk for it, and nothing counted."""
+    found = await visit.ask(messages.Health, health=True)
+    server = HealthServer("Faktory", found.faktory_version, found.connections, found.commands)
+    return Health(rfc3339(found.now), server)
 
 
 async def ready(visit: Visit) -> Ready:
     """Changes can be made durable."""
-    found = await visit.ask(messages.Overview, overview=True)
+    found = await visit.ask(messages.Health, health=True)
     if found.halted:
         raise Refusal(503, f"nothing can be changed at the moment: {found.halted}")
     return Ready(ready=True)

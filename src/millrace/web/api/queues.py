@@ -74,9 +74,12 @@ async def _emptied(visit: Visit, action: _Action) -> Reply[shapes.Action]:
 
 def _day(date: str) -> int:
     try:
-        return int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) // 86_400
+        found = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) // 86_400
     except ValueError:
         raise Refusal(400, f"`date` is no day: {date}") from None
+    if found < 0:
+        raise Refusal(400, "no day before 1970 has statistics")
+    return found
 
 
 def _statistics(day: stats.QueueDay) -> shapes.QueueDay:

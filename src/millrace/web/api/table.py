@@ -117,7 +117,7 @@ TABLE: Final = (
         most=MOST_PUSH,
     ),
     _do(_LEASE + "/fail", leases.fail, "The attempt failed"),
-    _do(_LEASE + "/release", leases.release, "Give the job back, as if it was never leased"),
+    _do(_LEASE + "/release", leases.release, "Give the job back; the attempt is counted"),
     _do(_LEASE + "/renew", leases.renew, "Prolong the lease"),
     # The server
     _look("/server", standing.server, "The server: its version, store, disk and journal"),

@@ -154,16 +154,18 @@ def read(form: Form) -> Act:
     elif action == "priority":
         wanted.priority = _priority(form.one("priority"))
     elif action in {"tag", "untag"}:
-        wanted.tags = _tags(form)
+        wanted.tags = tags_in(form)
     elif action == "undepend":
         wanted.blockers = form.all("blocker")
     return wanted
 
 
 def title(wanted: Act, jobs: str) -> str:
-    tags = ", ".join(shown(tag, 40) for tag in wanted.tags)
     return _TITLES[wanted.action].format(
-        jobs, queue=shown(wanted.queue, 80), priority=wanted.priority, tags=tags
+        jobs,
+        queue=shown(wanted.queue, 80),
+        priority=wanted.priority,
+        tags=", ".join(shown(tag, 40) for tag in wanted.tags),
     )
 
 
@@ -194,12 +196,12 @@ def _priority(text: str) -> float:
     return found
 
 
-def _tags(form: Form) -> list[str]:
+def tags_in(form: Form) -> list[str]:
     """One field for each tag, or several in one with commas between."""
-    tags = [tag.strip() for tag in form.one("tags").split(",")] + form.all("tag")
-    found = [tag for tag in tags if tag]
+    parts = [part.strip() for part in form.one("tags").split(",")] + form.all("tag")
+    found = [part for part in parts if part]
     if not found:
-        raise Refusal(400, "it was not said which tags")
+        raise Refusal(400, "it was not said which tags: several are parted by commas")
     return found
 
 
