@@ -333,6 +333,18 @@ def test_tracking(room):
     assert room.unfit("untrack", "a1") == "it is not tracked"
 
 
+def test_what_is_gone_can_be_untracked(room):
+    room.push()
+    room.act("track", "a1")
+    room.act("delete", "a1")
+    assert "a1" in room.qless.tracked
+    acted = room.act("untrack", "a1")
+    assert (acted["done"], acted["of"], acted["refused"]) == (1, 1, [])
+    assert "a1" not in room.qless.tracked
+    assert room.audit()[0] == ("ann", "untrack", "a1", 1)
+    assert room.unfit("untrack", "a1") == "there is no such job"
+
+
 def test_tracking_without_qless():
     room = Room(qless=False)
     room.push()

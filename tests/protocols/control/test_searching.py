@@ -131,6 +131,24 @@ def test_by_words(library):
     assert library.find(words=["nobody"]) == []
 
 
+@pytest.mark.parametrize(
+    ("word", "payload"),
+    [
+        ("a<B", rb'["A\u003Cb"]'),
+        ('say "hi"', rb'["Say \"hi\""]'),
+        ("a/b/c", rb'["a\/b/c"]'),
+        ("it's", rb'["it\u0027s"]'),
+        (r"c:\temp", rb'["C:\\temp"]'),
+        ("one\ntwo", rb'["one\ntwo"]'),
+        ("a<b", b"[" + b'"",' * 30_000 + rb'"a\u003cb"]'),
+    ],
+)
+def test_words_that_json_escapes(library, word, payload):
+    library.push("escaped", payload=payload)
+    library.push("other", payload=rb'["a\u003dB", "say \\hi\\", "a\\b", "c:\/temp", "one\\two"]')
+    assert library.find(words=[word]) == ["escaped"]
+
+
 def test_a_word_anywhere_in_a_large_payload(library):
     for at in (0, 32_000, 262_140, 1 << 20):
         payload = bytearray(b"x" * ((1 << 20) + 100))

@@ -15,7 +15,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
 
 from .answering import Answering, Telling
-from .doing import ACTIONS, IS, need_qless
+from .doing import ACTIONS, IS, is_tracked, need_qless, untrack_this
 from .errors import NotFound, Refused, Unfit, need_durable
 from .hub import LONGEST_NAME, ControlHub, meant
 from .matching import Meaning
@@ -59,6 +59,9 @@ def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
         if found:
             job = next((each for each in found if only is None or only.admits(each)), found[0])
             jobs[job.seq] = job
+        elif asked.action == "untrack" and is_tracked(hub, name):
+            untrack_this(hub, name)  # somebody waits to hear of it, but it is gone
+            acted.done += 1
         else:
             _refuse(acted, name, "there is no such job")
     for seq in asked.seqs:
@@ -67,7 +70,7 @@ def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
         else:
             _refuse(acted, str(seq), "there is no such job")
     names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
-    acted.of = len(jobs)
+    acted.of = acted.done + len(jobs)
     ordered = _in_order(engine, asked, jobs.values(), set(jobs))
     for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED]), only):
         yield None

@@ -143,11 +143,20 @@ def track(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
 
 
 def untrack(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
-    qless = need_qless(hub)
-    if job.jid not in qless.tracked:
+    if not is_tracked(hub, job.jid):
         raise Unfit("it is not tracked")
-    qless.publish("untrack", job.jid.encode())
-    qless.track(job.jid, None)
+    untrack_this(hub, job.jid)
+
+
+def is_tracked(hub: ControlHub, jid: str) -> bool:
+    return jid in need_qless(hub).tracked
+
+
+def untrack_this(hub: ControlHub, jid: str) -> None:
+    """Whether there is such a job or not."""
+    qless = need_qless(hub)
+    qless.publish("untrack", jid.encode())
+    qless.track(jid, None)
 
 
 def undepend(hub: ControlHub, job: Job, asked: Act, now: int) -> None:

@@ -2,7 +2,7 @@ r"""Is a job meant by a query?
 
 What is cheap is asked first. Words are looked for in payloads, and payloads may be large: a large
 one is looked through piece by piece, see `Meaning.through`. Case does not matter, and a word is
-also found where JSON has it escaped: `ü` is `\u00fc`.
+also found where JSON has it escaped: `ü` is `\u00fc`, and `a/b` may be `a\/b`.
 """
 
 import re
@@ -26,17 +26,31 @@ FEW: Final = 200
 
 _ESCAPED: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 
+#: What one writer of JSON or another escapes, of ASCII.
+_RISKY: Final = frozenset("\"\\/<>&'+`\x7f") | {chr(code) for code in range(32)}
+_SHORT: Final = {
+    "\n": "n",
+    "\t": "t",
+    "\r": "r",
+    "\b": "b",
+    "\f": "f",
+    '"': '"',
+    "/": "/",
+    "\\": "\\",  # the last: it begins the others
+}
+
 
 class Word:
     """Something that is looked for."""
 
-    __slots__ = ("_ascii", "_folded", "_lower", "margin", "piece")
+    __slots__ = ("_ascii", "_escapes", "_folded", "_lower", "margin", "piece")
 
     def __init__(self, word: str) -> None:
         self._folded = word.casefold()
         self._lower = word.lower().encode() if word.isascii() else b""
         self._ascii = self._folded.encode() if self._folded.isascii() else b""
-        self.piece = PIECE if self._lower else PIECE_OF_TEXT
+        self._escapes = _escapes(word.lower()) if self._lower else []
+        self.piece = PIECE if self._lower and not self._escapes else PIECE_OF_TEXT
         #: Pieces overlap by so much, lest it stands between two of them.
         self.margin = 12 * len(word) + 12
 
@@ -45,12 +59,23 @@ class Word:
 
     def is_within(self, piece: bytes) -> bool:
         if self._lower:
-            return self._lower in piece.lower()
+            piece = piece.lower()
+            if self._escapes and self._lower not in piece and b"\\" in piece:
+                for escaped, char in self._escapes:
+                    piece = piece.replace(escaped, char)
+            return self._lower in piece
         if b"\\u" in piece:
             piece = _ESCAPED.sub(_unescaped, piece)
         if piece.isascii():
             return bool(self._ascii) and self._ascii in piece.lower()
         return self._folded in piece.decode("utf-8", "replace").casefold()
+
+
+def _escapes(word: str) -> list[tuple[bytes, bytes]]:
+    """How JSON, in lower case, may have written what is in a word of ASCII, and what that is."""
+    found = [(rf"\u{ord(char):04x}", char) for char in sorted(_RISKY & set(word))]
+    found += [("\\" + short, char) for char, short in _SHORT.items() if char in word]
+    return [(escaped.encode(), char.encode()) for escaped, char in found]
 
 
 def _unescaped(match: re.Match[bytes]) -> bytes:
