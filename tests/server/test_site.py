@@ -364,6 +364,8 @@ def test_logins_are_in_the_audit_log(guarded: ServerProcess):
         ("login refused", "127.0.0.1"),
         ("logout", "chief from 127.0.0.1"),
     ]
+    logged = [each for each in guarded.log_records() if each["message"] == "audit"]
+    assert sorted((each["did"], each["by"]) for each in logged) == sorted(noted())
 
 
 # TLS

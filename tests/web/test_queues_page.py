@@ -2,7 +2,7 @@ import base64
 import html
 import json
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -236,6 +236,14 @@ class TestOne:
         told = world(queue=ControlError("there is no such queue", "not found"))
         answer = go(told, f"/queues/a%20b/{last}")
         assert (answer.status, answer.headers["location"]) == (302, f"/queues/a%20b?state={state}")
+
+    @pytest.mark.parametrize("name", ["mail", "a/b", "mail.json"])
+    def test_numbers_as_qless_had_them(self, name):
+        told = world(queue=ControlError("there is none", "not found"))
+        answer = go(told, f"/queues/{name}.json")
+        assert answer.status == 302
+        assert answer.headers["location"] == "/api/v1/queues/" + quote(name, safe="")
+        assert go(world(), f"/queues/{name}.json").status == 200  # one is called that
 
 
 class TestActing:

@@ -1,6 +1,6 @@
 """Who waits for whom."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 
 
 class Dependents(dict[int, list[int]]):
@@ -14,6 +14,12 @@ class Dependents(dict[int, list[int]]):
         at = bisect_left(peers, seq)
         if peers[at] != seq:
             peers.insert(at, seq)
+
+    def behind(self, blocker: int, seq: int) -> int:
+        """The first who waits for it whose number is higher; 0 if there is none."""
+        peers = self.get(blocker, [])
+        at = bisect_right(peers, seq)
+        return peers[at] if at < len(peers) else 0
 
     def unnote(self, blocker: int, seq: int) -> None:
         peers = self.get(blocker, [])

@@ -187,6 +187,12 @@ class Jobs:
         found = [self.jobs[seq] for seq in seqs[:most] if seq in self.jobs]
         return found, len(seqs) - len(found)
 
+    def next_dependent(self, job: Job, behind: int) -> int:
+        """The number of the next one that waits for this job, behind another; 0 if there is none.
+        It may be among many, and may come and go.
+        """
+        return self._dependents.behind(job.seq, behind)
+
     # Keeping
 
     def depend(self) -> None:

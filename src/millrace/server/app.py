@@ -24,6 +24,7 @@ from millrace import __version__
 from millrace.engine.engine import Engine
 from millrace.protocols.control.connection import ControlConnection
 from millrace.protocols.control.hub import ControlHub
+from millrace.protocols.control.messages import Audited
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -190,6 +191,7 @@ async def _serve(
     ports = await server.listen(config.server.host, serving, tls)
     control.memory_mb = _memory()
     control.samples.measured = server.measured
+    control.audit.heard = _log_audited
     control.begin(started_at)
     site: Site | None = None
     if config.web.port is not None:
@@ -313,6 +315,12 @@ def listeners(
         Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
     return [listener for listener in known if listener.port is not None]
+
+
+def _log_audited(entry: Audited) -> None:
+    """The log is kept elsewhere, and longer; the names are anybody's, so they stay fields."""
+    told = {"number": entry.number, "by": entry.by, "did": entry.action, "target": entry.target}
+    log.info("audit", extra={"fields": told})
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:

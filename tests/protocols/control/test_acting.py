@@ -1,12 +1,22 @@
 """`act`: each action to jobs of each kind, to some and to all that a query means."""
 
+from typing import Any
+
 import pytest
 from control_room import Room
 
 from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.control.acting import AT_ONCE, MOST_JOBS, TOLD_EVERY, in_words
-from millrace.protocols.control.messages import Query
+from millrace.protocols.control.acting import (
+    AT_ONCE,
+    MANY,
+    MOST_JOBS,
+    PASSED,
+    TOLD_EVERY,
+    act,
+    in_words,
+)
+from millrace.protocols.control.messages import Act, Query
 from millrace.protocols.qless.part import part_of, state_of
 from wires import SECOND, START
 
@@ -116,6 +126,45 @@ def test_cancel_of_one_that_others_wait_for(room):
         room.push(f"b{number}", blockers=[blocker.seq])
     reason = room.unfit("cancel", "a1")
     assert reason == "others wait for it: b0, b1, b2 and 2 more. Cancel them, too, or delete it"
+
+
+def turns(room: Room, **asked: Any) -> list[int]:
+    """How many jobs changed in each turn of it."""
+    telling, found = act(room.hub, Act(**asked), room.now), []
+    room.hub.now, events = room.now, room.engine.batch.events
+    before = len(events)
+    for _ in telling:
+        found.append(len(events) - before)
+        before = len(events)
+    return found
+
+
+def test_those_who_wait_for_what_is_deleted_are_let_go_some_at_a_time(room):
+    blocker = room.push("a1")
+    waiting = [room.push(f"b{number}", blockers=[blocker.seq]) for number in range(2 * MANY)]
+    changed = turns(room, action="delete", jobs=["a1"])
+    assert (max(changed), sum(changed)) == (AT_ONCE, 2 * MANY + 1)
+    assert {job.state for job in waiting} == {READY}
+    assert [room.lease().jid for _ in range(3)] == ["b0", "b1", "b2"]
+    room.check()
+
+
+def test_few_that_wait_are_let_go_with_it(room):
+    blocker = room.push("a1")
+    for number in range(10):
+        room.push(f"b{number}", blockers=[blocker.seq])
+    assert turns(room, action="delete", jobs=["a1"]) == [11]
+
+
+def test_many_that_wait_are_passed_some_at_a_time(room):
+    blocker = room.push("a1")
+    for number in range(3 * PASSED):
+        room.push(f"b{number}", blockers=[blocker.seq])
+    assert turns(room, action="cancel", jobs=["a1"]) == [0, 0, 0, 0]
+    changed = turns(room, action="cancel", query=Query(queue="q"))
+    assert max(changed) <= AT_ONCE
+    assert not room.engine.jobs
+    room.check()
 
 
 def test_cancel_of_those_who_wait_together_with_what_they_wait_for(room):

@@ -51,7 +51,7 @@ def test_only_so_many_are_kept(room, monkeypatch):
         note(room, str(number))
     assert [each[2] for each in room.audit()] == [str(number) for number in range(24, 14, -1)]
     assert len(room.engine.notes) == 10
-    assert MOST_KEPT == 2000
+    assert MOST_KEPT == 20_000
 
 
 def test_long_names_are_cut(room):
@@ -95,3 +95,36 @@ def test_work_of_one_caller_is_one_entry(room):
         log.add_work(START + number, "other", "push", "jobs", 1)
     log.add_work(START + TOGETHER, "ci", "push", "jobs", 1)
     assert [(each[0], each[3]) for each in room.audit()] == [("ci", 1), ("other", 5), ("ci", 10)]
+
+
+def test_refused_logins_push_out_nothing_else(room, monkeypatch):
+    monkeypatch.setattr(audit_log, "MOST_REFUSED", 10)
+    monkeypatch.setattr(audit_log, "MOST_KEPT", 10)
+    note(room, "first")
+    for number in range(25):
+        for _ in range(3):
+            note(room, "/login", action="login refused", by=f"10.0.0.{number}")
+    note(room, "last")
+    told = room.audit()
+    assert [told[0][2], told[-1][2], len(told)] == ["last", "first", 12]
+    assert told[1] == ("10.0.0.24", "login refused", "/login", 3)
+    again = Room()
+    again.engine.notes = dict(room.engine.notes)
+    assert again.audit() == told
+    page = again.asks(audit={"most": 11})
+    assert len(page["audit"]) == 11
+    assert [each["target"] for each in again.asks(audit={"before": page["more"]})["audit"]] == [
+        "first"
+    ]
+
+
+def test_somebody_hears_of_each_entry(room):
+    heard = []
+    room.hub.audit.heard = heard.append
+    note(room, "here")
+    for _ in range(2):
+        note(room, "", action="login refused", by="10.0.0.1")
+    assert [(each.action, each.target) for each in heard] == [
+        ("login", "here"),
+        ("login refused", ""),
+    ]

@@ -12,6 +12,7 @@ from typing import Final
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
+from millrace.engine.states import BLOCKED
 
 from .answering import Answering, Telling
 from .doing import ACTIONS, IS, need_qless
@@ -25,6 +26,10 @@ from .searching import candidates
 MOST_JOBS: Final = 1000
 #: So many are changed before others have their turn.
 AT_ONCE: Final = 50
+#: If more than so many wait for a job, they are let go before it is deleted.
+MANY: Final = 500
+#: So many of those who wait for jobs are passed before others have their turn.
+PASSED: Final = 500
 #: While jobs are looked for, that is told after so many.
 TELL_LOOKED: Final = 10_000
 #: After so many it is told how far it is.
@@ -86,15 +91,18 @@ def _act_on_all(hub: ControlHub, asked: Act, query: Query) -> Iterator[Acted | N
     go_on(engine, undone, acted)
     acted.looked, acted.of = 0, len(jobs)
     ordered = _in_order(engine, asked, jobs, seqs)
+    told = 0
     for _ in _do_all(hub, asked, ordered, acted, in_words(query), meaning):
-        yield acted if acted.looked % TOLD_EVERY == 0 else None
+        tell = acted.looked - told >= TOLD_EVERY
+        told = acted.looked if tell else told
+        yield acted if tell else None
     yield acted
 
 
 def _do_all(
     hub: ControlHub,
     asked: Act,
-    jobs: Iterable[Job],
+    jobs: Iterable[Job | None],
     acted: Acted,
     target: str,
     meaning: Meaning | None = None,
@@ -107,6 +115,14 @@ def _do_all(
     number = hub.audit.add(hub.now, asked.by, asked.action, target + _how(asked))
     try:
         for job in jobs:
+            if job is None:
+                yield
+                go_on(engine, undone, acted)
+                continue
+            if asked.action == "delete":
+                for _ in _let_go(hub, job, meaning):
+                    yield
+                    go_on(engine, undone, acted)
             acted.looked += 1
             if engine.jobs.get(job.seq) is not job:
                 if asked.query is None:
@@ -147,7 +163,23 @@ def _refuse(acted: Acted, name: str, reason: str) -> None:
         acted.refused.append(Refusal(name, reason))
 
 
-def _in_order(engine: Engine, asked: Act, jobs: Iterable[Job], seqs: set[int]) -> Iterable[Job]:
+def _let_go(hub: ControlHub, job: Job, meaning: Meaning | None) -> Iterator[None]:
+    """If very many wait for a job that is about to be deleted, they are let go some at a time."""
+    engine, last, passed = hub.engine, 0, 0
+    if engine.some_dependents(job, 0)[1] <= MANY or (meaning and not meaning.admits(job)):
+        return
+    while last := engine.next_dependent(job, last):
+        waiting = engine.jobs.get(last)
+        if waiting is not None and waiting.state == BLOCKED:
+            engine.unblock(waiting, [job.seq], hub.now)
+        passed += 1
+        if passed % AT_ONCE == 0:
+            yield
+
+
+def _in_order(
+    engine: Engine, asked: Act, jobs: Iterable[Job], seqs: set[int]
+) -> Iterable[Job | None]:
     """Jobs that are cancelled go before those that they wait for: so nobody is let go for a moment,
     and nothing is refused for the sake of one that goes as well.
     """
@@ -156,22 +188,27 @@ def _in_order(engine: Engine, asked: Act, jobs: Iterable[Job], seqs: set[int]) -
     return _dependents_first(engine, jobs, seqs)
 
 
-def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> Iterator[Job]:
+def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> Iterator[Job | None]:
+    """None lets others have their turn: very many may wait for one job."""
     seen: set[int] = set()
-    told: set[int] = set()
+    passed = 0
     for first in jobs:
-        path = [first]
+        # Each with the last of those who wait for it that was looked at.
+        path = [(first, 0)] if first.seq not in seen else []
+        seen.add(first.seq)
         while path:
-            job = path[-1]
-            if job.seq not in seen:
-                seen.add(job.seq)
-                waiting = engine.dependents(job)
-                path += [each for each in waiting if each.seq in seqs and each.seq not in seen]
-                continue
-            path.pop()
-            if job.seq not in told:
-                told.add(job.seq)
+            job, last = path.pop()
+            last = engine.next_dependent(job, last)
+            if not last:
                 yield job
+                continue
+            path.append((job, last))
+            if last in seqs and last not in seen and last in engine.jobs:
+                seen.add(last)
+                path.append((engine.jobs[last], 0))
+            passed += 1
+            if passed % PASSED == 0:
+                yield None
 
 
 # What was asked

@@ -2,6 +2,8 @@
 exactly as durable as the change that it tells of.
 """
 
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -11,8 +13,11 @@ from millrace.engine.engine import Engine
 from .messages import Audited
 
 NOTE: Final = "audit/"
+REFUSED: Final = "audit-refused/"
 #: So many are kept; then the oldest go.
-MOST_KEPT: Final = 2000
+MOST_KEPT: Final = 20_000
+#: And so many logins that were refused. Anybody can have that: it shall push out nothing else.
+MOST_REFUSED: Final = 1000
 #: How much of each is kept: anybody may have thought of the names.
 MOST_NAME: Final = 100
 MOST_TARGET: Final = 500
@@ -27,42 +32,56 @@ class AuditLog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._read_for = -1
-        #: The entries' numbers are from the first up to before the next.
-        self._first = self._next = 1
+        self._next = 1
+        #: The numbers of the entries, the oldest first, by what their notes are called.
+        self._kept: dict[str, list[int]] = {NOTE: [], REFUSED: []}
         #: By whom and what -> the entry that more of the same is added to.
         self._open: dict[tuple[str, str], int] = {}
+        #: Hears of each new entry: whoever writes the server's log.
+        self.heard: Callable[[Audited], None] = _nobody
 
     def add(self, now: int, by: str, action: str, target: str, count: int = 0) -> int:
         """Note an action, together with what it changes; the entry's number."""
-        self._refresh()
-        number = self._next
-        self._next += 1
-        self._keep(
-            Audited(
-                number, now, by[:MOST_NAME], action[:MOST_NAME], cut(target, MOST_TARGET), count
-            )
-        )
-        while self._next - self._first > MOST_KEPT:
-            self._engine.note(_key(self._first), None)
-            self._first += 1
-        return number
+        return self._add(NOTE, now, by, action, target, count)
 
     def add_work(self, now: int, by: str, action: str, target: str, count: int) -> None:
         """Note one of very many actions, with others like it."""
+        self._add_to(NOTE, now, by, action, target, count)
+
+    def add_refused(self, now: int, by: str, action: str, target: str) -> None:
+        """Note that somebody was not let in, with others from there."""
+        self._add_to(REFUSED, now, by, action, target, 1)
+
+    def _add(self, kind: str, now: int, by: str, action: str, target: str, count: int) -> int:
+        self._refresh()
+        number = self._next
+        self._next += 1
+        entry = Audited(
+            number, now, by[:MOST_NAME], action[:MOST_NAME], cut(target, MOST_TARGET), count
+        )
+        self._engine.note(f"{kind}{number}", _encode(entry))
+        numbers = self._kept[kind]
+        numbers.append(number)
+        while len(numbers) > (MOST_KEPT if kind == NOTE else MOST_REFUSED):
+            self._engine.note(f"{kind}{numbers.pop(0)}", None)
+        self.heard(entry)
+        return number
+
+    def _add_to(self, kind: str, now: int, by: str, action: str, target: str, count: int) -> None:
         self._refresh()
         number = self._open.get((by, action), 0)
         known = self.find(number)
         if known is None or not now - TOGETHER < known.at <= now:
-            if len(self._open) >= MOST_KEPT:
+            if len(self._open) >= MOST_REFUSED:
                 self._open.clear()
-            self._open[by, action] = self.add(now, by, action, target, count)
+            self._open[by, action] = self._add(kind, now, by, action, target, count)
         else:
             known.count += count
             self._keep(known)
 
     def find(self, number: int) -> Audited | None:
-        kept = self._engine.notes.get(_key(number))
-        return None if kept is None else _decode(kept)
+        key = self._key(number)
+        return None if key is None else _decode(self._engine.notes[key])
 
     def count(self, number: int, count: int) -> None:
         """Tell how many jobs it was, now that it is known. The entry may be gone meanwhile."""
@@ -75,15 +94,25 @@ class AuditLog:
     def before(self, number: int, most: int) -> list[Audited]:
         """The newest before a number; 0 is any."""
         self._refresh()
-        last = min(number or self._next, self._next) - 1
-        numbers = range(last, max(self._first - 1, last - most), -1)
-        return [found for each in numbers if (found := self.find(each)) is not None]
+        found: list[int] = []
+        for numbers in self._kept.values():
+            end = bisect_left(numbers, number or self._next)
+            found += numbers[max(0, end - most) : end]
+        newest = sorted(found, reverse=True)[:most]
+        return [entry for each in newest if (entry := self.find(each)) is not None]
 
     def has_before(self, number: int) -> bool:
-        return number > self._first
+        return any(numbers and numbers[0] < number for numbers in self._kept.values())
+
+    def _key(self, number: int) -> str | None:
+        """What the note of an entry is called, if there is one."""
+        keys = (f"{kind}{number}" for kind in self._kept)
+        return next((key for key in keys if key in self._engine.notes), None)
 
     def _keep(self, entry: Audited) -> None:
-        self._engine.note(_key(entry.number), _encode(entry))
+        key = self._key(entry.number)
+        assert key is not None
+        self._engine.note(key, _encode(entry))
 
     def _refresh(self) -> None:
         """Find out what there is, at the start and when something was undone."""
@@ -91,13 +120,14 @@ class AuditLog:
             return
         self._read_for = self._engine.reverts
         self._open.clear()
-        numbers = [int(key[len(NOTE) :]) for key in self._engine.notes if key.startswith(NOTE)]
-        self._first = min(numbers, default=1)
-        self._next = max(numbers, default=0) + 1
+        for kind, numbers in self._kept.items():
+            keys = (key for key in self._engine.notes if key.startswith(kind))
+            numbers[:] = sorted(int(key[len(kind) :]) for key in keys)
+        self._next = 1 + max((numbers[-1] for numbers in self._kept.values() if numbers), default=0)
 
 
-def _key(number: int) -> str:
-    return f"{NOTE}{number}"
+def _nobody(entry: Audited) -> None:
+    """There is no log."""
 
 
 def cut(text: str, most: int) -> str:

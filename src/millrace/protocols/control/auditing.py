@@ -5,7 +5,7 @@ from typing import Final
 from .answering import Answering, Telling
 from .errors import need_durable
 from .hub import ControlHub
-from .messages import AskedAudit, Audit, Note, Ok
+from .messages import LOGIN_REFUSED, AskedAudit, Audit, Note, Ok
 
 #: So many entries are told at once.
 MOST_TOLD: Final = 500
@@ -19,7 +19,10 @@ def audit(hub: ControlHub, asked: AskedAudit, now: int) -> Audit:
 
 def note(hub: ControlHub, asked: Note, now: int) -> Ok:
     need_durable(hub.engine)
-    hub.audit.add(now, asked.by, asked.action, asked.target)
+    if asked.action == LOGIN_REFUSED:
+        hub.audit.add_refused(now, asked.by, asked.action, asked.target)
+    else:
+        hub.audit.add(now, asked.by, asked.action, asked.target)
     return Ok()
 
 

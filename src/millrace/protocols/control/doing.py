@@ -18,6 +18,7 @@ from millrace.protocols.qless.state import Qless
 from .errors import Unfit
 from .hub import ControlHub, meant
 from .messages import Act
+from .rows import text
 
 Doing = Callable[[ControlHub, Job, Act, int], None]
 
@@ -66,10 +67,12 @@ def kill(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
 
 def cancel(hub: ControlHub, job: Job, asked: Act, now: int) -> None:
     _need(job, {SCHEDULED, BLOCKED, READY, DEAD, DONE}, "time it out first, or delete it")
-    waiting = [each.jid for each in hub.engine.dependents(job) if each is not job]
+    found, others = hub.engine.some_dependents(job, MOST_NAMED + 1)
+    waiting = [text(each.jid) for each in found if each is not job]
     if waiting:
         listed = ", ".join(waiting[:MOST_NAMED])
-        more = f" and {len(waiting) - MOST_NAMED} more" if len(waiting) > MOST_NAMED else ""
+        others += len(waiting[MOST_NAMED:])
+        more = f" and {others} more" if others else ""
         raise Unfit(f"others wait for it: {listed}{more}. Cancel them, too, or delete it")
     remove(hub, job, now)
 

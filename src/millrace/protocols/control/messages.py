@@ -15,7 +15,7 @@ audit log. Whatever may be long is bounded by `most`, and goes on from the `afte
 the answer before gave.
 """
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -26,6 +26,9 @@ State = Literal["scheduled", "blocked", "ready", "leased", "done", "dead"]
 Code = Literal[
     "bad request", "not found", "conflict", "refused", "unavailable", "too large", "stopped"
 ]
+
+#: A note of this may come from anybody, as often as they like.
+LOGIN_REFUSED: Final = "login refused"
 
 
 class Error(msgspec.Struct):
@@ -157,6 +160,8 @@ class Overview(msgspec.Struct):
     halted: str
     memory_mb: int
     started_at: int
+    #: The number of the job that waits longest.
+    oldest_seq: int = 0
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):

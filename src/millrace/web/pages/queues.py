@@ -6,7 +6,7 @@ import contextlib
 import time
 from datetime import date
 from typing import Any, Final, Literal, NamedTuple, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.responses import Response
@@ -210,6 +210,8 @@ def _elsewhere(visit: Visit, name: str) -> Response:
     before, _, last = name.rpartition("/")
     if before and last in QLESS_TABS:
         response = visit.back(_with(to_queue(before), state=QLESS_TABS[last]))
+    elif name.endswith(".json") and name != ".json":
+        response = visit.back(f"/api/v1/queues/{quote(name.removesuffix('.json'), safe='')}")
     else:
         response = visit.back("/queues", f"There is no queue {shown(name, 100)}.")
     response.status_code = 302
