@@ -18,6 +18,7 @@ from api_caller import Caller, document
 from millrace.protocols.control import paging
 from millrace.protocols.control.auditing import MOST_TOLD
 from millrace.protocols.control.failures import MOST_GROUPS
+from millrace.protocols.control.samples import MOST_QUEUES
 from millrace.web.analytics import MOST_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
@@ -336,6 +337,11 @@ def test_an_action_on_many_jobs(api: Caller) -> None:
     assert api.post("/actions", {"action": "retry", "query": query})["done"] == 5
     acted = api.post("/actions", {"action": "delete", "jobs": ["m1", "nobody"]})
     assert (acted["done"], acted["refusals"][0]["id"]) == (1, "nobody")
+    found = api.get("/jobs", queue="many")["jobs"]
+    numbers = [job["number"] for job in found[:2]]
+    assert api.post("/actions", {"action": "kill", "numbers": numbers})["done"] == 2
+    assert state(api, found[0]["id"]) == state(api, found[1]["id"]) == "dead"
+    api.post("/actions", {"action": "kill", "numbers": numbers, "jobs": ["m2"]}, 400)
     for body in ({}, {"q": "x", "jobs": ["x"]}, {"jobs": ["m2"], "action": "move"}):
         api.post("/actions", {"action": "tag", **body}, 400)
     api.get("/actions/9999", 404)
@@ -467,6 +473,7 @@ def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("path", "most"),
     [
+        ("/queues", MOST_QUEUES),
         ("/failures", MOST_GROUPS),
         ("/audit", MOST_TOLD),
         ("/tags", paging.MOST),

@@ -18,11 +18,13 @@ SOON: Final = 0.5
 
 
 async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
-    if sum((bool(body.jobs), body.query is not None, bool(body.q))) != 1:
-        raise Refusal(400, "which jobs? Give one of `jobs`, `query` and `q`")
-    if body.all and body.jobs:
-        raise Refusal(400, "all jobs, or those that `jobs` names?")
-    query = None if body.jobs else _query(body)
+    named = body.jobs or body.numbers
+    given = (body.jobs, body.numbers, body.query is not None, body.q)
+    if sum(map(bool, given)) != 1:
+        raise Refusal(400, "which jobs? Give one of `jobs`, `numbers`, `query` and `q`")
+    if body.all and named:
+        raise Refusal(400, "all jobs, or those that are named?")
+    query = None if named else _query(body)
     if body.action == "move" and not body.queue:
         raise Refusal(400, "where to? Give a `queue`")
     if body.action in {"tag", "untag"} and not body.tags:
@@ -30,6 +32,7 @@ async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
     request = messages.Act(
         action=body.action,
         jobs=body.jobs,
+        seqs=body.numbers,
         query=query,
         queue=body.queue,
         priority=body.priority,
@@ -95,8 +98,9 @@ def _found(visit: Visit) -> Task:
 
 
 def _title(body: NewAction) -> str:
-    if body.jobs:
-        which = f"{len(body.jobs)} jobs" if len(body.jobs) > 1 else f"the job {body.jobs[0]}"
+    named = body.jobs or body.numbers
+    if named:
+        which = f"{len(named)} jobs" if len(named) > 1 else f"the job {named[0]}"
     elif body.q:
         which = f"jobs that match {body.q}"
     else:

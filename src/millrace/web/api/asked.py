@@ -18,7 +18,8 @@ LONGEST_WAIT: Final = 60.0
 MOST_PUSHED: Final = 200
 MOST_LEASED: Final = 100
 MOST_NAMED: Final = 1000
-#: The server tells of no more failures, or entries of the audit log, at once.
+#: The server tells of no more queues, failures, or entries of the audit log at once.
+MOST_QUEUES: Final = 500
 MOST_FAILURES: Final = 500
 MOST_AUDITED: Final = 500
 #: A body that pushes jobs, or ends one with a result, may be as long as this.
@@ -38,6 +39,8 @@ Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
 Retries = Annotated[float, Meta(ge=0, le=1_000_000, multiple_of=1)]
 Tags = Annotated[list[Tag], Meta(max_length=100)]
 SomeTags = Annotated[list[Tag], Meta(min_length=1, max_length=100)]
+#: A job's, which no other has.
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Ids = Annotated[list[Name], Meta(max_length=MOST_NAMED)]
 LeaseFor = Annotated[
     float, Meta(ge=1, le=LONGEST_LEASE, description="Seconds until the lease ends.")
@@ -90,7 +93,7 @@ class QueuesAsked(Given):
     #: Part of the name.
     text: Text = ""
     paused: Annotated[bool, Meta(description="Only those that are.")] = False
-    limit: Limit = 100
+    limit: Annotated[int, Meta(ge=1, le=MOST_QUEUES)] = 100
     cursor: Page = ""
 
 
@@ -135,11 +138,11 @@ class JobsAsked(Given):
 class JobAsked(Given):
     """Of several jobs of one id the oldest is meant, unless it is said which."""
 
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
+    number: Number | UnsetType = UNSET
 
 
 class EventsAsked(Given):
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
+    number: Number | UnsetType = UNSET
     thorough: Annotated[
         bool, Meta(description="Look at all of the journal, however long that takes.")
     ] = False
@@ -230,12 +233,13 @@ class Query(Given):
 
 
 class NewAction(Given):
-    """What to do, and to which jobs: `jobs` by their ids or numbers, those of a `query`, or those
-    that `q` finds on the page Jobs. One of the three must be given.
+    """What to do, and to which jobs: `jobs` by their ids, others by their `numbers`, those of a
+    `query`, or those that `q` finds on the page Jobs. One of the four must be given.
     """
 
     action: Action
     jobs: Ids = []
+    numbers: Annotated[list[Number], Meta(max_length=MOST_NAMED)] = []
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
     all: Annotated[

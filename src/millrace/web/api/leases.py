@@ -87,7 +87,9 @@ async def _wait(visit: Visit, request: messages.LeaseJobs, patience: float) -> m
 
 
 def _stopping() -> Refusal:
-    return Refusal(503, "the server is about to stop: no job was leased", {"Retry-After": "5"})
+    return Refusal(
+        503, "the server is about to stop: ask again when it is back", {"Retry-After": "5"}
+    )
 
 
 async def _first(visit: Visit, request: messages.LeaseJobs) -> messages.LeasedJobs:
