@@ -18,6 +18,10 @@ from server_process import running_server
 expect.set_options(timeout=15_000)
 
 
+#: Who is connected stays so while many tests look.
+PATIENT = {"MILLRACE_MASENKO_HEARTBEAT": "1h"}
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Playwright has an event loop running until it is stopped: tests of another file that the same
@@ -34,14 +38,17 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A server with jobs of every kind, shared by tests that only look."""
-    with running_server(tmp_path_factory.mktemp("look") / "data") as server, filled(server) as made:
+    with (
+        running_server(tmp_path_factory.mktemp("look") / "data", **PATIENT) as server,
+        filled(server) as made,
+    ):
         yield made
 
 
 @pytest.fixture
 def own_world(tmp_path: pytest.TempPathFactory) -> Iterator[World]:
     """The same for a test that changes something."""
-    with running_server(tmp_path / "data") as server, filled(server) as made:
+    with running_server(tmp_path / "data", **PATIENT) as server, filled(server) as made:
         yield made
 
 

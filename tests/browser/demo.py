@@ -129,7 +129,13 @@ class World:
             self.masenko.push("resize", queue="images", payload={"n": number})
         self.masenko.fetch("images")
         for number in range(4):
-            self.workq.add(str(uuid.UUID(int=number + 1)).encode(), "resize", b"\x00\x01binary")
+            self.workq.add(
+                str(uuid.UUID(int=number + 1)).encode(),
+                "resize",
+                b"\x00\x01binary",
+                ttr=3_600_000,
+                ttl=7_200_000,
+            )
         self.workq.lease("resize")
         for number in range(3):
             self.goqueue.add("plain", f"plain text {number}".encode())

@@ -34,9 +34,24 @@ def test_numbers_arrive_while_one_looks(tab: Page, own_world: World) -> None:
     expect(live(tab, "ready")).to_have_text(str(ready + 10))
     expect(live(tab, "pushed")).not_to_have_text("0.0")
     expect(tab.locator("#standing")).to_contain_text(f"{ready + 10} ready")
+    expect(tab.locator("[data-count='/queues']")).to_have_text(str(ready + 10))
     for _ in range(10):
         own_world.faktory.ack(own_world.faktory.fetch("live")["jid"])
     expect(live(tab, "ready")).to_have_text(str(ready))
+
+
+def test_every_page_has_the_counts_of_faktorys(page: Page, world: World) -> None:
+    page.goto(world.url)
+    for path, name in (("/retries", "retrying"), ("/scheduled", "scheduled"), ("/morgue", "dead")):
+        told = live(page, name).inner_text()
+        expect(page.locator(f"[data-count='{path}']")).to_have_text(told)
+    page.goto(f"{world.url}/tags")
+    line = page.locator("#standing")
+    before = page.locator("main").bounding_box()
+    for word in ("processed", "failed", "ready", "with workers"):
+        expect(line).to_contain_text(word)
+    expect(page.locator("[data-count='/busy']")).to_have_text(re.compile(r"^\d+$"))
+    assert page.locator("main").bounding_box() == before, "the page has jumped"
 
 
 def test_the_one_that_waits_longest(tab: Page, own_world: World) -> None:

@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import msgspec
 import pytest
+from api_caller import validator
 from knocking import House
 from pretended import GUARDED, OPERATOR, READER, Answer, get, post, pretended, refusing
 
@@ -193,3 +195,26 @@ def test_one_who_may_only_look_does_not_run_it() -> None:
     assert post(here, "/analytics/run", {}, READER.secret).status == 403
     assert "Run it now" not in get(here, "/analytics/pipeline", READER.secret).text
     assert "Run it now" in get(here, "/analytics/pipeline", OPERATOR.secret).text
+
+
+# The same by HTTP's API
+
+
+def test_the_api_has_the_report(lake: Lake) -> None:
+    house = room(lake)
+    days = f"first={FIRST}&last={FIRST}"
+    answer = get(house, f"/api/v1/analytics?{days}")
+    assert answer.status == 200
+    validator("/api/v1/analytics", "get", 200).validate(msgspec.json.decode(answer.body))
+    page = get(house, f"/analytics/report.json?{days}")
+    assert msgspec.json.decode(answer.body) == msgspec.json.decode(page.body)
+    queue = msgspec.json.decode(answer.body, type=Report).queues.rows[0].queue
+    one = get(house, f"/api/v1/analytics?{days}&queue={quote(queue, safe='')}")
+    assert msgspec.json.decode(one.body, type=Report).range.queue == queue
+
+
+def test_the_api_says_why_there_is_no_report(tmp_path: Path) -> None:
+    for house in (room(None), room(Lake(tmp_path))):
+        answer = get(house, "/api/v1/analytics")
+        assert answer.status == 409
+        assert "keeps nothing" in answer.text or "no tables yet" in answer.text

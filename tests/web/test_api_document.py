@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from told_room import Told, go
+from told_room import Told, go, job_row
 
-from millrace.protocols.control.messages import Health
+from millrace.protocols.control.messages import Found, Health
 from millrace.web.api.openapi import make
 from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
@@ -40,6 +40,15 @@ def test_whatever_is_referred_to_is_there() -> None:
     text = msgspec.json.encode(document).decode()
     referred = set(re.findall(r'"#/components/schemas/(\w+)"', text))
     assert referred <= document["components"]["schemas"].keys()
+
+
+def test_jobs_that_were_looked_at_are_counted_once() -> None:
+    """The server counts on from page to page."""
+    steps = {"": Found([], 20_000, 50_000, "a"), "a": Found([], 40_000, 50_000, "b")}
+    last = Found([job_row()], 50_000, 50_000, "")
+    told = Told(search=lambda asked: steps.get(asked.cursor, last))
+    answer = msgspec.json.decode(go(told, "/api/v1/jobs?q=rare").text)
+    assert (answer["looked"], answer["of"], len(answer["jobs"])) == (50_000, 50_000, 1)
 
 
 def test_a_server_that_cannot_write_is_not_ready() -> None:

@@ -2,15 +2,24 @@
 OpenAPI document.
 """
 
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 import qless
 from api_caller import Caller, document
 
+from millrace.protocols.control import paging
+from millrace.protocols.control.auditing import MOST_TOLD
+from millrace.protocols.control.failures import MOST_GROUPS
+from millrace.protocols.control.samples import MOST_QUEUES
+from millrace.web.analytics import MOST_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
 
@@ -145,6 +154,26 @@ def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
     assert api.get("/jobs/left")["job"]["state"] == "ready"
 
 
+@pytest.mark.parametrize("to_pages", [False, True])
+def test_whoever_waits_when_the_server_stops_is_told(tmp_path: Path, to_pages: bool) -> None:
+    """The signal is the server's, or that of its pages, as when all of a service is stopped."""
+    with running_server(tmp_path / "data") as server:
+        api = Caller(server.ports["web"])
+        push(api, "stop", "first")
+        api.post(f"/leases/{lease(api, 'stop')}/complete")
+        with ThreadPoolExecutor() as pool:
+            asked = {"queues": ["stop"], "worker": "w", "wait": 60}
+            waiting = pool.submit(api.post, "/leases", asked, 503)
+            until(lambda: waiters(api, "stop") == 1)
+            os.kill(only_child(server.pid) if to_pages else server.pid, signal.SIGTERM)
+            assert "about to stop" in waiting.result(20)["detail"]
+
+
+def only_child(pid: int) -> int:
+    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -243,7 +272,10 @@ def test_queues(api: Caller) -> None:
     found = api.get("/queues", text="q-", limit=1, cursor=found["next"])
     assert [queue["name"] for queue in found["queues"]] == ["q-two"]
     assert found["next"] is None
+    assert api.get("/queues", text="q-", paused=True)["count"] == 0
     assert api.post("/queues/q-one/pause")["paused"]
+    (queue,) = api.get("/queues", text="q-", paused=True)["queues"]
+    assert queue["name"] == "q-one"
     assert api.post("/leases", {"queues": ["q-one"], "worker": "w"}) == {"leases": []}
     assert not api.post("/queues/q-one/resume")["paused"]
     cleared = api.post("/queues/q-one/clear")
@@ -253,6 +285,7 @@ def test_queues(api: Caller) -> None:
     api.post("/queues/q-two/clear", None, 404)
     api.post("/queues/nowhere/pause", None, 404)
     api.get("/queues/q-one", 400, date="2026-99-01")
+    api.get("/queues/q-one", 400, date="1969-12-31")
     assert api.get("/queues/q-one", date="2026-01-01")["statistics"]["wait"]["count"] == 0
 
 
@@ -284,6 +317,14 @@ def test_a_search(api: Caller) -> None:
     api.ask("GET", "/jobs?limit=1&limit=2", None, 422)
 
 
+def test_what_is_asked_twice_is_asked_together(api: Caller) -> None:
+    push(api, "twice", "twice")
+    assert len(api.get("/jobs", q="queue:twice", queue="twice")["jobs"]) == 1
+    assert "`queue`" in api.get("/jobs", 422, q="queue:twice", queue="other")["detail"]
+    api.get("/jobs", 422, q="is:retrying", state="dead")
+    api.get("/jobs", 422, q="not:tracked", tracked=True)
+
+
 def test_an_action_on_many_jobs(api: Caller) -> None:
     push(api, "many", *(f"m{number}" for number in range(5)))
     acted = api.post("/actions", {"action": "kill", "q": "queue:many"})
@@ -296,10 +337,45 @@ def test_an_action_on_many_jobs(api: Caller) -> None:
     assert api.post("/actions", {"action": "retry", "query": query})["done"] == 5
     acted = api.post("/actions", {"action": "delete", "jobs": ["m1", "nobody"]})
     assert (acted["done"], acted["refusals"][0]["id"]) == (1, "nobody")
+    found = api.get("/jobs", queue="many")["jobs"]
+    numbers = [job["number"] for job in found[:2]]
+    assert api.post("/actions", {"action": "kill", "numbers": numbers})["done"] == 2
+    assert state(api, found[0]["id"]) == state(api, found[1]["id"]) == "dead"
+    api.post("/actions", {"action": "kill", "numbers": numbers, "jobs": ["m2"]}, 400)
     for body in ({}, {"q": "x", "jobs": ["x"]}, {"jobs": ["m2"], "action": "move"}):
         api.post("/actions", {"action": "tag", **body}, 400)
     api.get("/actions/9999", 404)
     api.get("/actions/" + "9" * 5000, 404)
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        {"q": "  "},
+        {"q": '""'},
+        {"q": "\u3000\n"},
+        {"q": 'error:""'},
+        {"query": {}},
+        {"query": {"error": ""}},
+        {"q": " ", "all": True},
+        {"jobs": ["spared"], "all": True},
+        {"query": {"queue": "spared"}, "all": True},
+        {"all": True},
+    ],
+)
+def test_a_search_that_came_out_empty_means_no_job(api: Caller, which: dict[str, object]) -> None:
+    if not api.get("/jobs", id="spared")["jobs"]:
+        push(api, "spared", "spared")
+    api.post("/actions", {"action": "kill", **which}, 400)
+    assert state(api, "spared") == "ready"
+
+
+def test_every_job_is_meant_if_that_is_said(api: Caller) -> None:
+    push(api, "every", "every")
+    acted = api.post("/actions", {"action": "track", "query": {}, "all": True})
+    assert acted["title"] == "track all jobs"
+    assert api.get("/jobs/every")["job"]["tracked"]
+    api.post("/actions", {"action": "untrack", "query": {}, "all": True})
 
 
 def test_failures(api: Caller) -> None:
@@ -309,9 +385,14 @@ def test_failures(api: Caller) -> None:
         api.post(f"/leases/{lease(api, 'failing')}/fail", failed)
     (group,) = [each for each in api.get("/failures")["failures"] if each["group"] == "Net"]
     assert (group["retrying"], group["dead"], group["queues"]) == (3, 0, ["failing"])
+    assert len(api.get("/jobs", queue="failing", failing=True)["jobs"]) == 3
+    assert api.get("/jobs", queue="failing", failing=False)["jobs"] == []
+    query = {"queue": "failing", "failing": True}
+    assert api.post("/actions", {"action": "track", "query": query})["done"] == 3
     here = "/failures/" + quote(group["fingerprint"], safe="")
     assert len(api.get(here, limit=2)["jobs"]) == 2
     assert api.post(here + "/retry")["done"] == 3
+    api.get(here, 404)
     lease_again = lease(api, "failing")
     api.post(f"/leases/{lease_again}/fail", failed)
     assert api.post(here + "/delete")["done"] == 1
@@ -326,6 +407,9 @@ def test_workers(api: Caller, served: ServerProcess) -> None:
         assert worker.fetch("held")
         (found,) = [each for each in api.get("/workers")["workers"] if each["id"] == "worker/1"]
         assert (found["protocol"], found["jobs"][0]["id"]) == ("faktory", "held-job")
+        assert api.get("/workers/faktory/worker%2F1")["jobs"] == found["jobs"]
+        api.get("/workers/qless/worker%2F1", 404)
+        api.get("/workers/faktory/nobody", 404)
         api.post("/workers/faktory/worker%2F1/quiet")
         api.post("/workers/faktory/worker%2F1/terminate")
         api.post("/workers/qless/worker%2F1/quiet", None, 409)
@@ -364,6 +448,43 @@ def test_the_server(api: Caller) -> None:
     assert "pause" in first["audit"][0]["action"]
     second = api.get("/audit", limit=1, cursor=first["next"])
     assert second["audit"][0]["number"] < first["audit"][0]["number"]
+
+
+def test_the_journal_is_shipped(api: Caller) -> None:
+    push(api, "shipped", "shipped")
+    shipped = api.post("/ship")
+    assert (shipped["waiting_events"], shipped["failing"]) == (0, "")
+    assert api.get("/audit", limit=1)["audit"][0]["action"] == "ship"
+    assert "no tables yet" in api.get("/analytics", 409, queue="shipped")["detail"]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"first": "2026-02-30"},
+        {"last": "0000-01-01"},
+        {"first": "2026-11-02", "last": "2026-11-01"},
+    ],
+)
+def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
+    api.get("/analytics", 400, **asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [
+        ("/queues", MOST_QUEUES),
+        ("/failures", MOST_GROUPS),
+        ("/audit", MOST_TOLD),
+        ("/tags", paging.MOST),
+        ("/analytics", MOST_DAYS),
+    ],
+)
+def test_no_more_can_be_asked_for_than_is_told(api: Caller, path: str, most: int) -> None:
+    name = "days" if path == "/analytics" else "limit"
+    fits = api.send("GET", f"/api/v1{path}?{name}={most}")
+    assert fits.status == (409 if path == "/analytics" else 200)
+    api.get(path, 422, **{name: most + 1})
 
 
 def test_health(api: Caller) -> None:
@@ -419,10 +540,12 @@ def test_everything_is_forgotten(api: Caller) -> None:
 
 
 def test_every_operation_was_done(api: Caller) -> None:
-    """That of the pipeline takes a minute: it is done by the browser's tests."""
+    """A run of the pipeline takes a minute: it is done by the browser's tests. What it makes is
+    asked for by test_analytics_page.py.
+    """
     if len(api.done) < 40:
         pytest.skip("only some tests were run")
     told = {
         f"{method.upper()} {path}" for path, item in document()["paths"].items() for method in item
     }
-    assert told - api.done == {"POST /api/v1/pipeline/run"}
+    assert told - api.done == {"POST /api/v1/pipeline/run", "GET /api/v1/analytics"}

@@ -8,14 +8,17 @@ import asyncio
 import re
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote, unquote
 
 import pytest
 from knocking import ADMIN, FORM, OPERATE, PASSWORD, READ, Answer, House, bearer, told
+from starlette.routing import Match
 
 from millrace.web.access import ROLES, SAFE
+from millrace.web.addresses import own_path
 from millrace.web.api.endpoints import Elsewhere
 from millrace.web.app import doors
-from millrace.web.doors import Door, Form, own
+from millrace.web.doors import Door, Form
 
 #: What needs no role at all.
 PUBLIC = {
@@ -81,6 +84,37 @@ def test_every_route_is_a_door():
 def test_doors_without_a_role_are_known():
     open_doors = {(m, d.path) for d, m in (e.values for e in ALL) if d.role is None}
     assert open_doors <= PUBLIC
+
+
+@pytest.mark.parametrize("name", ["mail\n", "a\nb", "\n", "mail", "a/b\n", "..", "%2F"])
+@pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        ("/queues/{name:path}", "name"),
+        ("/jobs/{id:path}", "id"),
+        ("/jobs/{id:path}/payload", "id"),
+        ("/retries/{key:path}", "key"),
+        ("/workers/{protocol}/{wid:path}", "wid"),
+        ("/failed/{group:path}", "group"),
+        ("/api/v1/queues/{name:name}", "name"),
+    ],
+)
+def test_a_name_is_taken_as_it_is(path: str, parameter: str, name: str):
+    """Also its newlines, and one at its end: else what is meant for "mail\\n" is done to "mail"."""
+    door = next(door for door in doors() if isinstance(door, Door) and door.path == path)
+    there = re.sub(r"{[a-z]+:[a-z]+}", lambda _: quote(name, safe=""), path)
+    there = there.replace("{protocol}", "qless")
+    scope = {"type": "http", "method": "GET", "path": unquote(there), "raw_path": there.encode()}
+    match, found = door.matches(scope)
+    assert match is not Match.NONE
+    assert found["path_params"][parameter] == name
+
+
+def test_an_address_ends_where_it_ends():
+    ends = [door for door in doors() if isinstance(door, Door) and "{" not in door.path]
+    for door in ends:
+        scope = {"type": "http", "method": "GET", "path": door.path + "\n"}
+        assert door.matches(scope)[0] is Match.NONE
 
 
 @pytest.mark.parametrize(("door", "method"), ALL)
@@ -245,7 +279,7 @@ def test_no_method_is_taken_for_another(path: str):
 
 @pytest.mark.parametrize("path", ["/", "/queues/a%2Fb?x=1#y", "/jobs?q=a b", "/tags/ä"])
 def test_a_path_of_ours_stays(path: str):
-    assert own(path) == path
+    assert own_path(path) == path
 
 
 @pytest.mark.parametrize(
@@ -264,7 +298,7 @@ def test_a_path_of_ours_stays(path: str):
     ],
 )
 def test_nobody_is_sent_elsewhere(path: str):
-    assert own(path) == "/"
+    assert own_path(path) == "/"
 
 
 def visited(method: str, path: str, body: bytes, headers: dict[str, str], **more: Any) -> Answer:

@@ -201,12 +201,33 @@ def test_all_that_match_is_asked_about_first() -> None:
     assert asked(told, "act").seqs == []
 
 
+@pytest.mark.parametrize("text", ["", "  ", '""', 'error:""'])
+def test_every_job_there_is_must_be_agreed_to(text: str) -> None:
+    form = [("action", "delete"), ("scope", "all"), ("q", text)]
+    answer, told = act([*form, ("sure", "yes")])
+    assert "Delete every job there is?" in answer.text
+    assert 'name="sure" value="everything"' in answer.text
+    assert [name for name, _ in told.heard] == ["search"]
+    answer, told = act([*form, ("sure", "everything")])
+    assert answer.status == 303
+    assert [name for name, _ in told.heard] == ["act"]
+
+
 def test_what_was_refused_is_told() -> None:
     refused = [Acted(1, [Refusal("a1", "a worker has it")], 2)]
     answer, _ = act([("action", "cancel"), ("job", "1")], world(act=refused))
     assert answer.said == (
         "1 job was cancelled. 2 were not: a1: a worker has it (action 1 lists more)"
     )
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [(0, "No job was tagged."), (1, "1 job was tagged."), (2, "2 jobs were tagged.")],
+)
+def test_how_many_it_was(done: int, said: str) -> None:
+    form = [("action", "tag"), ("tags", "x"), ("job", "1")]
+    assert act(form, world(act=[Acted(done, [])]))[0].said == said
 
 
 def test_nobody_is_sent_elsewhere() -> None:
@@ -239,6 +260,9 @@ def test_no_tasks_and_unknown_ones() -> None:
     assert "Nothing was done" in go(world(), "/tasks").text
     assert go(world(), "/tasks/7").status == 404
     assert go(world(), "/tasks/7/stop", []).status == 404
+    for number in ("9" * 5000, "\u0663", "-1", "x", "4%0A"):
+        assert go(world(), f"/tasks/{number}").status == 404
+        assert go(world(), f"/tasks/{number}/stop", []).status == 404
 
 
 def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,6 +281,7 @@ def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Stopped." in go(world(), "/tasks/4").text
     task.error = "no"
     assert "Failed:" in go(world(), "/tasks/4").text
+    assert go(world(), "/tasks/4/stop", []).said == "It was over before it could be stopped."
 
 
 # Sets
@@ -287,6 +312,7 @@ def test_faktorys_forms() -> None:
     assert (answer.status, answer.headers["location"]) == (303, "/retries")
     assert asked(told, "act").jobs == ["job|1", "b"]
     assert asked(told, "act").action == "kill"
+    assert asked(told, "act").only == Query(state="scheduled", retrying=True)
     told = world(act=DONE)
     go(told, "/scheduled", [("key", "all"), ("action", "add_to_queue")])
     assert asked(told, "act").query == Query(state="scheduled", retrying=False)
@@ -294,6 +320,7 @@ def test_faktorys_forms() -> None:
     told = world(act=DONE)
     assert go(told, "/morgue/1%7Ca%2Fb", [("action", "delete")]).status == 303
     assert asked(told, "act").jobs == ["a/b"]
+    assert asked(told, "act").only == Query(state="dead")
 
 
 @pytest.mark.parametrize(
@@ -384,6 +411,18 @@ def test_a_job() -> None:
     assert 'name="back" value="/jobs/a%2Fb?seq=1"' in answer.text
 
 
+def test_what_is_asked_before_something_is_done_to_a_job() -> None:
+    assert "begins anew" not in go(world(job=detail()), "/jobs/job-1").text
+    text = go(world(job=detail(job_row(state="dead"))), "/jobs/job-1").text
+    assert "It is dead: it begins anew in that queue" in text
+    assert "wait for it" not in text
+    waiting = Blocker("b", 2, "blocked")
+    text = go(world(job=detail(dependents=[waiting])), "/jobs/job-1").text
+    assert "One job waits for it, and will wait for it no longer: it may run." in text
+    text = go(world(job=detail(dependents=[waiting], dependents_more=1233)), "/jobs/job-1").text
+    assert "1,234 jobs wait for it" in text
+
+
 def test_a_job_that_nobody_knows() -> None:
     missing = world(job=ControlError("there is no such job", "not found"))
     assert go(missing, "/jobs/x").status == 404
@@ -407,6 +446,13 @@ def test_a_large_payload_comes_in_pieces() -> None:
     assert go(told, "/jobs/x/payload").text == "0123456789"
     changed = world(job=lambda asked: detail(row, payload=b"0123" if not asked.start else b""))
     assert go(changed, "/jobs/x/payload").status == 409
+
+
+def test_a_large_payload_can_be_had_from_the_page() -> None:
+    row = job_row(size=9 << 20)
+    assert "/jobs/job-1/payload?seq=1" in go(world(job=detail(row)), "/jobs/job-1").text
+    row = job_row(size=0, payload=b"")
+    assert "/payload" not in go(world(job=detail(row)), "/jobs/job-1").text
 
 
 def test_an_id_that_ends_like_an_address() -> None:

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families
 
 from millrace.protocols.control.messages import Asked, Histogram, Metrics, ProtocolRow
-from millrace.web.metrics import MOST_QUEUES, OTHERS, Told
+from millrace.web.metrics import MOST_QUEUES, Told
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECOND = 1_000_000
@@ -76,9 +76,9 @@ def names() -> set[str]:
 def test_the_numbers_are_told():
     found = scraped()
     assert found["millrace_jobs", (("queue", "mail"), ("state", "ready"))] == 4
-    assert found["millrace_jobs", (("queue", OTHERS), ("state", "ready"))] == 3
+    assert found["millrace_jobs", (("queue", ""), ("state", "ready"))] == 3
     assert found["millrace_queue_oldest_seconds", (("queue", "mail"),)] == 90
-    assert found["millrace_queue_oldest_seconds", (("queue", OTHERS),)] == 0
+    assert found["millrace_queue_oldest_seconds", (("queue", ""),)] == 0
     assert found["millrace_pushed_total", ()] == 10
     assert found["millrace_commands_total", (("protocol", "faktory"),)] == 100
     assert found["millrace_errors_total", (("protocol", "faktory"),)] == 5
@@ -97,6 +97,14 @@ def test_a_hostile_name_stays_a_name():
     assert {labels for name, labels in found if name == "millrace_queue_oldest_seconds"} == {
         (("queue", HOSTILE),)
     }
+
+
+@pytest.mark.parametrize("name", ["(others)", "others", "+Inf", " "])
+def test_no_queue_has_the_name_of_all_others(name):
+    answer = get(pretended(metrics=numbers(queues={name: [0] * 6, "": [1] * 6})), "/metrics")
+    told = [line.rpartition(" ")[0] for line in answer.text.splitlines() if line[0] != "#"]
+    series = [line for line in told if line.startswith("millrace_jobs{")]
+    assert len(series) == len(set(series)) == 12
 
 
 def test_only_so_many_queues_are_asked_for():

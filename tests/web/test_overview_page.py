@@ -58,9 +58,16 @@ def test_numbers_lead_to_their_pages():
 
 def test_the_job_that_waits_longest_and_its_queue():
     html = text(world())
-    assert 'href="/jobs/job%2F1"' in html
+    assert 'href="/jobs/job%2F1?seq=7"' in html
     assert 'href="/queues/a%2Fb"' in html
     assert "no job is ready" in text(world(overview=an_overview(oldest=0)))
+
+
+@pytest.mark.parametrize("path", ["/", "/queues", "/morgue", "/tasks"])
+def test_every_page_has_room_for_the_counts(path):
+    html = text(world(), path)
+    for counted in ("/queues", "/busy", "/retries", "/scheduled", "/morgue"):
+        assert f'data-count="{counted}"' in html
 
 
 def test_what_is_wrong_is_said():

@@ -56,6 +56,8 @@ def test_what_is_meant(text: str, meant: Query) -> None:
         ("quue:mail", "there is no key quue: did you mean queue:?"),
         ("http://example.org", 'put it in quotes: "http://example.org"'),
         ("state:ded", "did you mean dead?"),
+        ("state:failing", "failing is no state: did you mean is:failing?"),
+        ("state:Tracked", "did you mean is:tracked?"),
         ("protocol:amqp", "it is one of workq, masenko"),
         ("is:funny", "there is no state funny"),
         ("not:dead", "it is one of retrying, failing, tracked"),

@@ -2,7 +2,7 @@ import base64
 import html
 import json
 import re
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
 import pytest
@@ -37,6 +37,10 @@ HOSTILE = [
     "mail/pause",
     "a/",
     "/",
+    "mail\n",
+    "a\nb",
+    "\n",
+    "a\r\n",
 ]
 BY = "anybody from 127.0.0.1"
 
@@ -212,7 +216,7 @@ class TestOne:
         assert "<td>6 to 7 d</td>" in found
         assert found.count("<option") == 2
 
-    @pytest.mark.parametrize("day", ["yesterday", "2026-13-01", "1", "'"])
+    @pytest.mark.parametrize("day", ["yesterday", "2026-13-01", "1", "'", "1969-12-31"])
     def test_a_day_that_is_none(self, day):
         assert go(world(), f"/queues/mail?state=statistics&day={day}").status == 400
 
@@ -232,6 +236,14 @@ class TestOne:
         told = world(queue=ControlError("there is no such queue", "not found"))
         answer = go(told, f"/queues/a%20b/{last}")
         assert (answer.status, answer.headers["location"]) == (302, f"/queues/a%20b?state={state}")
+
+    @pytest.mark.parametrize("name", ["mail", "a/b", "mail.json"])
+    def test_numbers_as_qless_had_them(self, name):
+        told = world(queue=ControlError("there is none", "not found"))
+        answer = go(told, f"/queues/{name}.json")
+        assert answer.status == 302
+        assert answer.headers["location"] == "/api/v1/queues/" + quote(name, safe="")
+        assert go(world(), f"/queues/{name}.json").status == 200  # one is called that
 
 
 class TestActing:
@@ -302,15 +314,17 @@ class TestFaktorysForms:
         assert answer.headers["location"] == "/queues"
 
     def test_single_jobs(self):
-        told = world(act=Acted(2, []))
+        told = world(act=[Acted(1, [])])
         keys = [
             base64.urlsafe_b64encode(json.dumps({"jid": jid, "args": [1]}).encode()).decode()
             for jid in ("a?>", "bb")
         ]
         form = [("action", "delete"), *(("bkey", key.rstrip("=")) for key in keys)]
         answer = go(told, "/queues/mail", form)
-        assert told.heard == [("act", Act("delete", ["a?>", "bb"], by=BY))]
+        only = Query(queue="mail", state="ready")
+        assert told.heard == [("act", Act("delete", ["a?>", "bb"], only=only, by=BY))]
         assert unquote(answer.headers["location"]) == "/queues/mail"
+        assert answer.said == "1 job was deleted."
 
     @pytest.mark.parametrize("key", ["?", "e30", "W10", "eyJqaWQiOjF9", ""])
     def test_keys_that_are_none(self, key):

@@ -235,6 +235,7 @@ def an_overview(**more: Any) -> Overview:
         halted="",
         memory_mb=120,
         started_at=NOW - 3600 * SECOND,
+        oldest_seq=7,
     )
     return msgspec.structs.replace(overview, **more)
 

@@ -25,7 +25,7 @@ from .identity import known_identity
 from .landing import FOLDER, landed
 
 #: Events of the outbox that are looked at together, the newest first.
-TOGETHER: Final = 100_000
+TOGETHER: Final = 20_000
 #: No more of one job is told.
 MOST: Final = 2_000
 

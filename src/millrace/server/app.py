@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import logging
@@ -399,6 +400,7 @@ def _tls(config: Config) -> "ssl.SSLContext | None":
     return context
 
 
+@functools.cache
 def _memory() -> Callable[[], int]:
     """What tells how many MiB the process takes. Its file stays open: it is asked often, and also
     when no more files can be opened.

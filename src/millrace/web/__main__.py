@@ -51,7 +51,7 @@ def main() -> int:
 
 async def _serve(told: settings.Settings) -> None:
     room = Room(told)
-    serving = server(application(room), told)
+    serving = server(application(room), told, room.close)
     loop = asyncio.get_running_loop()
     rest = bytearray()
 

@@ -7,10 +7,9 @@ MOST_ID = 200
 
 
 def own_path(path: str, otherwise: str = "/") -> str:
-    """A path of ours, whatever somebody was told to come back to: nobody is sent elsewhere."""
-    if not path.startswith("/") or path.startswith(("//", "/\\")) or not path.isprintable():
-        return otherwise
-    return path
+    """A path of ours, wherever somebody was told to go: nobody is sent to another site."""
+    strange = not path.startswith("/") or path.startswith("//")
+    return otherwise if strange or "\\" in path or not path.isprintable() else path
 
 
 def job_path(jid: str, seq: int) -> str:

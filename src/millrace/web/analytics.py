@@ -59,6 +59,11 @@ class Analytics:
 
     async def made(self, lake: str, choice: Choice, patience: float | None = None) -> Made | None:
         """The report, or None if it takes longer than that: then it is there later."""
+        if not lake:
+            raise Unable(
+                "this server keeps nothing on disk (server.durability = memory), so there is no "
+                "history"
+            )
         key = (lake, choice)
         task = self._begun.get(key)
         if task is None:

@@ -23,6 +23,8 @@ MOST_PATIENT: Final = 256
 LONGEST: Final = 64 << 20
 #: The server answers within milliseconds, unless something is wrong with it.
 PATIENCE: Final = 15.0
+#: Shipping everything that waits may take a while.
+SHIPPED_WITHIN: Final = 120.0
 
 _encode = msgspec.json.Encoder().encode
 _decode_error = msgspec.json.Decoder(Error).decode

@@ -5,6 +5,7 @@ gets a Visit, and the endpoint answers it.
 """
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final, Literal, TypeVar
@@ -25,6 +26,7 @@ from .access import (
     is_misnamed,
     is_private,
 )
+from .addresses import own_path
 from .control import ControlError
 from .guesses import TooMany
 from .room import Room
@@ -143,26 +145,12 @@ class Visit:
             raise Refusal(400, f"the form cannot be read: {error}") from None
         return Form(pairs)
 
-    async def json(self, type_: type[T], most: int = MOST_BODY) -> T:
-        """The body, which must be that."""
-        kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
-        if kind != "application/json":
-            raise Refusal(415, "JSON was expected (Content-Type: application/json)")
-        try:
-            return msgspec.json.decode(await self.body(most), type=type_)
-        except msgspec.ValidationError as error:
-            raise Refusal(422, str(error)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise Refusal(400, f"the body is no JSON: {error}") from None
-        except RecursionError:
-            raise Refusal(400, "the body is nested too deeply") from None
-
     def url(self, path: str) -> str:
         return self.prefix + path
 
     def back(self, path: str, said: str = "") -> Response:
         """After something was done: to that page, which says so."""
-        response = RedirectResponse(self.url(own(path)), status_code=303)
+        response = RedirectResponse(self.url(own_path(path)), status_code=303)
         if said:
             response.set_cookie(
                 SAID,
@@ -185,12 +173,6 @@ class Form(list[tuple[str, str]]):
         return [value for key, value in self if key == name]
 
 
-def own(path: str) -> str:
-    """A path of ours, wherever somebody was told to go: nobody is sent to another site."""
-    strange = not path.startswith("/") or path.startswith("//")
-    return "/" if strange or "\\" in path or not path.isprintable() else path
-
-
 Endpoint = Callable[[Visit], Awaitable[Response]]
 Kind = Literal["page", "api"]
 
@@ -211,6 +193,9 @@ class Door(Route):
         self.role, self.kind, self.answer = role, kind, endpoint
         name = name or endpoint.__name__
         super().__init__(path, _entrance(self), methods=list(methods), name=name)
+        # A name may have newlines, also at its end, where Starlette's own `$` overlooks one.
+        whole = self.path_regex.pattern.removesuffix("$") + r"\Z"
+        self.path_regex = re.compile(whole, re.DOTALL)
 
 
 def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:

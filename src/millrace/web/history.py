@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: Whoever looks at a job waits for so many seconds at most: at one that is there, at one of which
 #: only the journal knows, and whoever says that all of the journal is to be looked at.
-SHORT: Final = 0.12
+SHORT: Final = 0.06
 LONG: Final = 0.5
 ALL: Final = 10.0
 #: And so many look at a time: each takes a thread, and some of the disk.

@@ -1,7 +1,7 @@
 """`/metrics`, for Prometheus.
 
 There is a time series for each queue and state, so only the deepest queues have their own; all
-others are one together.
+others are one together, of the queue "", as no queue is called.
 """
 
 from collections.abc import Iterator
@@ -26,8 +26,6 @@ from .doors import Door, Visit
 SECOND: Final = 1_000_000
 #: So many queues have series of their own.
 MOST_QUEUES: Final = 100
-#: What all others are called.
-OTHERS: Final = "(others)"
 
 
 async def metrics(visit: Visit) -> Response:
@@ -67,16 +65,13 @@ class Told(Collector):
         )
         for queue, counts in found.queues.items():
             for state, count in zip(STATE_NAMES, counts, strict=False):
-                jobs.add_metric([queue or OTHERS, state], count)
+                jobs.add_metric([queue, state], count)
         yield jobs
         yield _labelled(
             "millrace_queue_oldest_seconds",
             "How long the job waits that waits longest.",
             "queue",
-            {
-                queue or OTHERS: max(0, found.now - at) / SECOND
-                for queue, at in found.oldest.items()
-            },
+            {queue: max(0, found.now - at) / SECOND for queue, at in found.oldest.items()},
         )
         yield _gauge("millrace_queues", "How many queues there are.", found.queues_count)
         yield _gauge("millrace_queues_paused", "How many of them are paused.", found.paused)

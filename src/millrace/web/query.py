@@ -9,6 +9,8 @@ import re
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, cast
 
+from msgspec import structs
+
 from millrace.protocols.control.messages import Query, State
 
 STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
@@ -102,6 +104,12 @@ def write(query: Query) -> str:
     return " ".join(terms)
 
 
+def is_all(query: Query) -> bool:
+    """Does it mean every job there is? Empty texts are in all of them."""
+    words = [word for word in query.words if word]
+    return structs.replace(query, error=query.error or None, words=words) == Query()
+
+
 def quoted(value: str, *, is_word: bool = False) -> str:
     """A value as it stands behind its key, or a word by itself."""
     is_plain = _PLAIN_VALUE.fullmatch(value) and not value.startswith(":")
@@ -158,6 +166,8 @@ def _put_state(found: dict[str, Any], name: str) -> None:
     if name == "retrying":
         _once(found, "retrying", True, "state")
         return
+    if name in _FLAGS:
+        raise QueryError(f"{name} is no state: did you mean is:{name}?")
     name = _SAME_STATE.get(name, name)
     _known("state", name, (*STATES, *_FLAGS))
     _once(found, "state", cast("State", name), "state")

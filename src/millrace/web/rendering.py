@@ -43,6 +43,8 @@ MENU: Final = (
     ("/configuration", "Configuration"),
     ("/audit", "Audit"),
 )
+#: Those that have a number beside them; base.js knows which.
+COUNTED: Final = frozenset({"/queues", "/busy", "/retries", "/scheduled", "/morgue"})
 #: Plotly writes styles into its drawings; scripts stay ours alone.
 CHARTS_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -61,11 +63,9 @@ def page(
 ) -> Response:
     """A page. `charts`: it draws with Plotly."""
     said = unquote(visit.request.cookies.get(SAID, ""))
-    text = (
-        environment()
-        .get_template(template)
-        .render(visit=visit, said=said, charts=charts, version=__version__, menu=MENU, **more)
-    )
+    frame = {"said": said, "charts": charts, "version": __version__, "menu": MENU}
+    template_ = environment().get_template(template)
+    text = template_.render(visit=visit, counted=COUNTED, **frame, **more)
     response = HTMLResponse(text, status)
     if charts:
         response.headers["Content-Security-Policy"] = CHARTS_POLICY

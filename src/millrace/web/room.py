@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from pathlib import Path
+from typing import Any
 
 from millrace.protocols.control.messages import Note, Ok
 
@@ -24,6 +25,9 @@ class Room:
         self.analytics = Analytics()
         #: The bytes that requests have sent which are not answered yet.
         self.held = 0
+        #: Those who wait for a job, and whether it is too late to.
+        self.waiting: set[asyncio.Task[Any]] = set()
+        self.closed = False
         self._noting: set[asyncio.Task[None]] = set()
 
     def reload(self, settings: Settings) -> None:
@@ -39,6 +43,9 @@ class Room:
 
     def close(self) -> None:
         """The server is about to stop."""
+        self.closed = True
+        for waiting in self.waiting:
+            waiting.cancel()
         self.live.close()
         self.tasks.close()
         self.control.close()

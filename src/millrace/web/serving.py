@@ -9,6 +9,7 @@ import asyncio
 import resource
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 import h11
@@ -103,7 +104,11 @@ class Caller(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """On sockets that are open already."""
+    """On sockets that are open already. Before it ends it says so, lest anybody waits."""
+
+    def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         loop, tls = asyncio.get_running_loop(), self.config.ssl
@@ -118,8 +123,14 @@ class Server(uvicorn.Server):
         ]
         self.started = True
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)
 
-def server(application: Any, settings: Settings) -> Server:
+
+def server(
+    application: Any, settings: Settings, ending: Callable[[], None] = lambda: None
+) -> Server:
     config = uvicorn.Config(
         application,
         http=Caller,
@@ -137,7 +148,7 @@ def server(application: Any, settings: Settings) -> Server:
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     Caller.most = min(MOST_CALLERS, files // 2)
     config.ssl = tls(settings)
-    return Server(config)
+    return Server(config, ending)
 
 
 def tls(settings: Settings) -> ssl.SSLContext | None:

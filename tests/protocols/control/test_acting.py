@@ -548,3 +548,35 @@ def test_a_job_that_is_leased_over_another_protocol_is_deleted_for_good(room):
     assert job.state == LEASED
     room.act("delete", "a1")
     assert not room.engine.leased
+
+
+# Only where they were seen
+
+
+def test_only_those_of_the_named_that_are_still_there(room):
+    dead, ready = room.dead("d"), room.push("r")
+    assert room.act("delete", "d", "r", only={"state": "dead"})["done"] == 1
+    assert dead.seq not in room.engine.jobs
+    assert room.engine.jobs[ready.seq].state == READY
+    reason = "it is not where it was seen: it is ready"
+    assert room.unfit("delete", "r", only={"state": "dead"}) == reason
+    assert room.unfit("delete", "r", only={"queue": "other", "state": "ready"}) == reason
+    room.lease()
+    assert room.unfit("delete", "r", only={"queue": "q", "state": "ready"}).endswith("has it")
+    assert ready.state == LEASED
+
+
+def test_of_twins_the_one_that_is_there_is_meant(room):
+    running, waiting = room.push("a"), room.push("a")
+    assert room.lease() is running
+    room.act("delete", "a", only={"state": "ready"})
+    assert running.seq in room.engine.jobs
+    assert waiting.seq not in room.engine.jobs
+
+
+def test_only_is_for_jobs_that_are_named(room):
+    room.push("a")
+    wrong = {"action": "delete", "query": {"id": "a"}, "only": {"state": "ready"}}
+    assert room.refused(act=wrong)[0] == "bad request"
+    wrong = {"action": "delete", "jobs": ["a"], "only": {"words": ["x"]}}
+    assert room.refused(act=wrong)[0] == "bad request"

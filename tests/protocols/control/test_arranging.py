@@ -130,9 +130,10 @@ def test_workers_of_faktory(room):
 def test_a_worker_that_is_not_there(room):
     worker = room.faktory_worker("w1")
     worker.lose()
-    for wid in ("w1", "w2"):
+    for wid in ("w1", "w2", "all"):
         request = {"wid": wid, "action": "quiet"}
         assert room.refused(act_on_worker=request)[0] == "not found"
+    assert room.audit() == []
 
 
 # Of Qless

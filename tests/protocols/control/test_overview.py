@@ -50,6 +50,7 @@ def test_all_of_it_in_numbers(room):
     assert (told["processed"], told["failures"]) == (2, 1)
     assert (told["oldest_jid"], told["oldest_queue"]) == ("d", "other")
     assert told["oldest"] == room.engine.find("d").ready_at
+    assert told["oldest_seq"] == room.engine.find("d").seq
     assert (told["memory_mb"], told["started_at"], told["halted"]) == (42, START, "")
     (now,) = told["samples"]
     assert now == [room.now, 6, 1, 1, 4, 0]

@@ -15,7 +15,7 @@ from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
 
 from .answering import Answering, Telling
-from .doing import ACTIONS, is_tracked, need_qless, untrack_this
+from .doing import ACTIONS, IS, is_tracked, need_qless, untrack_this
 from .errors import NotFound, Refused, Unfit, need_durable
 from .hub import LONGEST_NAME, ControlHub, meant
 from .matching import Meaning
@@ -52,11 +52,13 @@ def act(hub: ControlHub, asked: Act, now: int) -> Iterator[Acted | None]:
 
 def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
     engine, acted = hub.engine, Acted(0, [], over=False)
+    only = None if asked.only is None else Meaning(hub, asked.only)
     jobs: dict[int, Job] = {}
     for name in asked.jobs:
         found = meant(engine, name)
         if found:
-            jobs[found[0].seq] = found[0]
+            job = next((each for each in found if only is None or only.admits(each)), found[0])
+            jobs[job.seq] = job
         elif asked.action == "untrack" and is_tracked(hub, name):
             untrack_this(hub, name)  # somebody waits to hear of it, but it is gone
             acted.done += 1
@@ -70,7 +72,7 @@ def _act_on_some(hub: ControlHub, asked: Act) -> Iterator[Acted | None]:
     names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
     acted.of = acted.done + len(jobs)
     ordered = _in_order(engine, asked, jobs.values(), set(jobs))
-    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED])):
+    for _ in _do_all(hub, asked, ordered, acted, ", ".join(names[:MOST_REFUSED]), only):
         yield None
     yield acted
 
@@ -126,10 +128,12 @@ def _do_all(
                     go_on(engine, undone, acted)
             acted.looked += 1
             if engine.jobs.get(job.seq) is not job:
-                if meaning is None:
+                if asked.query is None:
                     _refuse(acted, job.jid, "it is gone")
             elif meaning is None or meaning.admits(job):
                 _do(hub, job, asked, acted)
+            elif asked.only is not None:
+                _refuse(acted, job.jid, f"it is not where it was seen: {IS[job.state]}")
             if acted.looked % AT_ONCE == 0:
                 yield
                 go_on(engine, undone, acted)
@@ -221,6 +225,8 @@ def _check(hub: ControlHub, asked: Act) -> None:
         raise Refused(f"more than {MOST_JOBS} jobs are named: use a query", "too large")
     if any(len(name) > LONGEST_NAME for name in (*asked.jobs, *asked.blockers)):
         raise Refused(f"a name is longer than {LONGEST_NAME} characters", "too large")
+    if asked.only is not None and (asked.query is not None or asked.only.words):
+        raise Refused("`only` is for jobs that are named, and knows no words")
     if asked.action == "move":
         check_queue(asked.queue)
     elif asked.action == "priority":

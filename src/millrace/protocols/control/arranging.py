@@ -111,6 +111,8 @@ def act_on_worker(hub: ControlHub, asked: ActOnWorker, now: int) -> Ok:
         raise NotFound("Faktory's port is off, so there are no workers of it")
     if asked.wid == "all":
         workers = faktory.workers.connected()
+        if not workers:
+            raise NotFound("no worker of Faktory is connected: nobody was told")
     else:
         worker = faktory.workers.known.get(asked.wid)
         if worker is None or not worker.connections:

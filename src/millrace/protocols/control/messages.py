@@ -160,6 +160,8 @@ class Overview(msgspec.Struct):
     halted: str
     memory_mb: int
     started_at: int
+    #: The number of the job that waits longest.
+    oldest_seq: int = 0
 
 
 class Query(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -574,6 +576,8 @@ class Act(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     tags: list[str] = []
     blockers: list[str] = []
     by: str = ""
+    #: Of the jobs that are named, those alone for which this holds; the others are refused.
+    only: Query | None = None
 
 
 class Refusal(msgspec.Struct):

@@ -80,6 +80,7 @@ def overview(hub: ControlHub, _: bool, now: int) -> Iterator[Overview | None]:
         halted=engine.halted,
         memory_mb=hub.memory_mb(),
         started_at=hub.started_at,
+        oldest_seq=0 if oldest is None else oldest.seq,
     )
 
 

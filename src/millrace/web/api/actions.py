@@ -5,6 +5,7 @@ from typing import Any, Final
 from millrace.protocols.control import messages
 from millrace.web.control import ControlError
 from millrace.web.doors import Refusal, Visit
+from millrace.web.query import is_all
 from millrace.web.tasks import Task
 
 from . import shapes
@@ -17,8 +18,13 @@ SOON: Final = 0.5
 
 
 async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
-    if sum((bool(body.jobs), body.query is not None, bool(body.q))) != 1:
-        raise Refusal(400, "which jobs? Give one of `jobs`, `query` and `q`")
+    named = body.jobs or body.numbers
+    given = (body.jobs, body.numbers, body.query is not None, body.q)
+    if sum(map(bool, given)) != 1:
+        raise Refusal(400, "which jobs? Give one of `jobs`, `numbers`, `query` and `q`")
+    if body.all and named:
+        raise Refusal(400, "all jobs, or those that are named?")
+    query = None if named else _query(body)
     if body.action == "move" and not body.queue:
         raise Refusal(400, "where to? Give a `queue`")
     if body.action in {"tag", "untag"} and not body.tags:
@@ -26,7 +32,8 @@ async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
     request = messages.Act(
         action=body.action,
         jobs=body.jobs,
-        query=None if body.jobs else meant(body.q, body.query),
+        seqs=body.numbers,
+        query=query,
         queue=body.queue,
         priority=body.priority,
         tags=body.tags,
@@ -65,6 +72,18 @@ async def begun(visit: Visit, title: str, **request: Any) -> Reply[shapes.Action
     return Reply(_action(task), 202, {"Location": address})
 
 
+def _query(body: NewAction) -> messages.Query:
+    """Every job there is, only if that is said: a search that came out empty means none."""
+    query = meant(body.q, body.query)
+    if is_all(query) and not (body.all and body.query is not None):
+        raise Refusal(
+            400, "which jobs? That means every one: if so, give `query` as {} and `all` as true"
+        )
+    if body.all and not is_all(query):
+        raise Refusal(400, "all jobs, or those of a search? With `all`, `query` is {}")
+    return query
+
+
 def _found(visit: Visit) -> Task:
     number = visit.path("number")
     known = visit.room.tasks.known
@@ -79,12 +98,13 @@ def _found(visit: Visit) -> Task:
 
 
 def _title(body: NewAction) -> str:
-    if body.jobs:
-        which = f"{len(body.jobs)} jobs" if len(body.jobs) > 1 else f"the job {body.jobs[0]}"
+    named = body.jobs or body.numbers
+    if named:
+        which = f"{len(named)} jobs" if len(named) > 1 else f"the job {named[0]}"
     elif body.q:
         which = f"jobs that match {body.q}"
     else:
-        which = "jobs of a query"
+        which = "all jobs" if body.all else "jobs of a query"
     return f"{body.action} {which}"
 
 

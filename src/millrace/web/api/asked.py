@@ -7,6 +7,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from millrace.protocols.control.messages import Action, State
+from millrace.web.analytics import MOST_DAYS
 
 SECOND: Final = 1_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,6 +18,10 @@ LONGEST_WAIT: Final = 60.0
 MOST_PUSHED: Final = 200
 MOST_LEASED: Final = 100
 MOST_NAMED: Final = 1000
+#: The server tells of no more queues, failures, or entries of the audit log at once.
+MOST_QUEUES: Final = 500
+MOST_FAILURES: Final = 500
+MOST_AUDITED: Final = 500
 #: A body that pushes jobs, or ends one with a result, may be as long as this.
 MOST_PUSH: Final = 16 << 20
 
@@ -27,12 +32,15 @@ Short = Annotated[str, Meta(max_length=255)]
 Tag = Annotated[str, Meta(min_length=1, max_length=255)]
 Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
+Day = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 Page = Annotated[str, Meta(description="`next` of the answer before.")]
 Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
 #: JSON's 3.0 is a whole number, too.
 Retries = Annotated[float, Meta(ge=0, le=1_000_000, multiple_of=1)]
 Tags = Annotated[list[Tag], Meta(max_length=100)]
 SomeTags = Annotated[list[Tag], Meta(min_length=1, max_length=100)]
+#: A job's, which no other has.
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
 Ids = Annotated[list[Name], Meta(max_length=MOST_NAMED)]
 LeaseFor = Annotated[
     float, Meta(ge=1, le=LONGEST_LEASE, description="Seconds until the lease ends.")
@@ -69,20 +77,29 @@ class Paged(Given):
     cursor: Page = ""
 
 
-class Some(Given):
+class FailuresAsked(Given):
+    """There is no cursor: the largest are told of."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_FAILURES)] = 100
+
+
+class TagsAsked(Given):
+    """There is no cursor: the most used are told of."""
+
     limit: Limit = 100
 
 
 class QueuesAsked(Given):
     #: Part of the name.
     text: Text = ""
-    limit: Limit = 100
+    paused: Annotated[bool, Meta(description="Only those that are.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MOST_QUEUES)] = 100
     cursor: Page = ""
 
 
 class QueueAsked(Given):
     #: The day of the statistics; today, if none is given.
-    date: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | UnsetType = UNSET
+    date: Day | UnsetType = UNSET
 
 
 class JobsAsked(Given):
@@ -96,6 +113,12 @@ class JobsAsked(Given):
     kind: Text | UnsetType = UNSET
     state: State | UnsetType = UNSET
     retrying: bool | UnsetType = UNSET
+    failing: (
+        Annotated[
+            bool, Meta(description="Dead of a failure, or waiting for another try; or neither.")
+        ]
+        | UnsetType
+    ) = UNSET
     protocol: Text | UnsetType = UNSET
     tag: Text | UnsetType = UNSET
     worker: Text | UnsetType = UNSET
@@ -115,11 +138,11 @@ class JobsAsked(Given):
 class JobAsked(Given):
     """Of several jobs of one id the oldest is meant, unless it is said which."""
 
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
+    number: Number | UnsetType = UNSET
 
 
 class EventsAsked(Given):
-    number: Annotated[int, Meta(ge=1, le=(1 << 63) - 1)] | UnsetType = UNSET
+    number: Number | UnsetType = UNSET
     thorough: Annotated[
         bool, Meta(description="Look at all of the journal, however long that takes.")
     ] = False
@@ -131,8 +154,17 @@ class GroupAsked(Given):
 
 
 class AuditAsked(Given):
-    limit: Limit = 100
+    limit: Annotated[int, Meta(ge=1, le=MOST_AUDITED)] = 100
     cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] = 0
+
+
+class AnalyticsAsked(Given):
+    """The days from `first` to `last`, or the last `days` of them."""
+
+    days: Annotated[int, Meta(ge=1, le=MOST_DAYS)] = 7
+    first: Day | UnsetType = UNSET
+    last: Day | UnsetType = UNSET
+    queue: Text | UnsetType = UNSET
 
 
 # Bodies
@@ -189,6 +221,7 @@ class Query(Given):
     kind: Text | None = None
     state: State | None = None
     retrying: bool | None = None
+    failing: bool | None = None
     protocol: Text | None = None
     tag: Text | None = None
     worker: Text | None = None
@@ -200,14 +233,18 @@ class Query(Given):
 
 
 class NewAction(Given):
-    """What to do, and to which jobs: `jobs` by their ids or numbers, those of a `query`, or those
-    that `q` finds on the page Jobs. One of the three must be given.
+    """What to do, and to which jobs: `jobs` by their ids, others by their `numbers`, those of a
+    `query`, or those that `q` finds on the page Jobs. One of the four must be given.
     """
 
     action: Action
     jobs: Ids = []
+    numbers: Annotated[list[Number], Meta(max_length=MOST_NAMED)] = []
     query: Query | None = None
     q: Annotated[str, Meta(max_length=4000)] = ""
+    all: Annotated[
+        bool, Meta(description="Every job is meant. Without it, an empty search is refused.")
+    ] = False
     #: For move, priority, tag and untag, and undepend.
     queue: Short = ""
     priority: Priority = 0

@@ -46,16 +46,16 @@ async def search(
 ) -> shapes.JobList:
     until = time.monotonic() + PATIENCE
     rows: list[messages.JobRow] = []
-    looked = 0
     while True:
         request = messages.Search(query, order, cursor, limit - len(rows))
         found = await visit.ask(messages.Found, search=request)
         rows += found.jobs
-        looked += found.looked
         cursor = found.cursor
         if not cursor or len(rows) >= limit or time.monotonic() > until:
             break
-    return shapes.JobList([shapes.Job.of(row) for row in rows], looked, found.of, cursor or None)
+    return shapes.JobList(
+        [shapes.Job.of(row) for row in rows], found.looked, found.of, cursor or None
+    )
 
 
 def meant(text: str, query: Query | None) -> messages.Query:
@@ -68,6 +68,9 @@ def meant(text: str, query: Query | None) -> messages.Query:
         return found
     given = {name: getattr(query, name) for name in _SAME}
     more = {name: value for name, value in given.items() if value is not None}
+    for name, value in more.items():
+        if getattr(found, name) not in {None, value}:
+            raise Refusal(422, f"`q` and `{name}` ask for different things: give one of them")
     return msgspec.structs.replace(found, **more, words=found.words + query.text)
 
 

@@ -15,8 +15,6 @@ MOST_WAITING: Final = 500
 #: The server says by itself when the time to wait is over.
 GRACE: Final = 5.0
 
-_waiting: set[asyncio.Task[Any]] = set()
-
 
 async def lease(visit: Visit, body: NewLease) -> shapes.LeaseList:
     request = messages.LeaseJobs(
@@ -67,20 +65,31 @@ async def _wait(visit: Visit, request: messages.LeaseJobs, patience: float) -> m
     """Over a connection of its own, so that those who wait are in nobody's way; it ends with the
     visitor's, so that no job is given to one who has left.
     """
-    if len(_waiting) >= MOST_WAITING:
+    room = visit.room
+    if room.closed:
+        raise _stopping()
+    if len(room.waiting) >= MOST_WAITING:
         raise Refusal(503, "too many wait for jobs already", {"Retry-After": "5"})
     asking = asyncio.create_task(_first(visit, request))
     leaving = asyncio.create_task(_left(visit))
-    _waiting.add(asking)
+    room.waiting.add(asking)
     try:
         await asyncio.wait({asking, leaving}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        if asking.cancelled():
+            raise _stopping()
         if asking.done():
             return asking.result()
         raise Refusal(503, "the server does not answer")
     finally:
-        _waiting.discard(asking)
+        room.waiting.discard(asking)
         asking.cancel()
         leaving.cancel()
+
+
+def _stopping() -> Refusal:
+    return Refusal(
+        503, "the server is about to stop: ask again when it is back", {"Retry-After": "5"}
+    )
 
 
 async def _first(visit: Visit, request: messages.LeaseJobs) -> messages.LeasedJobs:

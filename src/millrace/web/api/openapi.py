@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from millrace import __version__
+from millrace.pipeline.report.model import Report
 from millrace.web.doors import Visit
 
 from . import shapes
@@ -17,9 +18,12 @@ from .table import ROOT, TABLE
 
 PROBLEM: Final = "application/problem+json"
 _REF: Final = "#/components/schemas/{name}"
+#: A report has queues, days and workers of its own.
+_REPORTED: Final = "Analytics"
 _PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _GROUPS: Final = {
     "overview": "Overview",
+    "analytics": "Analytics",
     "queues": "Queues",
     "jobs": "Jobs",
     "actions": "Actions",
@@ -54,8 +58,10 @@ def make() -> dict[str, Any]:
     types: list[Any] = [shapes.Problem]
     for endpoint in TABLE:
         types += [endpoint.body, endpoint.answer]
-    wanted = [each for each in dict.fromkeys(types) if each not in {Nothing, Response}]
+    wanted = [each for each in dict.fromkeys(types) if each not in {Nothing, Response, Report}]
     _, components = msgspec.json.schema_components(wanted, ref_template=_REF)
+    _, reported = msgspec.json.schema_components([Report], ref_template=_template(Report))
+    components |= {_REPORTED + name: schema for name, schema in reported.items()}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in TABLE:
         address = _PARAMETER.sub(r"{\1}", endpoint.path)
@@ -122,7 +128,8 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     if endpoint.media == BYTES:
         content: dict[str, Any] = {BYTES: {}}
     else:
-        (schema,), _ = msgspec.json.schema_components([endpoint.answer], ref_template=_REF)
+        template = _template(endpoint.answer)
+        (schema,), _ = msgspec.json.schema_components([endpoint.answer], ref_template=template)
         content = {JSON: {"schema": schema}}
     made = {}
     for status in endpoint.statuses:
@@ -131,6 +138,10 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     for status in _refusals(endpoint):
         made[str(status)] = {"description": HTTPStatus(status).phrase, "content": problem}
     return made
+
+
+def _template(type_: Any) -> str:
+    return _REF.format(name=_REPORTED + "{name}") if type_ is Report else _REF
 
 
 def _refusals(endpoint: Endpoint) -> list[int]:

@@ -22,7 +22,7 @@ async def overview(visit: Visit) -> shapes.Overview:
 
 
 async def queues(visit: Visit, asked: QueuesAsked) -> shapes.QueueList:
-    request = messages.AskedQueues(asked.text, asked.cursor, asked.limit)
+    request = messages.AskedQueues(asked.text, asked.cursor, asked.limit, asked.paused)
     found = await visit.ask(messages.Queues, queues=request)
     rows = [shapes.Queue.of(row) for row in found.queues]
     return shapes.QueueList(rows, found.count, found.more or None)
@@ -74,9 +74,12 @@ async def _emptied(visit: Visit, action: _Action) -> Reply[shapes.Action]:
 
 def _day(date: str) -> int:
     try:
-        return int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) // 86_400
+        found = int(datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()) // 86_400
     except ValueError:
         raise Refusal(400, f"`date` is no day: {date}") from None
+    if found < 0:
+        raise Refusal(400, "no day before 1970 has statistics")
+    return found
 
 
 def _statistics(day: stats.QueueDay) -> shapes.QueueDay:

@@ -333,7 +333,8 @@ def base64(data: bytes) -> str:
 
 class JobList(msgspec.Struct):
     jobs: list[Job]
-    #: So many were looked at for this answer, of so many that there are to be looked at.
+    #: So many were looked at since the search began, with the pages before this one, of so many
+    #: that there are to be looked at.
     looked: int
     of: int
     next: Cursor | None
@@ -503,7 +504,7 @@ class FailureGroup(msgspec.Struct):
 
 
 class FailureList(msgspec.Struct):
-    """The largest first."""
+    """The largest first, and how many there are in all."""
 
     failures: list[FailureGroup]
     count: int
@@ -629,7 +630,7 @@ class Tag(msgspec.Struct):
 
 
 class TagList(msgspec.Struct):
-    """The most used first."""
+    """The most used first, and how many there are in all."""
 
     tags: list[Tag]
     count: int
@@ -644,6 +645,8 @@ class Throttle(msgspec.Struct):
 
 
 class ThrottleList(msgspec.Struct):
+    """By name, the first 1,000; of those who hold one or wait for it, the first 100."""
+
     throttles: list[Throttle]
 
 

@@ -3,18 +3,19 @@
 from typing import Any
 
 from millrace.protocols.control import messages
-from millrace.web.control import ControlError
+from millrace.web.control import SHIPPED_WITHIN, ControlError
 from millrace.web.doors import Refusal, Visit
 
 from . import shapes
 from .actions import begun
 from .asked import (
     AuditAsked,
+    FailuresAsked,
     FlushConfirmed,
     GroupAsked,
     Paged,
     QlessSetting,
-    Some,
+    TagsAsked,
     ToPriority,
     ToQueue,
     WithTags,
@@ -25,7 +26,7 @@ from .jobs import search
 # Failures
 
 
-async def failures(visit: Visit, asked: Some) -> shapes.FailureList:
+async def failures(visit: Visit, asked: FailuresAsked) -> shapes.FailureList:
     found = await visit.ask(messages.Failures, failures=messages.Asked(most=asked.limit))
     groups = [shapes.FailureGroup.of(group) for group in found.groups]
     return shapes.FailureList(groups, found.count, found.jobs)
@@ -33,7 +34,10 @@ async def failures(visit: Visit, asked: Some) -> shapes.FailureList:
 
 async def failure(visit: Visit, asked: GroupAsked) -> shapes.JobList:
     query = messages.Query(fingerprint=visit.path("fingerprint"), failing=True)
-    return await search(visit, query, "newest", asked.limit, asked.cursor)
+    found = await search(visit, query, "newest", asked.limit, asked.cursor)
+    if not (found.jobs or found.next or asked.cursor):
+        raise Refusal(404, "no job fails of this: there was none, or they are gone meanwhile")
+    return found
 
 
 async def retry_failure(visit: Visit) -> Reply[shapes.Action]:
@@ -59,6 +63,15 @@ async def workers(visit: Visit, asked: Paged) -> shapes.WorkerList:
     found = await visit.ask(messages.Workers, workers=request)
     rows = [shapes.Worker.of(row) for row in found.workers]
     return shapes.WorkerList(rows, found.count, found.more or None)
+
+
+async def worker(visit: Visit) -> shapes.Worker:
+    protocol, wid = visit.path("protocol"), visit.path("wid")
+    request = messages.AskedWorkers(most=1, protocol=protocol, wid=wid)
+    found = await visit.ask(messages.Workers, workers=request)
+    if not found.workers:
+        raise Refusal(404, f'no worker "{wid}" is known: it has ended, or holds no job')
+    return shapes.Worker.of(found.workers[0])
 
 
 async def quiet_worker(visit: Visit) -> shapes.Ok:
@@ -124,7 +137,7 @@ async def tracked(visit: Visit, asked: Paged) -> shapes.TrackedList:
     return shapes.TrackedList(rows, found.count, found.more or None)
 
 
-async def tags(visit: Visit, asked: Some) -> shapes.TagList:
+async def tags(visit: Visit, asked: TagsAsked) -> shapes.TagList:
     found = await visit.ask(messages.TagRows, tags=messages.Asked(most=asked.limit))
     return shapes.TagList([shapes.Tag(row.tag, row.count) for row in found.tags], found.count)
 
@@ -170,6 +183,12 @@ async def _shipping(visit: Visit) -> shapes.Shipping | None:
         if error.code != "unavailable":
             raise
         return None  # nothing is kept
+
+
+async def ship(visit: Visit) -> shapes.Shipping:
+    told = await visit.room.control.ask(messages.Journal, patience=SHIPPED_WITHIN, ship=True)
+    await visit.ask(dict, note=messages.Note("ship", by=visit.by))
+    return shapes.Shipping.of(told)
 
 
 async def configuration(visit: Visit) -> shapes.Configuration:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from . import actions, events, health, jobs, leases, queues, standing
+from . import actions, analytics, events, health, jobs, leases, queues, standing
 from .asked import MOST_PUSH
 from .endpoints import BYTES, Endpoint, Handler
 
@@ -92,6 +92,7 @@ TABLE: Final = (
     _long(_FAILURE + "/delete", standing.delete_failure, "Delete all jobs that failed of it"),
     # Workers
     _look("/workers", standing.workers, "Workers, and what they have"),
+    _one(_WORKER, standing.worker, "A worker, and what it has"),
     _do(_WORKER + "/quiet", standing.quiet_worker, "A worker of Faktory takes no more jobs"),
     _do(_WORKER + "/terminate", standing.terminate_worker, "A worker of Faktory ends"),
     # What Qless keeps
@@ -116,10 +117,19 @@ TABLE: Final = (
         most=MOST_PUSH,
     ),
     _do(_LEASE + "/fail", leases.fail, "The attempt failed"),
-    _do(_LEASE + "/release", leases.release, "Give the job back, as if it was never leased"),
+    _do(_LEASE + "/release", leases.release, "Give the job back; the attempt is counted"),
     _do(_LEASE + "/renew", leases.renew, "Prolong the lease"),
     # The server
     _look("/server", standing.server, "The server: its version, store, disk and journal"),
+    _do(ROOT + "/ship", standing.ship, "Ship what waits in the journal to the lake, now"),
+    Endpoint(
+        "GET",
+        ROOT + "/analytics",
+        analytics.analytics,
+        "read",
+        "What the pipeline made of some days, for all queues or one",
+        refusals=(409,),
+    ),
     _look("/pipeline", standing.pipeline, "When the pipeline last ran"),
     _do(ROOT + "/pipeline/run", standing.run_pipeline, "Run the pipeline"),
     Endpoint("GET", ROOT + "/configuration", standing.configuration, "admin", "All settings"),

@@ -29,7 +29,7 @@ async def analytics(visit: Visit) -> Response:
     status = await visit.ask(PipelineStatus, pipeline=True)
     made, unable = None, ""
     try:
-        made = await visit.room.analytics.made(_lake(visit), choice, PATIENCE)
+        made = await visit.room.analytics.made(visit.settings.lake, choice, PATIENCE)
     except Unable as error:
         unable = str(error)
     response = page(
@@ -64,7 +64,7 @@ async def download(visit: Visit) -> Response:
     if form not in {"html", "json"}:
         raise Refusal(404, "a report is to be had as report.html and as report.json")
     try:
-        made = await visit.room.analytics.made(_lake(visit), _choice(visit))
+        made = await visit.room.analytics.made(visit.settings.lake, _choice(visit))
         assert made is not None
         report = made.report
         if form == "html":
@@ -76,15 +76,6 @@ async def download(visit: Visit) -> Response:
     name = f"millrace-{report.range.first}-{report.range.last}.{form}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(body, headers=headers, media_type=kind)
-
-
-def _lake(visit: Visit) -> str:
-    lake = visit.settings.lake
-    if not lake:
-        raise Unable(
-            "this server keeps nothing on disk (server.durability = memory), so there is no history"
-        )
-    return lake
 
 
 async def _queues(visit: Visit, made: Made | None) -> list[str]:

@@ -6,13 +6,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import AskedJob, AskedQueues, JobDetail, JobRow, Queues
+from millrace.protocols.control.messages import AskedJob, AskedQueues, JobDetail, Queues
 from millrace.web import history
 from millrace.web.addresses import job_path
 from millrace.web.control import ControlError
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.payloads import Shown, show, whole
-from millrace.web.rendering import page
+from millrace.web.rendering import count, page
 from millrace.web.timeline import draw
 
 #: A name that may be given to a file.
@@ -67,7 +67,7 @@ async def job(visit: Visit) -> Response:
         detail=detail,
         job=detail.job,
         address=job_path(detail.job.jid, detail.job.seq),
-        actions=_actions(detail.job),
+        actions=_actions(detail),
         payload=show(detail.payload, detail.job.size),
         result=None if detail.result is None else show(detail.result),
         own=_own(detail.own),
@@ -128,8 +128,23 @@ def _seq(visit: Visit) -> int:
     return int(text)
 
 
-def _actions(job: JobRow) -> list[Action]:
-    return [Action(name, _TITLES[name], _QUESTIONS.get(name, "")) for name in _ACTIONS[job.state]]
+def _actions(detail: JobDetail) -> list[Action]:
+    found = []
+    for name in _ACTIONS[detail.job.state]:
+        question = _QUESTIONS.get(name, "")
+        if name == "delete":
+            question += _let_go(len(detail.dependents) + detail.dependents_more)
+        found.append(Action(name, _TITLES[name], question))
+    return found
+
+
+def _let_go(waiting: int) -> str:
+    """What becomes of those that wait for a job which is deleted."""
+    if not waiting:
+        return ""
+    if waiting == 1:
+        return " One job waits for it, and will wait for it no longer: it may run."
+    return f" {count(waiting)} jobs wait for it, and will wait for it no longer: they may run."
 
 
 def _own(own: dict[str, Any]) -> Shown | None:

@@ -10,7 +10,7 @@ from millrace.protocols.control.messages import Act, Found, Query, Search
 from millrace.web import history
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Form, Refusal, Visit
-from millrace.web.query import QueryError, parse, write
+from millrace.web.query import QueryError, is_all, parse, write
 from millrace.web.rendering import count, page, shown
 
 from .tasks import carry_out
@@ -116,9 +116,10 @@ async def act(visit: Visit) -> Response:
         if not count_:
             raise Refusal(400, "no job is selected: go back, and tick those that are meant")
         return await carry_out(visit, wanted, title(wanted, _some(count_)), back)
-    meant = write(wanted.query)
-    named = f"every job that matches {shown(meant, 200)}" if meant else "every job there is"
-    if form.one("sure") == "yes":
+    named, agreed = f"every job that matches {shown(write(wanted.query), 200)}", "yes"
+    if is_all(wanted.query):  # a form may have lost its search
+        named, agreed = "every job there is", "everything"
+    if form.one("sure") == agreed:
         return await carry_out(visit, wanted, title(wanted, named), back)
     found = await visit.ask(Found, search=Search(wanted.query, most=MOST))
     return page(
@@ -127,6 +128,7 @@ async def act(visit: Visit) -> Response:
         title=title(wanted, named),
         total=known(found, first=True),
         fields=[pair for pair in form if pair[0] != "sure"],
+        agreed=agreed,
         back=back,
         to="/jobs/act",
     )
@@ -152,16 +154,18 @@ def read(form: Form) -> Act:
     elif action == "priority":
         wanted.priority = _priority(form.one("priority"))
     elif action in {"tag", "untag"}:
-        wanted.tags = _tags(form)
+        wanted.tags = tags_in(form)
     elif action == "undepend":
         wanted.blockers = form.all("blocker")
     return wanted
 
 
 def title(wanted: Act, jobs: str) -> str:
-    tags = ", ".join(shown(tag, 40) for tag in wanted.tags)
     return _TITLES[wanted.action].format(
-        jobs, queue=shown(wanted.queue, 80), priority=wanted.priority, tags=tags
+        jobs,
+        queue=shown(wanted.queue, 80),
+        priority=wanted.priority,
+        tags=", ".join(shown(tag, 40) for tag in wanted.tags),
     )
 
 
@@ -192,12 +196,12 @@ def _priority(text: str) -> float:
     return found
 
 
-def _tags(form: Form) -> list[str]:
+def tags_in(form: Form) -> list[str]:
     """One field for each tag, or several in one with commas between."""
-    tags = [tag.strip() for tag in form.one("tags").split(",")] + form.all("tag")
-    found = [tag for tag in tags if tag]
+    parts = [part.strip() for part in form.one("tags").split(",")] + form.all("tag")
+    found = [part for part in parts if part]
     if not found:
-        raise Refusal(400, "it was not said which tags")
+        raise Refusal(400, "it was not said which tags: several are parted by commas")
     return found
 
 

@@ -17,8 +17,10 @@ from millrace.protocols.control.messages import (
     TrackedRow,
     TrackedRows,
 )
-from millrace.web.doors import Door, Form, Refusal, Visit
+from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
+
+from .jobs import tags_in
 
 MOST: Final = 50
 #: So many are counted by their states, and shown.
@@ -61,7 +63,7 @@ async def act_on_recurring(visit: Visit) -> Response:
             wanted = ActOnRecurring(jid, "priority", priority=rank, by=visit.by)
             said = f"{jid} has the priority {rank:g} from now on."
         case "tag" | "untag":
-            wanted = ActOnRecurring(jid, action, tags=_tags(form), by=visit.by)
+            wanted = ActOnRecurring(jid, action, tags=tags_in(form), by=visit.by)
             said = f"The tags of {jid} are changed."
         case _:
             raise Refusal(400, f'"{action}" cannot be done to a recurring job')
@@ -120,14 +122,6 @@ def _number(text: str) -> float:
     if not -1e15 < number < 1e15:
         raise Refusal(400, f"{text} is too large, or no number that can be compared")
     return number
-
-
-def _tags(form: Form) -> list[str]:
-    found = [tag.strip() for tag in form.one("tags").split(",")]
-    wanted = [tag for tag in found if tag]
-    if not wanted:
-        raise Refusal(400, "which tags? Several are parted by commas")
-    return wanted
 
 
 DOORS: Final = [

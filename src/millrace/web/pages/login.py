@@ -5,7 +5,8 @@ from typing import Final
 from starlette.responses import Response
 
 from millrace.web.access import COOKIE, Unknown, address, is_private
-from millrace.web.doors import Door, Visit, own, too_many
+from millrace.web.addresses import own_path
+from millrace.web.doors import Door, Visit, too_many
 from millrace.web.guesses import TooMany
 from millrace.web.rendering import page
 
@@ -14,7 +15,7 @@ MOST: Final = 16_384
 
 
 async def login(visit: Visit) -> Response:
-    there = own(visit.query("next"))
+    there = own_path(visit.query("next"))
     if visit.visitor is not None:
         return visit.back(there)
     return page(visit, "login.html", next=there, wrong=False)
@@ -22,7 +23,7 @@ async def login(visit: Visit) -> Response:
 
 async def enter(visit: Visit) -> Response:
     form = await visit.form(MOST)
-    there = own(form.one("next"))
+    there = own_path(form.one("next"))
     gate, settings, room = visit.room.gate, visit.settings, visit.room
     if settings.is_open:
         return visit.back(there)

@@ -6,7 +6,7 @@ import contextlib
 import time
 from datetime import date
 from typing import Any, Final, Literal, NamedTuple, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.responses import Response
@@ -33,6 +33,8 @@ from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.drawing import slots
 from millrace.web.query import write
 from millrace.web.rendering import SECOND, count, page, shown, to_queue
+
+from .tasks import carry_out
 
 MOST_QUEUES: Final = 50
 MOST_JOBS: Final = 25
@@ -208,6 +210,8 @@ def _elsewhere(visit: Visit, name: str) -> Response:
     before, _, last = name.rpartition("/")
     if before and last in QLESS_TABS:
         response = visit.back(_with(to_queue(before), state=QLESS_TABS[last]))
+    elif name.endswith(".json") and name != ".json":
+        response = visit.back(f"/api/v1/queues/{quote(name.removesuffix('.json'), safe='')}")
     else:
         response = visit.back("/queues", f"There is no queue {shown(name, 100)}.")
     response.status_code = 302
@@ -265,10 +269,15 @@ async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
 
 
 async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
-    """Jobs as Faktory's page of a queue names them: by all of their JSON, in base64."""
-    jids = [jid for key in keys if (jid := _jid(key))]
-    acted = await visit.ask(Acted, act=Act("delete", jids, by=visit.by))
-    return visit.back(to_queue(name), f"{acted.done:,} jobs were deleted.")
+    """Jobs as Faktory's page of a queue names them: by all of their JSON, in base64. Those that
+    wait there, as the page shows no others.
+    """
+    jids = [_jid(key) for key in keys]
+    wanted = Act("delete", jids, only=Query(queue=name, state="ready"))
+    told = (
+        f"Delete {'a job' if len(jids) == 1 else f'{count(len(jids))} jobs'} of {shown(name, 100)}"
+    )
+    return await carry_out(visit, wanted, told, to_queue(name))
 
 
 def _jid(key: str) -> str:
@@ -305,9 +314,12 @@ def _day(text: str) -> int:
     if not text:
         return -1
     try:
-        return (date.fromisoformat(text) - date(1970, 1, 1)).days
+        found = (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError:
         raise Refusal(400, "a day is written as 2026-03-01") from None
+    if found < 0:
+        raise Refusal(400, "no day before 1970 has statistics")
+    return found
 
 
 def _now() -> int:

@@ -4,12 +4,12 @@ The addresses, the forms and the keys (`<time>|<jid>`) are those of Faktory's ow
 bookmarks and scripts go on working.
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from starlette.background import BackgroundTask
 from starlette.responses import RedirectResponse, Response
 
-from millrace.protocols.control.messages import Act, Found, JobDetail, Query, Search
+from millrace.protocols.control.messages import Act, Found, JobDetail, Search
 from millrace.web import history
 from millrace.web.addresses import job_path
 from millrace.web.control import ControlError
@@ -112,7 +112,7 @@ def _change(one: Set) -> Endpoint:
             act = _act(form.one("action"), query=parse(one.q))
             named = f"every job of {one.title}"
         else:
-            act = _act(form.one("action"), jobs=[_jid(key) for key in keys])
+            act = _act(form.one("action"), jobs=[_jid(key) for key in keys], only=parse(one.q))
             named = "a job" if len(keys) == 1 else f"{len(keys):,} jobs"
         return await carry_out(visit, act, title(act, named), one.path)
 
@@ -136,16 +136,18 @@ def _look(one: Set) -> Endpoint:
 def _change_one(one: Set) -> Endpoint:
     async def change_one(visit: Visit) -> Response:
         form = await visit.form()
-        act = _act(form.one("action"), jobs=[_jid(visit.path("key"))])
+        jobs = [_jid(visit.path("key"))]
+        act = _act(form.one("action"), jobs=jobs, only=parse(one.q))
         return await carry_out(visit, act, title(act, "a job"), one.path)
 
     return change_one
 
 
-def _act(action: str, *, jobs: list[str] | None = None, query: Query | None = None) -> Act:
+def _act(action: str, **which: Any) -> Act:
+    """`only`: a job may have left the set since the page was made, or was never in it."""
     if action not in _ACTIONS:
         raise Refusal(400, f"invalid action: {shown(action, 60)}")
-    return Act(_ACTIONS[action], jobs=jobs or [], query=query)  # type: ignore[arg-type]
+    return Act(_ACTIONS[action], **which)  # type: ignore[arg-type]
 
 
 def _jid(key: str) -> str:

@@ -18,15 +18,13 @@ from millrace.protocols.control.messages import (
     SetQless,
     Setting,
 )
-from millrace.web.control import ControlError
+from millrace.web.control import SHIPPED_WITHIN, ControlError
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
 
 MOST_AUDIT: Final = 100
 #: What has to be typed before everything is forgotten.
 FLUSH: Final = "FLUSH"
-#: Shipping everything that waits may take a while.
-_PATIENCE: Final = 120.0
 
 
 async def server(visit: Visit) -> Response:
@@ -48,7 +46,7 @@ async def server(visit: Visit) -> Response:
 
 
 async def ship(visit: Visit) -> Response:
-    await visit.room.control.ask(Journal, patience=_PATIENCE, ship=True)
+    await visit.room.control.ask(Journal, patience=SHIPPED_WITHIN, ship=True)
     await visit.ask(Ok, note=Note("ship", by=visit.by))
     return visit.back("/server", "Everything that was committed is in the lake.")
 

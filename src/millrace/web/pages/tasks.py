@@ -12,6 +12,8 @@ from millrace.web.tasks import Task
 
 #: Whatever is done after so many seconds needs no page of its own.
 AT_ONCE: Final = 0.5
+#: Of an action's number; Python refuses to read very long ones.
+LONGEST_NUMBER: Final = 18
 
 #: What was done, for one sentence.
 _DONE: Final = {
@@ -45,8 +47,8 @@ async def carry_out(visit: Visit, act: Act, title: str, back: str) -> Response:
 
 def told(act: Act, progress: Acted, number: int) -> str:
     """`3 jobs were deleted. 1 was not: a1 is with a worker`"""
-    one = progress.done == 1
-    text = f"{_jobs(progress.done)} {'was' if one else 'were'} {_DONE[act.action]}."
+    verb = "was" if progress.done <= 1 else "were"
+    text = f"{_jobs(progress.done)} {verb} {_DONE[act.action]}."
     if not progress.refused_count and not progress.refused:
         return text
     refused = max(progress.refused_count, len(progress.refused))
@@ -72,13 +74,18 @@ async def task(visit: Visit) -> Response:
 
 async def stop(visit: Visit) -> Response:
     found = _task(visit)
+    there = f"/tasks/{found.number}"
+    if found.ended:
+        return visit.back(there, "It was over before it could be stopped.")
     visit.room.tasks.stop(found)
     await visit.room.tasks.wait(found, AT_ONCE)
-    return visit.back(f"/tasks/{found.number}", "It was stopped. What is done stays done.")
+    return visit.back(there, "It was stopped. What is done stays done.")
 
 
 def _task(visit: Visit) -> Task:
-    found = visit.room.tasks.known.get(int(visit.path("number")))
+    number = visit.path("number")
+    is_one = number.isascii() and number.isdigit() and len(number) <= LONGEST_NUMBER
+    found = visit.room.tasks.known.get(int(number)) if is_one else None
     if found is None:
         raise Refusal(404, "nothing is known of that action: only the newest are remembered")
     return found
@@ -86,6 +93,6 @@ def _task(visit: Visit) -> Task:
 
 DOORS: Final = [
     Door("/tasks", tasks, role="read"),
-    Door("/tasks/{number:int}", task, role="read"),
-    Door("/tasks/{number:int}/stop", stop, role="operate", methods=("POST",)),
+    Door("/tasks/{number}", task, role="read"),
+    Door("/tasks/{number}/stop", stop, role="operate", methods=("POST",)),
 ]

@@ -2,7 +2,8 @@
 "use strict";
 const prefix = document.body.dataset.prefix;
 
-// Strangers' words on one line, as rendering.shown; and the path of a queue's page, as to_queue.
+// Strangers' words on one line, as rendering.shown; and the paths of a queue's page, as to_queue, and of a
+// job's, as job_path.
 
 const shown = (text, most = 40) => {
   const line = String(text).replaceAll("\n", "↵").replaceAll("\r", "").replaceAll("\t", " ");
@@ -11,6 +12,8 @@ const shown = (text, most = 40) => {
 };
 const toQueue = (name) => ["", ".", ".."].includes(name)
   ? `/queues/?name=${encodeURIComponent(name)}` : `/queues/${encodeURIComponent(name)}`;
+const toJob = (jid, seq) =>
+  `/jobs/${encodeURIComponent(["", ".", ".."].includes(jid) || jid.length > 200 ? seq : jid)}?seq=${seq}`;
 
 // Times
 
@@ -76,6 +79,22 @@ document.addEventListener("change", (event) => {
 
 const standing = document.getElementById("standing");
 const number = (value) => Math.round(value).toLocaleString();
+const few = new Intl.NumberFormat("en", { notation: "compact" });  // 1.2M: at most four or five letters
+const COUNTED = {
+  "/queues": (overview) => overview.counts[2],
+  "/busy": (overview) => overview.counts[3],
+  "/retries": (overview) => overview.retrying,
+  "/scheduled": (overview) => overview.counts[0] - overview.retrying,
+  "/morgue": (overview) => overview.counts[5],
+};
+const tellCounts = (overview) => {
+  for (const element of document.querySelectorAll("[data-count]")) {
+    const value = COUNTED[element.dataset.count](overview);
+    const text = few.format(value);
+    if (element.textContent !== text) element.textContent = text;
+    element.title = number(value);
+  }
+};
 let stream = null, silence = null;
 
 // Pushed, done and failed each second, over the last few seconds: less would be noise.
@@ -97,8 +116,9 @@ const hear = () => {
     standing.classList.remove("away");
     standing.textContent = overview.halted
       ? `Nothing can be written: ${overview.halted}`
-      : `${number(overview.counts[2])} ready · ${number(overview.counts[3])} with workers · ${number(overview.rates[1])} done/s`;
+      : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.counts[2])} ready · ${number(overview.counts[3])} with workers · ${number(overview.rates[1])} done/s`;
     standing.classList.toggle("away", Boolean(overview.halted));
+    tellCounts(overview);
     document.dispatchEvent(new CustomEvent("overview", { detail: overview }));
   });
   stream.addEventListener("away", (event) => {

@@ -67,8 +67,8 @@
     made.append(inner);
     return made;
   };
-  const tellOldest = ({ oldest: at, oldest_jid: jid, oldest_queue: queue }) => {
-    const which = at ? `${at} ${jid}` : "";
+  const tellOldest = ({ oldest: at, oldest_jid: jid, oldest_seq: seq, oldest_queue: queue }) => {
+    const which = at ? String(seq) : "";
     if (oldest.dataset.which === which || oldest.contains(document.activeElement)) return;
     oldest.dataset.which = which;
     const small = document.createElement("small");
@@ -77,7 +77,7 @@
       since.className = "ago";
       since.dateTime = new Date(at / 1000).toISOString();
       small.append("in ", link(toQueue(queue), shown(queue, 40)));
-      oldest.replaceChildren(link(`/jobs/${encodeURIComponent(jid)}`, since), small);
+      oldest.replaceChildren(link(toJob(jid, seq), since), small);
       tellTimes(oldest);
     } else {
       small.textContent = "no job is ready";
