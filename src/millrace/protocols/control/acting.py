@@ -178,6 +178,8 @@ def _let_go(hub: ControlHub, job: Job, meaning: Meaning | None) -> Iterator[None
         passed += 1
         if passed % AT_ONCE == 0:
             yield
+            if meaning and not meaning.admits(job):
+                return  # it will not be deleted: the others wait on
 
 
 def _in_order(
