@@ -47,6 +47,7 @@ def test_a_worker_is_told_to_be_quiet_and_to_end(own_world: World, context: Brow
     expect(page.locator("h1 .state")).to_have_text("quiet")
     page.get_by_role("button", name="Terminate").click()
     sure(page)
+    assert "mailer-1" in said(page)
     assert beat(own_world.faktory, "mailer-1") == "terminate"
     page.goto(f"{own_world.url}/audit")
     expect(page.locator("#audit")).to_contain_text("mailer-1")
