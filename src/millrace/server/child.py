@@ -47,6 +47,7 @@ class Child:
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
         self._rest = b""
+        self._over = asyncio.Event()
         self._loop.add_reader(self._output, self._read)
 
     @property
@@ -77,6 +78,13 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
+    async def finish(self, within: float) -> None:
+        """It was told to end: give it so many seconds, then end it."""
+        try:
+            await asyncio.wait_for(self._over.wait(), within)
+        except TimeoutError:
+            self.kill()
+
     def kill(self) -> None:
         """Now. Its end is not heard any more."""
         if self._process.returncode is None:
@@ -105,6 +113,7 @@ class Child:
             self._process.wait(AT_THE_END)
         self.signal(signal.SIGKILL)
         self._ended(self, self._close())
+        self._over.set()
 
     def _close(self) -> int:
         self.leave()

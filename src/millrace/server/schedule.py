@@ -61,7 +61,6 @@ class Schedule:
         self._child: Child | None = None
         self._stopping = False
         self._began = 0.0
-        self._over = asyncio.Event()
         #: Of the last run: when it began and ended, its exit code, its last words.
         self._began_at = self._ended_at = 0
         self._code = -1
@@ -80,12 +79,8 @@ class Schedule:
             return
         log.info("the pipeline's run is ended: the next one goes on from there")
         self._child.signal(signal.SIGTERM)
-        try:
-            await asyncio.wait_for(self._over.wait(), END_WITHIN)
-        except TimeoutError:
-            if self._child is not None:
-                self._child.kill()
-                self._child = None
+        await self._child.finish(END_WITHIN)
+        self._child = None
 
     def run_now(self) -> str:
         """Start a run; why it cannot be, or nothing."""
@@ -122,7 +117,6 @@ class Schedule:
         self._begin()
 
     def _begin(self) -> str:
-        self._over.clear()
         self._began, began_at = self._loop.time(), _now()
         try:
             self._child = Child(self._command, self._heard, self._ended)
@@ -143,7 +137,6 @@ class Schedule:
         took = self._loop.time() - self._began
         self._child = None
         self._code, self._ended_at = code, _now()
-        self._over.set()
         if self._stopping:
             return  # it was told to
         if code:

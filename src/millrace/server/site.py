@@ -42,7 +42,6 @@ class Site:
         self._began = 0.0
         self._pause = FIRST_PAUSE
         self._timer: asyncio.TimerHandle | None = None
-        self._over = asyncio.Event()
 
     def start(self) -> int:
         """Open the port, and say which it is."""
@@ -68,12 +67,8 @@ class Site:
         if self._child is None:
             return
         self._child.leave()
-        try:
-            await asyncio.wait_for(self._over.wait(), END_WITHIN)
-        except TimeoutError:
-            if self._child is not None:
-                self._child.kill()
-                self._child = None
+        await self._child.finish(END_WITHIN)
+        self._child = None
 
     def _open(self) -> None:
         port = self._port
@@ -96,7 +91,6 @@ class Site:
     def _called(self) -> None:
         """Somebody is at the door: whoever opens it is to be started first."""
         self._unwatch()
-        self._over.clear()
         self._began = self._loop.time()
         numbers = [opened.fileno() for opened in self._sockets]
         try:
@@ -122,7 +116,6 @@ class Site:
     def _ended(self, child: Child, code: int) -> None:
         if child is self._child:
             self._child = None
-        self._over.set()
         if not self._sockets:
             return  # it was told to
         log.error("the process of the web pages ended with %d", code)

@@ -13,6 +13,6 @@ def own_path(path: str, otherwise: str = "/") -> str:
 
 
 def job_path(jid: str, seq: int) -> str:
-    """Where a job's page is; as `job_href` in the templates."""
+    """Where a job's page is."""
     name = jid if jid not in {"", ".", ".."} and len(jid) <= MOST_ID else str(seq)
     return f"/jobs/{quote(name, safe='')}" + (f"?seq={seq}" if seq else "")

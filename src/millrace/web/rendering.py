@@ -19,6 +19,7 @@ from millrace import __version__
 from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
 from millrace.pipeline.report.page import span as in_seconds
 
+from .addresses import job_path
 from .doors import SAID, TITLES, Refusal, Visit
 from .drawing import spark
 from .query import quoted
@@ -101,7 +102,7 @@ def environment() -> Environment:
         f.__name__: f
         for f in (
             *(shown, time, ago, span, count, size, rate, percent, day, priority, protocol),
-            *(in_path, in_query, to_queue, quoted, json, spark),
+            *(in_path, in_query, to_queue, job_path, quoted, json, spark),
         )
     }
     return made
