@@ -21,7 +21,7 @@ help:  ## say what can be made
 	@echo "setup: building .venv from requirements.lock (once, two minutes: Spark is large)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millrace needs Python 3.11 or later; set PYTHON=...")'
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
