@@ -39,7 +39,7 @@ def page_of(door: Door) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("door", PAGES, ids=lambda door: f"{door.methods} {door.path}")
+@pytest.mark.parametrize("door", PAGES, ids=lambda door: f"{sorted(door.methods)} {door.path}")
 def test_every_page_is_told_of_with_its_role(door: Door):
     if any(door is other for other in older.DOORS):
         names = {"{wid}": "ID", "{group:path}": "GROUP"}
