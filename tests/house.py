@@ -20,7 +20,7 @@ from millrace.server.app import listeners
 from millrace.server.config import Config
 from millrace.server.listeners import Listener
 from millrace.store import MemoryStore
-from scene import recover
+from scene import recover, write_turn
 from speakers import EVERYBODY, Accepted, Answer, Held, Leased, Nothing, Speaker, Work
 from wires import SECOND, START, Wire, World
 
@@ -60,8 +60,7 @@ class House(World):
         self.advance(round(seconds * SECOND))
 
     def keep(self, batch: Batch) -> None:
-        self.store.begin(batch, self.engine)
-        self.store.commit()
+        write_turn(batch, self.engine, self.store)
 
     def crash(self) -> None:
         """The server is killed and started again: what was acknowledged is there."""

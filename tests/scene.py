@@ -3,13 +3,14 @@
 from random import Random
 from typing import Any
 
+from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.engine.stats import Statistics
-from millrace.store import Store, StoreFailing
+from millrace.store import Store, StoreFailing, must_write
 from millrace.store.changes import decode_any, encode
 from millrace.store.recovered import Progress
 
@@ -117,19 +118,23 @@ def ready_jids(engine: Engine, queue: str = "default") -> list[str]:
 # What the server's turn does with a store, without the loop.
 
 
+def write_turn(batch: Batch, engine: Engine, store: Store) -> None:
+    """Commit a turn as the server does: an empty one is not written."""
+    if must_write(batch, store):
+        store.begin(batch, engine)
+        store.commit()
+
+
 def commit(engine: Engine, store: Store) -> None:
     """End a turn: everything changed so far becomes durable, or StoreFailing."""
-    batch = engine.take_batch()
-    store.begin(batch, engine)
-    store.commit()
+    write_turn(engine.take_batch(), engine, store)
 
 
 def commit_or_revert(engine: Engine, store: Store) -> bool:
     """End a turn; if it cannot be written, put everything back as the store has it."""
     batch = engine.take_batch()
     try:
-        store.begin(batch, engine)
-        store.commit()
+        write_turn(batch, engine, store)
     except StoreFailing as failing:
         undo(engine, store, [batch, engine.take_batch()], str(failing))
         return False

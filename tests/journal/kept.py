@@ -15,7 +15,7 @@ from millrace.journal import columns
 from millrace.journal.landing import FOLDER, landed
 from millrace.journal.shipment import Shipment
 from millrace.store import SqliteStore
-from scene import Scene
+from scene import Scene, write_turn
 
 
 class Kept:
@@ -56,8 +56,7 @@ class Kept:
     def commit(self) -> None:
         """Also of nothing: shipped events go with it."""
         batch = self.scene.engine.take_batch()
-        self.store.begin(batch, self.scene.engine)
-        self.store.commit()
+        write_turn(batch, self.scene.engine, self.store)
         self.rows += batch.events
 
     def ship(self, most: int = 1000) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.states import LEASED
 from millrace.protocols.masenko import MasenkoHub
+from millrace.store import must_write
 from scene import recover, undo
 
 
@@ -58,7 +59,8 @@ class House(MasenkoWorld):
         assert self.begun is None
         self.begun = self.engine.take_batch()
         self.engine.statistics.fold(self.begun.events)
-        self.store.begin(self.begun, self.engine)
+        if must_write(self.begun, self.store):
+            self.store.begin(self.begun, self.engine)
 
     def finish(self, *, fails: bool = False) -> None:
         assert self.begun is not None
@@ -66,7 +68,7 @@ class House(MasenkoWorld):
         if fails:
             self.store._begun = None
             undo(self.engine, self.store, [batch, self.engine.take_batch()], "disk full")
-        else:
+        elif must_write(batch, self.store):
             self.store.commit()
 
     def sync(self) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from house import Client, House
 from millrace.engine import stats
 from millrace.store import SqliteStore, sqlite
+from scene import write_turn
 from speakers import SPEAKERS, Held, Leased, Work
 from wires import SECOND
 
@@ -46,9 +47,7 @@ class Days(House):
 
         def write() -> object:
             batch = take()
-            if batch:
-                self.store.begin(batch, self.engine)
-                self.store.commit()
+            write_turn(batch, self.engine, self.store)
             return batch
 
         self.engine.take_batch = write  # type: ignore[method-assign,assignment]

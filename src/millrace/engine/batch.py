@@ -43,7 +43,20 @@ class Batch:
         self.cleared = False
 
     def __bool__(self) -> bool:
-        return bool(self.events or self.queues or self.notes or self.cleared)
+        """Whether anything changed. Every field counts except `folded`, which only describes
+        `events`: an edit of a job (tags, priority, dependencies) has no event.
+        """
+        return bool(
+            self.events
+            or self.changed
+            or self.new
+            or self.rewritten
+            or self.gone
+            or self.queues
+            or self.opened
+            or self.notes
+            or self.cleared
+        )
 
     def parts(self) -> tuple[Iterable[int], ...]:
         """The seqs of all jobs that the batch touched."""

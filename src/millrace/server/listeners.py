@@ -188,8 +188,7 @@ class Server:
         engine = self.engine
         if not self._telling and self._news():
             self._tell(now)
-        batch = engine.batch
-        if len(batch.events) >= self.turns.worth or batch.queues or batch.notes or batch.cleared:
+        if self.turns.is_due:
             self.turns.schedule()
         heap = engine.timers.heap
         if heap and heap[0][0] < self._armed_for:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.spans import Measured
-from millrace.store import Recovered, Store, StoreError, StoreFailing
+from millrace.store import Recovered, Store, StoreError, StoreFailing, must_write
 
 from .commits import Commits
 
@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 #: How often a failing store is tried again.
 PROBE_EVERY = 0.5
-#: Without a store, events only go into the statistics, and may wait until there are so many.
-UNWRITTEN = 256
+#: Without a store, a turn ends only to count its events. This many are counted together.
+MAX_UNCOUNTED_EVENTS = 256
 #: So many events make a batch that takes some milliseconds to write.
 CROWD = 300
 
@@ -75,8 +75,6 @@ class Turns:
         self._scheduled = False
         self._committing: tuple[Batch, list[Held], int] | None = None
         self._idle: asyncio.Future[None] | None = None
-        #: With so many events a turn is worth ending.
-        self.worth = UNWRITTEN if store is None else 1
         if store is None:
             return
         engine.synced_seq = engine.next_seq
@@ -90,6 +88,14 @@ class Turns:
     @property
     def durable(self) -> bool:
         return self._store is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the turn should end soon. Without a store, only events count."""
+        batch = self.engine.batch
+        if self._store is None:
+            return len(batch.events) >= MAX_UNCOUNTED_EVENTS
+        return bool(batch)
 
     def hold(self, session: "Session", replies: list[bytes], marks: list[int]) -> None:
         """Keep replies back until the turn being filled is synced."""
@@ -106,7 +112,7 @@ class Turns:
     async def drain(self) -> None:
         """Wait until everything that was changed is written, or has been refused."""
         while self._store is not None and (
-            self._committing is not None or self._held or self.engine.batch or self._store.trims
+            self._committing is not None or self._held or must_write(self.engine.batch, self._store)
         ):
             self.schedule()
             self._idle = self._loop.create_future()
@@ -127,7 +133,7 @@ class Turns:
         held, self._held = self._held, []
         number = self.number
         self.number += 1
-        if store is None or not (batch or store.trims):
+        if store is None or not must_write(batch, store):
             self._done(number, held)
             return
         self._committing = (batch, held, engine.next_seq)
@@ -148,7 +154,7 @@ class Turns:
             self.engine.synced_seq = next_seq
             self._done(self.number - 1, held)
             assert self._store is not None
-            if self._held or self.engine.batch or self._store.trims:
+            if self._held or must_write(self.engine.batch, self._store):
                 self._end()
         elif isinstance(error, StoreFailing):
             self._undo(batch, held, str(error))

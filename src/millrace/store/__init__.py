@@ -2,7 +2,7 @@
 
 from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
 from .memory import MemoryStore
-from .recovered import Recovered, Store
+from .recovered import Recovered, Store, must_write
 from .sqlite import SqliteStore
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "StoreError",
     "StoreFailing",
     "SyncFailed",
+    "must_write",
 ]

@@ -40,6 +40,14 @@ class Recovered(msgspec.Struct):
         engine.notes = self.notes
 
 
+def must_write(batch: Batch, store: "Store") -> bool:
+    """Whether a turn needs a transaction: it changed something, or shipped events can be removed.
+
+    The server and every test that commits turns ask this function.
+    """
+    return bool(batch) or store.trims
+
+
 class Store(Protocol):
     """`begin` and everything else run on the loop's thread; only `commit` runs on a helper's. They
     never overlap: the next `begin` comes after the last `commit` has returned.

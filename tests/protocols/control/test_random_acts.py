@@ -14,7 +14,7 @@ from millrace.engine.batch import Batch
 from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.engine.states import GONE, STATE_NAMES
 from millrace.store import StoreFailing
-from scene import recover
+from scene import recover, write_turn
 from wires import SECOND
 
 QUEUES = ("q", "r", "s")
@@ -38,8 +38,7 @@ class Kept(Room):
 
     def keep(self, batch: Batch) -> None:
         try:
-            self.store.begin(batch, self.engine)
-            self.store.commit()
+            write_turn(batch, self.engine, self.store)
         except StoreFailing:
             self._undo(batch)
             return
