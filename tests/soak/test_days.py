@@ -8,6 +8,7 @@ from days import Days, hasten
 
 from millrace.protocols.faktory import workunit
 from millrace.protocols.masenko import tasks
+from millrace.store import sqlite
 
 WARM_UP, LATER = 2, 6
 #: What may be there by chance at one moment and not at another.
@@ -25,9 +26,13 @@ def days(tmp_path, monkeypatch):
 
 def look(days: Days):
     hubs = [listener.hub for listener in days.listeners.values()]
-    return census(days.engine, days.store, *hubs) | census(
+    found = census(days.engine, days.store, *hubs) | census(
         {"names": {"faktory": workunit._good_names, "masenko": tasks._good_names}}
     )
+    # The store's generations fill up to a limit and are then folded: their sizes go up and down.
+    for generation in ("SqliteStore._young", "SqliteStore._old"):
+        assert found.pop(generation, 0) <= sqlite.GENERATION_JOBS
+    return found
 
 
 def test_after_days_of_coming_and_going_nothing_has_grown(days: Days):
