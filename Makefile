@@ -11,7 +11,7 @@ JOBS   ?= 1000000
 EVENTS ?= 1000000
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage lint format bench bench-memory bench-idle bench-shipping bench-bulk bench-pages crash recovery simulate \
+.PHONY: help setup run test coverage lint check format bench bench-memory bench-idle bench-shipping bench-bulk bench-pages crash recovery simulate \
   fuzz abuse soak pipeline cluster pictures lock clean
 
 help:  ## say what can be made
@@ -38,6 +38,10 @@ lint: setup  ## ruff and mypy --strict
 	@$(BIN)/ruff format --check src tests bench docs
 	@$(BIN)/ruff check src tests bench docs
 	@$(BIN)/mypy
+
+check: lint  ## lint, and mypyc's code generation over the compiled modules
+	@echo "check: code generation"
+	@$(BIN)/python tests/codegen.py
 
 format: setup  ## rewrite the sources in the project's form
 	@$(BIN)/ruff format src tests bench docs

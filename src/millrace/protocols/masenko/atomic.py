@@ -112,4 +112,4 @@ class Transaction:
 def _text(verb: bytes) -> str:
     """In capitals the original has U+FFFD for each byte that is no text."""
     shown = verb.decode("utf-8", "surrogateescape")
-    return "".join("\ufffd" if "\udc80" <= char <= "\udcff" else char for char in shown)
+    return "".join("\ufffd" if 0xDC80 <= ord(char) <= 0xDCFF else char for char in shown)

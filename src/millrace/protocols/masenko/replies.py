@@ -21,7 +21,7 @@ _ESCAPES: Final = {
     "\u2029".encode(): rb"\u2029",
 }
 #: What `surrogateescape` makes of bytes that are no UTF-8.
-_NO_TEXT: Final = re.compile("[\udc80-\udcff]")
+_NO_TEXT: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 
 
 def error(text: str) -> bytes:

@@ -1,0 +1,115 @@
+"""Rules about the text of the sources. The limits for known offenders may only be lowered."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import millrace
+from millrace.engine.job import Extra, Job
+from millrace.engine.queues import Queue
+
+PACKAGE = Path(millrace.__file__).parent
+
+#: Fields that only engine/ assigns.
+JOB_FIELDS = frozenset(Job.__struct_fields__ + Extra.__struct_fields__)
+QUEUE_FIELDS = frozenset(Queue.__slots__)
+#: Packages that handle the engine's jobs and queues. Elsewhere `job` is a record of another type.
+SCANNED = ("protocols", "server", "store", "journal", "admin")
+#: Assignments that are left: protocols/qless, and the admin actions on Qless jobs.
+MAX_WRITES = 32
+
+BANNED = re.compile(
+    r"\b(whoever|whomever|somebody|nobody|anybody|everybody|those who|so many|is told|are told"
+    r"|be told|anew|seldom|lately|forsake\w*|forlorn|so-manieth|mend(?:ed|s|ing)?|haunt\w*"
+    r"|corpses?|deafen\w*)\b",
+    re.IGNORECASE,
+)
+#: Occurrences that are left in src/, and the packages that have none.
+MAX_BANNED = 665
+CLEAN: tuple[str, ...] = ()
+
+
+def writes(source: str) -> Iterator[tuple[int, str]]:
+    """The line and the field of each assignment to a field of `job` or `queue`."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Attribute) or isinstance(node.ctx, ast.Load):
+            continue
+        root = node.value
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        name = root.id if isinstance(root, ast.Name) else ""
+        if (name == "job" and node.attr in JOB_FIELDS) or (
+            name == "queue" and node.attr in QUEUE_FIELDS
+        ):
+            yield node.lineno, f"{name}.{node.attr}"
+
+
+def prose(source: str) -> Iterator[str]:
+    """Comments, docstrings and messages."""
+    for node in ast.walk(ast.parse(source)):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and text.count(" ") >= 2:
+            yield text
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+def banned(source: str) -> list[str]:
+    return [found.group() for text in prose(source) for found in BANNED.finditer(text)]
+
+
+def modules(*packages: str) -> Iterator[tuple[str, str]]:
+    for package in packages or ("",):
+        for path in sorted((PACKAGE / package).rglob("*.py")):
+            yield path.relative_to(PACKAGE).as_posix(), path.read_text()
+
+
+def test_only_the_engine_assigns_fields_of_jobs_and_queues() -> None:
+    found = {name: lines for name, source in modules(*SCANNED) if (lines := list(writes(source)))}
+    assert sum(map(len, found.values())) <= MAX_WRITES, found
+
+
+def test_banned_words_become_fewer() -> None:
+    found = {name: words for name, source in modules() if (words := banned(source))}
+    assert sum(map(len, found.values())) <= MAX_BANNED
+    assert {name: words for name, words in found.items() if name.split("/")[0] in CLEAN} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "job.state = 1",
+        "job.attempt += 1",
+        "job.extra.tags = []",
+        "a, job.kind = 1, 2",
+        "del job.due",
+        "queue.paused = True",
+        "for job.state in range(3): pass",
+    ],
+)
+def test_an_assignment_is_found(source: str) -> None:
+    assert len(list(writes(source))) == 1
+
+
+@pytest.mark.parametrize(
+    "source", ["state = job.state", "job.other = 1", "row.state = 1", "queue.state == 1"]
+)
+def test_other_statements_are_not_found(source: str) -> None:
+    assert list(writes(source)) == []
+
+
+@pytest.mark.parametrize(
+    "source", ["# ask whoever", '"""Nobody is there."""', 'f("is told a lie")']
+)
+def test_a_banned_word_is_found(source: str) -> None:
+    assert len(banned(source)) == 1
+
+
+def test_identifiers_and_short_texts_are_not_prose() -> None:
+    assert banned("lately = 'anew'\n") == []
