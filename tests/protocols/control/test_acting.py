@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.control.acting import (

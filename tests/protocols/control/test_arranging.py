@@ -1,8 +1,8 @@
 """What people do to queues, workers, recurring jobs, settings, and to everything."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.states import READY
 from millrace.engine.workers import QUIET, TERMINATE
 from millrace.protocols.control.acting import AT_ONCE, TOLD_EVERY

@@ -1,8 +1,8 @@
 """The audit log: as durable as what it tells of, in pages, and never more than so much."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.protocols.control import audit_log
 from millrace.protocols.control.audit_log import MOST_KEPT, TOGETHER
 from wires import START

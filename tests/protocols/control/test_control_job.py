@@ -4,8 +4,8 @@ import base64
 
 import msgspec
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import GOQUEUE, MASENKO, WORKQ
 from millrace.protocols.control import jobs
 from millrace.protocols.control.messages import JobDetail

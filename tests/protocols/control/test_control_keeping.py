@@ -3,8 +3,8 @@
 import base64
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from wires import SECOND, START
 
 

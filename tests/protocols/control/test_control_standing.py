@@ -1,8 +1,8 @@
 """`health`, `server`, `pipeline` and `faktory`."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.protocols.control.connection import LONG
 from millrace.protocols.control.messages import PipelineStatus, ServerDetail
 from millrace.protocols.control.standing import AT_ONCE

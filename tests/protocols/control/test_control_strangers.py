@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import GOQUEUE, MASENKO, WORKQ
 from millrace.protocols.control.messages import (
     Failures,

@@ -1,8 +1,8 @@
 """`workers`: who works, and on what."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
 from millrace.protocols.control.workers import MOST_HELD
 from wires import START

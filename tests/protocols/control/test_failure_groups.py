@@ -1,8 +1,8 @@
 """`failures`: groups by size, each with its newest job."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.events import fingerprint
 from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, DEAD

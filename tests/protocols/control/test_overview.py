@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.engine import DAYS
 from millrace.engine.job import FAKTORY
 from millrace.engine.stats import DAY, HISTORY_DAYS, Statistics

@@ -1,8 +1,8 @@
 """`queues` and `queue`."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import FAKTORY
 from millrace.engine.stats import DAY
 from wires import SECOND

@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from failing_stores import FailingMemoryStore
 from millrace.engine import consistency
 from millrace.engine.batch import Batch

@@ -1,8 +1,8 @@
 """`metrics`: few series however many queues there are, and histograms that add up."""
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import FAKTORY
 from wires import SECOND
 

@@ -3,8 +3,8 @@
 from base64 import b64decode, b64encode
 
 import pytest
-from control_room import Room
 
+from admin_room import Room
 from millrace.engine.job import FAKTORY, HTTP
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.control.working import LONGEST_WAIT, MOST_PUSHED, Lease, token
