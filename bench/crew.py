@@ -117,6 +117,8 @@ class Place:
         self.ports = ports
         self.plans = {plan.number: plan for plan in plans}
         self.began = now()
+        #: The moment from which the times of the plans count.
+        self.started = self.began
         self.run = f"run-{self.began}"
         self.notebook = Notebook(seed, self.began)
         self.over = threading.Event()
@@ -142,14 +144,17 @@ class Producer:
 
     def work(self) -> None:
         for plan in self._place.plans.values():
-            if plan.protocol == self._protocol:
-                ahead = self._place.began + plan.at * SECOND - now()
+            if plan.protocol == self._protocol and not plan.worker:
+                ahead = self._place.started + plan.at * SECOND - now()
                 if self._place.over.wait(max(0.0, ahead / SECOND)):
                     break
-                self._push(plan)
+                self.push(plan)
+        self.close()
+
+    def close(self) -> None:
         self._talk.close()
 
-    def _push(self, plan: Plan) -> None:
+    def push(self, plan: Plan) -> None:
         place, speaker = self._place, self._talk.speaker
         said = now()
         payload = json.dumps([plan.number, place.run, "x" * plan.size]).encode()
@@ -214,7 +219,15 @@ class Worker:
             found = [self._look() for _ in self._queues]
             if not any(found):
                 self._place.over.wait(IDLE)
+        self.close()
+
+    def close(self) -> None:
         self._talk.close()
+
+    def work_on(self, number: int) -> None:
+        """Work until this job, which must be ready, has had an attempt."""
+        while not self._place.notebook.attempted(number):
+            assert self._look(), f"{self.name} was not given job {number}"
 
     def _look(self) -> bool:
         speaker = self._talk.speaker
@@ -289,13 +302,26 @@ class Operator:
 
     def work(self) -> None:
         for moment in self._moments:
-            ahead = self._place.began + moment * SECOND - now()
+            ahead = self._place.started + moment * SECOND - now()
             if self._place.over.wait(max(0.0, ahead / SECOND)):
                 return
             talk = self._place.talk("faktory", "")
             assert isinstance(talk.speaker, Faktory)
             assert isinstance(talk.ask(talk.speaker.retry_all()), Accepted)
             talk.close()
+
+
+def perform_script(place: Place) -> None:
+    """Push each scripted job and let the worker that the script names take it."""
+    for plan in place.plans.values():
+        if plan.worker:
+            producer = Producer(place, plan.protocol)
+            producer.push(plan)
+            producer.close()
+            worker = Worker(place, plan.worker, f"{plan.worker}-script", [plan.queue])
+            worker.work_on(plan.number)
+            worker.close()
+    place.started = now()
 
 
 def workers(place: Place, each: int) -> list[Worker]:

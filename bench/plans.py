@@ -1,7 +1,9 @@
 """What a believable workload consists of: who pushes what and when, and what becomes of it.
 
 All of it is drawn from a seed before anything is sent, so that two runs push the same jobs in the
-same order. What a live server decides, which worker gets which job, is not ours to repeat.
+same order. A live server decides which worker gets which job. The first jobs therefore follow a
+script that names the worker too: every run contains every outcome, and every pair of pushing and
+leasing protocol.
 """
 
 from collections.abc import Sequence
@@ -97,6 +99,8 @@ class Plan(NamedTuple):
     #: Its producer takes it away at once.
     withdrawn: bool = False
     dead_queue: str = ""
+    #: The protocol of the worker that gets the first attempt of a scripted job.
+    worker: str = ""
 
     @property
     def short(self) -> bool:
@@ -107,10 +111,49 @@ class Plan(NamedTuple):
 
 
 def plans(seed: int, seconds: float, rate: float) -> list[Plan]:
-    """So many jobs a second for so many seconds, in the order of their pushes."""
+    """So many jobs a second for so many seconds, in the order of their pushes: first the script."""
     dice = Random(seed)
-    moments = _moments(dice, seconds, max(1, round(seconds * rate)))
-    return [_plan(dice, number, at) for number, at in enumerate(moments, start=1)]
+    scripted = _script(dice)
+    moments = _moments(dice, seconds, max(0, round(seconds * rate) - len(scripted)))
+    drawn = [_plan(dice, number, at) for number, at in enumerate(moments, len(scripted) + 1)]
+    return [*scripted, *drawn]
+
+
+def _script(dice: Random) -> list[Plan]:
+    """Jobs that are pushed and leased one after the other before the others start. A job that
+    returns to its queue is the last of this queue, so that no later step meets it.
+    """
+    steps: list[tuple[str, str, str, tuple[Deed, ...]]] = [
+        (origin, worker, "mail", ("complete",)) for origin in SPEAKERS for worker in SPEAKERS
+    ]
+    steps += [
+        ("qless", "qless", "images", ("fail", "complete")),
+        ("qless", "qless", "billing", ("bury",)),
+        ("qless", "qless", "reports", ("release", "complete")),
+        ("workq", "workq", "webhooks", ("leave", "complete")),
+    ]
+    return [_scripted(dice, number, *step) for number, step in enumerate(steps, start=1)]
+
+
+def _scripted(
+    dice: Random, number: int, protocol: str, worker: str, queue: str, deeds: tuple[Deed, ...]
+) -> Plan:
+    kind = next(kind for kind in KINDS if kind.queue == queue)
+    return Plan(
+        number,
+        0.0,
+        protocol,
+        queue,
+        kind.name,
+        deeds,
+        takes=0.001,
+        trouble=kind.trouble,
+        message=kind.trouble.message(dice),
+        size=50,
+        ttr=SOON if "leave" in deeds else LATE,
+        retries=2 if "retries" in SPEAKERS[protocol].can else None,
+        worker=worker,
+    )
 
 
 def _moments(dice: Random, seconds: float, count: int) -> Sequence[float]:

@@ -111,6 +111,20 @@ class Notebook:
         with self._lock:
             self.witness.strangers += 1
 
+    def attempted(self, number: int) -> bool:
+        with self._lock:
+            return number in self._attempts
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a job that some worker will get has had no attempt yet."""
+        with self._lock:
+            return any(
+                number not in self._attempts
+                for number, job in self.witness.jobs.items()
+                if not job.withdrawn and not job.after
+            )
+
     @property
     def counts(self) -> tuple[int, int]:
         """Pushes, and attempts, until now."""

@@ -29,7 +29,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from crew import SECOND, Operator, Place, Producer, now, workers
+from crew import SECOND, Operator, Place, Producer, now, perform_script, workers
 from machine import stop_on_sigterm
 from millrace.server.config import keys
 from plans import SOON, plans
@@ -39,6 +39,8 @@ from witness import Witness
 
 #: Leases that somebody died with are over by then, and their jobs were done by others.
 DRAIN = 2.5 * SOON
+#: The longest time to wait for the first attempts of all jobs on a slow machine.
+DRAIN_TIMEOUT = 300.0
 Tell = Callable[[int, int], None]
 
 
@@ -54,7 +56,8 @@ class Load(msgspec.Struct):
 
 
 def run(host: str, ports: dict[str, int], load: Load, tell: Tell = lambda *_: None) -> Witness:
-    """Let everybody work until all is pushed and most is done; what they saw.
+    """Let everybody work until all jobs have had an attempt and `drain` seconds have passed since
+    the last push; return what they saw.
 
     `tell` hears four times a second how much was pushed and leased.
     """
@@ -68,7 +71,9 @@ def run(host: str, ports: dict[str, int], load: Load, tell: Tell = lambda *_: No
             mistakes.append(mistake)
             place.over.set()
 
-    producers = [Operator(place, load.seconds), *(Producer(place, each) for each in SPEAKERS)]
+    operator = Operator(place, load.seconds)
+    perform_script(place)
+    producers = [operator, *(Producer(place, each) for each in SPEAKERS)]
     pushing = [threading.Thread(target=play, args=(each.work,)) for each in producers]
     working = [threading.Thread(target=play, args=(w.work,)) for w in workers(place, load.workers)]
     for thread in (*pushing, *working):
@@ -85,12 +90,13 @@ def run(host: str, ports: dict[str, int], load: Load, tell: Tell = lambda *_: No
 
 
 def _watch(place: Place, pushing: list[threading.Thread], drain: float, tell: Tell) -> None:
-    ends = 0.0
+    pushed_at = 0.0
     while not place.over.wait(0.25):
         tell(*place.notebook.counts)
-        if not ends and not any(thread.is_alive() for thread in pushing):
-            ends = time.monotonic() + drain
-        if ends and time.monotonic() > ends:
+        if not pushed_at and not any(thread.is_alive() for thread in pushing):
+            pushed_at = time.monotonic()
+        passed = time.monotonic() - pushed_at if pushed_at else 0.0
+        if passed > DRAIN_TIMEOUT or (passed > drain and not place.notebook.waiting):
             return
 
 

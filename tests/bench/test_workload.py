@@ -34,6 +34,15 @@ def test_so_many_jobs_in_the_order_of_their_pushes_some_at_once():
     assert most > 1.5 * 2000 / 20
 
 
+def test_the_script_has_every_outcome_and_every_pair_of_protocols():
+    scripted = [plan for plan in plans(1, 1, 1) if plan.worker]
+    deeds = {deed for plan in scripted for deed in plan.deeds}
+    assert deeds == {"complete", "fail", "bury", "release", "leave"}
+    assert len({(plan.protocol, plan.worker) for plan in scripted}) == 25
+    returning = [plan.queue for plan in scripted if plan.deeds != ("complete",)]
+    assert len(returning) == len(set(returning))
+
+
 def test_only_what_nobody_works_at_is_withdrawn():
     assert {plan.queue == DRAFTS for plan in plans(1, 10, 200) if plan.withdrawn} == {True}
     assert DRAFTS not in QUEUES

@@ -21,11 +21,12 @@ sys.path.insert(0, str(BENCH))
 
 from no_java import empty_environment  # noqa: E402
 
+from crew import ENDS  # noqa: E402
 from lake_tables import records  # noqa: E402
 from millrace.cli.pipeline.live import look  # noqa: E402
 from millrace.pipeline import audit  # noqa: E402
 from millrace.pipeline.lake import Lake  # noqa: E402
-from plans import TROUBLES, Trouble  # noqa: E402
+from plans import TROUBLES, Trouble, plans  # noqa: E402
 from server_process import MILLRACE, running_server  # noqa: E402
 from witness import Attempt, Pushed, Witness  # noqa: E402
 from workload import Load, run  # noqa: E402
@@ -41,6 +42,8 @@ OUTCOMES = {
     "left": {"expired", "running"},
     "refused": {"expired", "completed"},
 }
+#: The end of the first attempt of a scripted job.
+FIRST_ENDS = {**ENDS, "leave": "left"}
 #: Whose workers have names, and whose failures have words.
 NAMED = {"faktory", "qless"}
 Row = dict[str, Any]
@@ -108,7 +111,14 @@ def total(rows: list[Row], *keys: str, of: str) -> Counter[tuple[str, ...]]:
     return +found
 
 
-def test_the_workload_is_one_worth_to_be_looked_at(story):
+def test_the_workload_has_every_outcome_and_every_pair_of_protocols(story):
+    """By construction: the first jobs of a workload follow a script."""
+    scripted = {plan.number: plan for plan in plans(LOAD.seed, LOAD.seconds, LOAD.rate)}
+    for number, job in story.witness.jobs.items():
+        if scripted[number].worker:
+            first = job.attempts[0]
+            assert first.protocol == scripted[number].worker
+            assert first.end == FIRST_ENDS[scripted[number].deeds[0]]
     ends = Counter(attempt.end for _, attempt in story.attempts())
     assert len(story.witness.jobs) == LOAD.seconds * LOAD.rate
     assert ends.keys() >= {"completed", "failed", "buried", "released", "left"}
