@@ -4,6 +4,7 @@ from typing import Any
 
 from . import lua
 from .contract import ScriptError
+from .names import decode_name
 
 Args = list[bytes]
 
@@ -13,14 +14,14 @@ def raw(args: Args, at: int) -> bytes | None:
 
 
 def text(args: Args, at: int, complaint: str) -> str:
-    """A name. What is no UTF-8 in it cannot be kept, and is replaced."""
+    """A name."""
     if at >= len(args):
         raise ScriptError(complaint)
-    return args[at].decode("utf-8", "replace")
+    return decode_name(args[at])
 
 
 def texts(args: Args, start: int = 0) -> list[str]:
-    return [arg.decode("utf-8", "replace") for arg in args[start:]]
+    return [decode_name(arg) for arg in args[start:]]
 
 
 def number(args: Args, at: int, complaint: str, default: lua.Number | None = None) -> lua.Number:
@@ -42,7 +43,7 @@ def option_number(word: bytes, complaint: str) -> lua.Number:
 
 
 def shown(word: bytes | None) -> str:
-    return "nil" if word is None else word.decode("utf-8", "replace")
+    return "nil" if word is None else decode_name(word)
 
 
 def options(args: Args, start: int) -> dict[str, bytes]:

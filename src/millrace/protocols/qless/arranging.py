@@ -8,6 +8,7 @@ from millrace.engine.states import BLOCKED
 from . import looking, lua
 from .arguments import Args, number, raw, text, texts
 from .contract import ScriptError
+from .names import encode_name
 from .part import part_of, state_of
 from .state import Qless
 
@@ -90,7 +91,7 @@ def track(q: Qless, now: int, args: Args) -> bytes:
         raise ScriptError(f'Track(): Unknown action "{command}"')
     if not known and not (action == "untrack" and jid in q.tracked):
         raise ScriptError("Track(): Job does not exist")
-    q.publish(action, jid.encode())
+    q.publish(action, encode_name(jid))
     if action == "track":
         new = jid not in q.tracked
         q.track(jid, now)

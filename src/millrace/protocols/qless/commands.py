@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.protocols.errors import ClientError
 
+from .names import decode_name
 from .resp import Reply
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def decimal(word: bytes, error: str) -> float:
 
 def shown(word: bytes) -> str:
     """A client's word inside an error: whatever is in it, and not too much of it."""
-    return word[:128].decode("utf-8", "surrogateescape")
+    return decode_name(word[:128])
 
 
 def unknown_command(request: list[bytes]) -> str:

@@ -11,6 +11,7 @@ from millrace.engine.stats import Spread
 from millrace.protocols.crossing import BASE64
 
 from . import looking, lua, working
+from .names import encode_name
 from .part import (
     klass_of,
     part_of,
@@ -71,7 +72,7 @@ def _moment(microseconds: int) -> bytes:
 
 
 def texts(found: Iterable[tuple[str, str]]) -> Fields:
-    return [(name.encode(), value.encode()) for name, value in found]
+    return [(encode_name(name), encode_name(value)) for name, value in found]
 
 
 def _tags_json(tags: list[Any]) -> bytes:
@@ -91,15 +92,15 @@ def of_job(job: Job) -> Fields:
     part = part_of(job)
     data, encoding = shown_data(job)
     found = [
-        (b"jid", job.jid.encode()),
-        (b"klass", klass_of(job).encode()),
+        (b"jid", encode_name(job.jid)),
+        (b"klass", encode_name(klass_of(job))),
         (b"data", data),
         (b"priority", number(part.priority)),
         (b"tags", _tags_json(part.tag_names())),
         (b"state", state_of(job).encode()),
-        (b"worker", shown_worker(job).encode()),
+        (b"worker", encode_name(shown_worker(job))),
         (b"expires", _expires(job)),
-        (b"queue", b"" if job.state == DONE else job.queue.encode()),
+        (b"queue", b"" if job.state == DONE else encode_name(job.queue)),
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
@@ -108,7 +109,7 @@ def of_job(job: Job) -> Fields:
     if failure != lua.NOTHING or job.state == DONE:
         found.append((b"failure", failure))
     if part.spawned_from:
-        found.append((b"spawned_from_jid", part.spawned_from.encode()))
+        found.append((b"spawned_from_jid", encode_name(part.spawned_from)))
     if part.expired_at is not None:
         found.append((b"grace", b"1"))
     if job.state == BLOCKED and job.due:
@@ -122,13 +123,13 @@ def of_job(job: Job) -> Fields:
 
 def of_recurring(recurring: Recurring) -> Fields:
     found = [
-        (b"jid", recurring.jid.encode()),
-        (b"klass", recurring.klass.encode()),
+        (b"jid", encode_name(recurring.jid)),
+        (b"klass", encode_name(recurring.klass)),
         (b"data", recurring.data),
         (b"priority", number(recurring.priority)),
         (b"tags", _tags_json(recurring.tags)),
         (b"state", b"recur"),
-        (b"queue", recurring.queue.encode()),
+        (b"queue", encode_name(recurring.queue)),
         (b"type", b"interval"),
         (b"count", b"%d" % recurring.count),
         (b"interval", number(recurring.interval)),

@@ -7,14 +7,13 @@ an error these answer nil.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
 
 from . import consistency, looking, lua, working
 from .arguments import Args
 from .contract import ScriptError
+from .names import decode_name, encode_name
 from .part import (
     klass_of,
     part_of,
@@ -77,7 +76,7 @@ def _time(args: Args, at: int) -> int:
     word = args[at] if at < len(args) else None
     found = lua.tonumber(word)
     if found is None:
-        shown = "nil" if word is None else word.decode("utf-8", "replace")
+        shown = "nil" if word is None else decode_name(word)
         raise ScriptError(f'Arg "now" missing or not a number: {shown}')
     return lua.clock(found)
 
@@ -121,7 +120,7 @@ def _jobs_popped(api: Any, call: Call) -> Reply:
 def _job(api: Any, call: Call) -> Reply:
     if not call.args:
         raise ScriptError("Job(): no jid provided")
-    job = api.qless.find(call.args[0].decode("utf-8", "replace"))
+    job = api.qless.find(decode_name(call.args[0]))
     return None if job is None else job_json(api.qless, job, alone=False)
 
 
@@ -144,7 +143,7 @@ def _failed(api: Any, call: Call) -> Reply:
     reply: bytes = api.do("failed", call.now, call.args)
     if not call.args:
         return reply
-    found = msgspec.json.decode(reply)
+    found = lua.decode(reply)
     shown = [_failed_job(api.qless, jid) for jid in found["jobs"] or ()]
     return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
 
@@ -165,10 +164,10 @@ def _tracked(api: Any, call: Call) -> Reply:
     qless = api.qless
     if not call.args:
         return looking.tracked(qless, lambda q, job: job_json(q, job, alone=False))
-    jid = call.args[1].decode("utf-8", "replace") if len(call.args) > 1 else ""
+    jid = decode_name(call.args[1]) if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         new = jid not in qless.tracked
-        qless.publish("track", jid.encode())
+        qless.publish("track", encode_name(jid))
         qless.track(jid, call.now)
         return int(new)
     reply = _as_it_is(api, call)
@@ -256,7 +255,7 @@ def _track(args: Args, now: int) -> Call:
 
 def _config(args: Args, now: int) -> Call:
     """Get | set | unset, option, value"""
-    action = args[0].decode("utf-8", "replace") if args else "get"
+    action = decode_name(args[0]) if args else "get"
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
     return Call(f"config.{action}", now, args[1:], _as_it_is)
@@ -269,7 +268,7 @@ def _setconfig(args: Args, now: int) -> Call:
 
 def _recur(args: Args, now: int) -> Call:
     """On | off | get | update | tag | untag"""
-    action = args[0].decode("utf-8", "replace") if args else ""
+    action = decode_name(args[0]) if args else ""
     rest = args[1:]
     if action == "on":
         caller = _time(rest, 4)

@@ -10,6 +10,7 @@ from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 from . import lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
+from .names import decode_name, encode_name
 from .part import (
     Stage,
     klass_of,
@@ -37,7 +38,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     ) % (
         encode(job.jid),
         job.retries,
-        encode(data.decode("utf-8", "replace")),
+        encode(decode_name(data)),
         encoding,
         lua.NOTHING if part.failure is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
@@ -366,7 +367,7 @@ def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
     option = text(args, 0, "")
     value = q.config.get(option)
     if value is not None:
-        return value.encode()
+        return encode_name(value)
     default = DEFAULTS.get(option)
     return default.encode() if isinstance(default, str) else default
 

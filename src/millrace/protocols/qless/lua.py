@@ -7,13 +7,14 @@ from typing import Any, Final
 import msgspec
 
 from .contract import ScriptError
+from .names import escape_json, restore_bytes
 
 Number = int | float
 
 _DECIMAL: Final = re.compile(rb"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*")
 _HEX: Final = re.compile(rb"\s*([+-]?)0[xX]([0-9a-fA-F]{1,16})\s*")
 
-encode = msgspec.json.encode
+_encode = msgspec.json.encode
 _decode = msgspec.json.Decoder().decode
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -74,6 +75,11 @@ def clock(value: Number) -> int:
     return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, moment(value))
 
 
+def encode(value: Any) -> bytes:
+    """JSON, with names as clients sent them."""
+    return restore_bytes(_encode(value))
+
+
 def event(fields: dict[str, Any]) -> bytes:
     """An event's payload, in the order given, with `/` escaped as cjson does."""
     return encode(fields).replace(b"/", b"\\/")
@@ -97,6 +103,7 @@ def decode(data: bytes | None) -> Any:
     """Decode JSON, or complain as cjson does. What it gives can be encoded again, and kept."""
     if data is None:
         raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
+    data = escape_json(data)
     _check_depth(data)
     try:
         value = _decode(data)

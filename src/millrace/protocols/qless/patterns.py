@@ -14,6 +14,7 @@ from . import lua
 from .arguments import texts
 from .contract import Refused, ScriptError
 from .first import Call
+from .names import decode_name
 from .resp import Reply
 from .state import PATTERNS, Qless
 
@@ -53,7 +54,7 @@ def get_identifiers(api: Any, call: Call) -> Reply:
     found = kept_identifiers(api.qless)
     if not found:
         legacy = api.hub.keyspace.hash_at(_QMORE_IDENTIFIERS, _server_time(api, call)) or {}
-        found = {_text(name): _text(value) for name, value in legacy.items()}
+        found = {decode_name(name): decode_name(value) for name, value in legacy.items()}
     return lua.encode({"default": _ANY_QUEUE, **found})
 
 
@@ -68,7 +69,7 @@ def set_identifiers(api: Any, call: Call) -> Reply:
     if len(call.args) % 2:
         raise ScriptError("Odd number of identifier patterns: table: 0x0")
     given = zip(texts(call.args[::2]), call.args[1::2], strict=True)
-    chosen = {name: _text(value) for name, value in given if _filled(value)}
+    chosen = {name: decode_name(value) for name, value in given if _filled(value)}
     chosen.setdefault("default", _ANY_QUEUE)
     _keep(api.qless, _IDENTIFIERS, chosen)
     api.hub.keyspace.delete(_QMORE_IDENTIFIERS, _server_time(api, call))
@@ -83,7 +84,7 @@ def get_priorities(api: Any, call: Call) -> Reply:
     found = kept_priorities(api.qless)
     if not found:
         legacy = api.hub.keyspace.list_at(_QMORE_PRIORITIES, _server_time(api, call)) or []
-        found = list(map(_text, legacy))
+        found = list(map(decode_name, legacy))
     return lua.encode(found or [_IN_TURN])
 
 
@@ -111,7 +112,7 @@ def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
     """How many of the names are new."""
     _refuse_if_halted(q)
     have = kept_identifiers(q)
-    given = {_text(name): _text(value) for name, value in fields.items()}
+    given = {decode_name(name): decode_name(value) for name, value in fields.items()}
     _keep(q, _IDENTIFIERS, {**have, **given})
     return len(given.keys() - have.keys())
 
@@ -119,7 +120,7 @@ def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
 def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
     """At an end of the list, one after the other; how many there are then."""
     _refuse_if_halted(q)
-    have, given = kept_priorities(q), list(map(_text, items))
+    have, given = kept_priorities(q), list(map(decode_name, items))
     have = [*reversed(given), *have] if left else [*have, *given]
     _keep(q, _PRIORITIES, have)
     return len(have)
@@ -137,7 +138,3 @@ def forget(q: Qless, name: str) -> bool:
 def _refuse_if_halted(q: Qless) -> None:
     if q.engine.halted:
         raise Refused
-
-
-def _text(word: bytes) -> str:
-    return word.decode("utf-8", "replace")

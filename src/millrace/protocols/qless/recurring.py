@@ -8,6 +8,7 @@ from millrace.engine.job import QLESS, Push
 from . import lua
 from .arguments import Args, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
+from .names import decode_name, encode_name
 from .part import Part
 from .state import Qless, Recurring
 
@@ -49,7 +50,7 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
     q.engine.open_queue(queue)
     q.see(queue, now)
     q.keep(recurring)
-    return jid.encode()
+    return encode_name(jid)
 
 
 def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
@@ -79,7 +80,7 @@ def shown(recurring: Recurring) -> bytes:
         lua.encode(recurring.tags) if recurring.tags else lua.NOTHING,
         lua.string(recurring.jid),
         recurring.retries,
-        lua.string(recurring.data.decode("utf-8", "replace")),
+        lua.string(decode_name(recurring.data)),
         lua.string(recurring.queue),
         recurring.count,
         lua.number(recurring.interval),
@@ -124,9 +125,9 @@ def _set(recurring: Recurring, name: str, value: bytes) -> None:
     elif name == "data":
         recurring.data = lua.check(value)
     elif name == "klass":
-        recurring.klass = value.decode("utf-8", "replace")
+        recurring.klass = decode_name(value)
     elif name == "queue":
-        recurring.queue = value.decode("utf-8", "replace")
+        recurring.queue = decode_name(value)
     elif name == "throttles":
         recurring.throttles = [str(item) for item in lua.decode_list(value)]
     else:

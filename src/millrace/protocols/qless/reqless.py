@@ -13,6 +13,7 @@ from . import reqless_answers as answers
 from .arguments import Args
 from .contract import ScriptError
 from .first import Call
+from .names import decode_name
 from .reqless_answers import NEW, OLD, Answer, Shape
 from .resp import Reply
 
@@ -56,7 +57,7 @@ def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Reply:
 
 
 def _words(words: str, call: Call, *, new: bool) -> str:
-    jid = call.args[0].decode("utf-8", "replace") if call.args else ""
+    jid = decode_name(call.args[0]) if call.args else ""
     for who in _WITHOUT_JID:
         if words.startswith(f"{who}(): Job {jid}"):
             words = f"{who}(): Job " + words[len(f"{who}(): Job {jid}") :].lstrip()

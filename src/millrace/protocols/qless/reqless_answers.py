@@ -5,8 +5,6 @@ lists that are lists also when they are empty.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, READY
 
@@ -15,6 +13,7 @@ from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
 from .first import Call
+from .names import encode_name
 from .part import part_of
 from .resp import Reply
 from .state import Qless
@@ -218,7 +217,7 @@ def names(api: Any, call: Call) -> Reply:
 
 def stats(api: Any, call: Call) -> Reply:
     """Without what A to C have of the spec."""
-    found = msgspec.json.decode(api.do("stats", call.now, call.args))
+    found = lua.decode(api.do("stats", call.now, call.args))
     for spread in (found["run"], found["wait"]):
         del spread["total"], spread["variance"]
     return lua.encode(found)
@@ -263,7 +262,7 @@ def option(api: Any, call: Call) -> Reply:
 def of_queue(answer: Answer, api: Any, call: Call) -> Reply:
     """The same of a queue's own throttle."""
     queue = text(call.args, 0, "Queue(): no queue name provided")
-    return answer(api, call._replace(args=[(OF_QUEUE + queue).encode(), *call.args[1:]]))
+    return answer(api, call._replace(args=[encode_name(OF_QUEUE + queue), *call.args[1:]]))
 
 
 def throttle(api: Any, call: Call) -> Reply:
@@ -273,7 +272,7 @@ def throttle(api: Any, call: Call) -> Reply:
 
 def limit(api: Any, call: Call) -> Reply:
     """A throttle without its time to live, which was not told in the beginning."""
-    found = msgspec.json.decode(throttles.get(api.qless, call.now, call.args))
+    found = lua.decode(throttles.get(api.qless, call.now, call.args))
     del found["ttl"]
     return lua.encode(found)
 

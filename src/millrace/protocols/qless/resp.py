@@ -14,6 +14,8 @@ from typing import Any, Final, cast
 
 from hiredis import HiredisError, Reader, pack_command
 
+from .names import restore_bytes
+
 #: The longest line, of words or of a length.
 MOST_LINE: Final = 65_536
 #: So much is read at once; in larger requests hiredis gains nothing.
@@ -419,11 +421,8 @@ def _encode_text(value: str, protocol: int) -> bytes:
 
 
 def _bytes_of(text: str) -> bytes:
-    """What was no UTF-8 comes out as it came in; what can be no UTF-8 becomes a question mark."""
-    try:
-        return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace")
+    """Names come out as they came in; what can be no UTF-8 becomes a question mark."""
+    return restore_bytes(text.encode("utf-8", "replace"))
 
 
 def _encode_list(value: list[Any], protocol: int) -> bytes:

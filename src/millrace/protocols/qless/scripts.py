@@ -12,6 +12,7 @@ from millrace.protocols.errors import ClientError
 from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
 from .contract import ScriptError
 from .dialects import SPEC_COMMANDS, Script, recognise, sha_of
+from .names import decode_name
 from .resp import OK, Reply
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def _run(
             raise ScriptError("No Keys should be provided")
         if not args:
             raise ScriptError("Must provide a command")
-        command = args[0].decode("utf-8", "surrogateescape")
+        command = decode_name(args[0])
         args = args[1:]
     return as_lua_returns(connection.hub.api.call(dialect, command, keys, args, now))
 

@@ -18,6 +18,7 @@ from millrace.engine.job import QLESS, Job
 from millrace.engine.states import GONE, LEASED, SCHEDULED
 
 from . import lua
+from .names import encode_name
 from .part import Part, part_of
 from .throttles import NOTE as _THROTTLE
 from .throttles import Throttles
@@ -356,7 +357,7 @@ class Qless:
     def publish(self, channel: str, message: bytes) -> None:
         if not self.heard:
             return
-        pubsub, name = self.hub.pubsub, channel.encode()
+        pubsub, name = self.hub.pubsub, encode_name(channel)
         pubsub.publish(b"ql:" + name, message, changes=True)
         if channel in _BARE and (self.bare or name in pubsub.channels):
             pubsub.publish(name, message, changes=True)
@@ -380,4 +381,4 @@ class Qless:
 
     def tell_tracked(self, event: str, jid: str) -> None:
         if jid in self.tracked:
-            self.publish(event, jid.encode())
+            self.publish(event, encode_name(jid))

@@ -17,6 +17,7 @@ from millrace.engine.stats import DAY, QueueDay
 
 from . import fields, looking, lua, patterns
 from .fields import Fields
+from .names import decode_name, encode_name
 from .part import part_of
 from .state import PATTERNS, Qless
 
@@ -71,9 +72,9 @@ class Virtual:
     def ttl(self, key: bytes, now: int) -> int:
         """Only limits of throttles go, by the clock of whoever was served last."""
         limit = key.removeprefix(b"ql:th:")
-        if limit == key or _text(limit) not in self.qless.throttles.limits:
+        if limit == key or decode_name(limit) not in self.qless.throttles.limits:
             return -1
-        return self.qless.throttles.ttl(_text(limit), now + self.qless.engine.theirs)
+        return self.qless.throttles.ttl(decode_name(limit), now + self.qless.engine.theirs)
 
     def length(self, key: bytes) -> int:
         found = self._find(key)
@@ -87,7 +88,7 @@ class Virtual:
         if found is None:
             return None
         if found.score is not None:
-            return found.score(_text(member))
+            return found.score(decode_name(member))
         scores: Scores = found.read()
         return dict(scores).get(member)
 
@@ -102,7 +103,7 @@ class Virtual:
 
     def names(self) -> Iterable[bytes]:
         self.qless.refresh()
-        return (b"ql:" + name.encode() for name in chain(self._few_names(), self._job_names()))
+        return (b"ql:" + encode_name(name) for name in chain(self._few_names(), self._job_names()))
 
     def count(self) -> int:
         """As many as there are names, without making the names of all jobs."""
@@ -112,7 +113,7 @@ class Virtual:
 
     def _find(self, key: bytes) -> Key | None:
         self.qless.refresh()
-        family, colon, rest = _text(key)[3:].partition(":")
+        family, colon, rest = decode_name(key)[3:].partition(":")
         if colon:
             return self._families[family](rest) if family in self._families else None
         return self._single[family]() if family in self._single else None
@@ -185,7 +186,7 @@ class Virtual:
 
         def read() -> Scores:
             known = (queue.name for queue in self.engine.queues.values() if queue.known)
-            return [(name.encode(), float(number)) for number, name in enumerate(known, 1)]
+            return [(encode_name(name), float(number)) for number, name in enumerate(known, 1)]
 
         return _zset(read)
 
@@ -212,7 +213,7 @@ class Virtual:
         def read() -> Scores:
             if state == READY:  # popped from the highest score down
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
-                return [(job.jid.encode(), score(job)) for job in jobs if job.seq not in out]
+                return [(encode_name(job.jid), score(job)) for job in jobs if job.seq not in out]
             found = self.qless.queue_jobs(queue.name, state)
             return _sorted((job.jid, score(job)) for job in found)
 
@@ -243,7 +244,7 @@ class Virtual:
         limit = throttles.limits.get(name)
         if limit is not None:
             maximum = fields.number(limit.maximum)
-            return _hash(lambda: [(b"id", name.encode()), (b"maximum", maximum)])
+            return _hash(lambda: [(b"id", encode_name(name)), (b"maximum", maximum)])
         tid, _, part = name.rpartition("-")
         if tid not in throttles.limits:
             return None
@@ -263,7 +264,7 @@ class Virtual:
             return None
         if name == "identifiers":
             return _hash(lambda: fields.texts(patterns.kept_identifiers(self.qless).items()))
-        return _list(lambda: [each.encode() for each in patterns.kept_priorities(self.qless)])
+        return _list(lambda: [encode_name(each) for each in patterns.kept_priorities(self.qless)])
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes]) -> int:
         return patterns.add_identifiers(self.qless, fields)
@@ -272,7 +273,7 @@ class Virtual:
         return patterns.add_priorities(self.qless, items, left=left)
 
     def delete(self, key: bytes) -> bool:
-        return patterns.forget(self.qless, _text(key).rpartition(":")[2])
+        return patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
 
     # Jobs
 
@@ -318,7 +319,7 @@ class Virtual:
 
         def read() -> Scores:
             jobs = looking.tagged(self.qless, tag)
-            return [(job.jid.encode(), peers[job.seq] / SECOND) for job in jobs]
+            return [(encode_name(job.jid), peers[job.seq] / SECOND) for job in jobs]
 
         return _zset(read)
 
@@ -340,7 +341,7 @@ class Virtual:
     def _failed(self, group: str) -> Key:
         """The newest failure first."""
         found = looking.failure_groups(self.qless).get(group, [])
-        return _list(lambda: [job.jid.encode() for job in reversed(found)])
+        return _list(lambda: [encode_name(job.jid) for job in reversed(found)])
 
     def _held(self) -> Iterator[Job]:
         """Jobs that Qless's workers have. One whose lock ran out is no longer its worker's."""
@@ -369,9 +370,9 @@ class Virtual:
 
     def _stats_fields(self, day: QueueDay) -> Fields:
         word = b"%d" % (day.day * DAY // SECOND)
-        shown = lua.decode(looking.stats(self.qless, day.day * DAY, [day.queue.encode(), word]))
+        shown = lua.decode(looking.stats(self.qless, day.day * DAY, [encode_name(day.queue), word]))
         names = ("failures", "failed", "retries")
-        return [(name.encode(), b"%d" % shown[name]) for name in names if shown[name]]
+        return [(encode_name(name), b"%d" % shown[name]) for name in names if shown[name]]
 
 
 # Kinds of keys
@@ -391,18 +392,14 @@ def _list(read: Callable[[], list[bytes]]) -> Key:
 
 def _set(read: Callable[[], Iterable[str]]) -> Key:
     def members() -> list[bytes]:
-        return [member.encode() for member in read()]
+        return [encode_name(member) for member in read()]
 
     return Key("set", lambda: len(members()), members)
 
 
-def _text(word: bytes) -> str:
-    return word.decode("utf-8", "replace")
-
-
 def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
     """The lowest first; of equal ones, by their bytes."""
-    members = ((name.encode(), score) for name, score in found)
+    members = ((encode_name(name), score) for name, score in found)
     return sorted(members, key=lambda member: (member[1], member[0]))
 
 

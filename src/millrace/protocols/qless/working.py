@@ -13,6 +13,7 @@ from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCH
 from . import lua, recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
+from .names import decode_name, encode_name
 from .part import Failed, Part, data_of, part_of, remaining, shown_worker, state_of, waits_since
 from .state import Qless, is_held
 
@@ -59,7 +60,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     if job.state == SCHEDULED:
         q.plan(job)
     q.tell_tracked("put", jid)
-    return jid.encode()
+    return encode_name(jid)
 
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
@@ -372,7 +373,7 @@ def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
         raise ScriptError("assertion failed!")
     depends = jids(chosen.get("depends", b"[]"))
     if "next" in chosen:
-        return chosen["next"].decode("utf-8", "replace"), delay, depends
+        return decode_name(chosen["next"]), delay, depends
     for option in ("delay", "depends"):
         if option in chosen:
             raise ScriptError(f'Complete(): "{option}" cannot be used without a "next".')
@@ -488,7 +489,7 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     else:
         q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
         job.failures -= 1  # it takes none of the tries
-    return job.jid.encode()
+    return encode_name(job.jid)
 
 
 def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
@@ -504,7 +505,7 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
         part.failure = Failed(group, message, now // 1_000_000, worker)
         q.tell_tracked("failed", job.jid)
         q.log_failed(job, worker, group, message)
-    return job.jid.encode()
+    return encode_name(job.jid)
 
 
 def _end_foreign(

@@ -1,0 +1,88 @@
+"""Names: bytes on the wire, text in the engine.
+
+Redis compares jids, queue names, classes, tags and worker names byte by byte, and they need not be
+UTF-8. The engine, the store, the journal and every other protocol use text that must be valid
+Unicode. So each byte that is not part of valid UTF-8 becomes one character of a private range:
+the byte 0xFF is U+10FEFF. The characters of that range are themselves escaped byte by byte, so two
+different names never become the same text, and every name comes back exactly as it was sent.
+"""
+
+import re
+from typing import Final
+
+#: The character of a byte is this number plus the byte; bytes below 0x80 are always valid.
+ESCAPE_BASE: Final = 0x10FE00
+_SURROGATES: Final = 0xDC00
+#: How the UTF-8 form of every escaped byte begins.
+_MARK: Final = b"\xf4\x8f"
+_ESCAPED: Final = re.compile(rb"\xf4\x8f([\xba\xbb])([\x80-\xbf])")
+
+
+def _escape_bytes(word: bytes) -> str:
+    return "".join(chr(ESCAPE_BASE + byte) for byte in word)
+
+
+_ESCAPES: Final[dict[int, str]] = {
+    **{_SURROGATES + byte: chr(ESCAPE_BASE + byte) for byte in range(0x80, 0x100)},
+    **{
+        ESCAPE_BASE + byte: _escape_bytes(chr(ESCAPE_BASE + byte).encode())
+        for byte in range(0x80, 0x100)
+    },
+}
+
+
+def decode_name(word: bytes) -> str:
+    """The text of a name; `encode_name` gives the same bytes back."""
+    try:
+        text = word.decode()
+    except UnicodeDecodeError:
+        return word.decode("utf-8", "surrogateescape").translate(_ESCAPES)
+    return text.translate(_ESCAPES) if _MARK in word else text
+
+
+def encode_name(text: str) -> bytes:
+    """The bytes of a name as a client sent them."""
+    return restore_bytes(text.encode())
+
+
+def restore_bytes(data: bytes) -> bytes:
+    """UTF-8 text in which every escaped byte is that byte again."""
+    return _ESCAPED.sub(_restore, data) if _MARK in data else data
+
+
+def _restore(match: re.Match[bytes]) -> bytes:
+    byte = match[2][0] + (0x40 if match[1] == b"\xbb" else 0)
+    return bytes((byte,))
+
+
+# Names inside JSON
+
+_BACKSLASH_OR_ESCAPE: Final = re.compile(
+    rb"\\\\|\\u[dD][bB][fF]{2}\\u[dD][eE][89a-fA-F][0-9a-fA-F]"
+)
+
+
+def escape_json(data: bytes) -> bytes:
+    """JSON whose strings are names, as JSON in UTF-8 whose strings are the names' text."""
+    if _MARK in data or not _is_utf8(data):
+        data = decode_name(data).encode()
+    if b"\\u" in data:
+        data = _BACKSLASH_OR_ESCAPE.sub(_escape_pair, data)
+    return data
+
+
+def _escape_pair(match: re.Match[bytes]) -> bytes:
+    r"""A character of the private range that is written as `\udbff\ude80` is escaped as well."""
+    word = match[0]
+    if len(word) == 2:
+        return word
+    code = 0x10FC00 + (int(word[8:], 16) & 0x3FF)
+    return _ESCAPES[code].encode()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
