@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from crew import SECOND, Operator, Place, Producer, now, perform_script, workers
 from machine import stop_on_sigterm
-from millrace.server.config import keys
+from millrace.config import keys
 from plans import SOON, plans
 from server_process import running_server
 from speakers import SPEAKERS

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
+from millrace.config import Config
 from millrace.engine.batch import Batch
 from millrace.engine.job import Job
 from millrace.protocols.control.connection import ControlConnection
 from millrace.protocols.control.hub import ControlHub
 from millrace.server.app import listeners
-from millrace.server.config import Config
 from millrace.server.listeners import Listener
 from millrace.store import MemoryStore
 from scene import recover, write_turn

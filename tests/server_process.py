@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millrace.server.config import keys
+from millrace.config import keys
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 START_TIMEOUT = 30.0

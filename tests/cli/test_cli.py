@@ -21,7 +21,7 @@ from certificates import Certificates
 from millrace import __version__
 from millrace.cli import faktory, main
 from millrace.cli.serve import flags, plain_flags
-from millrace.server.config import Config, Loaded, keys, load
+from millrace.config import Config, LoadedConfig, keys, load
 
 MILLRACE = Path(sys.executable).with_name("millrace")
 
@@ -63,8 +63,8 @@ def millrace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 
 
 class Served(NamedTuple):
-    loaded: Loaded
-    reload: Callable[[], Loaded]
+    loaded: LoadedConfig
+    reload: Callable[[], LoadedConfig]
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Served]:
     """What `serve` handed to the server, which itself is replaced by one that exits with 7."""
     calls: list[Served] = []
 
-    def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
+    def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
         calls.append(Served(loaded, reload))
         return 7
 
@@ -213,7 +213,7 @@ def test_serve_starts_without_the_slow_modules_that_other_commands_use():
         sys.argv = ["millrace", "serve", "--data", "x", "--faktory-port", "0"]
         assert main() == 0
         """)
-    assert "millrace.server.config" in modules
+    assert "millrace.config" in modules
     slow = {"argparse", "asyncio", "difflib", "hashlib", "rich", "ssl", "tomllib", "typer"}
     assert modules & slow == set()
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import conversations
 from pages import ROOT, Block
 
-from millrace.server.config import keys
+from millrace.config import keys
 from server_process import _die_with_parent
 
 VENV = Path(sys.executable).parents[1]

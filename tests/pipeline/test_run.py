@@ -15,6 +15,7 @@ import millrace.cli.pipeline.ingest as ingest_command
 import millrace.cli.pipeline.run as run_command
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.ship import NotShipped
+from millrace.config.sections import Config, LakeConfig, ServerConfig
 from millrace.journal.landing import Landed
 from millrace.pipeline import commit
 from millrace.pipeline.errors import LakeBusy
@@ -24,7 +25,6 @@ from millrace.pipeline.reading import read
 from millrace.pipeline.run import Outstanding, outstanding, run
 from millrace.pipeline.tables import QUEUE_DAY
 from millrace.protocols.control import Journal
-from millrace.server.config.sections import Config, LakeConfig, ServerConfig
 
 
 @pytest.fixture

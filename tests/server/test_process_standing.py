@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from millrace.server.config import HIDDEN
+from millrace.config import HIDDEN
 from server_process import ServerProcess, running_server
 
 MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}

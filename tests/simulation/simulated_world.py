@@ -28,11 +28,11 @@ from state_checks import (
 from steps import Steps
 
 import millrace.store.sqlite
+from millrace.config import Config
 from millrace.engine.engine import Engine
 from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.qless import QlessHub
 from millrace.server.app import listeners, recover
-from millrace.server.config import Config
 from millrace.server.listeners import Server
 from millrace.store import SqliteStore, StoreError, SyncFailed
 

@@ -10,9 +10,9 @@ from simulated_loop import Schedule, SimulatedLoop
 from simulated_network import Network, Wire
 from steps import Steps
 
+from millrace.config import Config
 from millrace.engine.engine import Engine
 from millrace.server.app import listeners
-from millrace.server.config import Config
 from millrace.server.listeners import Server
 from millrace.store import MemoryStore
 

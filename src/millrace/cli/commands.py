@@ -12,7 +12,7 @@ import typer
 from millrace import __version__
 from millrace.cli import faktory, pipeline, show
 from millrace.cli.serve import complain, flags, read, serve
-from millrace.server.config import ConfigError
+from millrace.config import ConfigError
 
 app = typer.Typer(
     name="millrace",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from millrace.server.config import Config, is_loopback
+from millrace.config import Config, is_loopback
 
 if TYPE_CHECKING:
     import ssl

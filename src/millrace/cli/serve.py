@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.server.config import ConfigError, Key, Loaded, keys, load
+from millrace.config import ConfigError, ConfigKey, LoadedConfig, keys, load
 
 
 class Flag(NamedTuple):
@@ -35,13 +35,13 @@ CONFIG_FLAG = Flag(
 def flags() -> list[Flag]:
     """The one table of flags; the tiny parser below and typer's commands are made from it."""
     return [CONFIG_FLAG] + [
-        Flag(key.flag, key.name.upper(), key.about.text, _bare(key), key.dotted)
+        Flag(key.flag, key.name.upper(), key.doc.text, _bare(key), key.dotted)
         for key in keys().values()
-        if key.about.flag
+        if key.doc.flag
     ]
 
 
-def _bare(key: Key) -> str:
+def _bare(key: ConfigKey) -> str:
     """The default as one would type it after the flag."""
     return key.kind.write(key.default).strip('"')
 
@@ -65,7 +65,7 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
 
 def read(
     given: Mapping[str, str], own: Mapping[str, str] | None = None, *, listening: bool = True
-) -> Loaded:
+) -> LoadedConfig:
     """The configuration, with `given` flags on top of everything else, and values that a command
     has flags of its `own` for, by dotted key.
     """

@@ -7,10 +7,10 @@ import msgspec
 
 from millrace.cli.control import NoServer, NotAnswered, converse, shown
 from millrace.cli.progress import Bar
+from millrace.config import Config
 from millrace.journal.status import has_store, look
 from millrace.pipeline.errors import PipelineError
 from millrace.protocols.control import Journal
-from millrace.server.config import Config
 from millrace.store.errors import DataFolderInUse, StoreError
 
 #: A full outbox takes a minute, and a file system that hangs no more than this.

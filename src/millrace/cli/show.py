@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from millrace.server.config import HIDDEN, Config, Key, Loaded, keys, quoted, value_of
+from millrace.config import HIDDEN, Config, ConfigKey, LoadedConfig, keys, quoted, value_of
 
 
-def as_toml(loaded: Loaded) -> str:
+def as_toml(loaded: LoadedConfig) -> str:
     """A file that says the same again. A password is commented out, so that it says nothing."""
     lines = []
     for section in Config.__struct_fields__:
@@ -20,18 +20,18 @@ def as_toml(loaded: Loaded) -> str:
     return "\n".join(lines[:-1])
 
 
-def _setting(key: Key, value: Any) -> str:
+def _setting(key: ConfigKey, value: Any) -> str:
     if key.kind.secret and value:
         return f"# {key.name} = {quoted(HIDDEN)}"
     return f"{key.name} = {key.kind.write(value)}"
 
 
-def _source(loaded: Loaded, key: Key) -> str:
+def _source(loaded: LoadedConfig, key: ConfigKey) -> str:
     source = loaded.sources[key.dotted]
     return source if source.isprintable() else ascii(source)  # a comment is one line
 
 
-def as_json(loaded: Loaded) -> str:
+def as_json(loaded: LoadedConfig) -> str:
     """Sizes in bytes, durations in seconds, a port that is off as null."""
     document: dict[str, dict[str, Any]] = {}
     for key in keys().values():

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from millrace import __version__
+from millrace.config import Config, ConfigError, LoadedConfig, changed_keys, keys
+from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
 from millrace.protocols.control.connection import ControlConnection
 from millrace.protocols.control.hub import ControlHub
@@ -33,8 +35,6 @@ from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
 from . import descriptors, logs
-from .config import RELOADABLE, Config, ConfigError, Loaded, changes
-from .config.values import parse_tokens
 from .listeners import Listener, Server
 from .local import InTheWay, socket_of
 from .schedule import NO_LAKE, Schedule, pipeline_command
@@ -52,7 +52,7 @@ def clock() -> int:
     return time.time_ns() // 1000
 
 
-def run(loaded: Loaded, reload: Callable[[], Loaded]) -> int:
+def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
     """Serve until told to stop; the process's exit code."""
     config = loaded.config
     logs.setup(config.server.log_level)
@@ -141,8 +141,8 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
 
 
 async def _serve(
-    loaded: Loaded,
-    reload: Callable[[], Loaded],
+    loaded: LoadedConfig,
+    reload: Callable[[], LoadedConfig],
     engine: Engine,
     store: SqliteStore | None,
     tls: "ssl.SSLContext | None",
@@ -353,8 +353,8 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
 
 
 def _reload(
-    current: list[Loaded],
-    reload: Callable[[], Loaded],
+    current: list[LoadedConfig],
+    reload: Callable[[], LoadedConfig],
     server: Server,
     store: SqliteStore | None,
     files: int,
@@ -367,8 +367,8 @@ def _reload(
             log.error("configuration not reloaded: %s", problem)  # noqa: TRY400 - no trace: theirs
         return
     new = loaded.config
-    for key in changes(current[0].config, new):
-        if key in RELOADABLE:
+    for key in changed_keys(current[0].config, new):
+        if keys()[key].doc.reload:
             log.info("reloaded %s", key)
         else:
             log.warning("%s has changed, but takes effect only at the next start", key)

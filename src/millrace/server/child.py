@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from .config import secret_variables
+from millrace.config import secret_variables
 
 #: A longer line is cut.
 MOST_LINE: Final = 4096

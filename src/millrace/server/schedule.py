@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Final
 
+from millrace.config import Config
 from millrace.protocols.control.messages import PipelineStatus
 
 from .child import Child
-from .config import Config
 
 log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from millrace import __version__
+from millrace.config import HIDDEN, LoadedConfig, keys, quoted, value_of
 from millrace.protocols.control.messages import PipelineStatus, ServerDetail, Setting
 
-from .config import HIDDEN, RELOADABLE, Loaded, keys, quoted, value_of
 from .schedule import Schedule
 
 
@@ -18,7 +18,7 @@ class Standing:
 
     def __init__(
         self,
-        loaded: Callable[[], Loaded],
+        loaded: Callable[[], LoadedConfig],
         schedule: Schedule,
         *,
         started_at: int,
@@ -63,14 +63,14 @@ class Standing:
         return self._schedule.run_now()
 
 
-def settings(loaded: Loaded) -> list[Setting]:
+def settings(loaded: LoadedConfig) -> list[Setting]:
     """Every key, as `millrace config` would show it: what is secret is not told."""
     found = []
     for dotted, key in keys().items():
         value = value_of(loaded.config, dotted)
         shown = quoted(HIDDEN) if key.kind.secret and value else key.kind.write(value)
         source = _printable(loaded.sources[dotted])
-        found.append(Setting(dotted, shown, source, key.about.text, dotted in RELOADABLE))
+        found.append(Setting(dotted, shown, source, key.doc.text, key.doc.reload))
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from millrace.cli.serve import complain, read
-from millrace.server.config import Config, ConfigError
+from millrace.config import Config, ConfigError
 
 app = typer.Typer(
     help="Tables, reports and audits of the whole history, made by Spark.", no_args_is_help=True

@@ -13,12 +13,12 @@ from millrace.cli.pipeline.live import look
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
 from millrace.cli.ship import shipped
+from millrace.config import Config
 from millrace.journal.identity import identity
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import outstanding
-from millrace.server.config import Config
 
 #: So many of each kind are printed; --json tells more, the tables all.
 MOST_PRINTED: Final = 10

@@ -13,9 +13,9 @@ import typer
 
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
+from millrace.config import Config
 from millrace.pipeline.bench.measuring import STEPS, Benched, bench
 from millrace.pipeline.errors import PipelineError
-from millrace.server.config import Config
 
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
 _TIMES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}

@@ -5,10 +5,10 @@ import typer
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.run import INTERRUPTED, counted
 from millrace.cli.pipeline.starting import started
+from millrace.config import Config
 from millrace.pipeline.compact import compact as act
 from millrace.pipeline.compact import due, prune
 from millrace.pipeline.lake import Lake
-from millrace.server.config import Config
 
 
 def compact(config: Config, *, everything: bool = False, prune_landing: bool = False) -> int:

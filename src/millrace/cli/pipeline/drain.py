@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from millrace.server.config import Config
+from millrace.config import Config
 
 from . import wiring
 

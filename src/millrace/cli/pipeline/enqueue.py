@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import typer
 
 from millrace.cli.progress import Bar
+from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
-from millrace.server.config import Config
 
 from . import wiring
 

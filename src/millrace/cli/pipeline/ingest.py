@@ -7,11 +7,11 @@ import typer
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.run import INTERRUPTED, complain, counted
 from millrace.cli.pipeline.starting import started
+from millrace.config import Config
 from millrace.pipeline import quality
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.run import outstanding
-from millrace.server.config import Config
 
 
 def ingest(config: Config, *, follow: float | None = None) -> int:

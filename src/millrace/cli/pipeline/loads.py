@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import typer
 
+from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
-from millrace.server.config import Config
 
 from . import wiring
 

@@ -8,10 +8,10 @@ from millrace.cli.pipeline.days import Days
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.run import INTERRUPTED, counted
 from millrace.cli.pipeline.starting import started
+from millrace.config import Config
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.refreshed import mark
-from millrace.server.config import Config
 
 
 def refresh(config: Config, days: Days | None = None) -> int:

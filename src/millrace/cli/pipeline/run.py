@@ -9,12 +9,12 @@ import typer
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
 from millrace.cli.ship import NotShipped, shipped
+from millrace.config import Config
 from millrace.journal.status import has_store
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.quality import Check
 from millrace.pipeline.run import Outstanding, Ran
 from millrace.pipeline.run import run as run_pipeline
-from millrace.server.config import Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from millrace.config import Config
 from millrace.pipeline import session
 from millrace.pipeline.errors import PipelineError
-from millrace.server.config import Config
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from rich.table import Table
 from millrace.cli.control import shown
 from millrace.cli.pipeline.progress import Steps
 from millrace.cli.pipeline.starting import started
+from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
-from millrace.server.config import Config
 
 if TYPE_CHECKING:
     from millrace.pipeline.state import Depth, Job

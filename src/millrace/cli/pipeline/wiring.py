@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.cli.faktory import OrderFailedError, target
 from millrace.cli.pipeline.starting import told_in_a_sentence
+from millrace.config import Config
 from millrace.pipeline import session
 from millrace.pipeline.errors import PipelineError
-from millrace.server.config import Config
 from pyspark_millrace.wire import Address, Connection, Refused, parse
 
 if TYPE_CHECKING:

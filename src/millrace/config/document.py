@@ -1,4 +1,4 @@
-"""The configuration file: its tables, and the line on which each of its keys stands."""
+"""The configuration file: its tables and the line number of each key."""
 
 import re
 import tomllib
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 
 class UnreadableFileError(Exception):
-    """The file is not there, may not be read, or is no TOML."""
+    """The file does not exist, cannot be read, or is not TOML."""
 
 
 class Document(NamedTuple):
-    """A parsed file: its tables, and the line on which each table and key begins."""
+    """A parsed file: its tables, and the first line of each table and key."""
 
     path: Path
     tables: dict[str, Any]
     lines: dict[tuple[str, ...], int]
 
     def source(self, *keys: str) -> str:
-        """Where a key stands, as `millrace.toml:7`."""
+        """The position of a key, for example `millrace.toml:7`."""
         return f"{self.path}:{self.lines[keys]}"
 
 
@@ -37,12 +37,12 @@ def read_document(path: Path) -> Document:
         what, line = _syntax_error(str(error), text)
         raise UnreadableFileError(f"{path}:{line}: not valid TOML: {what}") from error
     except (RecursionError, ValueError) as error:
-        # Nested beyond Python's stack, or a number of thousands of digits.
+        # Nested too deeply, or a number with thousands of digits.
         raise UnreadableFileError(f"{path}: not valid TOML: {error}") from error
 
 
 def _syntax_error(message: str, text: str) -> tuple[str, int]:
-    """The parser says where in words: "(at line 3, column 7)" or "(at end of document)"."""
+    """Split the position, "(at line 3, column 7)" or "(at end of document)", from the text."""
     what, _, where = message.rpartition(" (at ")
     if numbers := re.fullmatch(r"line (\d+), column (\d+)\)", where):
         return f"{what} (column {numbers[2]})", int(numbers[1])
@@ -50,11 +50,11 @@ def _syntax_error(message: str, text: str) -> tuple[str, int]:
 
 
 def _lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line on which each table and key of a valid TOML text begins.
+    """The first line of each table and key of a valid TOML text.
 
-    The parser does not tell, so the text is parsed once more, statement by statement. A statement
-    ends with the first line up to which it parses: line breaks inside of one stand in multi-line
-    strings and lists only, and neither parses while it is open.
+    The parser reports no positions, so this parses the text again, statement by statement. A
+    statement ends with the first line at which it parses: only multi-line strings and lists
+    contain line breaks, and neither parses while it is open.
     """
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def _lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _paths(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Every key inside of `value`, the outer before the inner; `[[x]]` counts as `[x]`."""
+    """Every key inside `value`, outer keys first; `[[x]]` counts as `[x]`."""
     if path:
         yield path
     if isinstance(value, list) and value:

@@ -1,50 +1,50 @@
-"""What each source of the configuration gives, and what in it is unknown to us."""
+"""The values of each source of the configuration, and its unknown names."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.server.config.sections import Config, keys
-from millrace.server.config.values import unexpected
+from millrace.config.sections import Config, keys
+from millrace.config.values import invalid_value
 
 if TYPE_CHECKING:
-    from millrace.server.config.document import Document
+    from millrace.config.document import Document
 
 FILE_VARIABLE = "MILLRACE_CONFIG"
-#: The original server's.
+#: The variable of the original Faktory server.
 PASSWORD_VARIABLE = "FAKTORY_PASSWORD"  # noqa: S105 - a name
 
 
-class Given(NamedTuple):
-    """A raw value that a source gives for a key."""
+class SourceValue(NamedTuple):
+    """A raw value from one source."""
 
     dotted: str
     raw: Any
     source: str
 
 
-def from_flags(overrides: Mapping[str, str]) -> Iterator[Given]:
+def from_flags(overrides: Mapping[str, str]) -> Iterator[SourceValue]:
     for dotted, text in overrides.items():
-        yield Given(dotted, text, keys()[dotted].flag)
+        yield SourceValue(dotted, text, keys()[dotted].flag)
 
 
 def _did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    import difflib  # noqa: PLC0415 - only a mistake needs it
+    import difflib  # noqa: PLC0415 - only needed for an error
 
     return next(iter(difflib.get_close_matches(word, candidates, n=1)), None)
 
 
-def from_file(document: "Document", problems: list[str]) -> Iterator[Given]:
+def from_file(document: "Document", problems: list[str]) -> Iterator[SourceValue]:
     for section, table in document.tables.items():
         where = document.source(section)
         if section not in Config.__struct_fields__:
             problems.append(f"{where}: {_unknown_section(section, table)}")
         elif not isinstance(table, dict):
-            problems.append(f"{where}: {section}: {unexpected(f'a section [{section}]', table)}")
+            problems.append(f"{where}: {section}: {invalid_value(f'a section [{section}]', table)}")
         else:
             for name, raw in table.items():
                 dotted, where = f"{section}.{name}", document.source(section, name)
                 if dotted in keys():
-                    yield Given(dotted, raw, where)
+                    yield SourceValue(dotted, raw, where)
                 else:
                     problems.append(f"{where}: {dotted}: {_unknown_key(section, name)}")
 
@@ -52,12 +52,12 @@ def from_file(document: "Document", problems: list[str]) -> Iterator[Given]:
 def _unknown_section(name: str, table: object) -> str:
     if not isinstance(table, dict):
         homes = [key.dotted for key in keys().values() if key.name == name]
-        hint = f"did you mean {homes[0]}?" if homes else "keys stand in sections such as [server]"
+        hint = f"did you mean {homes[0]}?" if homes else "keys belong in sections such as [server]"
         return f"{name}: unknown key, {hint}"
     meant = _did_you_mean(name, Config.__struct_fields__)
     known = ", ".join(f"[{section}]" for section in Config.__struct_fields__)
     return f"[{name}]: unknown section, " + (
-        f"did you mean [{meant}]?" if meant else f"known are {known}"
+        f"did you mean [{meant}]?" if meant else f"known sections are {known}"
     )
 
 
@@ -70,19 +70,19 @@ def _unknown_key(section: str, name: str) -> str:
     return f"unknown key, [{section}] has {', '.join(names)}"
 
 
-def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[Given]:
-    # Set but empty means unset there, so it does here.
+def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[SourceValue]:
+    # The original server treats an empty value as not set.
     if password := environ.get(PASSWORD_VARIABLE):
-        yield Given("faktory.password", password, PASSWORD_VARIABLE)
+        yield SourceValue("faktory.password", password, PASSWORD_VARIABLE)
     variables = {key.variable: key for key in keys().values()}
     links = _service_links(environ)
     for name, text in sorted(environ.items()):
         if not name.startswith("MILLRACE_") or name == FILE_VARIABLE or name in links:
             continue
         if name in variables:
-            yield Given(variables[name].dotted, text, name)
+            yield SourceValue(variables[name].dotted, text, name)
         else:
-            # Without the prefix they share, which makes any two of them look alike.
+            # The common prefix would make all names similar.
             known = {variable.removeprefix("MILLRACE_"): variable for variable in variables}
             meant = _did_you_mean(name.removeprefix("MILLRACE_"), known)
             hint = f"did you mean {known[meant]}?" if meant else "`millrace config` shows the keys"
@@ -90,15 +90,15 @@ def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[Gi
 
 
 def secret_variables() -> set[str]:
-    """Whatever the environment says there, nobody else is to read."""
+    """Variables that contain secrets; child processes do not inherit them."""
     named = {key.variable for key in keys().values() if key.kind.secret}
     return named | {PASSWORD_VARIABLE}
 
 
 def _service_links(environ: Mapping[str, str]) -> set[str]:
-    """What Kubernetes sets in every pod beside a Service named `millrace` or `millrace-x`.
+    """Variables that Kubernetes sets in every pod for a Service named `millrace` or `millrace-x`.
 
-    Nobody's configuration: MILLRACE_PORT=tcp://10.0.0.1:7419, MILLRACE_SERVICE_HOST, and so on.
+    Examples: MILLRACE_PORT=tcp://10.0.0.1:7419, MILLRACE_SERVICE_HOST.
     """
     services = [
         name.removesuffix("_PORT")

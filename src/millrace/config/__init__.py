@@ -1,26 +1,24 @@
-"""The configuration: what can be set, where each value came from, and what is wrong with it.
+"""The configuration: its keys, the source of each value, and the errors in it.
 
-Sources in rising order: the defaults, `millrace.toml`, the environment, flags.
+Sources in rising order of precedence: defaults, `millrace.toml`, environment variables, flags.
 """
 
-from millrace.server.config.checks import is_loopback
-from millrace.server.config.loading import DEFAULT, ConfigError, Loaded, load
-from millrace.server.config.sections import (
-    HIDDEN,
-    RELOADABLE,
+from millrace.config.checks import is_loopback
+from millrace.config.keys import HIDDEN, ConfigKey
+from millrace.config.loader import DEFAULT, ConfigError, LoadedConfig, load
+from millrace.config.sections import (
     Config,
     FaktoryConfig,
     JournalConfig,
-    Key,
     ServerConfig,
     TlsConfig,
     WorkqConfig,
-    changes,
+    changed_keys,
     keys,
     value_of,
 )
-from millrace.server.config.sources import secret_variables
-from millrace.server.config.values import (
+from millrace.config.sources import secret_variables
+from millrace.config.values import (
     Durability,
     LogLevel,
     parse_duration,
@@ -33,19 +31,18 @@ from millrace.server.config.values import (
 __all__ = [
     "DEFAULT",
     "HIDDEN",
-    "RELOADABLE",
     "Config",
     "ConfigError",
+    "ConfigKey",
     "Durability",
     "FaktoryConfig",
     "JournalConfig",
-    "Key",
-    "Loaded",
+    "LoadedConfig",
     "LogLevel",
     "ServerConfig",
     "TlsConfig",
     "WorkqConfig",
-    "changes",
+    "changed_keys",
     "is_loopback",
     "keys",
     "load",

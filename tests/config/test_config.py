@@ -1,4 +1,4 @@
-"""Configuration: defaults, file, environment and flags, and what is said when they are wrong."""
+"""The configuration: defaults, file, environment, flags, and the errors in them."""
 
 import os
 import subprocess
@@ -8,16 +8,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from configuration_page import PAGE, reference_table
 from rich.pretty import pretty_repr
 
-from millrace.server.config import (
+from millrace.config import (
     HIDDEN,
-    RELOADABLE,
     Config,
     ConfigError,
     FaktoryConfig,
-    Loaded,
-    changes,
+    LoadedConfig,
+    changed_keys,
     is_loopback,
     keys,
     load,
@@ -28,10 +28,9 @@ from millrace.server.config import (
     write_duration,
     write_size,
 )
-from millrace.server.config.values import parse_tokens
+from millrace.config.values import parse_tokens
 
 MIB = 1024 * 1024
-REFERENCE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 PROTOCOLS = [key.section for key in keys().values() if key.name == "port"]
 
 
@@ -46,7 +45,7 @@ def write(text: str, path: str = "millrace.toml") -> Path:
     return file
 
 
-def loaded(env: dict[str, str] | None = None, **flags: str) -> Loaded:
+def loaded(env: dict[str, str] | None = None, **flags: str) -> LoadedConfig:
     return load({name.replace("__", "."): text for name, text in flags.items()}, env or {})
 
 
@@ -292,7 +291,7 @@ def test_a_password_may_stand_in_a_file_of_its_own(tmp_path: Path):
     secret = write("s3cret\n", "password")
     found = loaded({"MILLRACE_FAKTORY_PASSWORD": str(tmp_path / secret)})
     assert found.config.faktory.password == "s3cret"
-    source = f"MILLRACE_FAKTORY_PASSWORD (the file {tmp_path / secret})"
+    source = f"MILLRACE_FAKTORY_PASSWORD (file {tmp_path / secret})"
     assert found.sources["faktory.password"] == source
 
 
@@ -329,7 +328,7 @@ def test_no_way_of_showing_a_configuration_shows_its_password():
 def test_a_password_of_the_wrong_type_is_not_shown_either():
     write("faktory.password = 12345")
     (problem,) = problems()
-    assert problem.startswith("millrace.toml:1: faktory.password: expected a text in quotes")
+    assert problem.startswith("millrace.toml:1: faktory.password: expected a quoted string")
     assert "12345" not in problem
 
 
@@ -432,12 +431,12 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
     sections = [f"[{section}]" for section in Config.__struct_fields__]
     assert problems() == [
         "millrace.toml:1: host: unknown key, did you mean server.host?",
-        "millrace.toml:2: nonsense: unknown key, keys stand in sections such as [server]",
+        "millrace.toml:2: nonsense: unknown key, keys belong in sections such as [server]",
         "millrace.toml:4: faktory.prot: unknown key, did you mean faktory.port?",
         "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
         "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
         "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
-        f"millrace.toml:10: [zebra]: unknown section, known are {', '.join(sections)}",
+        f"millrace.toml:10: [zebra]: unknown section, known sections are {', '.join(sections)}",
         "millrace.toml:11: journal: expected a section [journal], got a list",
     ]
 
@@ -487,14 +486,14 @@ def test_a_file_that_is_no_toml(text: bytes, problem: str):
 def test_a_file_that_is_no_toml_does_not_hide_other_problems():
     write("]")
     found = problems({"MILLRACE_FAKTORY_PORT": "x", "MILLRACE_SERVER_HOST": "0.0.0.0"})
-    # ... but nobody can know whether the file would have had the password.
+    # The file could have contained the password, so that rule is not checked.
     assert [problem.split(":")[0] for problem in found] == [
         "millrace.toml",
         "MILLRACE_FAKTORY_PORT",
     ]
 
 
-def test_a_file_that_somebody_names_must_be_there():
+def test_a_named_file_must_exist():
     missing = "cannot read missing.toml: No such file or directory"
     assert problems(path=Path("missing.toml")) == [f"--config: {missing}"]
     assert problems({"MILLRACE_CONFIG": "missing.toml"}) == [f"MILLRACE_CONFIG: {missing}"]
@@ -518,9 +517,10 @@ def test_beyond_loopback_a_protocol_needs_a_password(host: str, protocol: str):
     alone, section = only(protocol), f"MILLRACE_{protocol.upper()}"
     (problem,) = problems(alone, server__host=host)
     assert problem == (
-        f'--host: server.host: "{host}" can be reached from other machines and {protocol} has no '
+        f'--host: server.host: "{host}" is reachable from other machines and {protocol} has no '
         f"password: set {protocol}.password (or {section}_PASSWORD), or set "
-        f"{protocol}.allow_unauthenticated = true if anybody may use it, or listen on 127.0.0.1"
+        f"{protocol}.allow_unauthenticated = true to allow access without a password, or listen on "
+        "127.0.0.1"
     )
     for enough in (
         {f"{section}_PASSWORD": "x"},
@@ -535,9 +535,9 @@ def test_beyond_loopback_a_protocol_without_passwords_must_be_allowed(protocol: 
     alone = only(protocol)
     (problem,) = problems(alone, server__host="0.0.0.0")
     assert problem == (
-        f'--host: server.host: "0.0.0.0" can be reached from other machines and {protocol} has no '
-        f"password: set {protocol}.allow_unauthenticated = true if anybody may use it, or listen "
-        "on 127.0.0.1"
+        f'--host: server.host: "0.0.0.0" is reachable from other machines and {protocol} has no '
+        f"password: set {protocol}.allow_unauthenticated = true to allow access without a "
+        "password, or listen on 127.0.0.1"
     )
     allowed = {f"MILLRACE_{protocol}_ALLOW_UNAUTHENTICATED".upper(): "true"}
     for enough in ({**alone, **allowed}, only()):
@@ -583,7 +583,7 @@ def test_problems_between_keys_are_told_with_the_others_unless_they_follow_from_
 def test_tls_needs_both_files_and_must_be_able_to_read_them(tmp_path: Path):
     write("[tls]\ncert = 'cert.pem'")
     assert problems() == [
-        "millrace.toml:2: tls.cert: expected tls.key too, as TLS needs both",
+        "millrace.toml:2: tls.cert: expected tls.key too: TLS requires both",
         "millrace.toml:2: tls.cert: cannot read cert.pem: No such file or directory",
     ]
     write("[tls]\ncert = 'cert.pem'\nkey = '.'")
@@ -600,7 +600,7 @@ def test_tls_needs_both_files_and_must_be_able_to_read_them(tmp_path: Path):
 def test_the_largest_job_must_fit_into_the_output_limit():
     message = (
         'server.max_line: expected max_output ("64MiB") to be at least max_line ("128MiB"), '
-        "as a reply may hold the largest job"
+        "because a reply can contain the largest job"
     )
     assert problems({"MILLRACE_SERVER_MAX_LINE": "128MiB"}) == [
         f"MILLRACE_SERVER_MAX_LINE: {message}"
@@ -612,7 +612,7 @@ def test_the_largest_job_must_fit_into_the_output_limit():
 def test_one_connection_may_not_take_more_than_all_together():
     message = (
         'server.max_buffered: expected max_buffered ("1MiB") to be at least max_output ("64MiB"), '
-        "as it is for all connections together"
+        "because it applies to all connections together"
     )
     assert problems({"MILLRACE_SERVER_MAX_BUFFERED": "1MiB"}) == [
         f"MILLRACE_SERVER_MAX_BUFFERED: {message}"
@@ -626,16 +626,16 @@ def test_one_connection_may_not_take_more_than_all_together():
 
 def test_changes_names_the_keys_that_differ():
     old = config()
-    assert changes(old, config()) == []
+    assert changed_keys(old, config()) == []
     new = config({"MILLRACE_FAKTORY_PASSWORD": "x", "MILLRACE_SERVER_LOG_LEVEL": "error"})
-    assert changes(old, new) == ["server.log_level", "faktory.password"]
+    assert changed_keys(old, new) == ["server.log_level", "faktory.password"]
     assert value_of(new, "faktory.password") == "x"
 
 
-def test_what_can_be_reloaded_is_among_the_keys():
-    assert keys().keys() > RELOADABLE
-    assert "faktory.password" in RELOADABLE
-    assert "server.data" not in RELOADABLE
+def test_reloadable_keys_are_declared_beside_the_key():
+    reloadable = {key.dotted for key in keys().values() if key.doc.reload}
+    assert {"faktory.password", "server.log_level", "web.tokens"} <= reloadable
+    assert reloadable.isdisjoint({"server.data", "server.durability", "lake.path", "faktory.port"})
 
 
 def test_a_configuration_cannot_be_changed_in_place_nor_hold_unknown_keys():
@@ -651,7 +651,7 @@ def test_a_configuration_cannot_be_changed_in_place_nor_hold_unknown_keys():
 def test_importing_and_loading_without_a_file_leaves_the_slow_modules_alone():
     program = """
         import sys
-        from millrace.server.config import load
+        from millrace.config import load
         load({}, {})
         print(*sorted({"asyncio", "difflib", "rich", "tomllib", "typer"} & set(sys.modules)))
         """
@@ -665,27 +665,15 @@ def test_importing_and_loading_without_a_file_leaves_the_slow_modules_alone():
     assert ran.stdout == "\n"
 
 
-def reference_table(section: str) -> str:
-    rows = ["| key | default | what it is | reload | flag |", "|---|---|---|---|---|"]
-    for key in keys().values():
-        if key.section == section:
-            reload = "yes" if key.dotted in RELOADABLE else "no"
-            flag = f"`{key.flag}`" if key.about.flag else ""
-            default = f"`{key.kind.write(key.default)}`"
-            rows.append(f"| `{key.name}` | {default} | {key.about.text} | {reload} | {flag} |")
-    return "\n".join(rows)
-
-
 @pytest.mark.parametrize("section", Config.__struct_fields__)
-def test_the_reference_documents_every_key_as_it_is_declared(section: str):
-    page = REFERENCE.read_text("utf-8")
+def test_the_reference_documents_every_key_as_declared(section: str):
+    page = PAGE.read_text("utf-8")
     part = page.split(f"\n## [{section}]\n")[1].split("\n## ")[0]
-    table = reference_table(section)
-    assert table in part, f"{REFERENCE.name} should have under [{section}]:\n\n{table}\n"
+    assert reference_table(section) in part, "run tests/config/configuration_page.py"
 
 
 def test_the_references_example_is_a_valid_file(tmp_path: Path):
-    example = REFERENCE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
+    example = PAGE.read_text("utf-8").split("```toml\n")[1].split("```")[0]
     for name in ("cert.pem", "key.pem", "password", "qless-password"):
         (tmp_path / name).write_text("x", "utf-8")
         example = example.replace(f"/etc/millrace/{name}", str(tmp_path / name))
@@ -724,7 +712,7 @@ def test_tokens_may_be_a_list_or_a_file_of_their_own(tmp_path: Path):
     assert len(parse_tokens(config({"MILLRACE_WEB_TOKENS": str(path)}).web.tokens)) == 2
     path.write_text(f"{READ}\nadmin short\n", "utf-8")
     (problem,) = problems({"MILLRACE_WEB_TOKENS": str(path)})
-    assert "token 2 is not a role" in problem
+    assert "token 2: expected a role" in problem
 
 
 @pytest.mark.parametrize(
@@ -732,15 +720,15 @@ def test_tokens_may_be_a_list_or_a_file_of_their_own(tmp_path: Path):
     [
         (
             "read looker tooshort",
-            "token 1 is not a role (read, operate, admin), a name and a secret",
+            "token 1: expected a role (read, operate, admin), a name and a secret",
         ),
-        ("root looker 0123456789abcdef", "token 1 is not a role"),
-        ("read 0123456789abcdef", "token 1 is not a role"),
-        ("read a/b 0123456789abcdef", "token 1 is not a role"),
-        (f"{READ}, admin looker fedcba9876543210", "token 2 is named looker, as one before it is"),
-        (f"{READ}, admin chief 0123456789abcdef", "token 2 (chief) has the secret of one before"),
-        ("admin password 0123456789abcdef", "token 1 is named password"),
-        ("admin anybody 0123456789abcdef", "token 1 is named anybody"),
+        ("root looker 0123456789abcdef", "token 1: expected a role"),
+        ("read 0123456789abcdef", "token 1: expected a role"),
+        ("read a/b 0123456789abcdef", "token 1: expected a role"),
+        (f"{READ}, admin looker fedcba9876543210", "token 2: the name looker is used twice"),
+        (f"{READ}, admin chief 0123456789abcdef", "token 2 (chief): the secret is used twice"),
+        ("admin password 0123456789abcdef", "token 1: the name password is reserved"),
+        ("admin anybody 0123456789abcdef", "token 1: the name anybody is reserved"),
         (",".join(f"read r{n} {n:016}" for n in range(65)), "expected at most 64 tokens, not 65"),
     ],
 )
@@ -753,7 +741,7 @@ def test_tokens_that_cannot_be_used(text: str, problem: str):
 def test_a_list_of_tokens_has_texts_alone():
     write("[web]\ntokens = [1, 2]")
     (problem,) = problems()
-    assert "expected a text in quotes" in problem
+    assert "expected a quoted string" in problem
 
 
 def test_beyond_loopback_the_pages_need_a_secret_of_some_kind():

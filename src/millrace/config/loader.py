@@ -1,14 +1,14 @@
-"""Putting the sources together: the defaults, the file, the environment, the flags."""
+"""Assembly of the sources: defaults, file, environment, flags."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from millrace.server.config.checks import check
-from millrace.server.config.sections import Config, keys
-from millrace.server.config.sources import (
+from millrace.config.checks import check
+from millrace.config.sections import Config, keys
+from millrace.config.sources import (
     FILE_VARIABLE,
-    Given,
+    SourceValue,
     from_environ,
     from_file,
     from_flags,
@@ -19,15 +19,15 @@ FILE_NAME = "millrace.toml"
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; each problem names its source and key."""
+    """The configuration is invalid; each problem names its source and key."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
 
 
-class Loaded(NamedTuple):
-    """A configuration, and for each dotted key where its value came from."""
+class LoadedConfig(NamedTuple):
+    """A configuration, and the source of each value by dotted key."""
 
     config: Config
     sources: dict[str, str]
@@ -39,21 +39,21 @@ def load(
     config_path: Path | None = None,
     *,
     listening: bool = True,
-) -> Loaded:
-    """Read all sources, or raise ConfigError with everything that is wrong with them.
+) -> LoadedConfig:
+    """Read all sources, or raise ConfigError with every problem in them.
 
-    `overrides` are the flags, by dotted key. `listening=False` is for the server's clients: it
-    leaves out what only someone who opens the ports must fulfil.
+    `overrides` are the flags, by dotted key. `listening=False` is for clients of the server: it
+    skips the rules that apply only to a process that opens the ports.
     """
     problems: list[str] = []
     values = {dotted: key.default for dotted, key in keys().items()}
     sources = dict.fromkeys(values, DEFAULT)
     broken: set[str] = set()
 
-    from_the_file = _read_file(config_path, environ, problems)
-    given = [*(from_the_file or ()), *from_environ(environ, problems), *from_flags(overrides)]
-    # A value is checked even where a higher source overrides it: a file should not become wrong
-    # on the day a variable goes away.
+    file_values = _read_file(config_path, environ, problems)
+    given = [*(file_values or ()), *from_environ(environ, problems), *from_flags(overrides)]
+    # A value is checked even if a higher source overrides it, so that a file does not become
+    # invalid when a variable is removed.
     for dotted, raw, source in given:
         try:
             values[dotted] = keys()[dotted].kind.read(raw)
@@ -67,25 +67,25 @@ def load(
             try:
                 path = values[dotted]
                 values[dotted] = key.kind.read(_read_secret_file(path))
-                sources[dotted] += f" (the file {path})"
+                sources[dotted] += f" (file {path})"
             except ValueError as error:
                 problems.append(f"{sources[dotted]}: {dotted}: {error}")
                 broken.add(dotted)
 
     config = _assemble(values)
-    # Where the file cannot be read, nobody knows what it would have said.
-    if listening and from_the_file is not None:
+    # Without the file, rules between keys would report wrong problems.
+    if listening and file_values is not None:
         for dotted, problem in check(config, broken):
             problems.append(f"{sources[dotted]}: {dotted}: {problem}")
     if problems:
         raise ConfigError(problems)
-    return Loaded(config, sources)
+    return LoadedConfig(config, sources)
 
 
 def _read_file(
     config_path: Path | None, environ: Mapping[str, str], problems: list[str]
-) -> list[Given] | None:
-    """What --config's, MILLRACE_CONFIG's or else ./millrace.toml says; None if it is unreadable."""
+) -> list[SourceValue] | None:
+    """Values of the file (--config, MILLRACE_CONFIG or ./millrace.toml), or None on an error."""
     path, named_by = Path(FILE_NAME), ""
     if config_path is not None:
         path, named_by = config_path, "--config: "
@@ -93,8 +93,8 @@ def _read_file(
         path, named_by = Path(named), f"{FILE_VARIABLE}: "
     elif not path.exists():
         return []
-    # Together with the parser it costs 10 ms, which a server without a file need not wait for.
-    from millrace.server.config.document import UnreadableFileError, read_document  # noqa: PLC0415
+    # The import takes 10 ms and is needed only with a file.
+    from millrace.config.document import UnreadableFileError, read_document  # noqa: PLC0415
 
     try:
         return list(from_file(read_document(path), problems))

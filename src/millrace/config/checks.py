@@ -1,17 +1,17 @@
-"""What must hold between keys before a server opens its ports."""
+"""Rules between keys that must hold before a server opens its ports."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from millrace.server.config.sections import Config, keys
-from millrace.server.config.values import quoted, write_size
+from millrace.config.sections import Config, keys
+from millrace.config.values import quoted, write_size
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`. A name other than localhost might be anything."""
+    """Return whether only this machine can reach `host`. Of all names, only localhost qualifies."""
     if host in {"127.0.0.1", "::1", "localhost"}:
         return True
-    import ipaddress  # noqa: PLC0415 - the usual hosts do not need it
+    import ipaddress  # noqa: PLC0415 - rarely needed
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -20,11 +20,13 @@ def is_loopback(host: str) -> bool:
 
 
 def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
-    """The keys to blame, each with the reason; keys that are `broken` anyway count for nothing."""
+    """Yield each violated rule as a key and a reason. Rules on `broken` keys are skipped."""
     if broken.isdisjoint({"server.max_line", "server.max_output"}):
-        yield from _at_least(config, "max_output", "max_line", "a reply may hold the largest job")
+        yield from _at_least(
+            config, "max_output", "max_line", "a reply can contain the largest job"
+        )
     if broken.isdisjoint({"server.max_output", "server.max_buffered"}):
-        reason = "it is for all connections together"
+        reason = "it applies to all connections together"
         yield from _at_least(config, "max_buffered", "max_output", reason)
     if "server.host" not in broken:
         yield from _open_ports(config, broken)
@@ -33,17 +35,17 @@ def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tuple[str, str]]:
-    """One size of the server's may not be below another."""
-    size, least = getattr(config.server, name), getattr(config.server, other)
-    if size < least:
-        # The one that was changed is the one to look at.
+    """A size in [server] that must not be below another."""
+    size, minimum = getattr(config.server, name), getattr(config.server, other)
+    if size < minimum:
+        # Report the key that was changed.
         changed = other if size == keys()[f"server.{name}"].default else name
-        limits = f"{name} ({write_size(size)}) to be at least {other} ({write_size(least)})"
-        yield f"server.{changed}", f"expected {limits}, as {reason}"
+        limits = f"{name} ({write_size(size)}) to be at least {other} ({write_size(minimum)})"
+        yield f"server.{changed}", f"expected {limits}, because {reason}"
 
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
-    """Beyond loopback, no protocol serves just anybody unless it is told to."""
+    """Beyond loopback, every protocol needs a password or an explicit permission."""
     if is_loopback(config.server.host):
         return
     for name in Config.__struct_fields__:
@@ -53,10 +55,10 @@ def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
         }
         if getattr(section, "port", None) is None or not broken.isdisjoint(deciding):
             continue
-        # A protocol that has no authentication has no key for a password either.
+        # A protocol without authentication has no key for a password.
         secrets = [getattr(section, key, "") for key in ("password", "tokens")]
         if name == "web":
-            secrets.append(config.faktory.password)  # which its pages then ask for, too
+            secrets.append(config.faktory.password)  # the fallback of web.password
         if not any(secrets) and not section.allow_unauthenticated:
             yield "server.host", _open_port(config.server.host, name)
 
@@ -65,10 +67,10 @@ def _open_port(host: str, section: str) -> str:
     ways = []
     if password := keys().get(f"{section}.password"):
         ways.append(f"set {password.dotted} (or {password.variable})")
-    ways.append(f"set {section}.allow_unauthenticated = true if anybody may use it")
+    ways.append(f"set {section}.allow_unauthenticated = true to allow access without a password")
     ways.append("listen on 127.0.0.1")
     return (
-        f"{quoted(host)} can be reached from other machines and {section} has no password: "
+        f"{quoted(host)} is reachable from other machines and {section} has no password: "
         + ", or ".join(ways)
     )
 
@@ -78,7 +80,7 @@ def _tls_files(config: Config) -> Iterator[tuple[str, str]]:
     for name, path in files.items():
         other = "key" if name == "cert" else "cert"
         if path and not files[other]:
-            yield f"tls.{name}", f"expected tls.{other} too, as TLS needs both"
+            yield f"tls.{name}", f"expected tls.{other} too: TLS requires both"
         try:
             if path:
                 Path(path).open("rb").close()

@@ -1,7 +1,7 @@
-"""How values of the configuration are read, and written as TOML.
+"""Value types of the configuration: how a value is read, and how it is written as TOML.
 
-A raw value is what TOML gave, or the text of a variable or flag. Texts are understood in all of
-them: `port = "7419"` in the file and MILLRACE_FAKTORY_PORT=7419 mean the same.
+A raw value is a TOML value, or the text of a variable or flag. A text is valid in every source:
+`port = "7419"` in the file equals MILLRACE_FAKTORY_PORT=7419.
 """
 
 import re
@@ -14,37 +14,30 @@ import msgspec
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
-class Kind(NamedTuple):
-    """How a type of value is read from its raw form and written as TOML."""
+class ValueType(NamedTuple):
+    """Reads a value from its raw form and writes it as TOML."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], str]
     secret: bool = False
 
 
-class About(NamedTuple):
-    """What a key is for, in words, and whether `millrace serve` has a flag for it."""
-
-    text: str
-    flag: bool = False
-
-
 def quoted(text: str) -> str:
-    """`text` as a string of JSON and of TOML."""
-    # A path may hold bytes that are no UTF-8; showing it must not fail.
+    """`text` as a JSON string, which is also a TOML string."""
+    # A path can contain bytes that are not UTF-8.
     return msgspec.json.encode(text.encode("utf-8", "backslashreplace").decode()).decode()
 
 
-def unexpected(expected: str, got: object) -> ValueError:
+def invalid_value(expected: str, got: object) -> ValueError:
     if isinstance(got, list | dict):
-        shown = "a list" if isinstance(got, list) else "a table"
+        text = "a list" if isinstance(got, list) else "a table"
     elif isinstance(got, bool):
-        shown = str(got).lower()
+        text = str(got).lower()
     else:
-        shown = quoted(got) if isinstance(got, str) else str(got)
-    if len(shown) > 80:
-        shown = shown[:77] + "..."
-    return ValueError(f"expected {expected}, got {shown}")
+        text = quoted(got) if isinstance(got, str) else str(got)
+    if len(text) > 80:
+        text = text[:77] + "..."
+    return ValueError(f"expected {expected}, got {text}")
 
 
 _SIZE = re.compile(r"([0-9]{1,15})\s*(?:b|([kmgt])(i?)b)?", re.IGNORECASE)
@@ -58,8 +51,8 @@ def parse_size(value: object) -> int:
     elif isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
         number, scale, binary = match.groups(default="")
         size = int(number) * (1024 if binary else 1000) ** ("kmgt".find(scale.lower() or "-") + 1)
-    if not 0 <= size < 1 << 62:  # what a store can keep
-        raise unexpected('a size such as 65536, "64MiB" or "1GB"', value)
+    if not 0 <= size < 1 << 62:  # the limit of the store
+        raise invalid_value('a size such as 65536, "64MiB" or "1GB"', value)
     return size
 
 
@@ -81,9 +74,9 @@ def parse_duration(value: object) -> float:
         seconds = value
     elif isinstance(value, str) and (match := _DURATION.fullmatch(value.strip())):
         seconds = float(match[1]) * _MILLISECONDS[match[2]] / 1000
-    # Timers overflow somewhere above this (32 years). NaN compares false and ends here too.
+    # Timers overflow above about 32 years. NaN compares false and is refused too.
     if not 0 <= seconds <= 1e9:
-        raise unexpected('a duration such as 1.5 (seconds), "500ms", "30s", "2m" or "1h"', value)
+        raise invalid_value('a duration such as 1.5 (seconds), "500ms", "30s", "2m" or "1h"', value)
     return float(seconds)
 
 
@@ -106,7 +99,7 @@ def _write_period(seconds: float) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """`value` as a number from 0 to what any store can keep, or None."""
+    """`value` as an integer from 0 to 2^53 - 1, or None."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,15}\s*", value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
@@ -119,7 +112,7 @@ def _read_port(value: object) -> int | None:
         return None
     port = _whole(value)
     if port is None or port > 65535:
-        raise unexpected('a port 0-65535 or "off"', value)
+        raise invalid_value('a port 0-65535 or "off"', value)
     return port
 
 
@@ -129,18 +122,18 @@ def _read_switch(value: object) -> bool:
         return True
     if word is False or word in {"false", "no", "off", "0"}:
         return False
-    raise unexpected("true or false", value)
+    raise invalid_value("true or false", value)
 
 
 def _read_host(value: object) -> str:
     if not isinstance(value, str) or not re.fullmatch(r"[\w.:%-]+", value):
-        raise unexpected("a host name or address to listen on", value)
+        raise invalid_value("a host name or address to listen on", value)
     return value
 
 
 def _read_path(value: object) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
-        raise unexpected("a path", value)
+        raise invalid_value("a path", value)
     return Path(value)
 
 
@@ -150,26 +143,25 @@ def _read_optional_path(value: object) -> str:
 
 def _read_text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():
-        raise unexpected("a text", value)
+        raise invalid_value("printable text", value)
     return value
 
 
 def _read_secret(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError("expected a text in quotes (what stands there is not shown)")  # noqa: TRY004
+        raise ValueError("expected a quoted string (the value is not shown)")  # noqa: TRY004
     return value
 
 
 ROLES = ("read", "operate", "admin")
-#: What the audit log calls those who have no token.
-_OTHERS = ("password", "anybody")
-#: All of them are told to the web room at once.
-MOST_TOKENS = 64
+#: Names that the audit log uses for requests without a token.
+_RESERVED_NAMES = ("password", "anybody")
+MAX_TOKENS = 64
 _TOKEN = re.compile(rf"({'|'.join(ROLES)})[ \t]+([\w.@-]{{1,64}})[ \t]+(\S{{16,512}})")
 
 
 class Token(NamedTuple):
-    """Who may do what over HTTP."""
+    """One access token of the HTTP API."""
 
     role: str
     name: str
@@ -177,90 +169,90 @@ class Token(NamedTuple):
 
 
 def parse_tokens(text: str) -> list[Token]:
-    """`read grafana 4b1d..., admin ops 77ac...`"""
+    """Parse tokens such as `read grafana 4b1d..., admin ops 77ac...`."""
     entries = [entry.strip() for entry in re.split(r"[,\n]", text)]
     found: list[Token] = []
     for number, entry in enumerate(filter(None, entries), 1):
         if (match := _TOKEN.fullmatch(entry)) is None:
             raise ValueError(
-                f"token {number} is not a role ({', '.join(ROLES)}), a name and a secret of at "
-                "least 16 characters (what stands there is not shown)"
+                f"token {number}: expected a role ({', '.join(ROLES)}), a name and a secret of at "
+                "least 16 characters (the value is not shown)"
             )
         token = Token(*match.groups())
-        if token.name in _OTHERS:
-            raise ValueError(f"token {number} is named {token.name}, as the audit log names others")
+        if token.name in _RESERVED_NAMES:
+            raise ValueError(f"token {number}: the name {token.name} is reserved")
         if any(token.name == other.name for other in found):
-            raise ValueError(f"token {number} is named {token.name}, as one before it is")
+            raise ValueError(f"token {number}: the name {token.name} is used twice")
         if any(token.secret == other.secret for other in found):
-            raise ValueError(f"token {number} ({token.name}) has the secret of one before it")
+            raise ValueError(f"token {number} ({token.name}): the secret is used twice")
         found.append(token)
-    if len(found) > MOST_TOKENS:
-        raise ValueError(f"expected at most {MOST_TOKENS} tokens, not {len(found)}")
+    if len(found) > MAX_TOKENS:
+        raise ValueError(f"expected at most {MAX_TOKENS} tokens, not {len(found)}")
     return found
 
 
 def _read_tokens(value: object) -> str:
     text = "\n".join(map(_read_secret, value)) if isinstance(value, list) else _read_secret(value)
-    if not text.startswith("/"):  # the path of a file
+    if not text.startswith("/"):  # otherwise the path of a file
         parse_tokens(text)
     return text
 
 
-def count_from(least: int) -> Kind:
+def min_count(minimum: int) -> ValueType:
     def read(value: object) -> int:
         number = _whole(value)
-        if number is None or number < least:
-            raise unexpected(f"a whole number of at least {least}", value)
+        if number is None or number < minimum:
+            raise invalid_value(f"a whole number of at least {minimum}", value)
         return number
 
-    return Kind(read, str)
+    return ValueType(read, str)
 
 
-def size_from(least: int) -> Kind:
+def min_size(minimum: int) -> ValueType:
     def read(value: object) -> int:
         size = parse_size(value)
-        if size < least:
-            raise unexpected(f"a size of at least {write_size(least)}", value)
+        if size < minimum:
+            raise invalid_value(f"a size of at least {write_size(minimum)}", value)
         return size
 
-    return Kind(read, write_size)
+    return ValueType(read, write_size)
 
 
-def duration_from(least: float) -> Kind:
+def min_duration(minimum: float) -> ValueType:
     def read(value: object) -> float:
         seconds = parse_duration(value)
-        if seconds < least:
-            raise unexpected(f"a duration of at least {write_duration(least)}", value)
+        if seconds < minimum:
+            raise invalid_value(f"a duration of at least {write_duration(minimum)}", value)
         return seconds
 
-    return Kind(read, write_duration)
+    return ValueType(read, write_duration)
 
 
-def choice(literal: Any) -> Kind:
+def choice(literal: Any) -> ValueType:
     words = get_args(literal)
 
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else None
         if word not in words:
-            raise unexpected("one of " + ", ".join(map(quoted, words)), value)
+            raise invalid_value("one of " + ", ".join(map(quoted, words)), value)
         return str(word)
 
-    return Kind(read, quoted)
+    return ValueType(read, quoted)
 
 
 Port = Annotated[
-    int | None, Kind(_read_port, lambda port: quoted("off") if port is None else str(port))
+    int | None, ValueType(_read_port, lambda port: quoted("off") if port is None else str(port))
 ]
-Switch = Annotated[bool, Kind(_read_switch, lambda on: str(on).lower())]
-Host = Annotated[str, Kind(_read_host, quoted)]
-Folder = Annotated[Path, Kind(_read_path, lambda path: quoted(str(path)))]
-OptionalPath = Annotated[str, Kind(_read_optional_path, quoted)]
-Text = Annotated[str, Kind(_read_text, quoted)]
-Duration = Annotated[float, Kind(parse_duration, write_duration)]
-#: How often; 0 is never.
-Period = Annotated[float, Kind(_read_period, _write_period)]
-Password = Annotated[str, Kind(_read_secret, quoted, secret=True)]
-Tokens = Annotated[str, Kind(_read_tokens, quoted, secret=True)]
+Switch = Annotated[bool, ValueType(_read_switch, lambda on: str(on).lower())]
+Host = Annotated[str, ValueType(_read_host, quoted)]
+Folder = Annotated[Path, ValueType(_read_path, lambda path: quoted(str(path)))]
+OptionalPath = Annotated[str, ValueType(_read_optional_path, quoted)]
+Text = Annotated[str, ValueType(_read_text, quoted)]
+Duration = Annotated[float, ValueType(parse_duration, write_duration)]
+#: An interval; 0 means never.
+Period = Annotated[float, ValueType(_read_period, _write_period)]
+Password = Annotated[str, ValueType(_read_secret, quoted, secret=True)]
+Tokens = Annotated[str, ValueType(_read_tokens, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Dialect = Literal["spec", "original"]

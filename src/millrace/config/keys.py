@@ -1,0 +1,79 @@
+"""How a key is declared, and the list of all keys with their variables and flags."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any, NamedTuple, get_type_hints
+
+import msgspec
+
+from millrace.config.values import ValueType
+
+HIDDEN = "********"
+
+
+class Doc(NamedTuple):
+    """Description of a key. `flag`: it has a command line flag. `reload`: SIGHUP applies it."""
+
+    text: str
+    flag: bool = False
+    reload: bool = False
+
+
+class Section(msgspec.Struct, frozen=True):
+    """One table of the file. Its representation hides passwords."""
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [
+            (name, HIDDEN if kind.secret and getattr(self, name) else getattr(self, name))
+            for name, kind in _value_types(type(self)).items()
+        ]
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({fields})"
+
+
+class ConfigKey(NamedTuple):
+    """One declared key."""
+
+    section: str
+    name: str
+    kind: ValueType
+    default: Any
+    doc: Doc
+
+    @property
+    def dotted(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def variable(self) -> str:
+        return f"MILLRACE_{self.section}_{self.name}".upper()
+
+    @property
+    def flag(self) -> str:
+        """The name of its flag; the flag exists only if `doc.flag` is set."""
+        words = self.name if self.section == "server" else f"{self.section}-{self.name}"
+        return "--" + words.replace("_", "-")
+
+
+def declared_keys(section: str, defaults: Section) -> Iterator[ConfigKey]:
+    """The keys of one section, in the order of their declaration."""
+    for name, (kind, doc) in _metadata(type(defaults)).items():
+        yield ConfigKey(section, name, kind, getattr(defaults, name), doc)
+
+
+def _metadata(section: type[Section]) -> dict[str, tuple[ValueType, Doc]]:
+    hints = get_type_hints(section, include_extras=True)
+    return {
+        name: (
+            next(item for item in hints[name].__metadata__ if isinstance(item, ValueType)),
+            next(item for item in hints[name].__metadata__ if isinstance(item, Doc)),
+        )
+        for name in section.__struct_fields__
+    }
+
+
+@functools.cache
+def _value_types(section: type[Section]) -> dict[str, ValueType]:
+    return {name: kind for name, (kind, _) in _metadata(section).items()}
