@@ -30,7 +30,7 @@ from millrace.protocols.qless.resp import (
         (b"", b"$0\r\n\r\n", b"$0\r\n\r\n"),
         (b"a\r\nb", b"$4\r\na\r\nb\r\n", b"$4\r\na\r\nb\r\n"),
         ("grün", b"$5\r\ngr\xc3\xbcn\r\n", b"$5\r\ngr\xc3\xbcn\r\n"),
-        ("\udcff", b"$1\r\n\xff\r\n", b"$1\r\n\xff\r\n"),
+        ("\U0010feff", b"$1\r\n\xff\r\n", b"$1\r\n\xff\r\n"),
         ("\ud800", b"$1\r\n?\r\n", b"$1\r\n?\r\n"),
         (OK, b"+OK\r\n", b"+OK\r\n"),
         (Simple("none"), b"+none\r\n", b"+none\r\n"),
