@@ -86,7 +86,7 @@ def test_a_client_that_left_while_waiting_takes_no_job(server, going):
 
 def test_a_bad_word_and_a_bad_length_are_the_end(server):
     with Raw(server) as client:
-        client.asks(b"GET / HTTP/1.1\r\n\r\n").hears_the_end()
+        client.asks(b"get\r\n\r\n").hears_the_end()
     with Raw(server) as client:
         client.asks(add(b"", size=2**32 - 1))
         client.hears(error("Malformed ADD command: the data is larger than 16777216 bytes"))

@@ -8,12 +8,16 @@ from millrace.engine.job import Job
 from millrace.engine.queues import Outcome, Waiter
 from millrace.engine.why import Reason
 
+from .web_clients import web_error
+
 
 class Hub:
     """What all connections of one protocol share."""
 
     #: Its name.
     protocol = ""
+    #: Its name in messages for people.
+    label = ""
 
     def __init__(self, engine: Engine, max_connections: int) -> None:
         self.engine = engine
@@ -71,6 +75,9 @@ class Connection:
         self.marks: list[int] = []
         #: Nothing more will be said after the replies.
         self.closing = False
+        #: The client may still be sending: the server reads and discards input for a while before
+        #: it closes, so that a reset does not destroy the last reply.
+        self.drains_input = False
         #: Set while a command waits, for a job or for the end of one; later ones wait behind it.
         self.waiter: Waiter | None = None
         #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
@@ -78,6 +85,8 @@ class Connection:
         self.handed: list[tuple[Job, int]] = []
         #: Whoever moves the bytes; a waiter's owner leads there.
         self.session: Any = None
+        #: The first line has come, and it is not an HTTP request line or a TLS handshake.
+        self.is_native = False
 
     @property
     def backlog(self) -> int:
@@ -119,6 +128,12 @@ class Connection:
             self.marks.append(len(self.replies))  # its push may still be refused
         self.handed.append((job, job.attempt))
         self.replies.append(reply)
+
+    def reject_web_client(self, hub: Hub) -> None:
+        """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
+        hub.errors += 1
+        self.replies.append(web_error(hub.label))
+        self.closing = self.drains_input = True
 
     def timed_out(self, now: int) -> None:
         """The wait is over: nothing came."""
@@ -185,6 +200,11 @@ class Lines:
     def held(self) -> int:
         """What is held, roughly: lines, and the beginning of one."""
         return self.size + len(self._partial)
+
+    @property
+    def partial(self) -> bytes:
+        """The first bytes of the line that has not ended yet."""
+        return bytes(self._partial[:16])
 
     @property
     def empty(self) -> bool:

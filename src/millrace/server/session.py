@@ -27,6 +27,10 @@ QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
 READ_WITHIN: Final = 60.0
+#: After an error that ends the connection, the server discards input for this time and up to this
+#: size: closing with unread input resets the connection, and the error may not arrive.
+DRAIN_TIMEOUT: Final = 5.0
+MAX_DRAINED_BYTES: Final = 256 << 20
 
 
 class Gone(Connection):
@@ -55,6 +59,7 @@ class Session(asyncio.Protocol):
         "_choked",
         "_connect",
         "_continuing",
+        "_drained",
         "_ended",
         "_hands_over",
         "_reading",
@@ -88,6 +93,8 @@ class Session(asyncio.Protocol):
         self._choked: asyncio.TimerHandle | None = None
         self._continuing = False
         self._ended = False
+        #: How many bytes were discarded since the last reply, or -1 before it was written.
+        self._drained = -1
         self._timer: asyncio.TimerHandle | None = None
 
     # What the loop calls
@@ -115,7 +122,8 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server
         if connection.closing:
-            return  # nobody will look at it
+            self._discard(data)
+            return
         if self._continuing or self._choked is not None or self._unsynced > MOST_UNSYNCED:
             connection.feed(data)
             self._throttle()
@@ -149,6 +157,8 @@ class Session(asyncio.Protocol):
         so; TLS cannot be closed by halves.
         """
         now = self._server.clock()
+        if self._drained >= 0:
+            return False
         if self.transport.get_extra_info("ssl_object") or not self.connection.ended(now):
             return False
         self._ended = True
@@ -242,7 +252,7 @@ class Session(asyncio.Protocol):
             else:
                 self.write(replies)
         elif self._finished():
-            self.transport.close()
+            self._close()
 
     def write(self, replies: list[bytes]) -> None:
         """Send replies whose time has come, in one piece."""
@@ -264,7 +274,7 @@ class Session(asyncio.Protocol):
                 self._continue_soon()
             self._unsynced = 0
             if (connection.closing or self._ended) and self._finished():
-                transport.close()
+                self._close()
 
     def expel(self, reason: str) -> None:
         """All together hold too much, and this one the most of it: it has to go."""
@@ -287,6 +297,30 @@ class Session(asyncio.Protocol):
     def _blocked(self) -> bool:
         """Must it wait until what was said to it has gone out?"""
         return self._choked is not None or self._unsynced > MOST_UNSYNCED
+
+    def _close(self) -> None:
+        """Close the connection; first discard the input of a client that is still sending."""
+        transport = self.transport
+        if not self.connection.drains_input or self._ended or not transport.can_write_eof():
+            transport.close()
+            return
+        if self._drained >= 0:
+            return
+        self._drained = 0
+        transport.write_eof()
+        if not self._reading:
+            self._reading = True
+            transport.resume_reading()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._server.loop.call_later(DRAIN_TIMEOUT, transport.abort)
+
+    def _discard(self, data: bytes) -> None:
+        """Count input that nobody will read, and close when it is too much."""
+        if self._drained >= 0:
+            self._drained += len(data)
+            if self._drained > MAX_DRAINED_BYTES:
+                self.transport.abort()
 
     def _has_heard(self) -> None:
         """All that may be said was said: of those jobs the client knows."""
@@ -341,6 +375,8 @@ class Session(asyncio.Protocol):
 
     def _throttle(self) -> None:
         """Read on, or not: a client that floods us or does not read is held back."""
+        if self._drained >= 0:
+            return
         want = not self._blocked and self.connection.backlog <= MOST_BACKLOG
         if want == self._reading or self.lost or self.transport.is_closing():
             return

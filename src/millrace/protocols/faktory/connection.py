@@ -14,6 +14,7 @@ from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
 from . import info, mutate, workunit
@@ -139,17 +140,26 @@ class FaktoryConnection(Connection):
                 if self.replies and len(self.replies[-1]) > LARGE_REPLY:
                     most = 0
             else:
-                if self._lines.too_long:
+                if not self.identified and is_web_request(self._lines.partial):
+                    self.reject_web_client(self.hub)
+                elif self._lines.too_long:
                     self._end(error(f"command too long: the limit is {self._lines.limit} bytes"))
+                    self.drains_input = True
                 return False
         return self.waiter is None and not self.closing and bool(pending or self._work)
 
     def _execute(self, line: bytes, now: int) -> None:
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
         if not self.identified:
-            self._hello(verb, argument, now)
+            if is_web_request(line):
+                self.reject_web_client(self.hub)
+            else:
+                self._hello(verb, argument, now)
             return
         command = self._commands.get(verb)
+        if command is None and is_web_request(line):
+            self.reject_web_client(self.hub)
+            return
         if command is None:
             self._say_error(error(f"unknown command {shown(verb)}"))
             return

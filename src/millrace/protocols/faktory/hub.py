@@ -41,6 +41,7 @@ def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[Non
 
 class FaktoryHub(Hub):
     protocol = "faktory"
+    label = "Faktory"
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from millrace.engine.queues import Waiter
 from millrace.engine.states import DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
+from millrace.protocols.web_clients import starts_web_request
 
 if TYPE_CHECKING:
     from .hub import GoqueueHub
@@ -130,6 +131,9 @@ class GoqueueConnection(Connection):
         end = data.find(0, at, at + MOST_WORD + 1)
         if end < 0:
             word = data[at : at + MOST_WORD + 1]
+            if starts_web_request(word):
+                self.reject_web_client(self.hub)
+                return True
             self.closing = len(word) > MOST_WORD or bool(word and not _WORD.fullmatch(word))
             return self._lacks(len(data) + 1)
         command = self._commands.get(data[at:end])
@@ -142,7 +146,7 @@ class GoqueueConnection(Connection):
             done = command(self, end + 1, now)
         except Malformed as problem:
             self._say_error(error(f"Malformed {data[at:end].decode()} command: {problem}"))
-            self.closing = done = True
+            self.closing = self.drains_input = done = True
         except ClientError as problem:
             self._say_error(error(str(problem)))
             done = True
@@ -156,7 +160,9 @@ class GoqueueConnection(Connection):
         self.replies.append(reply)
 
     def _unknown(self, word: bytes, after: int) -> None:
-        if _WORD.fullmatch(word) is None:
+        if starts_web_request(word):
+            self.reject_web_client(self.hub)
+        elif _WORD.fullmatch(word) is None:
             self.closing = True
         else:
             self._pass(after)

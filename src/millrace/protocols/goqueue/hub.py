@@ -6,6 +6,7 @@ from millrace.protocols.connection import Hub
 
 class GoqueueHub(Hub):
     protocol = "goqueue"
+    label = "Go Job Queue"
 
     def __init__(
         self,

@@ -11,6 +11,7 @@ from millrace.engine.job import MASENKO, Job
 from millrace.engine.queues import Waiter
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import ClientError
+from millrace.protocols.web_clients import is_web_request
 
 from . import info, tasks
 from .atomic import Transaction
@@ -101,13 +102,20 @@ class MasenkoConnection(Connection):
 
     def _run_dry(self) -> None:
         """Everything is done that has come."""
-        if self._lines.too_long:
+        if not self.is_native and is_web_request(self._lines.partial):
+            self.reject_web_client(self.hub)
+        elif self._lines.too_long:
             self._say_error(error(f"line longer than {self.hub.max_line} bytes"))
-            self.closing = True
+            self.closing = self.drains_input = True
         elif self._ended:
             self.closing = True
 
     def _take(self, line: bytes, now: int) -> None:
+        if not self.is_native:
+            if is_web_request(line):
+                self.reject_web_client(self.hub)
+                return
+            self.is_native = True
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
@@ -121,6 +129,9 @@ class MasenkoConnection(Connection):
             known = capitals(verb)
             do = self._commands.get(known)
             if do is None:
+                if is_web_request(line):
+                    self.reject_web_client(self.hub)
+                    return
                 text = verb.decode("utf-8", "surrogateescape")
                 self._say_error(error(f"unknown verb {text}"))
                 return

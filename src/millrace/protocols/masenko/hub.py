@@ -16,6 +16,7 @@ FORSAKEN: Final = "forsaken"
 
 class MasenkoHub(Hub):
     protocol = "masenko"
+    label = "Masenko"
 
     def __init__(
         self,

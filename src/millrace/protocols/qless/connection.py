@@ -12,6 +12,7 @@ from millrace.engine.job import QLESS
 from millrace.engine.queues import Waiter
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
+from millrace.protocols.web_clients import is_web_request
 
 from . import info, keys, pubsub, scripts
 from .commands import (
@@ -159,7 +160,14 @@ class QlessConnection(Connection):
             if request is None:
                 self._incomplete = True
                 self.closing = self._ended
+                if not self.is_native and is_web_request(self._requests.head):
+                    self.reject_web_client(self.hub)
                 return False
+            if not self.is_native and request:
+                if self._requests.inline and is_web_request(b" ".join(request)):
+                    self.reject_web_client(self.hub)
+                    return False
+                self.is_native = True
             if request:
                 self._execute(request, now)
                 if self.replies and len(self.replies[-1]) > LARGE_REPLY:

@@ -22,6 +22,7 @@ STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
 
 class QlessHub(Hub):
     protocol = "qless"
+    label = "Qless"
     #: The commands of Qless, and its keys as Redis would have them.
     api: Api
     virtual: Virtual

@@ -64,6 +64,7 @@ class Requests:
         "_size",
         "_wanted",
         "_whole",
+        "inline",
     )
 
     def __init__(self) -> None:
@@ -83,6 +84,13 @@ class Requests:
         self._args: list[bytes] = []
         self._held = 0
         self._size = -1
+        #: A request came as a line of words.
+        self.inline = False
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes of a request that is not complete."""
+        return bytes(self._buffer[:16])
 
     def __len__(self) -> int:
         """How many bytes are held, at most."""
@@ -141,6 +149,7 @@ class Requests:
             if line is None:
                 return None
             if line[:1] != b"*":
+                self.inline = True
                 return split_words(line.removesuffix(b"\r"))
             count = _number(line)
             if count is None or count > limits.arguments:

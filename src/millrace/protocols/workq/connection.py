@@ -13,6 +13,7 @@ from millrace.engine.queues import Outcome, Waiter
 from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
+from millrace.protocols.web_clients import is_web_request
 
 from . import inspect, jobs, words
 from .framing import Inbox
@@ -129,8 +130,16 @@ class WorkqConnection(Connection):
             return self._drain()
         line = self._inbox.line()
         if line is None:
-            self.closing = self._inbox.too_long
+            if not self.is_native and is_web_request(self._inbox.head):
+                self.reject_web_client(self.hub)
+            else:
+                self.closing = self._inbox.too_long
             return False
+        if not self.is_native:
+            if is_web_request(line):
+                self.reject_web_client(self.hub)
+                return True
+            self.is_native = True
         if line[-1:] != b"\r":
             self.closing = True
         else:
@@ -149,6 +158,8 @@ class WorkqConnection(Connection):
         command = self._commands.get(verb)
         if not good:
             self._refuse(words.INVALID_FLAGS, command, args)
+        elif command is None and is_web_request(line):
+            self.reject_web_client(self.hub)
         elif command is None:
             self._say_error(client_error(words.UNKNOWN_COMMAND))
         elif not command.size_error:
@@ -174,7 +185,7 @@ class WorkqConnection(Connection):
             self._execute(command, args, flags, block[:-2], now)
         else:  # its size was another one, and nobody knows where it ends
             self._say_error(client_error(command.size_error))
-            self.closing = True
+            self.closing = self.drains_input = True
         return True
 
     def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
@@ -185,7 +196,7 @@ class WorkqConnection(Connection):
         known = len(args) >= command.arguments
         size = words.signed(args[command.arguments - 1]) if known else None
         if size is None or not 0 <= size <= MOST_DRAINED:
-            self.closing = True
+            self.closing = self.drains_input = True
         else:
             self._draining, self._tail = size + 2, b""
 

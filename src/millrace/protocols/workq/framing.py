@@ -23,6 +23,11 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._data) - self._at + len(self._later)
 
+    @property
+    def head(self) -> bytes:
+        """The first bytes of what is held."""
+        return self._data[self._at : self._at + 16] or bytes(self._later[:16])
+
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data) and not self._later:
             self._data, self._at = data, 0

@@ -13,6 +13,7 @@ MOST_LINE: Final = 10_000 + MOST_BLOCK
 
 class WorkqHub(Hub):
     protocol = "workq"
+    label = "Workq"
 
     def __init__(
         self,
