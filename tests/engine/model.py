@@ -56,7 +56,7 @@ class Model:
     jobs: dict[int, ModelJob] = field(default_factory=dict)
     #: Known queues, and whether they are paused.
     queues: dict[str, bool] = field(default_factory=dict)
-    latest: int = 0
+    position: int = 0
     processed: int = 0
     failed: int = 0
     #: What the next `pushed`, `renewed` and `completed` events are about.
@@ -109,11 +109,10 @@ class Model:
         push, blockers = self.pushing.pop(0)
         assert event.seq not in self.jobs
         assert all(event.seq > seq for seq in self.jobs), "a seq was used before"
-        self.latest = max(self.latest, event.time)
         jid = push.jid or f"{ALIAS}{event.seq:012x}"
         assert (event.jid, event.queue) == (jid, push.queue)
         job = ModelJob(event.seq, push, jid, push.queue, push.dead_queue, blockers)
-        job.place, job.due = push.place or self.latest, push.due
+        job.place, job.due = push.place or self._next_position(event), push.due
         self.jobs[event.seq] = job
         self._start(job, event)
         assert event.state == job.state, event
@@ -121,19 +120,25 @@ class Model:
     def _start(self, job: ModelJob, event: Event) -> None:
         if job.blockers:
             job.state = BLOCKED
-        elif job.push.due > max(self.latest, event.time):
+        elif job.push.due > event.time:
             job.state = SCHEDULED
         else:
             self._make_ready(job, event)
 
     def _make_ready(self, job: ModelJob, event: Event, *, arrives: bool = True) -> None:
         """Behind the others if it arrives, unless its place is fixed; else at its old place."""
-        assert event.ready_at >= max(self.latest, event.time), "ready before others were"
-        self.latest = event.ready_at
+        assert event.ready_at == event.time
         job.state = READY
-        if arrives and 0 <= job.place < LATER:
-            job.place = self.latest
+        if arrives and event.type != "pushed" and 0 <= job.place < LATER:
+            job.place = self._next_position(event)
         self.queues.setdefault(job.queue, False)
+
+    def _next_position(self, event: Event) -> int:
+        if event.time > self.position:
+            self.position = event.time
+        elif event.time < self.position or event.type in {"moved", "unblocked"}:
+            self.position += 1
+        return self.position
 
     def _over(self, job: ModelJob, state: int) -> None:
         """The job blocks nobody any more."""

@@ -262,12 +262,12 @@ def test_a_fixed_place_is_behind_all_that_arrive():
     scene.advance(3)
     scene.push("added")
     assert ready_jids(scene.engine) == ["added", "early", "late"]
-    assert scene.engine.latest == scene.now
+    assert scene.engine.position == scene.now
     store = MemoryStore()
     commit(scene.engine, store)
     engine = recover(store)
     assert ready_jids(engine) == ["added", "early", "late"]
-    assert engine.latest == scene.now + 1  # whatever comes now comes later
+    assert engine.position == scene.now + 1
 
 
 # Leasing from any of several

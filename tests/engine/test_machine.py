@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
         self.restored -= {row[2] for row in rows}
         self.model.holders = self.engine.holders
         for row in rows:
-            assert row[0] <= max(self.now, self.engine.latest)
+            assert row[0] <= self.now
             self.model.absorb(Event(*row))
         assert not self.model.moving, "a job was not moved to its dead queue"
         assert not self.model.doomed, "a job outlived the one that it waited for"
@@ -452,7 +452,7 @@ class Machine(RuleBasedStateMachine):
 
     def flush(self, _):
         self.engine.flush(self.now)
-        self.model = Model(DEAD_MAX, latest=self.model.latest)
+        self.model = Model(DEAD_MAX, position=self.model.position)
         assert self.engine.batch.events[-1][1] == "flushed"
         self.read = len(self.engine.batch.events)
 
@@ -546,7 +546,7 @@ class Machine(RuleBasedStateMachine):
         undo(self.engine, self.store, batches, "disk full")
         self.read = 0
         self.model = self.committed[0].copy()
-        self.model.latest = self.engine.latest  # later than anything that was ready before
+        self.model.position = self.engine.position
         self.restored = set(self.model.of_state(READY))
         # Seqs that were refused are not used again while the engine lives.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
@@ -572,7 +572,7 @@ class Machine(RuleBasedStateMachine):
         self.waiting.clear()
         self.deaf.clear()
         self.model = self.committed[0].copy()
-        self.model.latest = self.engine.latest
+        self.model.position = self.engine.position
         self.restored = set(self.model.of_state(READY))
         self.tick()
 

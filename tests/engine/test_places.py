@@ -96,11 +96,11 @@ def test_a_retry_of_masenko_goes_before_those_never_delayed():
     assert ready_jids(scene.engine) == ["failed", "plain"]
 
 
-def test_an_early_job_moves_no_clock(scene):
+def test_a_fixed_place_moves_no_position(scene):
     scene.push("early", place=EARLIER + START + 10**12)
     scene.push("late", place=LATER + 5)
     again = restarted(scene, MemoryStore())
-    assert again.engine.latest == START + 1
+    assert again.engine.position == 1
 
 
 def test_the_order_is_the_same_after_a_restart(scene):

@@ -105,6 +105,7 @@ class Booked:
     again: bool = False
     #: It goes with the client that pushed it.
     fleeting: bool = False
+    booked_at: float = 0.0
     fails: int = 0
     #: Failures that were not answered, and when the last one was.
     fails_open: int = 0
@@ -144,8 +145,9 @@ class Promises:
         #: What was last said about whether a queue is stopped.
         self._arranged: dict[str, Request] = {}
         self.jumped_at = 0
-        #: When the server's clock was set.
+        #: When the server's clock was set, and its value before.
         self.jumps: list[float] = []
+        self._walls_before_jumps: list[float] = []
         self._ids: dict[tuple[str, str], Booked] = {}
         self._open: dict[Lease, None] = {}
 
@@ -153,7 +155,7 @@ class Promises:
 
     def book(self, protocol: str, work: Callable[[int], Work], *, fleeting: bool = False) -> Booked:
         number = len(self.jobs)
-        job = Booked(number, protocol, work(number), fleeting=fleeting)
+        job = Booked(number, protocol, work(number), fleeting=fleeting, booked_at=self._now())
         if protocol in {"workq", "faktory", "qless"}:
             job.shown = job.work.id
         job.after = [self._ids[protocol, shown] for shown in job.work.after]
@@ -263,6 +265,10 @@ class Promises:
             raise BrokenPromise(f"{name(job)} was handed out although its queue is paused")
         if not (job.accepted or job.unsure):
             raise BrokenPromise(f"{name(job)} was handed out although its push was refused")
+        # Qless jobs are due by the clocks of its clients; Workq's `run` takes no due time.
+        due = 0 if job.protocol == "qless" or job.fleeting else job.work.due / 1_000_000
+        if due > self._farthest_since(job.booked_at):
+            raise BrokenPromise(f"{name(job)} was handed out before it was due")
         for other in job.after:
             if not (other.may_be_gone or _may_have_failed(other)):
                 raise BrokenPromise(f"{name(job)} was handed out before {name(other)} had ended")
@@ -371,13 +377,19 @@ class Promises:
         for lease in self._open:
             lease.loose = lease.loose or not lease.durable
 
-    def clock_jumped(self) -> None:
+    def clock_jumped(self, wall_before: float) -> None:
         self.jumped_at = self.stamp
         self.jumps.append(self._now())
+        self._walls_before_jumps.append(wall_before)
         for lease in self._open:
             lease.loose = lease.loose or lease.protocol not in {"qless", "masenko"}
 
     # What follows from it
+
+    def _farthest_since(self, at: float) -> float:
+        """The furthest that the server's clock has been since that time."""
+        jumps = zip(self.jumps, self._walls_before_jumps, strict=True)
+        return max([self._wall(), *(wall for jump, wall in jumps if jump >= at)])
 
     def find(self, payload: bytes) -> Booked | None:
         found = NUMBER.search(payload)

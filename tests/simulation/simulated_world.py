@@ -82,8 +82,9 @@ class World:
 
     def jump(self, seconds: float) -> None:
         self.steps.note("clock", round(seconds, 3))
+        before = self.wall()
         self.offset += seconds
-        self.promises.clock_jumped()
+        self.promises.clock_jumped(before)
 
     # The lives of the server
 

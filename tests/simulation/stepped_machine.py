@@ -12,7 +12,7 @@ from steps import Steps
 
 from millrace.config import Config
 from millrace.engine.engine import Engine
-from millrace.server.app import listeners
+from millrace.server.app import listeners, recover
 from millrace.server.listeners import Server
 from millrace.store import MemoryStore
 
@@ -52,10 +52,10 @@ class WaitingCommits:
 
 
 class Machine:
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: MemoryStore | None = None, *, ahead: float = 0) -> None:
         self.schedule = Schedule(Random(1))
-        #: What its clock says when nothing has happened yet.
-        self.ahead = 1_700_000_000.0
+        #: Its clock at the start.
+        self.ahead = 1_700_000_000.0 + ahead
         #: A store whose commit waits.
         self.begun: MemoryStore | None = None
         self.after: Callable[[Exception | None], None]
@@ -63,6 +63,8 @@ class Machine:
         steps = Steps(lambda: self.schedule.now, 10)
         self.network = Network(SimulatedLoop(self.schedule), Random(1), steps)
         self.engine = Engine(Random(1))
+        if store is not None:
+            recover(self.engine, store, self.clock)
         with self.loop:
             self.server = Server(
                 self.engine,
@@ -86,6 +88,10 @@ class Machine:
     def run(self, seconds: float) -> None:
         until = self.schedule.now + seconds
         self.schedule.run_until(lambda: self.schedule.now >= until)
+
+    def commit_all(self) -> None:
+        while self.begun is not None:
+            self.commits()
 
     def commits(self) -> None:
         """The commit that waits succeeds; another may follow at once."""

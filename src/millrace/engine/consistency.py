@@ -72,10 +72,10 @@ def repair(engine: Engine, now: int) -> None:
     """Make anew whatever is made from records. Those who wait for what turns up are given it."""
     _mend_records(engine)
     _clear(engine)
-    latest = engine.latest
+    position = engine.position
     for job in in_order(engine.jobs.values()):
         engine._restore(job)
-    engine.latest = latest  # it was now all the time
+    engine.position = position
     for job in sorted(engine.dead.values(), key=lambda dead: dead.due):
         engine.dead.move_to_end(job.seq)
     for job in engine.leased.values():

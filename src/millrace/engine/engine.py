@@ -66,6 +66,7 @@ class Engine(Working):
         """After a restart all connections are gone: jobs that go with them go, and leases that are
         bound to them end, which is nobody's failure.
         """
+        self.clock = now
         for job in self._forlorn():
             self.cancel(job, now)
         bound = [job for job in self.leased.values() if job.actor in BOUND]

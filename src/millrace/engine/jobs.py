@@ -46,7 +46,11 @@ class Jobs:
         self.halted = ""
 
         self.next_seq = 1
-        self.latest = 0
+        #: The position of the job that arrived last. It orders jobs and never decreases. It starts
+        #: from the clock, but is ahead of it after the clock was set back.
+        self.position = 0
+        #: The server's clock when a job last became ready.
+        self.clock = 0
         self.jobs: dict[int, Job] = {}
         #: One job of each jid, the oldest; the others are in `_twins`.
         self.by_jid: dict[str, Job] = {}
@@ -113,10 +117,10 @@ class Jobs:
         self.changes = 0
         #: Leases that ended with the connections of the process before this one: seq -> attempt.
         self._unbound: dict[int, int] = {}
-        #: Up to here jobs became ready before they were read back from the store.
-        self.restored_at = 0
-        #: The same by the clocks of those who bring their own.
-        self.restored_theirs = 0
+        #: Ready jobs below this seq were ready when the store was read, unless they are in
+        #: `_ready_since`: those have become ready since.
+        self.restored_seq = 0
+        self._ready_since: set[int] = set()
         #: Counts batches: which one is being filled.
         self.turn = 0
         #: How often batches were undone, and how often all jobs were forgotten.
@@ -244,8 +248,9 @@ class Jobs:
         for job in jobs:
             self._restore(job)
         self.failing.deferring = False
-        self.restored_at = self.latest
-        self.latest += 1  # whatever becomes ready from now on does so later
+        self.restored_seq = self.next_seq
+        self._ready_since.clear()
+        self.position += 1  # later arrivals are behind every restored job
         for job in sorted(self.dead.values(), key=lambda dead: dead.due):
             self.dead.move_to_end(job.seq)  # the oldest first, as they died
 
@@ -274,9 +279,9 @@ class Jobs:
         # Connections that are gone have ended their leases, and what went with them: once more.
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
-                self.timers.set(job.seq, self.latest)
+                self.timers.set(job.seq, 0)
         for job in self._forlorn():
-            self.timers.set(job.seq + LIFE, self.latest)
+            self.timers.set(job.seq + LIFE, 0)
         self.reverts += 1
         self.batch = Batch()
 
@@ -298,11 +303,9 @@ class Jobs:
             self._restore_twin(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
-        arrived = job.place if job.place < LATER else 0
-        if job.origin == QLESS:  # a clock of theirs that is wrong shall not become ours
-            self.restored_theirs = max(self.restored_theirs, job.ready_at)
-        else:
-            self.latest = max(self.latest, arrived, job.ready_at)
+        # Positions of Qless jobs come from the clocks of its clients, which may be wrong.
+        if job.place < LATER and job.origin != QLESS:
+            self.position = max(self.position, job.place)
         if job.expires:
             self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:
@@ -322,6 +325,8 @@ class Jobs:
         del self.jobs[job.seq]
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
+        if self._ready_since:
+            self._ready_since.discard(job.seq)
         if job.extra is not None:
             if job.extra.fleeting:
                 self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
@@ -354,6 +359,7 @@ class Jobs:
         for index in (*self._index.values(), self.dying, self.kept):
             index.clear()
         self.staged.clear()
+        self._ready_since.clear()
         self._dependents.clear()
         self.failing.clear()
         self.retrying = 0
@@ -395,13 +401,13 @@ class Jobs:
         job.state = to
         if to == READY:
             if job.origin == QLESS:
-                latest = now + self.theirs - self.skew
+                job.ready_at = now + self.theirs - self.skew
             else:
-                self.latest = latest = max(now - self.skew, self.latest + (cause in _BEHIND))
-            job.ready_at = latest
-            returns = cause == "due" and job.failures and job.origin in RETURNING
-            if cause in _ARRIVES and 0 <= job.place < LATER and not returns:
-                job.place = latest
+                self.clock = job.ready_at = now - self.skew
+            if seq < self.restored_seq:
+                self._ready_since.add(seq)
+            if cause in _ARRIVES:
+                self._arrive(job, cause)
         elif to == DEAD:
             job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
         if job.failure is None and job.extra is None and not source:
@@ -464,6 +470,27 @@ class Jobs:
             self._enter(job, queue)
             if to == DONE and self._dependents and cause != "advanced":
                 self._unblock(job, now)
+
+    def _arrive(self, job: Job, cause: str) -> None:
+        """Put a job that became ready behind the others, unless its position is fixed."""
+        if not 0 <= job.place < LATER:
+            return
+        if cause == "due" and job.failures and job.origin in RETURNING:
+            return
+        if job.origin == QLESS:
+            job.place = job.ready_at
+        else:
+            job.place = self.next_position(job.ready_at, behind=cause in _BEHIND)
+
+    def next_position(self, now: int, *, behind: bool = False) -> int:
+        """The position of a job that arrives now. Jobs that arrive in the same microsecond share
+        one and are ordered by seq, unless the clock was set back or the job is to be `behind`.
+        """
+        if now > self.position:
+            self.position = now
+        elif behind or now < self.position:
+            self.position += 1
+        return self.position
 
     def _event(
         self,

@@ -166,12 +166,12 @@ class Statistics:
                 total.failures += day.failures
         return self._totals
 
-    def since(self, latest: int) -> int:
-        """The first day that is kept, where the last job became ready at `latest`. Not by the
-        newest day alone: a caller of Qless may have any clock.
+    def since(self, clock: int) -> int:
+        """The first day that is kept. The newest day alone does not decide: the clock of the server
+        or of a Qless client may have been ahead.
         """
         newest = max((day for _, day in self.days), default=0)
-        return (min(newest, latest // DAY) if latest else newest) - KEPT_DAYS
+        return (min(newest, clock // DAY) if clock else newest) - KEPT_DAYS
 
     def forget(self, before_day: int) -> list[tuple[str, int]]:
         """Drop days older than `before_day`, and say which."""

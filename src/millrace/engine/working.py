@@ -21,8 +21,9 @@ class Working(Jobs):
             queue = self.open_queue(push.queue)
         seq = self.next_seq
         self.next_seq = seq + 1
-        if push.origin != QLESS:  # its callers bring their own clock
-            self.latest = now = max(now, self.latest)
+        place = push.place
+        if not place:
+            place = now if push.origin == QLESS else self.next_position(now)
         extra = None
         if (
             push.tags
@@ -47,7 +48,7 @@ class Working(Jobs):
             queue.name,
             NEW,
             push.rank,
-            push.place or now,
+            place,
             push.due,
             0,
             0,
@@ -176,8 +177,8 @@ class Working(Jobs):
             return False
         if job.state == LEASED:
             return job.holder == holder and job.actor == actor
-        restored_at = self.restored_theirs if job.origin == QLESS else self.restored_at
-        if job.state != READY or job.ready_at > restored_at or self.halted:
+        untouched = job.seq < self.restored_seq and job.seq not in self._ready_since
+        if job.state != READY or not untouched or self.halted:
             return False
         self.lease_this(job, holder, actor, now)
         return True

@@ -294,7 +294,7 @@ class SqliteStore:
 
     def _write_stats(self, engine: Engine) -> None:
         statistics = engine.statistics
-        for key in statistics.forget(statistics.since(engine.latest)):
+        for key in statistics.forget(statistics.since(engine.clock)):
             self._note_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)
         for key in statistics.dirty:

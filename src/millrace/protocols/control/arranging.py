@@ -52,7 +52,7 @@ def act_on_queue(hub: ControlHub, asked: ActOnQueue, now: int) -> Iterator[Acted
 def _clear(hub: ControlHub, queue: Queue, asked: ActOnQueue, number: int) -> Iterator[Acted | None]:
     """Remove the jobs that are ready now, some at a time, and at last the queue."""
     engine = hub.engine
-    undone, last = engine.reverts, (engine.next_seq, engine.latest)
+    undone, last = engine.reverts, (engine.next_seq, engine.clock)
     acted = Acted(0, [], of=len(queue.ready), over=False)
     told = 0
     try:
@@ -75,11 +75,11 @@ def _clear(hub: ControlHub, queue: Queue, asked: ActOnQueue, number: int) -> Ite
 
 def _remove_some(hub: ControlHub, queue: Queue, last: tuple[int, int], most: int) -> int:
     """Remove so many of the first ready jobs that were ready before; how many were they?"""
-    ready, (next_seq, latest) = queue.ready, last
+    ready, (next_seq, clock) = queue.ready, last
     taken: list[Job] = []
     newer: list[Job] = []
     while len(taken) < most and len(newer) < MOST_NEWER and (job := ready.pop()) is not None:
-        came_later = job.seq >= next_seq or (job.origin != QLESS and job.ready_at > latest)
+        came_later = job.seq >= next_seq or (job.origin != QLESS and job.ready_at > clock)
         (newer if came_later else taken).append(job)
     for job in (*taken, *newer):
         ready.add(job)

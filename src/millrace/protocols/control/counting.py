@@ -22,7 +22,7 @@ def counters(hub: "ControlHub") -> Iterator[Counters]:
     engine = hub.engine
     statistics = engine.count()
     names, keys = list(engine.queues), list(statistics.days)
-    since = statistics.since(engine.latest)
+    since = statistics.since(engine.clock)
     world = (engine.wipes, engine.reverts)
     others = len(names)
     for first in range(0, max(1, others + len(keys)), MOST_COUNTED):
