@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 import wires
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
 from millrace.engine import consistency
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, Job, Push
-from millrace.protocols.control.connection import ControlConnection
-from millrace.protocols.control.hub import ControlHub
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.consistency import check
@@ -38,12 +38,12 @@ class Room(wires.World):
         if qless:
             self.api = QlessApi(self.qless_hub)
             self.qless = self.api.qless
-        self.hub = ControlHub(self.engine, 100)
+        self.hub = AdminService(self.engine, 100)
         self.hub.hubs = [self.faktory, *([self.qless_hub] if qless else []), self.hub]
         self.wire = self.connect()
 
     def connect(self) -> Wire:
-        wire = Wire(self, ControlConnection(self.hub), _is_a_line)
+        wire = Wire(self, AdminConnection(self.hub), _is_a_line)
         self.clients.append(wire)
         return wire
 

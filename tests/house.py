@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
 from millrace.config import Config
 from millrace.engine.batch import Batch
 from millrace.engine.job import Job
-from millrace.protocols.control.connection import ControlConnection
-from millrace.protocols.control.hub import ControlHub
 from millrace.server.app import listeners
 from millrace.server.listeners import Listener
 from millrace.store import MemoryStore
@@ -41,8 +41,8 @@ class House(World):
     def _open(self) -> None:
         config = self._config
         self.listeners = {each.name: each for each in listeners(config, self.engine, START, MOST)}
-        control = ControlHub(self.engine, MOST)
-        http = Listener("http", None, control, lambda: ControlConnection(control))
+        control = AdminService(self.engine, MOST)
+        http = Listener("http", None, control, lambda: AdminConnection(control))
         self.listeners["http"] = http
         hubs = [listener.hub for listener in self.listeners.values()]
         self.touched = hubs[0].touched

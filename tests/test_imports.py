@@ -20,9 +20,23 @@ PACKAGE = Path(millrace.__file__).parent
 #: Which modules of ours a room may import. "millrace" alone is the version.
 ALLOWED = {
     "engine": ("millrace.engine",),
-    "protocols": ("millrace.engine", "millrace.protocols", "millrace"),
+    "protocols": ("millrace.engine", "millrace.protocols", "millrace.records", "millrace"),
+    "records": ("millrace.records", "millrace.engine.stats", "millrace.engine.why"),
+    "admin": (
+        "millrace.engine",
+        "millrace.protocols",
+        "millrace.records",
+        "millrace.admin",
+        "millrace",
+    ),
     "store": ("millrace.engine", "millrace.lasting", "millrace.store"),
-    "journal": ("millrace.engine", "millrace.lasting", "millrace.store", "millrace.journal"),
+    "journal": (
+        "millrace.engine",
+        "millrace.records",
+        "millrace.lasting",
+        "millrace.store",
+        "millrace.journal",
+    ),
     # It meets the rest only at the lake's schema, and at the wire; `lasting` and `crashing` import
     # nothing of ours.
     "pipeline": (
@@ -36,6 +50,8 @@ ALLOWED = {
     "server": (
         "millrace.engine",
         "millrace.protocols",
+        "millrace.records",
+        "millrace.admin",
         "millrace.store",
         "millrace.journal",
         "millrace.server",
@@ -46,7 +62,8 @@ ALLOWED = {
     # the lake.
     "web": (
         "millrace.engine",
-        "millrace.protocols.control",
+        "millrace.admin",
+        "millrace.records",
         "millrace.protocols.times",
         "millrace.journal",
         "millrace.pipeline",
@@ -57,8 +74,9 @@ ALLOWED = {
     "config": ("millrace.config",),
     "cli": (
         "millrace.engine.why",
-        "millrace.protocols.control",
         "millrace.config",
+        "millrace.admin",
+        "millrace.records",
         "millrace.server.app",
         "millrace.server.local",
         "millrace.store.backup",

@@ -4,8 +4,8 @@ import commands
 import pytest
 
 from house import House
-from millrace.protocols.control.connection import ControlConnection
-from millrace.protocols.control.hub import ControlHub
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
 from wires import Wire
 
 BEGUN = {**commands.BEGUN, "control": b'{"why": "'}
@@ -15,7 +15,7 @@ MORE = b"x" * 10_000
 def connection(protocol: str):
     house = House()
     if protocol == "control":
-        return ControlConnection(ControlHub(house.engine, 100))
+        return AdminConnection(AdminService(house.engine, 100))
     return house.client(protocol).wire.connection
 
 

@@ -24,7 +24,7 @@ from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.reading import read
 from millrace.pipeline.run import Outstanding, outstanding, run
 from millrace.pipeline.tables import QUEUE_DAY
-from millrace.protocols.control import Journal
+from millrace.records import ShippingStatus
 
 
 @pytest.fixture
@@ -192,9 +192,9 @@ def test_what_is_not_shipped_yet_is_shipped_first(config, lake, no_spark, monkey
     monkeypatch.setattr(run_command, "has_store", lambda folder: folder == config.server.data)
     asked = []
 
-    def shipped(given: Config) -> Journal:
+    def shipped(given: Config) -> ShippingStatus:
         asked.append(given)
-        return Journal(
+        return ShippingStatus(
             server="a1", lake=str(lake.root), next_event=1, next_shipped=1, events=0, bytes=0
         )
 
@@ -209,13 +209,15 @@ def test_what_is_not_shipped_yet_is_shipped_first(config, lake, no_spark, monkey
 def test_what_cannot_be_shipped_does_not_stop_it(config, no_spark, monkeypatch, capsys):
     monkeypatch.setattr(run_command, "has_store", lambda _: True)
 
-    def shipped(_: Config) -> Journal:
+    def shipped(_: Config) -> ShippingStatus:
         raise NotShipped("the disk is full")
 
     monkeypatch.setattr(run_command, "shipped", shipped)
     assert run_command.run(config) == 0
     assert capsys.readouterr().err == "warn: the disk is full\n"
-    elsewhere = Journal(server="a1", lake="/other", next_event=1, next_shipped=1, events=0, bytes=0)
+    elsewhere = ShippingStatus(
+        server="a1", lake="/other", next_event=1, next_shipped=1, events=0, bytes=0
+    )
     monkeypatch.setattr(run_command, "shipped", lambda _: elsewhere)
     assert run_command.run(config) == 0
     assert "ships to /other, and not to" in capsys.readouterr().err

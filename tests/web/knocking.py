@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 import msgspec
 
+from millrace.admin.errors import AdminError
 from millrace.web.app import application
-from millrace.web.control import ControlError
 from millrace.web.room import Room
 from millrace.web.settings import Settings, Token
 
@@ -73,7 +73,7 @@ class Silent:
     async def raw(self, **request: Any) -> bytes:
         request.pop("patience", None)
         self.asked.append(request)
-        raise ControlError("nobody is there", "unavailable")
+        raise AdminError("nobody is there", "unavailable")
 
     async def follow(self, _type: object, **request: Any) -> Any:
         await self.raw(**request)

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import msgspec
 from knocking import FORM, TOKENS, House, bearer, told
 
-from millrace.protocols.control.messages import Request
-from millrace.web.control import ControlError
+from millrace.admin.errors import AdminError
+from millrace.records import Request
 
 READER, OPERATOR, CHIEF = TOKENS
 #: A house that asks who one is.
@@ -32,7 +32,7 @@ class PretendedControl:
         (name,) = request
         self.asked.append((name, getattr(wanted, name)))
         answer = self.answers.get(name, {"ok": True})
-        if isinstance(answer, ControlError):
+        if isinstance(answer, AdminError):
             raise answer
         return msgspec.json.decode(msgspec.json.encode(answer), type=type_)
 
@@ -56,8 +56,8 @@ def pretended(settings: dict[str, Any] | None = None, **answers: Any) -> House:
     return house
 
 
-def refusing(reason: str) -> ControlError:
-    return ControlError(reason, "unavailable")
+def refusing(reason: str) -> AdminError:
+    return AdminError(reason, "unavailable")
 
 
 def get(house: House, path: str, secret: str = "") -> Answer:

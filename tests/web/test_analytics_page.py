@@ -18,14 +18,14 @@ from millrace.pipeline import refreshed
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.report import making
 from millrace.pipeline.report.model import Report
-from millrace.protocols.control.messages import PipelineStatus, Queues
+from millrace.records import PipelineRun, QueuePage
 from millrace.web.analytics import KEPT, Analytics, Choice, Unable
 from millrace.web.pages import analytics
 
 FIRST = report_lake.FIRST
-IDLE = PipelineStatus(True, False, 0, 0, -1, [], 900.0)
-RUNNING = PipelineStatus(True, True, 1_800_000_000_000_000, 0, -1, ["reading <b>"], 0.0)
-FAILED = PipelineStatus(True, False, 1, 2, 1, ["no Java"], 0.0)
+IDLE = PipelineRun(True, False, 0, 0, -1, [], 900.0)
+RUNNING = PipelineRun(True, True, 1_800_000_000_000_000, 0, -1, ["reading <b>"], 0.0)
+FAILED = PipelineRun(True, False, 1, 2, 1, ["no Java"], 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +38,9 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analytics, "PATIENCE", 60.0)
 
 
-def room(lake: Lake | None, status: PipelineStatus = IDLE, **more: Any) -> House:
+def room(lake: Lake | None, status: PipelineRun = IDLE, **more: Any) -> House:
     where = {"lake": str(lake.root) if lake else ""}
-    return pretended(where | more, pipeline=status, queues=Queues([], 0, ""))
+    return pretended(where | more, pipeline=status, queues=QueuePage([], 0, ""))
 
 
 def numbers(answer: Answer) -> Report:

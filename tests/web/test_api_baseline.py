@@ -19,11 +19,10 @@ import msgspec
 from knocking import House, told
 
 from admin_room import Room
+from millrace.admin.errors import AdminError
 from millrace.engine.job import FAKTORY
-from millrace.protocols.control import Journal
-from millrace.protocols.control.messages import PipelineStatus, ServerDetail, Setting
+from millrace.records import PipelineRun, ServerStatus, Setting, ShippingStatus
 from millrace.web.api.table import TABLE
-from millrace.web.control import ControlError
 from wires import SECOND, START
 
 RECORDED = Path(__file__).parent / "api_v1_responses.jsonl"
@@ -130,25 +129,25 @@ REQUESTS: list[tuple[str, str, Any]] = [
 class FixedHost:
     """A process whose facts do not change."""
 
-    def detail(self) -> ServerDetail:
+    def detail(self) -> ServerStatus:
         setting = Setting("web.port", "7420", "default", "Port of the pages.", reloadable=False)
-        return ServerDetail(
+        return ServerStatus(
             version="1", pid=1, host="h", started_at=START - SECOND, now=0, memory_mb=5, data="/d",
             lake="/d/lake", durability="fsync", halted="", sizes={}, store_bytes=10, disk_free=20,
             disk_size=30, tls=False, settings=[setting], qless={}, protocols=[],
             pipeline=self.pipeline(),
         )  # fmt: skip
 
-    def pipeline(self) -> PipelineStatus:
-        return PipelineStatus(True, False, START - 2 * SECOND, START - SECOND, 0, ["done"], 3600.0)
+    def pipeline(self) -> PipelineRun:
+        return PipelineRun(True, False, START - 2 * SECOND, START - SECOND, 0, ["done"], 3600.0)
 
     def run_pipeline(self) -> str:
         return ""
 
 
 class FixedShipper:
-    def journal(self) -> Journal:
-        return Journal("s1", "/d/lake", 10, 8, 2, 300, 1.5, 0, 4, "")
+    def journal(self) -> ShippingStatus:
+        return ShippingStatus("s1", "/d/lake", 10, 8, 2, 300, 1.5, 0, 4, "")
 
     def ship(self, done: Any) -> None:
         done("")
@@ -182,7 +181,7 @@ class SceneClient:
         lines = wire.replies[before:]
         if lines[-1].startswith(b'{"error":'):
             error = msgspec.json.decode(lines[-1])
-            raise ControlError(error["error"], error["code"])
+            raise AdminError(error["error"], error["code"])
         return lines
 
 

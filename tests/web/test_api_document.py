@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from told_room import Told, go, job_row
 
-from millrace.protocols.control.messages import Found, Health
+from millrace.records import Health, JobPage
 from millrace.web.api.openapi import make
 from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
@@ -44,8 +44,8 @@ def test_whatever_is_referred_to_is_there() -> None:
 
 def test_jobs_that_were_looked_at_are_counted_once() -> None:
     """The server counts on from page to page."""
-    steps = {"": Found([], 20_000, 50_000, "a"), "a": Found([], 40_000, 50_000, "b")}
-    last = Found([job_row()], 50_000, 50_000, "")
+    steps = {"": JobPage([], 20_000, 50_000, "a"), "a": JobPage([], 40_000, 50_000, "b")}
+    last = JobPage([job_row()], 50_000, 50_000, "")
     told = Told(search=lambda asked: steps.get(asked.cursor, last))
     answer = msgspec.json.decode(go(told, "/api/v1/jobs?q=rare").text)
     assert (answer["looked"], answer["of"], len(answer["jobs"])) == (50_000, 50_000, 1)

@@ -15,10 +15,10 @@ import pytest
 import qless
 from api_caller import Caller, document
 
-from millrace.protocols.control import paging
-from millrace.protocols.control.auditing import MOST_TOLD
-from millrace.protocols.control.failures import MOST_GROUPS
-from millrace.protocols.control.samples import MOST_QUEUES
+from millrace.admin import paging
+from millrace.admin.auditing import MAX_AUDIT_PAGE
+from millrace.admin.failures import MAX_FAILURE_GROUPS
+from millrace.admin.samples import MAX_SAMPLED_QUEUES
 from millrace.web.analytics import MOST_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
@@ -473,10 +473,10 @@ def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("path", "most"),
     [
-        ("/queues", MOST_QUEUES),
-        ("/failures", MOST_GROUPS),
-        ("/audit", MOST_TOLD),
-        ("/tags", paging.MOST),
+        ("/queues", MAX_SAMPLED_QUEUES),
+        ("/failures", MAX_FAILURE_GROUPS),
+        ("/audit", MAX_AUDIT_PAGE),
+        ("/tags", paging.MAX_PAGE_SIZE),
         ("/analytics", MOST_DAYS),
     ],
 )

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.engine.stats import SLOTS, Spread, slot
-from millrace.protocols.control.messages import Day, Sample
+from millrace.records import DayTotals, Sample
 from millrace.web.drawing import error_rate, history, rates, slot_label, slots, spark
 
 SECOND = 1_000_000
@@ -39,7 +39,7 @@ class TestErrorRate:
 
 
 def test_days_of_which_nothing_is_known_have_zeros():
-    found = history([Day(10, 5, 1), Day(12, 7, 0)], today=12, most=4)
+    found = history([DayTotals(10, 5, 1), DayTotals(12, 7, 0)], today=12, most=4)
     assert [(d.day, d.processed, d.failures) for d in found] == [
         (9, 0, 0),
         (10, 5, 1),

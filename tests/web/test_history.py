@@ -13,7 +13,7 @@ from told_room import SETTINGS, job_row
 from millrace.journal.landing import FOLDER, landed
 from millrace.journal.tracing import Happened
 from millrace.pipeline import reading
-from millrace.protocols.control.messages import JobDetail
+from millrace.records import JobDetail
 from millrace.web import history
 from millrace.web.settings import Settings
 from millrace.web.timeline import draw

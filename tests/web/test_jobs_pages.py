@@ -7,25 +7,25 @@ import msgspec
 import pytest
 from told_room import NOW, SECOND, SETTINGS, Told, go, job_row, world
 
+from millrace.admin.errors import AdminError
 from millrace.engine.why import Blocker
-from millrace.protocols.control.messages import (
-    Act,
-    Acted,
+from millrace.records import (
+    ActionRequest,
+    BulkProgress,
     FailureGroup,
-    Failures,
-    Found,
+    FailurePage,
     JobDetail,
-    Query,
-    Refusal,
-    Search,
+    JobFilter,
+    JobPage,
+    SearchJobs,
+    SkippedJob,
 )
 from millrace.web.addresses import job_path, own_path
-from millrace.web.control import ControlError
 from millrace.web.tasks import Task
 
 XSS = '<img src=x onerror="hacked()">'
 READ_ONLY = msgspec.structs.replace(SETTINGS, read_only=True)
-DONE = [Acted(3, [])]
+DONE = [BulkProgress(3, [])]
 
 
 def asked(told: Told, name: str) -> Any:
@@ -47,8 +47,8 @@ def test_the_search_asks_for_what_was_typed() -> None:
     told = world()
     answer = go(told, "/jobs?q=" + quote('queue:mail "two words"'))
     assert answer.status == 200
-    assert asked(told, "search") == Search(
-        Query(queue="mail", words=["two words"]), most=50, look=10_000
+    assert asked(told, "search") == SearchJobs(
+        JobFilter(queue="mail", words=["two words"]), most=50, look=10_000
     )
     assert "job-1" in answer.text
     assert "1 found; that is all" in answer.text
@@ -63,7 +63,7 @@ def test_a_wrong_search_is_told_and_asks_nothing() -> None:
 
 
 def test_a_search_that_is_not_over_leads_on() -> None:
-    answer = go(world(search=Found([job_row()], 20_000, 1_000_000, "abc_-")), "/jobs?q=timeout")
+    answer = go(world(search=JobPage([job_row()], 20_000, 1_000_000, "abc_-")), "/jobs?q=timeout")
     assert "looked at 20,000 of 1,000,000 jobs" in answer.text
     assert "/jobs?q=timeout&amp;cursor=abc_-" in answer.text
     assert "Search on" in answer.text
@@ -78,10 +78,10 @@ def test_a_search_goes_on_where_it_was() -> None:
 
 def test_nothing_was_found() -> None:
     assert (
-        "No job matches queue:x." in go(world(search=Found([], 0, 0, "")), "/jobs?q=queue:x").text
+        "No job matches queue:x." in go(world(search=JobPage([], 0, 0, "")), "/jobs?q=queue:x").text
     )
-    assert "There are no jobs." in go(world(search=Found([], 0, 0, "")), "/jobs").text
-    unfinished = go(world(search=Found([], 5, 9, "c")), "/jobs?q=x").text
+    assert "There are no jobs." in go(world(search=JobPage([], 0, 0, "")), "/jobs").text
+    unfinished = go(world(search=JobPage([], 5, 9, "c")), "/jobs?q=x").text
     assert "The search is not over" in unfinished
 
 
@@ -97,7 +97,7 @@ def test_words_of_strangers_stay_words() -> None:
         worker=XSS,
     )
     pages = [
-        go(world(search=Found([row], 1, 1, "")), path).text
+        go(world(search=JobPage([row], 1, 1, "")), path).text
         for path in ("/jobs", "/retries", "/scheduled", "/morgue", "/completed", "/failures/x")
     ]
     blockers = [Blocker(XSS, 1, "dead")]
@@ -146,23 +146,32 @@ def test_selected_jobs_are_named_by_their_numbers() -> None:
     answer, told = act([("action", "retry"), ("job", "7"), ("job", "9"), ("back", "/jobs?q=a%20b")])
     assert (answer.status, answer.headers["location"]) == (303, "/jobs?q=a%20b")
     assert answer.said == "3 jobs were made ready."
-    assert asked(told, "act") == Act("retry", seqs=[7, 9], by="anybody from 127.0.0.1")
+    assert asked(told, "act") == ActionRequest("retry", seqs=[7, 9], by="anybody from 127.0.0.1")
 
 
 @pytest.mark.parametrize(
     ("form", "wanted"),
     [
-        ([("action", "move"), ("queue", "a/b")], Act("move", seqs=[1], queue="a/b")),
-        ([("action", "priority"), ("priority", "-25")], Act("priority", seqs=[1], priority=-25)),
-        ([("action", "tag"), ("tags", "a, b c,,")], Act("tag", seqs=[1], tags=["a", "b c"])),
-        ([("action", "untag"), ("tag", "a,b")], Act("untag", seqs=[1], tags=["a,b"])),
-        ([("action", "undepend"), ("blocker", "x")], Act("undepend", seqs=[1], blockers=["x"])),
-        ([("action", "undepend")], Act("undepend", seqs=[1])),
-        ([("action", "run")], Act("retry", seqs=[1])),
-        ([("action", "timeout")], Act("timeout", seqs=[1])),
+        ([("action", "move"), ("queue", "a/b")], ActionRequest("move", seqs=[1], queue="a/b")),
+        (
+            [("action", "priority"), ("priority", "-25")],
+            ActionRequest("priority", seqs=[1], priority=-25),
+        ),
+        (
+            [("action", "tag"), ("tags", "a, b c,,")],
+            ActionRequest("tag", seqs=[1], tags=["a", "b c"]),
+        ),
+        ([("action", "untag"), ("tag", "a,b")], ActionRequest("untag", seqs=[1], tags=["a,b"])),
+        (
+            [("action", "undepend"), ("blocker", "x")],
+            ActionRequest("undepend", seqs=[1], blockers=["x"]),
+        ),
+        ([("action", "undepend")], ActionRequest("undepend", seqs=[1])),
+        ([("action", "run")], ActionRequest("retry", seqs=[1])),
+        ([("action", "timeout")], ActionRequest("timeout", seqs=[1])),
     ],
 )
-def test_what_is_wanted(form: list[tuple[str, str]], wanted: Act) -> None:
+def test_what_is_wanted(form: list[tuple[str, str]], wanted: ActionRequest) -> None:
     answer, told = act([*form, ("job", "1")])
     assert answer.status == 303
     assert asked(told, "act") == msgspec.structs.replace(wanted, by="anybody from 127.0.0.1")
@@ -197,7 +206,7 @@ def test_all_that_match_is_asked_about_first() -> None:
     assert [name for name, _ in told.heard] == ["search"]
     answer, told = act([*form, ("sure", "yes")])
     assert answer.status == 303
-    assert asked(told, "act").query == Query(queue="mail")
+    assert asked(told, "act").query == JobFilter(queue="mail")
     assert asked(told, "act").seqs == []
 
 
@@ -214,7 +223,7 @@ def test_every_job_there_is_must_be_agreed_to(text: str) -> None:
 
 
 def test_what_was_refused_is_told() -> None:
-    refused = [Acted(1, [Refusal("a1", "a worker has it")], 2)]
+    refused = [BulkProgress(1, [SkippedJob("a1", "a worker has it")], 2)]
     answer, _ = act([("action", "cancel"), ("job", "1")], world(act=refused))
     assert answer.said == (
         "1 job was cancelled. 2 were not: a1: a worker has it (action 1 lists more)"
@@ -227,7 +236,7 @@ def test_what_was_refused_is_told() -> None:
 )
 def test_how_many_it_was(done: int, said: str) -> None:
     form = [("action", "tag"), ("tags", "x"), ("job", "1")]
-    assert act(form, world(act=[Acted(done, [])]))[0].said == said
+    assert act(form, world(act=[BulkProgress(done, [])]))[0].said == said
 
 
 def test_nobody_is_sent_elsewhere() -> None:
@@ -246,7 +255,7 @@ def test_a_job_has_one_address() -> None:
 
 def test_a_failed_action_says_why() -> None:
     def refuse(_: Any) -> Any:
-        raise ControlError("nothing can be written: the disk is full", "unavailable")
+        raise AdminError("nothing can be written: the disk is full", "unavailable")
 
     answer, _ = act([("action", "retry"), ("job", "1")], world(act=refuse))
     assert answer.status == 409
@@ -269,7 +278,7 @@ def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
     from millrace.web import tasks
 
     task = Task(4, f"Delete {XSS}", "me")
-    task.progress = Acted(500, [Refusal("a", "held")], 150, 600, 2000, over=False)
+    task.progress = BulkProgress(500, [SkippedJob("a", "held")], 150, 600, 2000, over=False)
     monkeypatch.setattr(tasks.Tasks, "known", {4: task}, raising=False)
     monkeypatch.setattr(tasks.Tasks, "__init__", lambda *_: None)
     text = go(world(), "/tasks/4").text
@@ -290,19 +299,19 @@ def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("path", "query", "order"),
     [
-        ("/retries", Query(state="scheduled", retrying=True), "due"),
-        ("/scheduled", Query(state="scheduled", retrying=False), "due"),
-        ("/morgue", Query(state="dead"), "ended"),
-        ("/completed", Query(state="done"), "ended"),
+        ("/retries", JobFilter(state="scheduled", retrying=True), "due"),
+        ("/scheduled", JobFilter(state="scheduled", retrying=False), "due"),
+        ("/morgue", JobFilter(state="dead"), "ended"),
+        ("/completed", JobFilter(state="done"), "ended"),
     ],
 )
-def test_a_set(path: str, query: Query, order: str) -> None:
-    told = world(search=Found([job_row()], 1, 9, "next"))
+def test_a_set(path: str, query: JobFilter, order: str) -> None:
+    told = world(search=JobPage([job_row()], 1, 9, "next"))
     answer = go(told, path)
     assert answer.status == 200
-    assert asked(told, "search") == Search(query, order=order, most=50)  # type: ignore[arg-type]
+    assert asked(told, "search") == SearchJobs(query, order=order, most=50)  # type: ignore[arg-type]
     assert f"{path}?cursor=next" in answer.text
-    assert "none card" in go(world(search=Found([], 0, 0, "")), path).text
+    assert "none card" in go(world(search=JobPage([], 0, 0, "")), path).text
 
 
 def test_faktorys_forms() -> None:
@@ -312,15 +321,15 @@ def test_faktorys_forms() -> None:
     assert (answer.status, answer.headers["location"]) == (303, "/retries")
     assert asked(told, "act").jobs == ["job|1", "b"]
     assert asked(told, "act").action == "kill"
-    assert asked(told, "act").only == Query(state="scheduled", retrying=True)
+    assert asked(told, "act").only == JobFilter(state="scheduled", retrying=True)
     told = world(act=DONE)
     go(told, "/scheduled", [("key", "all"), ("action", "add_to_queue")])
-    assert asked(told, "act").query == Query(state="scheduled", retrying=False)
+    assert asked(told, "act").query == JobFilter(state="scheduled", retrying=False)
     assert asked(told, "act").action == "retry"
     told = world(act=DONE)
     assert go(told, "/morgue/1%7Ca%2Fb", [("action", "delete")]).status == 303
     assert asked(told, "act").jobs == ["a/b"]
-    assert asked(told, "act").only == Query(state="dead")
+    assert asked(told, "act").only == JobFilter(state="dead")
 
 
 @pytest.mark.parametrize(
@@ -340,7 +349,7 @@ def test_faktorys_forms_that_are_wrong(form: list[tuple[str, str]], reason: str)
 def test_faktorys_keys_lead_to_the_job() -> None:
     answer = go(world(job=detail()), "/retries/1790000000.5%7Cjob-1")
     assert (answer.status, answer.headers["location"]) == (302, "/jobs/job-1?seq=1")
-    missing = world(job=ControlError("there is no such job", "not found"))
+    missing = world(job=AdminError("there is no such job", "not found"))
     assert go(missing, "/morgue/1%7Cx").headers["location"] == "/morgue"
 
 
@@ -350,7 +359,7 @@ GROUP = FailureGroup("f1", "Timeout", "no answer", 1200, 34, NOW, "job-1", 1, ["
 
 
 def test_failures() -> None:
-    text = go(world(failures=Failures([GROUP], 1, 1234)), "/failures").text
+    text = go(world(failures=FailurePage([GROUP], 1, 1234)), "/failures").text
     for words in (
         "Timeout",
         "1,200",
@@ -364,13 +373,13 @@ def test_failures() -> None:
 
 
 def test_a_group() -> None:
-    told = world(failures=Failures([GROUP], 1, 1234))
+    told = world(failures=FailurePage([GROUP], 1, 1234))
     answer = go(told, "/failures/f1")
     assert answer.status == 200
-    assert asked(told, "search").query == Query(fingerprint="f1", failing=True)
+    assert asked(told, "search").query == JobFilter(fingerprint="f1", failing=True)
     assert "no answer" in answer.text
     assert "1,234" in answer.text
-    assert go(world(search=Found([], 0, 0, "")), "/failures/f2").status == 404
+    assert go(world(search=JobPage([], 0, 0, "")), "/failures/f2").status == 404
 
 
 def test_a_group_is_retried_after_a_question() -> None:
@@ -382,10 +391,10 @@ def test_a_group_is_retried_after_a_question() -> None:
     told = world(act=DONE)
     answer = go(told, "/failures/act", [*form, ("sure", "yes")])
     assert (answer.status, answer.headers["location"]) == (303, "/failures")
-    assert asked(told, "act").query == Query(fingerprint="f1", failing=True)
+    assert asked(told, "act").query == JobFilter(fingerprint="f1", failing=True)
     told = world(act=DONE)
     go(told, "/failures/act", [("action", "retry"), ("sure", "yes")])
-    assert asked(told, "act").query == Query(state="dead")
+    assert asked(told, "act").query == JobFilter(state="dead")
     assert go(world(), "/failures/act", [("action", "move")]).status == 400
 
 
@@ -424,10 +433,10 @@ def test_what_is_asked_before_something_is_done_to_a_job() -> None:
 
 
 def test_a_job_that_nobody_knows() -> None:
-    missing = world(job=ControlError("there is no such job", "not found"))
+    missing = world(job=AdminError("there is no such job", "not found"))
     assert go(missing, "/jobs/x").status == 404
     assert go(missing, "/jobs/x?seq=-1").status == 400
-    broken = world(job=ControlError("the server cannot be asked", "unavailable"))
+    broken = world(job=AdminError("the server cannot be asked", "unavailable"))
     assert go(broken, "/jobs/x").status == 503
 
 

@@ -3,25 +3,25 @@
 import pytest
 from pretended import GUARDED, READER, get, post, pretended
 
-from millrace.protocols.control.messages import (
-    Acted,
-    JobRow,
-    RecurringRow,
-    RecurringRows,
-    Refusal,
-    TagRow,
-    TagRows,
-    ThrottleRow,
-    ThrottleRows,
-    TrackedRow,
-    TrackedRows,
+from millrace.records import (
+    BulkProgress,
+    JobRecord,
+    LimitPage,
+    LimitRecord,
+    RecurringPage,
+    RecurringRecord,
+    SkippedJob,
+    TagCount,
+    TagPage,
+    TrackedJob,
+    TrackedPage,
 )
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
 
 
-def job(jid: str = "j1", state: str = "ready", **more: object) -> JobRow:
+def job(jid: str = "j1", state: str = "ready", **more: object) -> JobRecord:
     values = dict.fromkeys(
         (
             "created", "due", "ready_at", "leased_at", "deadline", "ended_at", "attempt",
@@ -31,10 +31,10 @@ def job(jid: str = "j1", state: str = "ready", **more: object) -> JobRow:
     ) | dict.fromkeys(("kind", "worker", "worker_protocol", "group", "message"), "")  # fmt: skip
     values |= {"seq": 5, "queue": "mail", "protocol": "qless", "priority": 0.0, "tags": []}
     values |= {"tracked": True, "payload": b"{}"}
-    return JobRow(jid=jid, state=state, **values | more)  # type: ignore[arg-type]
+    return JobRecord(jid=jid, state=state, **values | more)  # type: ignore[arg-type]
 
 
-def recurring(jid: str = "every", **more: object) -> RecurringRow:
+def recurring(jid: str = "every", **more: object) -> RecurringRecord:
     values = {
         "kind": "Sweep",
         "queue": "mail",
@@ -48,20 +48,20 @@ def recurring(jid: str = "every", **more: object) -> RecurringRow:
         "payload": b'{"deep": true}',
         "throttles": [],
     }
-    return RecurringRow(jid=jid, **values | more)  # type: ignore[arg-type]
+    return RecurringRecord(jid=jid, **values | more)  # type: ignore[arg-type]
 
 
 # Recurring
 
 
 def test_nothing_recurs() -> None:
-    answer = get(pretended(recurring=RecurringRows([], 0, "")), "/recurring")
+    answer = get(pretended(recurring=RecurringPage([], 0, "")), "/recurring")
     assert answer.status == 200
     assert "No job recurs" in answer.text
 
 
 def test_what_recurs() -> None:
-    found = RecurringRows([recurring(), recurring(XSS, kind=XSS, queue=XSS, tags=[XSS])], 2, "x y")
+    found = RecurringPage([recurring(), recurring(XSS, kind=XSS, queue=XSS, tags=[XSS])], 2, "x y")
     answer = get(pretended(recurring=found), "/recurring")
     for told in ("Sweep", "1 min", "{&#34;deep&#34;: true}", "nightly", "after=x%20y"):
         assert told in answer.text
@@ -110,18 +110,18 @@ def test_what_cannot_be_done_to_a_recurring_job(form: dict[str, str]) -> None:
 # Tracked
 
 
-def tracked() -> TrackedRows:
+def tracked() -> TrackedPage:
     rows = [
-        TrackedRow("j1", NOW, job("j1", "ready")),
-        TrackedRow("j2", NOW, job("j2", "leased", deadline=1, worker="w1")),
-        TrackedRow("j3", NOW, job("j3", "dead", group="Boom", message=XSS)),
-        TrackedRow("j4", NOW, None),
+        TrackedJob("j1", NOW, job("j1", "ready")),
+        TrackedJob("j2", NOW, job("j2", "leased", deadline=1, worker="w1")),
+        TrackedJob("j3", NOW, job("j3", "dead", group="Boom", message=XSS)),
+        TrackedJob("j4", NOW, None),
     ]
-    return TrackedRows(rows, 4, "")
+    return TrackedPage(rows, 4, "")
 
 
 def test_nothing_is_tracked() -> None:
-    answer = get(pretended(tracked=TrackedRows([], 0, "")), "/tracked")
+    answer = get(pretended(tracked=TrackedPage([], 0, "")), "/tracked")
     assert answer.status == 200
     assert "No job is tracked" in answer.text
 
@@ -139,7 +139,7 @@ def test_tracked_jobs_by_state() -> None:
 
 
 def test_untracking() -> None:
-    acted = Acted(1, [Refusal("j2", "it is not tracked")], 1)
+    acted = BulkProgress(1, [SkippedJob("j2", "it is not tracked")], 1)
     room = pretended(act=acted)
     answer = post(room, "/tracked", {"job": ["j1", "j2"]})
     assert answer.status == 303
@@ -153,8 +153,8 @@ def test_untracking() -> None:
 
 
 def test_tags_lead_to_their_jobs() -> None:
-    assert "No job has a tag" in get(pretended(tags=TagRows([], 0)), "/tags").text
-    found = TagRows([TagRow("plain", 3), TagRow('two "words"', 1), TagRow(XSS, 1)], 900)
+    assert "No job has a tag" in get(pretended(tags=TagPage([], 0)), "/tags").text
+    found = TagPage([TagCount("plain", 3), TagCount('two "words"', 1), TagCount(XSS, 1)], 900)
     text = get(pretended(tags=found), "/tags").text
     assert 'href="/jobs?q=tag%3Aplain"' in text
     assert 'href="/jobs?q=tag%3A%22two%20%5C%22words%5C%22%22"' in text
@@ -163,16 +163,16 @@ def test_tags_lead_to_their_jobs() -> None:
 
 
 def test_throttles() -> None:
-    assert "no throttle" in get(pretended(throttles=ThrottleRows([])), "/throttles").text
-    rows = [ThrottleRow(XSS, 2, 0, ["a/b"], [f"w{n}" for n in range(30)])]
-    text = get(pretended(throttles=ThrottleRows(rows)), "/throttles").text
+    assert "no throttle" in get(pretended(throttles=LimitPage([])), "/throttles").text
+    rows = [LimitRecord(XSS, 2, 0, ["a/b"], [f"w{n}" for n in range(30)])]
+    text = get(pretended(throttles=LimitPage(rows)), "/throttles").text
     assert 'href="/jobs/a%2Fb"' in text
     assert "and 20 more" in text
     assert "<img src=x" not in text
 
 
 def test_one_who_may_only_look_changes_nothing() -> None:
-    found = RecurringRows([recurring()], 1, "")
+    found = RecurringPage([recurring()], 1, "")
     room = pretended(GUARDED, recurring=found, tracked=tracked())
     assert "Cancel it" not in get(room, "/recurring", READER.secret).text
     assert "Untrack" not in get(room, "/tracked", READER.secret).text

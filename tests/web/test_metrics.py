@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
-from millrace.protocols.control.messages import Asked, Histogram, Metrics, ProtocolRow
+from millrace.records import Histogram, Metrics, PageRequest, PortStatus
 from millrace.web.metrics import MOST_QUEUES, Told
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,7 +37,7 @@ def numbers(**more: Any) -> Metrics:
         "queues_count": 7,
         "paused": 1,
         "retrying": 1,
-        "protocols": [ProtocolRow("faktory", 7419, 3, 2, 100, 5)],
+        "protocols": [PortStatus("faktory", 7419, 3, 2, 100, 5)],
         "waits": histogram(),
         "runs": histogram(),
         "commits": histogram(),
@@ -110,7 +110,7 @@ def test_no_queue_has_the_name_of_all_others(name):
 def test_only_so_many_queues_are_asked_for():
     room = pretended(metrics=numbers())
     get(room, "/metrics")
-    assert room.control.asked == [("metrics", Asked(most=MOST_QUEUES))]
+    assert room.control.asked == [("metrics", PageRequest(most=MOST_QUEUES))]
 
 
 def test_openmetrics_for_those_who_prefer_it():

@@ -3,15 +3,15 @@ import re
 import pytest
 from told_room import NOW, Told, an_overview, go, job_row, spans, world
 
-from millrace.protocols.control.messages import (
+from millrace.admin.errors import AdminError
+from millrace.records import (
     FailureGroup,
-    Failures,
-    TrackedRow,
-    TrackedRows,
-    WorkerRow,
-    Workers,
+    FailurePage,
+    TrackedJob,
+    TrackedPage,
+    WorkerPage,
+    WorkerRecord,
 )
-from millrace.web.control import ControlError
 from millrace.web.rendering import NONE
 
 XSS = "<script>hacked()</script>"
@@ -95,13 +95,13 @@ def test_days_that_are_none(days):
 
 def test_what_fails_who_works_what_is_tracked():
     group = FailureGroup("f/1", XSS, XSS, 4, 2, NOW, "a", 1, ["mail"])
-    worker = WorkerRow("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, [], 7, 2)
-    tracked = [TrackedRow("a", NOW, job_row(1, state="dead")), TrackedRow("b", NOW, None)]
+    worker = WorkerRecord("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, [], 7, 2)
+    tracked = [TrackedJob("a", NOW, job_row(1, state="dead")), TrackedJob("b", NOW, None)]
     html = text(
         world(
-            failures=Failures([group], 9, 20),
-            workers=Workers([worker], 30, "more"),
-            tracked=TrackedRows(tracked, 2, ""),
+            failures=FailurePage([group], 9, 20),
+            workers=WorkerPage([worker], 30, "more"),
+            tracked=TrackedPage(tracked, 2, ""),
         )
     )
     assert 'href="/failures/f%2F1"' in html
@@ -120,7 +120,7 @@ def test_where_a_proxy_puts_it():
 
 
 def test_a_server_that_does_not_answer():
-    told = world(overview=ControlError("the server cannot be asked", "unavailable"))
+    told = world(overview=AdminError("the server cannot be asked", "unavailable"))
     assert go(told, "/").status == 503
 
 

@@ -8,20 +8,20 @@ import msgspec
 import pytest
 from told_room import NOW, SECOND, SETTINGS, Told, go, job_row, queue_detail, queue_row, world
 
-from millrace.protocols.control.messages import (
-    Act,
-    Acted,
-    ActOnQueue,
-    AskedQueue,
-    AskedQueues,
-    Found,
-    Query,
-    Queues,
-    RecurringRow,
-    RecurringRows,
-    Search,
+from millrace.admin.errors import AdminError
+from millrace.records import (
+    ActionRequest,
+    BulkProgress,
+    GetQueue,
+    JobFilter,
+    JobPage,
+    ListQueues,
+    QueueAction,
+    QueuePage,
+    RecurringPage,
+    RecurringRecord,
+    SearchJobs,
 )
-from millrace.web.control import ControlError
 from millrace.web.pages import queues as subject
 
 HOSTILE = [
@@ -69,27 +69,29 @@ class TestAll:
 
     def test_clear_says_how_many_it_would_remove(self):
         assert "remove all 1,234 ready jobs?" in text(world(), "/queues")
-        told = world(queues=Queues([queue_row(counts=[0, 0, 1, 0, 0, 0])], 1, ""))
+        told = world(queues=QueuePage([queue_row(counts=[0, 0, 1, 0, 0, 0])], 1, ""))
         assert "remove the 1 ready job?" in text(told, "/queues")
 
     def test_part_of_the_name_and_the_next_page(self):
-        told = world(queues=Queues([queue_row()], 120, 'm"x&'))
+        told = world(queues=QueuePage([queue_row()], 120, 'm"x&'))
         found = text(told, "/queues?text=a%26b&after=c")
-        assert told.heard == [("queues", AskedQueues("a&b", "c", 50))]
+        assert told.heard == [("queues", ListQueues("a&b", "c", 50))]
         assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
         assert "First page" in found
 
     def test_only_those_that_are_paused(self):
-        told = world(queues=Queues([queue_row(paused=True)], 60, "x"), act_on_queue=Acted(1, []))
+        told = world(
+            queues=QueuePage([queue_row(paused=True)], 60, "x"), act_on_queue=BulkProgress(1, [])
+        )
         found = text(told, "/queues?paused=yes")
-        assert told.heard == [("queues", AskedQueues("", "", 50, paused=True))]
+        assert told.heard == [("queues", ListQueues("", "", 50, paused=True))]
         assert "60 paused queues" in found
         assert 'href="/queues?paused=yes&amp;after=x"' in found
         answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])
         assert answer.headers["location"] == "/queues?paused=yes"
 
     def test_there_are_none(self):
-        told = world(queues=Queues([], 0, ""))
+        told = world(queues=QueuePage([], 0, ""))
         assert "There are no queues yet" in text(told, "/queues")
         assert "No queue is called that" in text(told, "/queues?text=x")
         assert "No queue is paused" in text(told, "/queues?paused=yes")
@@ -105,23 +107,23 @@ class TestAll:
         ],
     )
     def test_does_anybody_ask(self, row, said):
-        found = text(world(queues=Queues([row], 1, "")), "/queues")
+        found = text(world(queues=QueuePage([row], 1, "")), "/queues")
         assert said in found
         assert ("nobody asks" in found) == (said == "nobody asks")
 
     @pytest.mark.parametrize("name", HOSTILE)
     def test_every_name_comes_back_as_it_was(self, name):
-        told = world(queues=Queues([queue_row(name)], 1, ""))
+        told = world(queues=QueuePage([queue_row(name)], 1, ""))
         found = text(told, "/queues")
         assert "<script>hacked" not in found
         link = re.search(r'<td class="name"><a href="([^"]*)"', found)[1]
         assert "//" not in link
         go(told, html.unescape(link))
-        assert ("queue", AskedQueue(name)) in told.heard
+        assert ("queue", GetQueue(name)) in told.heard
         action = re.search(r'<form method="post" action="([^"]*)"', found)[1]
-        told.answers["act_on_queue"] = [Acted(1, [])]
+        told.answers["act_on_queue"] = [BulkProgress(1, [])]
         go(told, html.unescape(action), [("action", "clear")])
-        assert told.heard[-1] == ("act_on_queue", ActOnQueue(name, "clear", BY))
+        assert told.heard[-1] == ("act_on_queue", QueueAction(name, "clear", BY))
 
     def test_who_may_only_read_has_no_buttons(self):
         told, settings = world(), msgspec.structs.replace(SETTINGS, read_only=True)
@@ -152,10 +154,10 @@ class TestOne:
         ],
     )
     def test_its_jobs_by_state(self, state, order):
-        told = world(search=Found([job_row(7 + n, state=state) for n in range(25)], 1, 1, "c/2"))
+        told = world(search=JobPage([job_row(7 + n, state=state) for n in range(25)], 1, 1, "c/2"))
         found = text(told, f"/queues/mail?state={state}&cursor=c1")
-        query = Query(queue="mail", state=state)
-        assert told.heard[-1] == ("search", Search(query, order, "c1", 25))
+        query = JobFilter(queue="mail", state=state)
+        assert told.heard[-1] == ("search", SearchJobs(query, order, "c1", 25))
         assert "/jobs/job-7" in found
         assert f'value="queue:mail state:{state}"' in found
         assert f'href="/queues/mail?state={state}&amp;cursor=c%2F2">Next page' in found
@@ -163,9 +165,9 @@ class TestOne:
 
     def test_few_among_many_are_looked_for(self):
         pages = {
-            "": Found([job_row(1)], 20_000, 90_000, "a"),
-            "a": Found([], 40_000, 90_000, "b"),
-            "b": Found([job_row(2)], 90_000, 90_000, ""),
+            "": JobPage([job_row(1)], 20_000, 90_000, "a"),
+            "a": JobPage([], 40_000, 90_000, "b"),
+            "b": JobPage([job_row(2)], 90_000, 90_000, ""),
         }
         told = world(search=lambda asked: pages[asked.cursor])
         found = text(told, "/queues/mail")
@@ -175,13 +177,13 @@ class TestOne:
 
     def test_nobody_waits_long_for_them(self, monkeypatch):
         monkeypatch.setattr(subject, "PATIENCE", 0)
-        told = world(search=Found([], 20_000, 90_000, "a"))
+        told = world(search=JobPage([], 20_000, 90_000, "a"))
         found = text(told, "/queues/mail?state=done")
         assert "None so far: 20,000 of 90,000 jobs were looked at." in found
         assert "Look further" in found
 
     def test_none_in_that_state(self):
-        told = world(search=Found([], 0, 0, ""))
+        told = world(search=JobPage([], 0, 0, ""))
         assert "No job of this queue has failed for good." in text(told, "/queues/mail?state=dead")
 
     def test_it_is_paused_or_nobody_asks(self):
@@ -191,12 +193,12 @@ class TestOne:
         assert "nobody asks for them" in text(lonely, "/queues/mail")
 
     def test_recurring_jobs_of_this_queue(self):
-        def row(jid: str, queue: str) -> RecurringRow:
-            return RecurringRow(jid, "Sweep", queue, 3600, 0, 5, 0, ["t"], NOW, 3, b"{}", [])
+        def row(jid: str, queue: str) -> RecurringRecord:
+            return RecurringRecord(jid, "Sweep", queue, 3600, 0, 5, 0, ["t"], NOW, 3, b"{}", [])
 
         pages = {
-            "": RecurringRows([row("one", "mail"), row("two", "other")], 3, "two"),
-            "two": RecurringRows([row("three", "mail")], 3, ""),
+            "": RecurringPage([row("one", "mail"), row("two", "other")], 3, "two"),
+            "two": RecurringPage([row("three", "mail")], 3, ""),
         }
         told = world(recurring=lambda asked: pages[asked.after])
         found = text(told, "/queues/mail?state=recurring")
@@ -208,7 +210,7 @@ class TestOne:
     def test_statistics_of_a_day(self):
         told = world()
         found = text(told, "/queues/mail?state=statistics&day=2026-03-01")
-        assert told.heard == [("queue", AskedQueue("mail", 20513))]
+        assert told.heard == [("queue", GetQueue("mail", 20513))]
         assert "1 min 2 s" in found  # the mean
         assert "deviation 2 s" in found
         slots = json.loads(html.unescape(re.search(r'data-slots="([^"]*)"', found)[1]))
@@ -224,7 +226,7 @@ class TestOne:
         assert go(world(), "/queues/mail?state=lost").status == 404
 
     def test_an_unknown_queue_leads_to_all_of_them(self):
-        told = world(queue=ControlError("there is no such queue", "not found"))
+        told = world(queue=AdminError("there is no such queue", "not found"))
         answer = go(told, "/queues/nowhere")
         assert (answer.status, answer.headers["location"]) == (302, "/queues")
         assert answer.said == "There is no queue nowhere."
@@ -233,13 +235,13 @@ class TestOne:
         ("last", "state"), [("running", "leased"), ("depends", "blocked"), ("stats", "statistics")]
     )
     def test_where_the_pages_of_qless_had_it(self, last, state):
-        told = world(queue=ControlError("there is no such queue", "not found"))
+        told = world(queue=AdminError("there is no such queue", "not found"))
         answer = go(told, f"/queues/a%20b/{last}")
         assert (answer.status, answer.headers["location"]) == (302, f"/queues/a%20b?state={state}")
 
     @pytest.mark.parametrize("name", ["mail", "a/b", "mail.json"])
     def test_numbers_as_qless_had_them(self, name):
-        told = world(queue=ControlError("there is none", "not found"))
+        told = world(queue=AdminError("there is none", "not found"))
         answer = go(told, f"/queues/{name}.json")
         assert answer.status == 302
         assert answer.headers["location"] == "/api/v1/queues/" + quote(name, safe="")
@@ -249,34 +251,34 @@ class TestOne:
 class TestActing:
     @pytest.mark.parametrize("action", ["pause", "resume"])
     def test_pause_and_resume(self, action):
-        told = world(act_on_queue=Acted(1, []))
+        told = world(act_on_queue=BulkProgress(1, []))
         form = [("action", action), ("back", "queue"), ("state", "dead")]
         answer = go(told, "/queues/a%2Fb", form)
-        assert told.heard == [("act_on_queue", ActOnQueue("a/b", action, BY))]
+        assert told.heard == [("act_on_queue", QueueAction("a/b", action, BY))]
         assert answer.status == 303
         assert answer.headers["location"] == "/queues/a%2Fb?state=dead"
         assert f"{action}d a/b".lower() in answer.said.lower()
 
     def test_back_to_the_list_as_it_was(self):
-        told = world(act_on_queue=Acted(1, []))
+        told = world(act_on_queue=BulkProgress(1, []))
         form = [("action", "pause"), ("text", "x y"), ("after", "&")]
         assert go(told, "/queues/m", form).headers["location"] == "/queues?text=x+y&after=%26"
 
     def test_clear(self):
-        told = world(act_on_queue=[Acted(500, [], over=False), Acted(1234, [])])
+        told = world(act_on_queue=[BulkProgress(500, [], over=False), BulkProgress(1234, [])])
         answer = go(told, "/queues/mail", [("action", "clear"), ("back", "queue")])
         assert answer.headers["location"] == "/queues/mail"
         assert answer.said == "Cleared mail: 1,234 jobs were removed."
 
     def test_remove_leads_to_the_list_because_the_queue_is_gone(self):
-        told = world(act_on_queue=[Acted(1, [])])
+        told = world(act_on_queue=[BulkProgress(1, [])])
         answer = go(told, "/queues/mail", [("action", "remove"), ("back", "queue")])
         assert answer.headers["location"] == "/queues"
         assert answer.said == "Removed the queue mail: 1 job was removed with it."
 
     @pytest.mark.parametrize("action", ["clear", "remove"])
     def test_whoever_has_no_scripts_is_asked_by_the_server(self, action):
-        told = world(act_on_queue=[Acted(1234, [])])
+        told = world(act_on_queue=[BulkProgress(1234, [])])
         form = [("action", action), ("ask", "yes")]
         answer = go(told, "/queues/a%2Fb", form)
         assert answer.status == 200
@@ -293,7 +295,7 @@ class TestActing:
 
     def test_it_cannot_be_done(self):
         def refuse(_):
-            raise ControlError("the disk is full", "unavailable")
+            raise AdminError("the disk is full", "unavailable")
 
         told = world(act_on_queue=refuse)
         assert go(told, "/queues/mail", [("action", "pause")]).status == 503
@@ -307,22 +309,22 @@ class TestActing:
 
 class TestFaktorysForms:
     def test_delete_is_remove(self):
-        told = world(act_on_queue=[Acted(3, [])])
+        told = world(act_on_queue=[BulkProgress(3, [])])
         answer = go(told, "/queues/mail", [("action", "delete")])
-        assert told.heard == [("act_on_queue", ActOnQueue("mail", "remove", BY))]
+        assert told.heard == [("act_on_queue", QueueAction("mail", "remove", BY))]
         assert answer.status == 303
         assert answer.headers["location"] == "/queues"
 
     def test_single_jobs(self):
-        told = world(act=[Acted(1, [])])
+        told = world(act=[BulkProgress(1, [])])
         keys = [
             base64.urlsafe_b64encode(json.dumps({"jid": jid, "args": [1]}).encode()).decode()
             for jid in ("a?>", "bb")
         ]
         form = [("action", "delete"), *(("bkey", key.rstrip("=")) for key in keys)]
         answer = go(told, "/queues/mail", form)
-        only = Query(queue="mail", state="ready")
-        assert told.heard == [("act", Act("delete", ["a?>", "bb"], only=only, by=BY))]
+        only = JobFilter(queue="mail", state="ready")
+        assert told.heard == [("act", ActionRequest("delete", ["a?>", "bb"], only=only, by=BY))]
         assert unquote(answer.headers["location"]) == "/queues/mail"
         assert answer.said == "1 job was deleted."
 

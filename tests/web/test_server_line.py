@@ -9,15 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from millrace.protocols.control.messages import Acted, Ok
+from millrace.admin.client import AdminClient
+from millrace.admin.errors import AdminError
+from millrace.records import BulkProgress, Ok
 from millrace.web import control, tasks
-from millrace.web.control import Control, ControlError
 from millrace.web.live import Live
 from millrace.web.tasks import Tasks
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
-OVER = msgspec.json.encode(Acted(3, []))
-GOES_ON = msgspec.json.encode(Acted(1, [], over=False))
+OVER = msgspec.json.encode(BulkProgress(3, []))
+GOES_ON = msgspec.json.encode(BulkProgress(1, [], over=False))
 
 
 class Server:
@@ -42,12 +43,14 @@ class Server:
 
 
 def run(
-    folder: Path, answering: Answering, conversation: Callable[[Server, Control], Awaitable[None]]
+    folder: Path,
+    answering: Answering,
+    conversation: Callable[[Server, AdminClient], Awaitable[None]],
 ) -> None:
     async def hold() -> None:
         server = Server(folder / "control", answering)
         listening = await asyncio.start_unix_server(server.serve, server.path)
-        asked = Control(str(server.path))
+        asked = AdminClient(str(server.path))
         try:
             async with asyncio.timeout(20):
                 await conversation(server, asked)
@@ -79,7 +82,7 @@ async def for_ever(_: dict[str, Any]) -> AsyncIterator[bytes]:
 
 
 def test_a_line_is_used_again_and_a_dead_one_is_not(tmp_path: Path):
-    async def talk(server: Server, asked: Control) -> None:
+    async def talk(server: Server, asked: AdminClient) -> None:
         for _ in range(3):
             assert (await asked.ask(Ok, note={"action": "x"})).ok
         assert server.opened == 1
@@ -96,9 +99,9 @@ def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path
     async def refuse(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield b'{"error":"there is no such job","code":"not found"}'
 
-    async def talk(server: Server, asked: Control) -> None:
+    async def talk(server: Server, asked: AdminClient) -> None:
         for _ in range(2):
-            with pytest.raises(ControlError, match="there is no such job") as caught:
+            with pytest.raises(AdminError, match="there is no such job") as caught:
                 await asked.raw(overview=True)
             assert caught.value.code == "not found"
         assert server.opened == 1
@@ -107,11 +110,11 @@ def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path
 
 
 def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
-    async def talk(server: Server, asked: Control) -> None:
-        with pytest.raises(ControlError, match="it does not answer") as caught:
+    async def talk(server: Server, asked: AdminClient) -> None:
+        with pytest.raises(AdminError, match="it does not answer") as caught:
             await asked.raw(patience=0.05, overview=True)
         assert caught.value.code == "unavailable"
-        with pytest.raises(ControlError):
+        with pytest.raises(AdminError):
             await asked.raw(patience=0.05, overview=True)
         assert server.opened == 2  # its answer may still come, and would be another's
 
@@ -121,8 +124,8 @@ def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
 def test_where_nobody_is_that_is_told(tmp_path: Path):
     async def talk() -> None:
         for path in (tmp_path / "control", tmp_path / "nowhere" / "control"):
-            with pytest.raises(ControlError, match="the server cannot be asked") as caught:
-                await Control(str(path)).raw(overview=True)
+            with pytest.raises(AdminError, match="the server cannot be asked") as caught:
+                await AdminClient(str(path)).raw(overview=True)
             assert caught.value.code == "unavailable"
 
     asyncio.run(talk())
@@ -136,7 +139,7 @@ def test_a_folder_may_have_any_name_and_depth(tmp_path: Path):
         with control_socket(deep) as listening:
             server = Server(deep / "control", ok)
             opened = await asyncio.start_unix_server(server.serve, sock=listening)
-            assert (await Control(str(deep / "control")).ask(Ok, note={})).ok
+            assert (await AdminClient(str(deep / "control")).ask(Ok, note={})).ok
             opened.close()
 
     asyncio.run(talk())
@@ -166,8 +169,8 @@ def test_those_who_wait_long_do_not_keep_others_from_asking(
             await asyncio.Event().wait()
         yield b'{"ok":true}'
 
-    async def talk(server: Server, _: Control) -> None:
-        asked = Control(str(server.path))
+    async def talk(server: Server, _: AdminClient) -> None:
+        asked = AdminClient(str(server.path))
         leases = [asyncio.create_task(asked.raw(patience=None, lease={})) for _ in range(10)]
         await asyncio.sleep(0.05)
         assert server.opened == 3
@@ -189,7 +192,7 @@ def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
         yield GOES_ON
         yield OVER
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
         task = known.begin("delete all", "chief", act={})
         await known.wait(task, 10)
@@ -200,7 +203,7 @@ def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
 
 
 def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
-    async def talk(server: Server, asked: Control) -> None:
+    async def talk(server: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
         task = known.begin("delete all", "chief", act={})
         await known.wait(task, 0.1)
@@ -220,7 +223,7 @@ def test_an_action_that_fails_says_why(tmp_path: Path, said: bytes):
     async def fail(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
         task = known.begin("delete all", "chief", act={})
         await known.wait(task, 10)
@@ -241,7 +244,7 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
             await asyncio.sleep(0.05)
         yield OVER
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
         first = known.begin("long", "chief", act="long")
         for n in range(20):
@@ -250,7 +253,7 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
         assert first.number in known.known
         for _ in range(tasks.MOST - 1):
             known.begin("long", "chief", act="long")
-        with pytest.raises(ControlError, match="wait for one") as caught:
+        with pytest.raises(AdminError, match="wait for one") as caught:
             known.begin("one more", "chief", act="short")
         assert caught.value.code == "conflict"
         known.close()
@@ -270,7 +273,7 @@ def test_the_live_stream_tells_what_it_is_told_and_when_nobody_answers(tmp_path:
     async def next_one(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said.pop(0) if said else b'{"now":9}'
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         live = Live(asked)
         events = live.events()
         assert await anext(events) == b"retry: 2000\n\n"
@@ -295,7 +298,7 @@ def test_who_does_not_listen_misses_some(tmp_path: Path, monkeypatch: pytest.Mon
         count += 1
         yield str(count).encode()
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         live = Live(asked)
         events = live.events()
         await anext(events)
@@ -312,7 +315,7 @@ def test_a_stream_does_not_last_for_ever(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("millrace.web.live.LASTS", 0.05)
     monkeypatch.setattr("millrace.web.live.EVERY", 0.02)
 
-    async def talk(_: Server, asked: Control) -> None:
+    async def talk(_: Server, asked: AdminClient) -> None:
         assert 1 <= len([event async for event in Live(asked).events()]) < 5
 
     run(tmp_path, ok, talk)

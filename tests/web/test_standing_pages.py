@@ -8,22 +8,22 @@ import pytest
 from pretended import CHIEF, GUARDED, OPERATOR, READER, get, post, pretended, refusing
 from told_room import an_overview
 
-from millrace.protocols.control.messages import (
-    Audit,
-    Audited,
-    Journal,
-    PipelineStatus,
-    ProtocolRow,
-    ServerDetail,
+from millrace.records import (
+    AuditEntry,
+    AuditPage,
+    PipelineRun,
+    PortStatus,
+    ServerStatus,
     Setting,
+    ShippingStatus,
 )
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
-JOURNAL = Journal("abc", "/data/lake", 1001, 901, 100, 20_480, 12.0, files=3)
+JOURNAL = ShippingStatus("abc", "/data/lake", 1001, 901, 100, 20_480, 12.0, files=3)
 
 
-def detail(**more: Any) -> ServerDetail:
+def detail(**more: Any) -> ServerStatus:
     values: dict[str, Any] = {
         "version": "0.8",
         "pid": 4711,
@@ -45,10 +45,10 @@ def detail(**more: Any) -> ServerDetail:
             Setting("web.password", '"(hidden)"', "file", "Who may look.", True),
         ],
         "qless": {"application": "shop", "heartbeat": 60},
-        "protocols": [ProtocolRow("faktory", 7419, 3, 1, 999, 2)],
-        "pipeline": PipelineStatus(True, False, 0, 0, -1, [], 0.0),
+        "protocols": [PortStatus("faktory", 7419, 3, 1, 999, 2)],
+        "pipeline": PipelineRun(True, False, 0, 0, -1, [], 0.0),
     }
-    return ServerDetail(**values | more)
+    return ServerStatus(**values | more)
 
 
 def test_how_the_server_stands() -> None:
@@ -150,9 +150,9 @@ def test_settings_of_qless() -> None:
 
 
 def test_the_audit_log() -> None:
-    assert "Nothing was changed yet" in get(pretended(audit=Audit([], 0)), "/audit").text
-    rows = [Audited(9, NOW, f"chief {XSS}", "delete", f"queue:{XSS}", 1204)]
-    room = pretended(audit=Audit(rows, 9))
+    assert "Nothing was changed yet" in get(pretended(audit=AuditPage([], 0)), "/audit").text
+    rows = [AuditEntry(9, NOW, f"chief {XSS}", "delete", f"queue:{XSS}", 1204)]
+    room = pretended(audit=AuditPage(rows, 9))
     text = get(room, "/audit?before=10").text
     for told in ("chief", "delete", "1,204", 'href="/audit?before=9"', 'href="/audit"'):
         assert told in text

@@ -3,18 +3,18 @@
 import pytest
 from pretended import GUARDED, OPERATOR, READER, get, post, pretended
 
-from millrace.protocols.control.messages import Held, WorkerRow, Workers
+from millrace.records import HeldJob, WorkerPage, WorkerRecord
 
 XSS = '<img src=x onerror="hacked">'
 NOW = 1_800_000_000_000_000
 
 
-def held(jid: str = "j1", **more: object) -> Held:
+def held(jid: str = "j1", **more: object) -> HeldJob:
     values = {"seq": 7, "queue": "mail", "kind": "Send", "leased_at": NOW, "deadline": NOW}
-    return Held(jid=jid, payload=b'["a"]', **values | more)  # type: ignore[arg-type]
+    return HeldJob(jid=jid, payload=b'["a"]', **values | more)  # type: ignore[arg-type]
 
 
-def row(wid: str = "w1", protocol: str = "faktory", **more: object) -> WorkerRow:
+def row(wid: str = "w1", protocol: str = "faktory", **more: object) -> WorkerRecord:
     values = {
         "hostname": "host",
         "pid": 4711,
@@ -28,18 +28,18 @@ def row(wid: str = "w1", protocol: str = "faktory", **more: object) -> WorkerRow
         "count": 0,
         "stalled": 0,
     }
-    return WorkerRow(protocol=protocol, wid=wid, **values | more)  # type: ignore[arg-type]
+    return WorkerRecord(protocol=protocol, wid=wid, **values | more)  # type: ignore[arg-type]
 
 
 def test_nobody_works() -> None:
-    answer = get(pretended(workers=Workers([], 0, "")), "/busy")
+    answer = get(pretended(workers=WorkerPage([], 0, "")), "/busy")
     assert answer.status == 200
     assert "Nobody works" in answer.text
 
 
 def test_what_is_told_of_a_worker() -> None:
     found = row(state="quiet", held=[held(deadline=1)], count=1, stalled=1)
-    text = get(pretended(workers=Workers([found], 1, "")), "/busy").text
+    text = get(pretended(workers=WorkerPage([found], 1, "")), "/busy").text
     for told in ("host</bdi>:4711", "ruby", "quiet", "2 MiB", "1 stalled", "/jobs/j1", "Faktory"):
         assert told in text
     assert 'value="terminate"' in text
@@ -47,7 +47,7 @@ def test_what_is_told_of_a_worker() -> None:
 
 def test_strangers_words_stay_words() -> None:
     found = row(XSS, hostname=XSS, labels=[XSS], state=XSS, held=[held(XSS, queue=XSS, kind=XSS)])
-    room = pretended(workers=Workers([found], 1, ""))
+    room = pretended(workers=WorkerPage([found], 1, ""))
     for path in ("/busy", "/workers/faktory/" + XSS.replace("<", "%3C").replace(" ", "%20")):
         answer = get(room, path)
         assert answer.status == 200
@@ -55,7 +55,7 @@ def test_strangers_words_stay_words() -> None:
 
 
 def test_one_who_may_only_look_is_shown_no_buttons() -> None:
-    room = pretended(GUARDED, workers=Workers([row()], 1, ""))
+    room = pretended(GUARDED, workers=WorkerPage([row()], 1, ""))
     assert "Terminate" not in get(room, "/busy", READER.secret).text
     assert "Terminate" in get(room, "/busy", OPERATOR.secret).text
 
@@ -86,19 +86,19 @@ def test_a_signal_needs_a_role() -> None:
 
 def test_a_worker_of_any_name() -> None:
     wid = "a/b?c#d é"
-    room = pretended(workers=Workers([row(wid)], 1, ""))
+    room = pretended(workers=WorkerPage([row(wid)], 1, ""))
     answer = get(room, "/workers/faktory/a%2Fb%3Fc%23d%20%C3%A9")
     assert answer.status == 200
     assert room.control.asked[0][1].wid == wid
 
 
 def test_a_worker_that_is_not_there() -> None:
-    room = pretended(workers=Workers([], 0, ""))
+    room = pretended(workers=WorkerPage([], 0, ""))
     assert get(room, "/workers/faktory/w2").status == 404
 
 
 def test_more_workers_than_a_page_has() -> None:
-    room = pretended(workers=Workers([row()], 200, "faktory/w1"))
+    room = pretended(workers=WorkerPage([row()], 200, "faktory/w1"))
     text = get(room, "/busy?after=x").text
     assert 'href="/busy?after=faktory%2Fw1"' in text
     assert room.control.asked[0][1].after == "x"

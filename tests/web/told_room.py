@@ -7,25 +7,25 @@ from urllib.parse import unquote, urlencode
 
 import msgspec
 
+from millrace.admin.errors import AdminError
 from millrace.engine.stats import QueueDay, Spread
-from millrace.protocols.control.messages import (
-    Day,
-    Failures,
-    Found,
-    JobRow,
+from millrace.records import (
+    DayTotals,
+    FailurePage,
+    JobPage,
+    JobRecord,
+    LatencySummary,
     Overview,
-    ProtocolRow,
+    PortStatus,
     QueueDetail,
-    QueueRow,
-    Queues,
-    RecurringRows,
+    QueuePage,
+    QueueRecord,
+    RecurringPage,
     Sample,
-    Spans,
-    TrackedRows,
-    Workers,
+    TrackedPage,
+    WorkerPage,
 )
 from millrace.web.app import application
-from millrace.web.control import ControlError
 from millrace.web.live import Live
 from millrace.web.room import Room
 from millrace.web.settings import Settings
@@ -79,7 +79,7 @@ class Told:
         answer = self.answers[name]
         if callable(answer):
             answer = answer(asked)
-        if isinstance(answer, ControlError):
+        if isinstance(answer, AdminError):
             raise answer
         return answer
 
@@ -145,12 +145,14 @@ async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str)
 # Something to tell
 
 
-def spans(count: int = 4, p50: int = 1200, p95: int = 90_000, p99: int = 2 * SECOND) -> Spans:
-    return Spans(count, p50, p95, p99)
+def spans(
+    count: int = 4, p50: int = 1200, p95: int = 90_000, p99: int = 2 * SECOND
+) -> LatencySummary:
+    return LatencySummary(count, p50, p95, p99)
 
 
-def queue_row(name: str = "mail", **more: Any) -> QueueRow:
-    row = QueueRow(
+def queue_row(name: str = "mail", **more: Any) -> QueueRecord:
+    row = QueueRecord(
         name=name,
         paused=False,
         counts=[3, 2, 1234, 5, 7, 6],
@@ -165,7 +167,7 @@ def queue_row(name: str = "mail", **more: Any) -> QueueRow:
     return msgspec.structs.replace(row, **more)
 
 
-def queue_detail(row: QueueRow | None = None, **more: Any) -> QueueDetail:
+def queue_detail(row: QueueRecord | None = None, **more: Any) -> QueueDetail:
     spread = Spread(3, 61.5, 8.0, {0: 5, 12: 2, 60: 1, 119: 1, 147: 3})
     row = row or queue_row()
     detail = QueueDetail(
@@ -179,8 +181,8 @@ def queue_detail(row: QueueRow | None = None, **more: Any) -> QueueDetail:
     return msgspec.structs.replace(detail, **more)
 
 
-def job_row(number: int = 1, **more: Any) -> JobRow:
-    row = JobRow(
+def job_row(number: int = 1, **more: Any) -> JobRecord:
+    row = JobRecord(
         seq=number,
         jid=f"job-{number}",
         queue="mail",
@@ -227,11 +229,11 @@ def an_overview(**more: Any) -> Overview:
         oldest_jid="job/1",
         workers=2,
         protocols=[
-            ProtocolRow("faktory", 7419, 5, 2, 1000, 3),
-            ProtocolRow("control", 0, 4, 0, 9, 0),
+            PortStatus("faktory", 7419, 5, 2, 1000, 3),
+            PortStatus("control", 0, 4, 0, 9, 0),
         ],
         commit=spans(),
-        days=[Day(TODAY - 1, 500, 20), Day(TODAY, 700, 3)],
+        days=[DayTotals(TODAY - 1, 500, 20), DayTotals(TODAY, 700, 3)],
         halted="",
         memory_mb=120,
         started_at=NOW - 3600 * SECOND,
@@ -244,12 +246,12 @@ def world(**more: Any) -> Told:
     """A server with one of everything."""
     answers = {
         "overview": an_overview(),
-        "failures": Failures([], 0, 0),
-        "tracked": TrackedRows([], 0, ""),
-        "workers": Workers([], 0, ""),
-        "recurring": RecurringRows([], 0, ""),
-        "queues": Queues([queue_row()], 1, ""),
+        "failures": FailurePage([], 0, 0),
+        "tracked": TrackedPage([], 0, ""),
+        "workers": WorkerPage([], 0, ""),
+        "recurring": RecurringPage([], 0, ""),
+        "queues": QueuePage([queue_row()], 1, ""),
         "queue": queue_detail(),
-        "search": Found([job_row()], 1, 1, ""),
+        "search": JobPage([job_row()], 1, 1, ""),
     }
     return Told(**answers | more)

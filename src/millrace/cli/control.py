@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from millrace.engine.why import Why, sentence
-from millrace.protocols.control import Answer
+from millrace.records import Explanation
 from millrace.server.local import beside, socket_of
 
 PATIENCE = 30.0  # seconds
@@ -33,7 +33,7 @@ def why(folder: Path, name: str, *, json: bool) -> int:
     return 0 if answer.jobs else 1
 
 
-def ask_why(folder: Path, name: str) -> Answer:
+def ask_why(folder: Path, name: str) -> Explanation:
     """What the server on this data folder knows of the jobs of that name."""
     try:
         line = msgspec.json.encode({"why": name}) + b"\n"
@@ -43,7 +43,7 @@ def ask_why(folder: Path, name: str) -> Answer:
     if not answer:
         raise NotAnswered(f"the server on {folder} ended before it answered. Ask again.")
     try:
-        return msgspec.json.decode(answer, type=Answer)
+        return msgspec.json.decode(answer, type=Explanation)
     except msgspec.DecodeError:
         told = shown(answer[:200].decode(errors="replace").rstrip())
         raise NotAnswered(f"the server on {folder} does not answer that: {told}") from None
@@ -69,7 +69,7 @@ def converse(folder: Path, line: bytes, patience: float = PATIENCE) -> bytes:
         raise NotAnswered(f"cannot ask the server on {folder}: {reason}") from error
 
 
-def in_words(answer: Answer, name: str) -> str:
+def in_words(answer: Explanation, name: str) -> str:
     """The answer to `why`, for a person."""
     if not answer.jobs:
         if answer.known:

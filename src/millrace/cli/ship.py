@@ -10,7 +10,7 @@ from millrace.cli.progress import Bar
 from millrace.config import Config
 from millrace.journal.status import has_store, look
 from millrace.pipeline.errors import PipelineError
-from millrace.protocols.control import Journal
+from millrace.records import ShippingStatus
 from millrace.store.errors import DataFolderInUse, StoreError
 
 #: A full outbox takes a minute, and a file system that hangs no more than this.
@@ -35,7 +35,7 @@ def ship(config: Config, *, status: bool, json: bool) -> int:
     return 0
 
 
-def shipped(config: Config) -> Journal:
+def shipped(config: Config) -> ShippingStatus:
     """Bring all to the lake that is committed by now. Where nothing is kept, nothing is shipped."""
     try:
         return _ask(config.server.data, b'{"ship":true}\n')
@@ -45,7 +45,7 @@ def shipped(config: Config) -> Journal:
     return shipping_of(config)
 
 
-def shipping_of(config: Config) -> Journal:
+def shipping_of(config: Config) -> ShippingStatus:
     """How far it is."""
     folder, lake = config.server.data, config.lake_path
     try:
@@ -56,7 +56,7 @@ def shipping_of(config: Config) -> Journal:
         found = look(folder, lake)
     except StoreError as error:
         raise NotShipped(str(error)) from error
-    return Journal(
+    return ShippingStatus(
         server=found.server,
         lake=str(lake),
         next_event=found.next_event,
@@ -66,7 +66,7 @@ def shipping_of(config: Config) -> Journal:
     )
 
 
-def _ask(folder: Path, line: bytes) -> Journal:
+def _ask(folder: Path, line: bytes) -> ShippingStatus:
     try:
         answer = converse(folder, line, PATIENCE)
     except NoServer:
@@ -74,7 +74,7 @@ def _ask(folder: Path, line: bytes) -> Journal:
     except NotAnswered as error:
         raise NotShipped(str(error)) from error
     try:
-        return msgspec.json.decode(answer, type=Journal)
+        return msgspec.json.decode(answer, type=ShippingStatus)
     except msgspec.DecodeError:
         told = shown(answer[:500].decode(errors="replace").rstrip())
         told = told or "it ended before it answered"
@@ -96,7 +96,7 @@ def _by_hand(config: Config) -> None:
         raise NotShipped(f"not everything is shipped: {error}") from error
 
 
-def in_words(journal: Journal) -> str:
+def in_words(journal: ShippingStatus) -> str:
     lines = [
         f"server       {journal.server or 'has no id before something is shipped'}",
         f"lake         {journal.lake}",

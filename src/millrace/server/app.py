@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from millrace import __version__
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
 from millrace.config import Config, ConfigError, LoadedConfig, changed_keys, keys
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
-from millrace.protocols.control.connection import ControlConnection
-from millrace.protocols.control.hub import ControlHub
-from millrace.protocols.control.messages import Audited
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
 from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.workq import WorkqConnection, WorkqHub
+from millrace.records import AuditEntry
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
 from . import descriptors, logs
@@ -185,9 +185,9 @@ async def _serve(
 
     started_at = clock()
     serving = listeners(config, engine, started_at, most)
-    control = ControlHub(engine, most, lambda: 1 if store is None else store.next_event)
+    control = AdminService(engine, most, lambda: 1 if store is None else store.next_event)
     path = socket_of(folder)
-    serving.append(Listener("control", None, control, lambda: ControlConnection(control), path))
+    serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(config.server.host, serving, tls)
     control.memory_mb = _memory()
     control.samples.measured = server.measured
@@ -318,7 +318,7 @@ def listeners(
     return [listener for listener in known if listener.port is not None]
 
 
-def _log_audited(entry: Audited) -> None:
+def _log_audited(entry: AuditEntry) -> None:
     """The log is kept elsewhere, and longer; the names are anybody's, so they stay fields."""
     told = {"number": entry.number, "by": entry.by, "did": entry.action, "target": entry.target}
     log.info("audit", extra={"fields": told})

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from millrace.config import Config
-from millrace.protocols.control.messages import PipelineStatus
+from millrace.records import PipelineRun
 
 from .child import Child
 
@@ -92,8 +92,8 @@ class Schedule:
             return "the server is about to stop"
         return self._begin()
 
-    def status(self) -> PipelineStatus:
-        return PipelineStatus(
+    def status(self) -> PipelineRun:
+        return PipelineRun(
             able=not self._reason(),
             running=self._child is not None,
             began_at=self._began_at,

@@ -17,7 +17,7 @@ import msgspec
 
 from millrace.journal.crashing import reached
 from millrace.journal.telling import Order, Told, decode_told, encode
-from millrace.protocols.control import Journal
+from millrace.records import ShippingStatus
 from millrace.store import SqliteStore
 
 from .child import Child
@@ -129,12 +129,12 @@ class Shipping:
         if not self._until:
             self._order()
 
-    def journal(self) -> Journal:
+    def journal(self) -> ShippingStatus:
         """How far it is, and how far behind."""
         store = self._store
         waiting = max(0, store.next_committed - self._next)
         age = self._loop.time() - self._oldest if waiting and self._oldest is not None else 0.0
-        return Journal(
+        return ShippingStatus(
             server=self._server,
             lake=str(self._settings.lake),
             next_event=store.next_committed,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from millrace import __version__
 from millrace.config import HIDDEN, LoadedConfig, keys, quoted, value_of
-from millrace.protocols.control.messages import PipelineStatus, ServerDetail, Setting
+from millrace.records import PipelineRun, ServerStatus, Setting
 
 from .schedule import Schedule
 
@@ -29,12 +29,12 @@ class Standing:
         self._started_at = started_at
         self._memory_mb = memory_mb
 
-    def detail(self) -> ServerDetail:
+    def detail(self) -> ServerStatus:
         config = self._loaded().config
         kept = config.server.durability != "memory"
         data = config.server.data.absolute()
         free, size = _room(data) if kept else (0, 0)
-        return ServerDetail(
+        return ServerStatus(
             version=__version__,
             pid=os.getpid(),
             host=config.server.host,
@@ -56,7 +56,7 @@ class Standing:
             pipeline=self.pipeline(),
         )
 
-    def pipeline(self) -> PipelineStatus:
+    def pipeline(self) -> PipelineRun:
         return self._schedule.status()
 
     def run_pipeline(self) -> str:

@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from millrace.admin.errors import AdminError
+
 from .access import (
     SAFE,
     Unknown,
@@ -27,7 +29,6 @@ from .access import (
     is_private,
 )
 from .addresses import own_path
-from .control import ControlError
 from .guesses import TooMany
 from .room import Room
 from .settings import Role, Settings
@@ -205,7 +206,7 @@ def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:
         try:
             _let_in(door, visit)
             response = await door.answer(visit)
-        except ControlError as error:
+        except AdminError as error:
             response = refuse(visit, door.kind, Refusal(STATUS[error.code], str(error)))
         except Refusal as error:
             response = refuse(visit, door.kind, error)

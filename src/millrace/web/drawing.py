@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from millrace.engine.stats import SLOTS, Spread
-from millrace.protocols.control.messages import Day, Sample
+from millrace.records import DayTotals, Sample
 
 SECOND: Final = 1_000_000
 #: A rate over less than this is noise.
@@ -56,10 +56,10 @@ def _before(samples: Sequence[Sample], span: int) -> Sample:
     return next((s for s in reversed(samples) if last - s.at >= span), samples[0])
 
 
-def history(days: Sequence[Day], today: int, most: int) -> list[Day]:
+def history(days: Sequence[DayTotals], today: int, most: int) -> list[DayTotals]:
     """The last `most` days up to today; those of which nothing is known have zeros."""
     known = {day.day: day for day in days}
-    return [known.get(n) or Day(n, 0, 0) for n in range(today - most + 1, today + 1)]
+    return [known.get(n) or DayTotals(n, 0, 0) for n in range(today - most + 1, today + 1)]
 
 
 def spark(numbers: Sequence[int]) -> str:

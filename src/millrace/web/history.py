@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from millrace.protocols.control.messages import JobDetail, JobRow
+from millrace.records import JobDetail, JobRecord
 
 from .settings import Settings
 
@@ -86,7 +86,7 @@ async def read(
     return History(from_fields(detail.job), whole=found.whole, source="job")
 
 
-def _begun(found: History, job: JobRow) -> History:
+def _begun(found: History, job: JobRecord) -> History:
     """With the push, which every job remembers."""
     if any(event.type == "pushed" for event in found.events):
         return found
@@ -169,7 +169,7 @@ def _moments(detail: JobDetail | None) -> list[int]:
     return sorted(at for at in known | {detail.first_failed_at} if 0 < at < latest)
 
 
-def from_fields(job: JobRow) -> "list[Happened]":
+def from_fields(job: JobRecord) -> "list[Happened]":
     """What the job itself remembers: its last of everything."""
     from millrace.journal.tracing import Happened  # noqa: PLC0415
 

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from .control import Control, ControlError
+from millrace.admin.client import AdminClient
+from millrace.admin.errors import AdminError
 
 EVERY: Final = 1.0
 #: One who does not read for so many events misses some.
@@ -20,7 +21,7 @@ LASTS: Final = 600.0
 
 
 class Live:
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: AdminClient) -> None:
         self._control = control
         self._listeners: set[asyncio.Queue[bytes]] = set()
         self._asking: asyncio.Task[None] | None = None
@@ -58,7 +59,7 @@ class Live:
             try:
                 line = await self._control.raw(overview=True)  # as it is: JSON on one line
                 self._last = b"event: overview\ndata: %b\n" % line
-            except ControlError as error:
+            except AdminError as error:
                 self._last = b"event: away\ndata: %b\n\n" % msgspec.json.encode(str(error))
             for queue in self._listeners:
                 _put(queue, self._last)

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from millrace import __version__
 from millrace.engine.states import STATE_NAMES
-from millrace.protocols.control.messages import Histogram, Metrics
+from millrace.records import Histogram, Metrics
 
 from .doors import Door, Visit
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 
 from markupsafe import Markup, escape
 
-from millrace.protocols.control.messages import AskedJob, JobDetail
+from millrace.records import GetJob, JobDetail
 
 from .doors import Refusal, Visit
 
@@ -176,7 +176,7 @@ async def whole(visit: Visit, detail: JobDetail) -> bytes:
     """All of a job's payload. The server tells of a large one in pieces, so that nobody waits."""
     found, job = bytearray(detail.payload), detail.job
     while len(found) < job.size:
-        asked = AskedJob(job.jid, job.seq, start=len(found))
+        asked = GetJob(job.jid, job.seq, start=len(found))
         piece = await visit.ask(JobDetail, job=asked)
         if not piece.payload or piece.job.size != job.size:
             raise Refusal(409, "the payload was changed meanwhile: ask again")

@@ -16,13 +16,13 @@ from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse, Response
 
 from millrace import __version__
+from millrace.admin.query_language import quoted
 from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
 from millrace.pipeline.report.page import span as in_seconds
 
 from .addresses import job_path
 from .doors import SAID, TITLES, Refusal, Visit
 from .drawing import spark
-from .query import quoted
 
 SECOND: Final = 1_000_000
 #: The pages in the order of the menu: path, title, the least role that sees it.

@@ -5,11 +5,12 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from millrace.protocols.control.messages import Note, Ok
+from millrace.admin.client import AdminClient
+from millrace.admin.errors import AdminError
+from millrace.records import AuditNote, Ok
 
 from .access import Gate
 from .analytics import Analytics
-from .control import Control, ControlError
 from .live import Live
 from .settings import Settings
 from .tasks import Tasks
@@ -18,7 +19,7 @@ from .tasks import Tasks
 class Room:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.control = Control(settings.control)
+        self.control = AdminClient(settings.control)
         self.gate = Gate(Path(settings.data) if settings.data else None)
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
@@ -37,7 +38,7 @@ class Room:
 
     def note(self, action: str, target: str, by: str) -> None:
         """Into the audit log; nobody waits for it."""
-        noting = asyncio.create_task(self._note(Note(action, target, by)))
+        noting = asyncio.create_task(self._note(AuditNote(action, target, by)))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
 
@@ -50,6 +51,6 @@ class Room:
         self.tasks.close()
         self.control.close()
 
-    async def _note(self, note: Note) -> None:
-        with contextlib.suppress(ControlError):
+    async def _note(self, note: AuditNote) -> None:
+        with contextlib.suppress(AdminError):
             await self.control.ask(Ok, note=note)

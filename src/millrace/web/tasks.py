@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.protocols.control.messages import Acted, Code
-
-from .control import Control, ControlError
+from millrace.admin.client import AdminClient
+from millrace.admin.errors import AdminError
+from millrace.records import BulkProgress, Code
 
 #: So many are remembered when they are over.
 KEPT: Final = 100
@@ -25,7 +25,7 @@ class Task:
         self.by = by
         self.began = time.time()
         self.ended = 0.0
-        self.progress = Acted(0, [], over=False)
+        self.progress = BulkProgress(0, [], over=False)
         self.error = ""
         self.code: Code | None = None
         self.stopped = False
@@ -46,7 +46,7 @@ class Task:
 class Tasks:
     """They go on when the page that began them is closed."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: AdminClient) -> None:
         self._control = control
         self._numbers = itertools.count(1)
         self.known: OrderedDict[int, Task] = OrderedDict()
@@ -58,7 +58,7 @@ class Tasks:
     def begin(self, title: str, by: str, **request: Any) -> Task:
         """Begin an `act` or `act_on_queue`."""
         if len(self.running) >= MOST:
-            raise ControlError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
+            raise AdminError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
         task = Task(next(self._numbers), title, by)
         self.known[task.number] = task
         over = [number for number, each in self.known.items() if each.ended]
@@ -83,13 +83,13 @@ class Tasks:
             self.stop(task)
 
     async def _run(self, task: Task, request: dict[str, Any]) -> None:
-        told = self._control.follow(Acted, **request)
+        told = self._control.follow(BulkProgress, **request)
         try:
             async for progress in told:
                 task.progress = progress
                 if progress.over:
                     break
-        except ControlError as error:
+        except AdminError as error:
             task.error, task.code = str(error), error.code
         except msgspec.MsgspecError as error:
             task.error = str(error)

@@ -13,7 +13,7 @@ from millrace.journal.snapshot import Snapshot, days_table, queues_table, snapsh
 from millrace.journal.status import has_store
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Live
-from millrace.protocols.control import Counters
+from millrace.records import Counters
 from millrace.server.local import beside, socket_of
 from millrace.store.errors import StoreError
 

@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from millrace.protocols.control import messages
-from millrace.web.control import ControlError
+from millrace import records as messages
+from millrace.admin.errors import AdminError
+from millrace.admin.query_language import is_all
 from millrace.web.doors import Refusal, Visit
-from millrace.web.query import is_all
 from millrace.web.tasks import Task
 
 from . import shapes
@@ -29,7 +29,7 @@ async def begin_action(visit: Visit, body: NewAction) -> Reply[shapes.Action]:
         raise Refusal(400, "where to? Give a `queue`")
     if body.action in {"tag", "untag"} and not body.tags:
         raise Refusal(400, "which? Give `tags`")
-    request = messages.Act(
+    request = messages.ActionRequest(
         action=body.action,
         jobs=body.jobs,
         seqs=body.numbers,
@@ -65,14 +65,14 @@ async def begun(visit: Visit, title: str, **request: Any) -> Reply[shapes.Action
     task = tasks.begin(title, visit.by, **request)
     await tasks.wait(task, SOON)
     if task.code is not None and not task.progress.done:
-        raise ControlError(task.error, task.code)
+        raise AdminError(task.error, task.code)
     if task.ended:
         return Reply(_action(task), 200)
     address = visit.url(f"/api/v1/actions/{task.number}")
     return Reply(_action(task), 202, {"Location": address})
 
 
-def _query(body: NewAction) -> messages.Query:
+def _query(body: NewAction) -> messages.JobFilter:
     """Every job there is, only if that is said: a search that came out empty means none."""
     query = meant(body.q, body.query)
     if is_all(query) and not (body.all and body.query is not None):

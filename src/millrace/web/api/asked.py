@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from millrace.protocols.control.messages import Action, State
+from millrace.records import Action, State
 from millrace.web.analytics import MOST_DAYS
 
 SECOND: Final = 1_000_000

@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from millrace.protocols.control import messages
+from millrace import records as messages
+from millrace.admin.errors import AdminError
 from millrace.web import history
-from millrace.web.control import ControlError
 from millrace.web.doors import Refusal, Visit
 
 from . import shapes
@@ -21,8 +21,8 @@ async def job_events(visit: Visit, asked: EventsAsked) -> shapes.EventList:
     name, number = visit.path("id"), 0 if asked.number is UNSET else asked.number
     detail: messages.JobDetail | None
     try:
-        detail = await visit.ask(messages.JobDetail, job=messages.AskedJob(name, number))
-    except ControlError as error:
+        detail = await visit.ask(messages.JobDetail, job=messages.GetJob(name, number))
+    except AdminError as error:
         if error.code != "not found":
             raise
         detail = None

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from millrace.protocols.control import messages
+from millrace import records as messages
 from millrace.protocols.times import rfc3339
 from millrace.web.doors import Refusal, Visit
 

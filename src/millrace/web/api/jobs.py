@@ -7,10 +7,10 @@ import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from millrace.protocols.control import messages
+from millrace import records as messages
+from millrace.admin.query_language import QueryError, parse
 from millrace.web.doors import Refusal, Visit
 from millrace.web.payloads import whole
-from millrace.web.query import QueryError, parse
 
 from . import shapes
 from .asked import (
@@ -42,13 +42,13 @@ async def jobs(visit: Visit, asked: JobsAsked) -> shapes.JobList:
 
 
 async def search(
-    visit: Visit, query: messages.Query, order: Any, limit: int, cursor: str
+    visit: Visit, query: messages.JobFilter, order: Any, limit: int, cursor: str
 ) -> shapes.JobList:
     until = time.monotonic() + PATIENCE
-    rows: list[messages.JobRow] = []
+    rows: list[messages.JobRecord] = []
     while True:
-        request = messages.Search(query, order, cursor, limit - len(rows))
-        found = await visit.ask(messages.Found, search=request)
+        request = messages.SearchJobs(query, order, cursor, limit - len(rows))
+        found = await visit.ask(messages.JobPage, search=request)
         rows += found.jobs
         cursor = found.cursor
         if not cursor or len(rows) >= limit or time.monotonic() > until:
@@ -58,7 +58,7 @@ async def search(
     )
 
 
-def meant(text: str, query: Query | None) -> messages.Query:
+def meant(text: str, query: Query | None) -> messages.JobFilter:
     """What the words of a search and what single members ask for, together."""
     try:
         found = parse(text)
@@ -86,7 +86,7 @@ async def job_payload(visit: Visit, asked: JobAsked) -> Response:
 
 async def _detail(visit: Visit, asked: JobAsked) -> messages.JobDetail:
     number = 0 if asked.number is UNSET else asked.number
-    request = messages.AskedJob(visit.path("id"), number)
+    request = messages.GetJob(visit.path("id"), number)
     return await visit.ask(messages.JobDetail, job=request)
 
 
@@ -97,7 +97,7 @@ async def push(visit: Visit, body: NewJobs) -> shapes.PushedJobs:
     now = time.time_ns() // 1000
     jobs = body if isinstance(body, list) else [body]
     request = messages.PushJobs([_new(job, now) for job in jobs], visit.by)
-    pushed = await visit.ask(messages.Pushed, push=request)
+    pushed = await visit.ask(messages.PushedJobs, push=request)
     return shapes.PushedJobs([shapes.Job.of(row) for row in pushed.jobs])
 
 
@@ -178,8 +178,8 @@ async def _act(visit: Visit, asked: JobAsked, action: Any, **more: Any) -> shape
     which: dict[str, Any] = (
         {"jobs": [visit.path("id")]} if asked.number is UNSET else {"seqs": [asked.number]}
     )
-    request = messages.Act(action, **which, by=visit.by, **more)
-    acted = await visit.ask(messages.Acted, act=request)
+    request = messages.ActionRequest(action, **which, by=visit.by, **more)
+    acted = await visit.ask(messages.BulkProgress, act=request)
     if acted.refused:
         raise Refusal(409 if acted.of else 404, acted.refused[0].reason)
     return shapes.Done(acted.done)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from millrace.protocols.control import messages
+from millrace import records as messages
 from millrace.web.doors import Refusal, Visit
 
 from . import shapes
@@ -57,7 +57,7 @@ async def renew(visit: Visit, body: Renewed) -> shapes.LeaseEnd:
 
 async def _end(visit: Visit, action: Any, **more: Any) -> shapes.LeaseEnd:
     request = messages.EndLease(visit.path("token"), action, by=visit.by, **more)
-    ended = await visit.ask(messages.Ended, end=request)
+    ended = await visit.ask(messages.EndedLease, end=request)
     return shapes.LeaseEnd(None if ended.job is None else shapes.Job.of(ended.job))
 
 
@@ -107,6 +107,6 @@ async def _left(visit: Visit) -> None:
         pass
 
 
-def _lease(leased: messages.Leased) -> shapes.Lease:
+def _lease(leased: messages.LeasedJob) -> shapes.Lease:
     job = shapes.Job.of(leased.job, leased.payload)
     return shapes.Lease(leased.token, shapes.moment(leased.deadline), job)

@@ -5,8 +5,8 @@ from typing import Literal
 
 from msgspec import UNSET
 
+from millrace import records as messages
 from millrace.engine import stats
-from millrace.protocols.control import messages
 from millrace.web.doors import Refusal, Visit
 
 from . import shapes
@@ -22,15 +22,15 @@ async def overview(visit: Visit) -> shapes.Overview:
 
 
 async def queues(visit: Visit, asked: QueuesAsked) -> shapes.QueueList:
-    request = messages.AskedQueues(asked.text, asked.cursor, asked.limit, asked.paused)
-    found = await visit.ask(messages.Queues, queues=request)
+    request = messages.ListQueues(asked.text, asked.cursor, asked.limit, asked.paused)
+    found = await visit.ask(messages.QueuePage, queues=request)
     rows = [shapes.Queue.of(row) for row in found.queues]
     return shapes.QueueList(rows, found.count, found.more or None)
 
 
 async def queue(visit: Visit, asked: QueueAsked) -> shapes.QueueInfo:
     day = -1 if asked.date is UNSET else _day(asked.date)
-    request = messages.AskedQueue(visit.path("name"), day)
+    request = messages.GetQueue(visit.path("name"), day)
     found = await visit.ask(messages.QueueDetail, queue=request)
     return shapes.QueueInfo(
         shapes.Queue.of(found.queue),
@@ -60,15 +60,15 @@ async def remove_queue(visit: Visit) -> Reply[shapes.Action]:
 
 async def _changed(visit: Visit, action: _Action) -> shapes.Queue:
     name = visit.path("name")
-    await visit.ask(dict, act_on_queue=messages.ActOnQueue(name, action, visit.by))
-    found = await visit.ask(messages.QueueDetail, queue=messages.AskedQueue(name))
+    await visit.ask(dict, act_on_queue=messages.QueueAction(name, action, visit.by))
+    found = await visit.ask(messages.QueueDetail, queue=messages.GetQueue(name))
     return shapes.Queue.of(found.queue)
 
 
 async def _emptied(visit: Visit, action: _Action) -> Reply[shapes.Action]:
     name = visit.path("name")
-    await visit.ask(messages.QueueDetail, queue=messages.AskedQueue(name))  # is there one?
-    request = messages.ActOnQueue(name, action, visit.by)
+    await visit.ask(messages.QueueDetail, queue=messages.GetQueue(name))  # is there one?
+    request = messages.QueueAction(name, action, visit.by)
     return await begun(visit, f"{action} the queue {name}", act_on_queue=request)
 
 

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from millrace import records as messages
 from millrace.engine.why import Blocker
-from millrace.protocols.control import messages
-from millrace.protocols.control.messages import State
 from millrace.protocols.times import rfc3339
+from millrace.records import State
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
@@ -84,7 +84,7 @@ class Spans(msgspec.Struct):
     p99: float
 
     @classmethod
-    def of(cls, spans: messages.Spans) -> "Spans":
+    def of(cls, spans: messages.LatencySummary) -> "Spans":
         return cls(spans.count, seconds(spans.p50), seconds(spans.p95), seconds(spans.p99))
 
 
@@ -111,7 +111,7 @@ class ProtocolInfo(msgspec.Struct):
     errors: int
 
     @classmethod
-    def of(cls, row: messages.ProtocolRow) -> "ProtocolInfo":
+    def of(cls, row: messages.PortStatus) -> "ProtocolInfo":
         return cls(row.name, row.port, row.connections, row.waiters, row.commands, row.errors)
 
 
@@ -196,7 +196,7 @@ class Queue(msgspec.Struct):
     depths: list[int]
 
     @classmethod
-    def of(cls, row: messages.QueueRow) -> "Queue":
+    def of(cls, row: messages.QueueRecord) -> "Queue":
         return cls(
             name=row.name,
             paused=row.paused,
@@ -288,7 +288,7 @@ class Job(msgspec.Struct, omit_defaults=True):
     payload_base64: Base64 | UnsetType = UNSET
 
     @classmethod
-    def of(cls, row: messages.JobRow, payload: bytes | None = None) -> "Job":
+    def of(cls, row: messages.JobRecord, payload: bytes | None = None) -> "Job":
         failed = row.group or row.message or row.failed_at
         job = cls(
             id=row.jid,
@@ -540,7 +540,7 @@ class Worker(msgspec.Struct):
     jobs: list[HeldJob]
 
     @classmethod
-    def of(cls, row: messages.WorkerRow) -> "Worker":
+    def of(cls, row: messages.WorkerRecord) -> "Worker":
         return cls(
             protocol=row.protocol,
             id=row.wid,
@@ -587,7 +587,7 @@ class Recurring(msgspec.Struct, omit_defaults=True):
     payload_base64: Base64 | UnsetType = UNSET
 
     @classmethod
-    def of(cls, row: messages.RecurringRow) -> "Recurring":
+    def of(cls, row: messages.RecurringRecord) -> "Recurring":
         found = cls(
             id=row.jid,
             kind=row.kind,
@@ -665,7 +665,7 @@ class Pipeline(msgspec.Struct):
     every_seconds: float
 
     @classmethod
-    def of(cls, status: messages.PipelineStatus) -> "Pipeline":
+    def of(cls, status: messages.PipelineRun) -> "Pipeline":
         return cls(
             status.able,
             status.running,
@@ -693,7 +693,7 @@ class Shipping(msgspec.Struct):
     failing: str
 
     @classmethod
-    def of(cls, told: messages.Journal) -> "Shipping":
+    def of(cls, told: messages.ShippingStatus) -> "Shipping":
         return cls(
             told.server,
             told.lake,

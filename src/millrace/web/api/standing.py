@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from millrace.protocols.control import messages
-from millrace.web.control import SHIPPED_WITHIN, ControlError
+from millrace import records as messages
+from millrace.admin.client import SHIPPED_WITHIN
+from millrace.admin.errors import AdminError
 from millrace.web.doors import Refusal, Visit
 
 from . import shapes
@@ -27,13 +28,13 @@ from .jobs import search
 
 
 async def failures(visit: Visit, asked: FailuresAsked) -> shapes.FailureList:
-    found = await visit.ask(messages.Failures, failures=messages.Asked(most=asked.limit))
+    found = await visit.ask(messages.FailurePage, failures=messages.PageRequest(most=asked.limit))
     groups = [shapes.FailureGroup.of(group) for group in found.groups]
     return shapes.FailureList(groups, found.count, found.jobs)
 
 
 async def failure(visit: Visit, asked: GroupAsked) -> shapes.JobList:
-    query = messages.Query(fingerprint=visit.path("fingerprint"), failing=True)
+    query = messages.JobFilter(fingerprint=visit.path("fingerprint"), failing=True)
     found = await search(visit, query, "newest", asked.limit, asked.cursor)
     if not (found.jobs or found.next or asked.cursor):
         raise Refusal(404, "no job fails of this: there was none, or they are gone meanwhile")
@@ -50,8 +51,8 @@ async def delete_failure(visit: Visit) -> Reply[shapes.Action]:
 
 async def _act_on_group(visit: Visit, action: Any) -> Reply[shapes.Action]:
     fingerprint = visit.path("fingerprint")
-    query = messages.Query(fingerprint=fingerprint, failing=True)
-    request = messages.Act(action, query=query, by=visit.by)
+    query = messages.JobFilter(fingerprint=fingerprint, failing=True)
+    request = messages.ActionRequest(action, query=query, by=visit.by)
     return await begun(visit, f"{action} the failures {fingerprint}", act=request)
 
 
@@ -59,16 +60,16 @@ async def _act_on_group(visit: Visit, action: Any) -> Reply[shapes.Action]:
 
 
 async def workers(visit: Visit, asked: Paged) -> shapes.WorkerList:
-    request = messages.Asked(asked.cursor, asked.limit)
-    found = await visit.ask(messages.Workers, workers=request)
+    request = messages.PageRequest(asked.cursor, asked.limit)
+    found = await visit.ask(messages.WorkerPage, workers=request)
     rows = [shapes.Worker.of(row) for row in found.workers]
     return shapes.WorkerList(rows, found.count, found.more or None)
 
 
 async def worker(visit: Visit) -> shapes.Worker:
     protocol, wid = visit.path("protocol"), visit.path("wid")
-    request = messages.AskedWorkers(most=1, protocol=protocol, wid=wid)
-    found = await visit.ask(messages.Workers, workers=request)
+    request = messages.ListWorkers(most=1, protocol=protocol, wid=wid)
+    found = await visit.ask(messages.WorkerPage, workers=request)
     if not found.workers:
         raise Refusal(404, f'no worker "{wid}" is known: it has ended, or holds no job')
     return shapes.Worker.of(found.workers[0])
@@ -85,7 +86,7 @@ async def terminate_worker(visit: Visit) -> shapes.Ok:
 async def _signal(visit: Visit, action: Any) -> shapes.Ok:
     if visit.path("protocol") != "faktory":
         raise Refusal(409, "only workers of Faktory can be told to stop")
-    await visit.ask(dict, act_on_worker=messages.ActOnWorker(visit.path("wid"), action, visit.by))
+    await visit.ask(dict, act_on_worker=messages.WorkerAction(visit.path("wid"), action, visit.by))
     return shapes.Ok()
 
 
@@ -93,8 +94,8 @@ async def _signal(visit: Visit, action: Any) -> shapes.Ok:
 
 
 async def recurring(visit: Visit, asked: Paged) -> shapes.RecurringList:
-    request = messages.Asked(asked.cursor, asked.limit)
-    found = await visit.ask(messages.RecurringRows, recurring=request)
+    request = messages.PageRequest(asked.cursor, asked.limit)
+    found = await visit.ask(messages.RecurringPage, recurring=request)
     rows = [shapes.Recurring.of(row) for row in found.recurring]
     return shapes.RecurringList(rows, found.count, found.more or None)
 
@@ -120,14 +121,14 @@ async def untag_recurring(visit: Visit, body: WithTags) -> shapes.Ok:
 
 
 async def _arrange(visit: Visit, action: Any, **more: Any) -> shapes.Ok:
-    request = messages.ActOnRecurring(visit.path("id"), action, by=visit.by, **more)
+    request = messages.RecurringAction(visit.path("id"), action, by=visit.by, **more)
     await visit.ask(dict, act_on_recurring=request)
     return shapes.Ok()
 
 
 async def tracked(visit: Visit, asked: Paged) -> shapes.TrackedList:
-    request = messages.Asked(asked.cursor, asked.limit)
-    found = await visit.ask(messages.TrackedRows, tracked=request)
+    request = messages.PageRequest(asked.cursor, asked.limit)
+    found = await visit.ask(messages.TrackedPage, tracked=request)
     rows = [
         shapes.Tracked(
             row.jid, shapes.moment(row.since), None if row.job is None else shapes.Job.of(row.job)
@@ -138,12 +139,12 @@ async def tracked(visit: Visit, asked: Paged) -> shapes.TrackedList:
 
 
 async def tags(visit: Visit, asked: TagsAsked) -> shapes.TagList:
-    found = await visit.ask(messages.TagRows, tags=messages.Asked(most=asked.limit))
+    found = await visit.ask(messages.TagPage, tags=messages.PageRequest(most=asked.limit))
     return shapes.TagList([shapes.Tag(row.tag, row.count) for row in found.tags], found.count)
 
 
 async def throttles(visit: Visit) -> shapes.ThrottleList:
-    found = await visit.ask(messages.ThrottleRows, throttles=True)
+    found = await visit.ask(messages.LimitPage, throttles=True)
     rows = [
         shapes.Throttle(t.name, t.maximum, shapes.moment(t.expires), t.holders, t.waiting)
         for t in found.throttles
@@ -155,7 +156,7 @@ async def throttles(visit: Visit) -> shapes.ThrottleList:
 
 
 async def server(visit: Visit) -> shapes.Server:
-    found = await visit.ask(messages.ServerDetail, server=True)
+    found = await visit.ask(messages.ServerStatus, server=True)
     return shapes.Server(
         version=found.version,
         pid=found.pid,
@@ -178,21 +179,21 @@ async def server(visit: Visit) -> shapes.Server:
 
 async def _shipping(visit: Visit) -> shapes.Shipping | None:
     try:
-        return shapes.Shipping.of(await visit.ask(messages.Journal, journal=True))
-    except ControlError as error:
+        return shapes.Shipping.of(await visit.ask(messages.ShippingStatus, journal=True))
+    except AdminError as error:
         if error.code != "unavailable":
             raise
         return None  # nothing is kept
 
 
 async def ship(visit: Visit) -> shapes.Shipping:
-    told = await visit.room.control.ask(messages.Journal, patience=SHIPPED_WITHIN, ship=True)
-    await visit.ask(dict, note=messages.Note("ship", by=visit.by))
+    told = await visit.room.control.ask(messages.ShippingStatus, patience=SHIPPED_WITHIN, ship=True)
+    await visit.ask(dict, note=messages.AuditNote("ship", by=visit.by))
     return shapes.Shipping.of(told)
 
 
 async def configuration(visit: Visit) -> shapes.Configuration:
-    found = await visit.ask(messages.ServerDetail, server=True)
+    found = await visit.ask(messages.ServerStatus, server=True)
     settings = [
         shapes.Setting(s.key, s.value, s.source, s.about, s.reloadable) for s in found.settings
     ]
@@ -200,12 +201,12 @@ async def configuration(visit: Visit) -> shapes.Configuration:
 
 
 async def set_qless(visit: Visit, body: QlessSetting) -> shapes.Ok:
-    await visit.ask(dict, set_qless=messages.SetQless(body.option, body.value, visit.by))
+    await visit.ask(dict, set_qless=messages.SetQlessOption(body.option, body.value, visit.by))
     return shapes.Ok()
 
 
 async def audit(visit: Visit, asked: AuditAsked) -> shapes.AuditList:
-    found = await visit.ask(messages.Audit, audit=messages.AskedAudit(asked.cursor, asked.limit))
+    found = await visit.ask(messages.AuditPage, audit=messages.ListAudit(asked.cursor, asked.limit))
     rows = [
         shapes.Audited(a.number, shapes.moment(a.at), a.by, a.action, a.target, a.count)
         for a in found.audit
@@ -214,7 +215,7 @@ async def audit(visit: Visit, asked: AuditAsked) -> shapes.AuditList:
 
 
 async def pipeline(visit: Visit) -> shapes.Pipeline:
-    return shapes.Pipeline.of(await visit.ask(messages.PipelineStatus, pipeline=True))
+    return shapes.Pipeline.of(await visit.ask(messages.PipelineRun, pipeline=True))
 
 
 async def run_pipeline(visit: Visit) -> shapes.Pipeline:

@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import (
-    AskedQueues,
+from millrace.records import (
+    ListQueues,
     Ok,
-    PipelineStatus,
-    Queues,
+    PipelineRun,
+    QueuePage,
     RunPipeline,
 )
 from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
@@ -26,7 +26,7 @@ MOST_QUEUES: Final = 200
 
 async def analytics(visit: Visit) -> Response:
     choice = _choice(visit)
-    status = await visit.ask(PipelineStatus, pipeline=True)
+    status = await visit.ask(PipelineRun, pipeline=True)
     made, unable = None, ""
     try:
         made = await visit.room.analytics.made(visit.settings.lake, choice, PATIENCE)
@@ -49,7 +49,7 @@ async def analytics(visit: Visit) -> Response:
 
 async def pipeline(visit: Visit) -> Response:
     """How a run goes: the page above asks for this while there is one."""
-    status = await visit.ask(PipelineStatus, pipeline=True)
+    status = await visit.ask(PipelineRun, pipeline=True)
     return page(visit, "pipeline.html", pipeline=status)
 
 
@@ -80,7 +80,7 @@ async def download(visit: Visit) -> Response:
 
 async def _queues(visit: Visit, made: Made | None) -> list[str]:
     """Queues that one may want to choose: those that are there, and those that the report has."""
-    found = await visit.ask(Queues, queues=AskedQueues(most=MOST_QUEUES))
+    found = await visit.ask(QueuePage, queues=ListQueues(most=MOST_QUEUES))
     told = [row.queue for row in made.report.queues.rows] if made is not None else []
     return sorted({*told, *(row.name for row in found.queues)})
 

@@ -4,18 +4,18 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import (
-    Act,
-    Asked,
+from millrace.admin.query_language import write
+from millrace.records import (
+    ActionRequest,
     FailureGroup,
-    Failures,
-    Found,
-    Query,
-    Search,
+    FailurePage,
+    JobFilter,
+    JobPage,
+    PageRequest,
+    SearchJobs,
 )
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.query import write
 from millrace.web.rendering import page, shown
 
 from .jobs import known, title
@@ -30,14 +30,14 @@ _WHOLE: Final = frozenset({"retry", "delete", "kill", "cancel"})
 
 
 async def failures(visit: Visit) -> Response:
-    found = await visit.ask(Failures, failures=Asked(most=MOST))
+    found = await visit.ask(FailurePage, failures=PageRequest(most=MOST))
     return page(visit, "failures.html", failures=found)
 
 
 async def group(visit: Visit) -> Response:
     fingerprint, cursor = visit.path("fingerprint"), visit.query("cursor")
-    query = Query(fingerprint=fingerprint, failing=True)
-    found = await visit.ask(Found, search=Search(query, cursor=cursor, most=MOST_JOBS))
+    query = JobFilter(fingerprint=fingerprint, failing=True)
+    found = await visit.ask(JobPage, search=SearchJobs(query, cursor=cursor, most=MOST_JOBS))
     about = await _group(visit, fingerprint)
     if about is None and not found.jobs and not cursor:
         raise Refusal(404, "no job has failed of that, or all that did were retried or removed")
@@ -63,10 +63,10 @@ async def act(visit: Visit) -> Response:
     fingerprint = form.one("fingerprint")
     back = own_path(form.one("back"), "/failures")
     if fingerprint:
-        wanted = Act(action, query=Query(fingerprint=fingerprint, failing=True))
+        wanted = ActionRequest(action, query=JobFilter(fingerprint=fingerprint, failing=True))
         named = f"all that failed of {shown(form.one('group'), 80) or fingerprint}"
     else:
-        wanted = Act(action, query=Query(state="dead"))
+        wanted = ActionRequest(action, query=JobFilter(state="dead"))
         named = "every dead job"
     if form.one("sure") != "yes":
         return page(
@@ -82,7 +82,7 @@ async def act(visit: Visit) -> Response:
 
 
 async def _group(visit: Visit, fingerprint: str) -> FailureGroup | None:
-    found = await visit.ask(Failures, failures=Asked(most=500))
+    found = await visit.ask(FailurePage, failures=PageRequest(most=500))
     return next((each for each in found.groups if each.fingerprint == fingerprint), None)
 
 

@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import AskedJob, AskedQueues, JobDetail, Queues
+from millrace.admin.errors import AdminError
+from millrace.records import GetJob, JobDetail, ListQueues, QueuePage
 from millrace.web import history
 from millrace.web.addresses import job_path
-from millrace.web.control import ControlError
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.payloads import Shown, show, whole
 from millrace.web.rendering import count, page
@@ -52,7 +52,7 @@ async def job(visit: Visit) -> Response:
     name, seq = visit.path("id"), _seq(visit)
     try:
         detail = await _detail(visit, name, seq)
-    except ControlError as error:
+    except AdminError as error:
         if error.code != "not found":
             raise
         return await _gone(visit, name, seq)
@@ -60,7 +60,7 @@ async def job(visit: Visit) -> Response:
     known = await history.read(
         visit.settings, detail.job.seq, detail.job.jid, detail, thorough=thorough
     )
-    queues = await visit.ask(Queues, queues=AskedQueues(most=_MOST_QUEUES))
+    queues = await visit.ask(QueuePage, queues=ListQueues(most=_MOST_QUEUES))
     return page(
         visit,
         "job.html",
@@ -118,7 +118,7 @@ async def payload(visit: Visit) -> Response:
 
 
 async def _detail(visit: Visit, name: str, seq: int) -> JobDetail:
-    return await visit.ask(JobDetail, job=AskedJob(name, seq))
+    return await visit.ask(JobDetail, job=GetJob(name, seq))
 
 
 def _seq(visit: Visit) -> int:

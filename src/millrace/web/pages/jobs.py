@@ -6,11 +6,11 @@ from typing import Any, Final, get_args
 from starlette.background import BackgroundTask
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import Act, Found, Query, Search
+from millrace.admin.query_language import QueryError, is_all, parse, write
+from millrace.records import ActionRequest, JobFilter, JobPage, SearchJobs
 from millrace.web import history
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Form, Refusal, Visit
-from millrace.web.query import QueryError, is_all, parse, write
 from millrace.web.rendering import count, page, shown
 
 from .tasks import carry_out
@@ -68,18 +68,18 @@ _TITLES: Final = {
     "undepend": "Let {} wait no longer",
     "timeout": "Time out {}",
 }
-_NAMES: Final = frozenset(get_args(Act.__annotations__["action"]))
+_NAMES: Final = frozenset(get_args(ActionRequest.__annotations__["action"]))
 MOST_SELECTED: Final = 1000
 
 
 async def jobs(visit: Visit) -> Response:
     text, cursor = visit.query("q").strip(), visit.query("cursor")
-    found, wrong = Found([], 0, 0, ""), ""
+    found, wrong = JobPage([], 0, 0, ""), ""
     try:
         query = parse(text)
         look = NEXT_LOOK if cursor else FIRST_LOOK
-        search = Search(query, cursor=cursor, most=MOST, look=look)
-        found = await visit.ask(Found, search=search)
+        search = SearchJobs(query, cursor=cursor, most=MOST, look=look)
+        found = await visit.ask(JobPage, search=search)
     except QueryError as error:
         wrong = str(error)
     response = page(
@@ -98,7 +98,7 @@ async def jobs(visit: Visit) -> Response:
     return response
 
 
-def known(found: Found, *, first: bool) -> str:
+def known(found: JobPage, *, first: bool) -> str:
     """How many jobs match, as far as that is known."""
     number = count(len(found.jobs))
     if first and not found.cursor:
@@ -121,7 +121,7 @@ async def act(visit: Visit) -> Response:
         named, agreed = "every job there is", "everything"
     if form.one("sure") == agreed:
         return await carry_out(visit, wanted, title(wanted, named), back)
-    found = await visit.ask(Found, search=Search(wanted.query, most=MOST))
+    found = await visit.ask(JobPage, search=SearchJobs(wanted.query, most=MOST))
     return page(
         visit,
         "sure.html",
@@ -134,13 +134,13 @@ async def act(visit: Visit) -> Response:
     )
 
 
-def read(form: Form) -> Act:
+def read(form: Form) -> ActionRequest:
     """What is to be done, and to which jobs."""
     action: Any = form.one("action")
     action = "retry" if action in {"run", "add_to_queue"} else action
     if action not in _NAMES:
         raise Refusal(400, f"there is no action {shown(action, 60)}")
-    wanted = Act(action)
+    wanted = ActionRequest(action)
     if form.one("scope") == "all":
         wanted.query = _query(form.one("q"))
     else:
@@ -160,7 +160,7 @@ def read(form: Form) -> Act:
     return wanted
 
 
-def title(wanted: Act, jobs: str) -> str:
+def title(wanted: ActionRequest, jobs: str) -> str:
     return _TITLES[wanted.action].format(
         jobs,
         queue=shown(wanted.queue, 80),
@@ -169,7 +169,7 @@ def title(wanted: Act, jobs: str) -> str:
     )
 
 
-def _query(text: str) -> Query:
+def _query(text: str) -> JobFilter:
     try:
         return parse(text)
     except QueryError as error:

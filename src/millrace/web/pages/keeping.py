@@ -5,17 +5,17 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import (
-    Act,
-    Acted,
-    ActOnRecurring,
-    Asked,
+from millrace.records import (
+    ActionRequest,
+    BulkProgress,
+    LimitPage,
     Ok,
-    RecurringRows,
-    TagRows,
-    ThrottleRows,
-    TrackedRow,
-    TrackedRows,
+    PageRequest,
+    RecurringAction,
+    RecurringPage,
+    TagPage,
+    TrackedJob,
+    TrackedPage,
 )
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
@@ -41,7 +41,7 @@ TABS: Final = {
 
 async def recurring(visit: Visit) -> Response:
     after = visit.query("after")
-    found = await visit.ask(RecurringRows, recurring=Asked(after, MOST))
+    found = await visit.ask(RecurringPage, recurring=PageRequest(after, MOST))
     return page(visit, "recurring.html", found=found, after=after)
 
 
@@ -50,20 +50,20 @@ async def act_on_recurring(visit: Visit) -> Response:
     jid, action = form.one("jid"), form.one("action")
     match action:
         case "cancel":
-            wanted = ActOnRecurring(jid, "cancel", by=visit.by)
+            wanted = RecurringAction(jid, "cancel", by=visit.by)
             said = f"{jid} comes no more."
         case "move":
             queue = form.one("queue")
             if not queue:
                 raise Refusal(400, "to which queue? Nothing was moved")
-            wanted = ActOnRecurring(jid, "move", queue=queue, by=visit.by)
+            wanted = RecurringAction(jid, "move", queue=queue, by=visit.by)
             said = f"{jid} goes to the queue {queue} from now on."
         case "priority":
             rank = _number(form.one("priority"))
-            wanted = ActOnRecurring(jid, "priority", priority=rank, by=visit.by)
+            wanted = RecurringAction(jid, "priority", priority=rank, by=visit.by)
             said = f"{jid} has the priority {rank:g} from now on."
         case "tag" | "untag":
-            wanted = ActOnRecurring(jid, action, tags=tags_in(form), by=visit.by)
+            wanted = RecurringAction(jid, action, tags=tags_in(form), by=visit.by)
             said = f"The tags of {jid} are changed."
         case _:
             raise Refusal(400, f'"{action}" cannot be done to a recurring job')
@@ -72,7 +72,7 @@ async def act_on_recurring(visit: Visit) -> Response:
 
 
 async def tracked(visit: Visit) -> Response:
-    found = await visit.ask(TrackedRows, tracked=Asked(most=MOST_TRACKED))
+    found = await visit.ask(TrackedPage, tracked=PageRequest(most=MOST_TRACKED))
     now = time.time_ns() // 1000
     states = [_state(row, now) for row in found.tracked]
     tab = visit.query("state")
@@ -90,7 +90,9 @@ async def untrack(visit: Visit) -> Response:
     jobs = form.all("job")
     if not jobs:
         raise Refusal(400, "no job was chosen")
-    done = await visit.ask(Acted, act=Act("untrack", jobs[:MOST_TRACKED], by=visit.by))
+    done = await visit.ask(
+        BulkProgress, act=ActionRequest("untrack", jobs[:MOST_TRACKED], by=visit.by)
+    )
     said = f"{done.done} {'job is' if done.done == 1 else 'jobs are'} tracked no more."
     if done.refused:
         said += f" {done.refused[0].job}: {done.refused[0].reason}"
@@ -98,16 +100,16 @@ async def untrack(visit: Visit) -> Response:
 
 
 async def tags(visit: Visit) -> Response:
-    found = await visit.ask(TagRows, tags=Asked(most=MOST_TAGS))
+    found = await visit.ask(TagPage, tags=PageRequest(most=MOST_TAGS))
     return page(visit, "tags.html", found=found)
 
 
 async def throttles(visit: Visit) -> Response:
-    found = await visit.ask(ThrottleRows, throttles=True)
+    found = await visit.ask(LimitPage, throttles=True)
     return page(visit, "throttles.html", throttles=found.throttles)
 
 
-def _state(row: TrackedRow, now: int) -> str:
+def _state(row: TrackedJob, now: int) -> str:
     if row.job is None:
         return "gone"
     is_late = row.job.state == "leased" and 0 < row.job.deadline < now

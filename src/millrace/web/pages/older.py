@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
+from millrace.admin.query_language import quoted
 from millrace.web.doors import Door, Endpoint, Visit
-from millrace.web.query import quoted
 
 #: Where something else is to be found now.
 MOVED: Final = {

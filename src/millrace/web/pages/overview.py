@@ -7,7 +7,7 @@ from typing import Final
 from starlette.responses import Response, StreamingResponse
 
 from millrace.engine.stats import DAY
-from millrace.protocols.control.messages import Asked, Failures, Overview, TrackedRows, Workers
+from millrace.records import FailurePage, Overview, PageRequest, TrackedPage, WorkerPage
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.drawing import error_rate, history, rates
 from millrace.web.rendering import page
@@ -23,9 +23,9 @@ async def overview(visit: Visit) -> Response:
     days = _days(visit.query("days", "30"))
     found, failures, tracked, workers = await asyncio.gather(
         visit.ask(Overview, overview=True),
-        visit.ask(Failures, failures=Asked(most=MOST_GROUPS)),
-        visit.ask(TrackedRows, tracked=Asked(most=MOST_TRACKED)),
-        visit.ask(Workers, workers=Asked(most=MOST_WORKERS)),
+        visit.ask(FailurePage, failures=PageRequest(most=MOST_GROUPS)),
+        visit.ask(TrackedPage, tracked=PageRequest(most=MOST_TRACKED)),
+        visit.ask(WorkerPage, workers=PageRequest(most=MOST_WORKERS)),
     )
     states = Counter(row.job.state if row.job else "gone" for row in tracked.tracked)
     return page(

@@ -11,27 +11,27 @@ from urllib.parse import quote, urlencode
 import msgspec
 from starlette.responses import Response
 
+from millrace.admin.errors import AdminError
+from millrace.admin.query_language import write
 from millrace.engine.states import READY
-from millrace.protocols.control.messages import (
-    Act,
-    Acted,
-    ActOnQueue,
-    Asked,
-    AskedQueue,
-    AskedQueues,
-    Found,
-    Query,
+from millrace.records import (
+    ActionRequest,
+    BulkProgress,
+    GetQueue,
+    JobFilter,
+    JobPage,
+    ListQueues,
+    PageRequest,
+    QueueAction,
     QueueDetail,
-    Queues,
-    RecurringRow,
-    RecurringRows,
-    Search,
+    QueuePage,
+    RecurringPage,
+    RecurringRecord,
+    SearchJobs,
     State,
 )
-from millrace.web.control import ControlError
 from millrace.web.doors import Door, Form, Refusal, Visit
 from millrace.web.drawing import slots
-from millrace.web.query import write
 from millrace.web.rendering import SECOND, count, page, shown, to_queue
 
 from .tasks import carry_out
@@ -139,8 +139,8 @@ SAID: Final = {
 
 async def queues(visit: Visit) -> Response:
     paused = visit.query("paused") == "yes"
-    asked = AskedQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
-    found = await visit.ask(Queues, queues=asked)
+    asked = ListQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
+    found = await visit.ask(QueuePage, queues=asked)
     return page(
         visit,
         "queues.html",
@@ -152,7 +152,7 @@ async def queues(visit: Visit) -> Response:
     )
 
 
-def _listed(asked: AskedQueues, after: str) -> str:
+def _listed(asked: ListQueues, after: str) -> str:
     return _with("/queues", text=asked.text, paused="yes" if asked.paused else "", after=after)
 
 
@@ -163,8 +163,8 @@ async def queue(visit: Visit) -> Response:
     name = _name(visit)
     tab = visit.query("state", "ready")
     try:
-        detail = await visit.ask(QueueDetail, queue=AskedQueue(name, _day(visit.query("day"))))
-    except ControlError as error:
+        detail = await visit.ask(QueueDetail, queue=GetQueue(name, _day(visit.query("day"))))
+    except AdminError as error:
         if error.code != "not found":
             raise
         return _elsewhere(visit, name)
@@ -182,22 +182,22 @@ async def queue(visit: Visit) -> Response:
 
 async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
     """A page of them. Where few of many are meant, it is looked for as long as a page may take."""
-    query = Query(queue=name, state=cast("State", tab.name))
+    query = JobFilter(queue=name, state=cast("State", tab.name))
     cursor, until = visit.query("cursor"), time.monotonic() + PATIENCE
-    found = await visit.ask(Found, search=Search(query, tab.order, cursor, MOST_JOBS))
+    found = await visit.ask(JobPage, search=SearchJobs(query, tab.order, cursor, MOST_JOBS))
     while found.cursor and len(found.jobs) < MOST_JOBS and time.monotonic() < until:
         wanted = MOST_JOBS - len(found.jobs)
-        more = await visit.ask(Found, search=Search(query, tab.order, found.cursor, wanted))
+        more = await visit.ask(JobPage, search=SearchJobs(query, tab.order, found.cursor, wanted))
         more.jobs[:0] = found.jobs
         found = more
     return {"found": found, "cursor": cursor, "q": write(query), "full": MOST_JOBS}
 
 
-async def _recurring(visit: Visit, name: str) -> list[RecurringRow]:
-    found: list[RecurringRow] = []
+async def _recurring(visit: Visit, name: str) -> list[RecurringRecord]:
+    found: list[RecurringRecord] = []
     looked, after = 0, ""
     while looked < MOST_RECURRING:
-        rows = await visit.ask(RecurringRows, recurring=Asked(after, 500))
+        rows = await visit.ask(RecurringPage, recurring=PageRequest(after, 500))
         found += [row for row in rows.recurring if row.queue == name]
         looked, after = looked + len(rows.recurring), rows.more
         if not after:
@@ -230,12 +230,12 @@ async def act(visit: Visit) -> Response:
     action = FAKTORY_ACTIONS.get(action, action)
     if action not in {"pause", "resume", "clear", "remove"}:
         raise Refusal(400, f"invalid action: {shown(action, 100)}")
-    asked = ActOnQueue(name, cast("Action", action), visit.by)
+    asked = QueueAction(name, cast("Action", action), visit.by)
     there = _back(name, form, gone=action == "remove")
     if form.one("ask") and not form.one("sure") and action not in SAID:
         return await _sure(visit, name, action, form)
     if action in SAID:
-        await visit.ask(Acted, act_on_queue=asked)
+        await visit.ask(BulkProgress, act_on_queue=asked)
         return visit.back(there, SAID[action].format(shown(name, 100)))
     tasks = visit.room.tasks
     task = tasks.begin(f"{action.capitalize()} the queue {name}", visit.by, act_on_queue=asked)
@@ -256,7 +256,7 @@ def _removed(action: str, name: str, jobs: int) -> str:
 
 async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
     """Ask before what cannot be undone, where no script of ours has asked."""
-    detail = await visit.ask(QueueDetail, queue=AskedQueue(name))
+    detail = await visit.ask(QueueDetail, queue=GetQueue(name))
     return page(
         visit,
         "sure.html",
@@ -273,7 +273,7 @@ async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
     wait there, as the page shows no others.
     """
     jids = [_jid(key) for key in keys]
-    wanted = Act("delete", jids, only=Query(queue=name, state="ready"))
+    wanted = ActionRequest("delete", jids, only=JobFilter(queue=name, state="ready"))
     told = (
         f"Delete {'a job' if len(jids) == 1 else f'{count(len(jids))} jobs'} of {shown(name, 100)}"
     )

@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 from starlette.background import BackgroundTask
 from starlette.responses import RedirectResponse, Response
 
-from millrace.protocols.control.messages import Act, Found, JobDetail, Search
+from millrace.admin.errors import AdminError
+from millrace.admin.query_language import parse
+from millrace.records import ActionRequest, JobDetail, JobPage, SearchJobs
 from millrace.web import history
 from millrace.web.addresses import job_path
-from millrace.web.control import ControlError
 from millrace.web.doors import Door, Endpoint, Refusal, Visit
-from millrace.web.query import parse
 from millrace.web.rendering import page, shown
 
 from .jobs import known, title
@@ -84,8 +84,8 @@ _ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete"
 def _show(one: Set) -> Endpoint:
     async def show(visit: Visit) -> Response:
         cursor = visit.query("cursor")
-        search = Search(parse(one.q), order=one.order, cursor=cursor, most=MOST)  # type: ignore[arg-type]
-        found = await visit.ask(Found, search=search)
+        search = SearchJobs(parse(one.q), order=one.order, cursor=cursor, most=MOST)  # type: ignore[arg-type]
+        found = await visit.ask(JobPage, search=search)
         response = page(
             visit,
             "set.html",
@@ -124,7 +124,7 @@ def _look(one: Set) -> Endpoint:
         jid = _jid(visit.path("key"))
         try:
             job = (await visit.ask(JobDetail, job={"id": jid})).job
-        except ControlError as error:
+        except AdminError as error:
             if error.code != "not found":
                 raise
             return RedirectResponse(visit.url(one.path), status_code=302)  # as Faktory does
@@ -143,11 +143,11 @@ def _change_one(one: Set) -> Endpoint:
     return change_one
 
 
-def _act(action: str, **which: Any) -> Act:
+def _act(action: str, **which: Any) -> ActionRequest:
     """`only`: a job may have left the set since the page was made, or was never in it."""
     if action not in _ACTIONS:
         raise Refusal(400, f"invalid action: {shown(action, 60)}")
-    return Act(_ACTIONS[action], **which)  # type: ignore[arg-type]
+    return ActionRequest(_ACTIONS[action], **which)  # type: ignore[arg-type]
 
 
 def _jid(key: str) -> str:

@@ -6,19 +6,20 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import (
-    AskedAudit,
-    Audit,
+from millrace.admin.client import SHIPPED_WITHIN
+from millrace.admin.errors import AdminError
+from millrace.records import (
+    AuditNote,
+    AuditPage,
     Flush,
-    Journal,
-    Note,
+    ListAudit,
     Ok,
     Overview,
-    ServerDetail,
-    SetQless,
+    ServerStatus,
+    SetQlessOption,
     Setting,
+    ShippingStatus,
 )
-from millrace.web.control import SHIPPED_WITHIN, ControlError
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
 
@@ -28,11 +29,11 @@ FLUSH: Final = "FLUSH"
 
 
 async def server(visit: Visit) -> Response:
-    detail = await visit.ask(ServerDetail, server=True)
+    detail = await visit.ask(ServerStatus, server=True)
     commit = (await visit.ask(Overview, overview=True)).commit
     try:
-        journal, without = await visit.ask(Journal, journal=True), ""
-    except ControlError as error:
+        journal, without = await visit.ask(ShippingStatus, journal=True), ""
+    except AdminError as error:
         journal, without = None, str(error)
     return page(
         visit,
@@ -46,8 +47,8 @@ async def server(visit: Visit) -> Response:
 
 
 async def ship(visit: Visit) -> Response:
-    await visit.room.control.ask(Journal, patience=SHIPPED_WITHIN, ship=True)
-    await visit.ask(Ok, note=Note("ship", by=visit.by))
+    await visit.room.control.ask(ShippingStatus, patience=SHIPPED_WITHIN, ship=True)
+    await visit.ask(Ok, note=AuditNote("ship", by=visit.by))
     return visit.back("/server", "Everything that was committed is in the lake.")
 
 
@@ -60,7 +61,7 @@ async def flush(visit: Visit) -> Response:
 
 
 async def configuration(visit: Visit) -> Response:
-    detail = await visit.ask(ServerDetail, server=True)
+    detail = await visit.ask(ServerStatus, server=True)
     return page(
         visit,
         "configuration.html",
@@ -70,7 +71,7 @@ async def configuration(visit: Visit) -> Response:
 
 
 async def qless(visit: Visit) -> Response:
-    detail = await visit.ask(ServerDetail, server=True)
+    detail = await visit.ask(ServerStatus, server=True)
     return page(visit, "qless.html", qless=_qless(detail))
 
 
@@ -82,7 +83,7 @@ async def set_qless(visit: Visit) -> Response:
     if action not in {"set", "unset"}:
         raise Refusal(400, f'"{action}" cannot be done to a setting: it can be set and unset')
     value = form.one("value") if action == "set" else None
-    await visit.ask(Ok, set_qless=SetQless(option, value, visit.by))
+    await visit.ask(Ok, set_qless=SetQlessOption(option, value, visit.by))
     said = f"{option} is {value}." if value is not None else f"{option} is as it was at first."
     return visit.back("/configuration/qless", said)
 
@@ -91,7 +92,7 @@ async def audit(visit: Visit) -> Response:
     text = visit.query("before", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise Refusal(400, "before is the number of an entry")
-    found = await visit.ask(Audit, audit=AskedAudit(int(text), MOST_AUDIT))
+    found = await visit.ask(AuditPage, audit=ListAudit(int(text), MOST_AUDIT))
     return page(visit, "audit.html", audit=found.audit, more=found.more, before=int(text))
 
 
@@ -102,7 +103,7 @@ def _sections(settings: list[Setting]) -> list[tuple[str, list[Setting]]]:
     ]
 
 
-def _qless(detail: ServerDetail) -> list[tuple[str, str]]:
+def _qless(detail: ServerStatus) -> list[tuple[str, str]]:
     """The settings of Qless, each value as one would type it."""
     return sorted(
         (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())

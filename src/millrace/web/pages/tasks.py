@@ -4,7 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import Act, Acted
+from millrace.records import ActionRequest, BulkProgress
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import count, page, shown
@@ -32,7 +32,7 @@ _DONE: Final = {
 }
 
 
-async def carry_out(visit: Visit, act: Act, title: str, back: str) -> Response:
+async def carry_out(visit: Visit, act: ActionRequest, title: str, back: str) -> Response:
     """Do something to jobs, and go back; to the action's own page if it takes long."""
     act.by = visit.by
     tasks = visit.room.tasks
@@ -45,7 +45,7 @@ async def carry_out(visit: Visit, act: Act, title: str, back: str) -> Response:
     return visit.back(own_path(back), told(act, task.progress, task.number))
 
 
-def told(act: Act, progress: Acted, number: int) -> str:
+def told(act: ActionRequest, progress: BulkProgress, number: int) -> str:
     """`3 jobs were deleted. 1 was not: a1 is with a worker`"""
     verb = "was" if progress.done <= 1 else "were"
     text = f"{_jobs(progress.done)} {verb} {_DONE[act.action]}."

@@ -5,11 +5,11 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millrace.protocols.control.messages import (
-    ActOnWorker,
-    AskedWorkers,
+from millrace.records import (
+    ListWorkers,
     Ok,
-    Workers,
+    WorkerAction,
+    WorkerPage,
 )
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.rendering import page
@@ -23,7 +23,7 @@ _SIGNALS: Final = {
 
 
 async def workers(visit: Visit) -> Response:
-    found = await visit.ask(Workers, workers=AskedWorkers(after=visit.query("after"), most=MOST))
+    found = await visit.ask(WorkerPage, workers=ListWorkers(after=visit.query("after"), most=MOST))
     return page(
         visit,
         "workers.html",
@@ -38,8 +38,8 @@ async def workers(visit: Visit) -> Response:
 
 async def worker(visit: Visit) -> Response:
     protocol, wid = visit.path("protocol"), visit.path("wid")
-    asked = AskedWorkers(most=1, protocol=protocol, wid=wid)
-    found = await visit.ask(Workers, workers=asked)
+    asked = ListWorkers(most=1, protocol=protocol, wid=wid)
+    found = await visit.ask(WorkerPage, workers=asked)
     if not found.workers:
         raise Refusal(
             404,
@@ -57,7 +57,7 @@ async def signal(visit: Visit) -> Response:
         raise Refusal(400, f'no signal is called "{told}": there are quiet and terminate')
     if not wid:
         raise Refusal(400, "which worker? wid names one, or is all")
-    await visit.ask(Ok, act_on_worker=ActOnWorker(wid, told, visit.by))  # type: ignore[arg-type]
+    await visit.ask(Ok, act_on_worker=WorkerAction(wid, told, visit.by))  # type: ignore[arg-type]
     whom = "Every Faktory worker" if wid == "all" else f"The worker {wid}"
     return visit.back("/busy", f"{whom} {_SIGNALS[told]}.")
 

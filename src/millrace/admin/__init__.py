@@ -1,0 +1,1 @@
+"""Queries and actions on a running server over the admin socket, and the client for it."""

@@ -1,0 +1,138 @@
+"""The audit log: who changed what, and when. It is kept in the engine's notes, so that an entry is
+exactly as durable as the change that it tells of.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from millrace.engine.engine import Engine
+from millrace.records import AuditEntry
+
+ENTRY_KEY: Final = "audit/"
+LOGIN_FAILURE_KEY: Final = "audit-refused/"
+#: So many are kept; then the oldest go.
+MAX_ENTRIES: Final = 20_000
+#: And so many logins that were refused. Anybody can have that: it shall push out nothing else.
+MAX_LOGIN_FAILURES: Final = 1000
+#: How much of each is kept: anybody may have thought of the names.
+MAX_USER_LENGTH: Final = 100
+MAX_TARGET_LENGTH: Final = 500
+#: Work of one caller within so long is one entry, or a busy script would leave no room for others.
+GROUPING_WINDOW: Final = 3_600_000_000
+
+_decode = msgspec.msgpack.Decoder(AuditEntry).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class AuditLog:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._read_for = -1
+        self._next = 1
+        #: The numbers of the entries, the oldest first, by what their notes are called.
+        self._kept: dict[str, list[int]] = {ENTRY_KEY: [], LOGIN_FAILURE_KEY: []}
+        #: By whom and what -> the entry that more of the same is added to.
+        self._open: dict[tuple[str, str], int] = {}
+        #: Hears of each new entry: whoever writes the server's log.
+        self.heard: Callable[[AuditEntry], None] = _nobody
+
+    def add(self, now: int, by: str, action: str, target: str, count: int = 0) -> int:
+        """Note an action, together with what it changes; the entry's number."""
+        return self._add(ENTRY_KEY, now, by, action, target, count)
+
+    def add_work(self, now: int, by: str, action: str, target: str, count: int) -> None:
+        """Note one of very many actions, with others like it."""
+        self._add_to(ENTRY_KEY, now, by, action, target, count)
+
+    def add_refused(self, now: int, by: str, action: str, target: str) -> None:
+        """Note that somebody was not let in, with others from there."""
+        self._add_to(LOGIN_FAILURE_KEY, now, by, action, target, 1)
+
+    def _add(self, kind: str, now: int, by: str, action: str, target: str, count: int) -> int:
+        self._refresh()
+        number = self._next
+        self._next += 1
+        entry = AuditEntry(
+            number,
+            now,
+            by[:MAX_USER_LENGTH],
+            action[:MAX_USER_LENGTH],
+            truncate(target, MAX_TARGET_LENGTH),
+            count,
+        )
+        self._engine.note(f"{kind}{number}", _encode(entry))
+        numbers = self._kept[kind]
+        numbers.append(number)
+        while len(numbers) > (MAX_ENTRIES if kind == ENTRY_KEY else MAX_LOGIN_FAILURES):
+            self._engine.note(f"{kind}{numbers.pop(0)}", None)
+        self.heard(entry)
+        return number
+
+    def _add_to(self, kind: str, now: int, by: str, action: str, target: str, count: int) -> None:
+        self._refresh()
+        number = self._open.get((by, action), 0)
+        known = self.find(number)
+        if known is None or not now - GROUPING_WINDOW < known.at <= now:
+            if len(self._open) >= MAX_LOGIN_FAILURES:
+                self._open.clear()
+            self._open[by, action] = self._add(kind, now, by, action, target, count)
+        else:
+            known.count += count
+            self._keep(known)
+
+    def find(self, number: int) -> AuditEntry | None:
+        key = self._key(number)
+        return None if key is None else _decode(self._engine.notes[key])
+
+    def count(self, number: int, count: int) -> None:
+        """Tell how many jobs it was, now that it is known. The entry may be gone meanwhile."""
+        self._refresh()
+        known = self.find(number)
+        if known is not None and known.count != count:
+            known.count = count
+            self._keep(known)
+
+    def before(self, number: int, most: int) -> list[AuditEntry]:
+        """The newest before a number; 0 is any."""
+        self._refresh()
+        found: list[int] = []
+        for numbers in self._kept.values():
+            end = bisect_left(numbers, number or self._next)
+            found += numbers[max(0, end - most) : end]
+        newest = sorted(found, reverse=True)[:most]
+        return [entry for each in newest if (entry := self.find(each)) is not None]
+
+    def has_before(self, number: int) -> bool:
+        return any(numbers and numbers[0] < number for numbers in self._kept.values())
+
+    def _key(self, number: int) -> str | None:
+        """What the note of an entry is called, if there is one."""
+        keys = (f"{kind}{number}" for kind in self._kept)
+        return next((key for key in keys if key in self._engine.notes), None)
+
+    def _keep(self, entry: AuditEntry) -> None:
+        key = self._key(entry.number)
+        assert key is not None
+        self._engine.note(key, _encode(entry))
+
+    def _refresh(self) -> None:
+        """Find out what there is, at the start and when something was undone."""
+        if self._read_for == self._engine.reverts:
+            return
+        self._read_for = self._engine.reverts
+        self._open.clear()
+        for kind, numbers in self._kept.items():
+            keys = (key for key in self._engine.notes if key.startswith(kind))
+            numbers[:] = sorted(int(key[len(kind) :]) for key in keys)
+        self._next = 1 + max((numbers[-1] for numbers in self._kept.values() if numbers), default=0)
+
+
+def _nobody(entry: AuditEntry) -> None:
+    """There is no log."""
+
+
+def truncate(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,35 @@
+"""What cannot be had over the control socket."""
+
+from typing import TYPE_CHECKING
+
+from millrace.protocols.errors import ClientError
+from millrace.records import Code
+
+if TYPE_CHECKING:
+    from millrace.engine.engine import Engine
+
+
+class AdminError(ClientError):
+    """What was asked cannot be had."""
+
+    def __init__(self, reason: str, code: Code = "bad request") -> None:
+        super().__init__(reason)
+        self.code: Code = code
+
+
+class NotFound(AdminError):
+    """There is no such thing."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, "not found")
+
+
+class NotApplicable(ClientError):
+    """That cannot be done to this job; the text says why."""
+
+
+def require_writable(engine: "Engine") -> None:
+    """Nothing is changed while nothing can be made durable."""
+    if engine.halted:
+        reason = f"{engine.halted}: nothing was changed, try again later"
+        raise AdminError(reason, "unavailable")

@@ -1,0 +1,198 @@
+r"""Is a job meant by a query?
+
+Cheap conditions come first. Text is searched in payloads; a large payload is searched in chunks,
+see `FilterMatcher.through`. Case does not matter, and a term is also found where JSON has it
+escaped: `ü` is `\u00fc`, and `a/b` may be `a\/b`.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.engine.job import PROTOCOLS, Job
+from millrace.engine.states import DEAD, SCHEDULED, STATE_NAMES
+from millrace.records import JobFilter
+
+from .errors import AdminError
+from .service import AdminService
+
+MAX_TERMS: Final = 20
+MAX_TERM_LENGTH: Final = 1000
+#: So many bytes are looked through at once; fewer where more than ASCII is looked for.
+CHUNK_SIZE: Final = 256 << 10
+UNICODE_CHUNK_SIZE: Final = 32 << 10
+#: Looking through nothing takes as long as so many bytes.
+BASE_COST: Final = 200
+
+_ESCAPED: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
+
+#: What one writer of JSON or another escapes, of ASCII.
+_RISKY: Final = frozenset("\"\\/<>&'+`\x7f") | {chr(code) for code in range(32)}
+_SHORT: Final = {
+    "\n": "n",
+    "\t": "t",
+    "\r": "r",
+    "\b": "b",
+    "\f": "f",
+    '"': '"',
+    "/": "/",
+    "\\": "\\",  # the last: it begins the others
+}
+
+
+class TextPattern:
+    """Something that is looked for."""
+
+    __slots__ = ("_ascii", "_escapes", "_folded", "_lower", "margin", "piece")
+
+    def __init__(self, word: str) -> None:
+        self._folded = word.casefold()
+        self._lower = word.lower().encode() if word.isascii() else b""
+        self._ascii = self._folded.encode() if self._folded.isascii() else b""
+        self._escapes = _escapes(word.lower()) if self._lower else []
+        self.piece = CHUNK_SIZE if self._lower and not self._escapes else UNICODE_CHUNK_SIZE
+        #: Pieces overlap by so much, lest it stands between two of them.
+        self.margin = 12 * len(word) + 12
+
+    def is_in(self, text: str) -> bool:
+        return self._folded in text.casefold()
+
+    def is_within(self, piece: bytes) -> bool:
+        if self._lower:
+            piece = piece.lower()
+            if self._escapes and self._lower not in piece and b"\\" in piece:
+                for escaped, char in self._escapes:
+                    piece = piece.replace(escaped, char)
+            return self._lower in piece
+        if b"\\u" in piece:
+            piece = _ESCAPED.sub(_unescaped, piece)
+        if piece.isascii():
+            return bool(self._ascii) and self._ascii in piece.lower()
+        return self._folded in piece.decode("utf-8", "replace").casefold()
+
+
+def _escapes(word: str) -> list[tuple[bytes, bytes]]:
+    """How JSON, in lower case, may have written what is in a word of ASCII, and what that is."""
+    found = [(rf"\u{ord(char):04x}", char) for char in sorted(_RISKY & set(word))]
+    found += [("\\" + short, char) for char, short in _SHORT.items() if char in word]
+    return [(escaped.encode(), char.encode()) for escaped, char in found]
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    units = bytes.fromhex(match[0].replace(b"\\u", b"").decode())
+    return units.decode("utf-16-be", "replace").encode()
+
+
+class FilterMatcher:
+    """A query, ready to be asked of jobs."""
+
+    def __init__(self, hub: AdminService, query: JobFilter) -> None:
+        if len(query.words) > MAX_TERMS:
+            raise AdminError(f"too many words: at most {MAX_TERMS}")
+        texts = [*query.words, query.error or ""]
+        if any(len(text) > MAX_TERM_LENGTH for text in texts):
+            raise AdminError(f"a word is too long: at most {MAX_TERM_LENGTH} characters")
+        self._hub = hub
+        self._query = query
+        self.state = None if query.state is None else STATE_NAMES.index(query.state)
+        self._origin = None if query.protocol is None else _protocol(query.protocol)
+        self.words = [TextPattern(word) for word in query.words if word]
+        self._weight = sum(CHUNK_SIZE // word.piece for word in self.words)
+        self._error = TextPattern(query.error) if query.error else None
+        self._about_failures = any(
+            each is not None for each in (query.group, query.fingerprint, self._error)
+        )
+
+    def admits(self, job: Job) -> bool:
+        """Does everything hold but the words?"""
+        query = self._query
+        if self.state is not None and job.state != self.state:
+            return False
+        if query.queue is not None and job.queue != query.queue:
+            return False
+        if query.kind is not None and job.kind != query.kind:
+            return False
+        if self._origin is not None and job.origin != self._origin:
+            return False
+        if query.worker is not None and job.holder != query.worker:
+            return False
+        if query.tag is not None and (job.extra is None or query.tag not in job.extra.tags):
+            return False
+        if query.retrying is not None and (
+            job.state != SCHEDULED or bool(job.failures) != query.retrying
+        ):
+            return False
+        if query.failing is not None and is_failing(job) != query.failing:
+            return False
+        if query.tracked is not None and self._is_tracked(job) != query.tracked:
+            return False
+        return not self._about_failures or self._failed_so(job)
+
+    def _is_tracked(self, job: Job) -> bool:
+        qless = self._hub.qless
+        return qless is not None and job.jid in qless.tracked
+
+    def _failed_so(self, job: Job) -> bool:
+        failure, query = job.failure, self._query
+        if failure is None:
+            return False
+        if query.group is not None and failure.group != query.group:
+            return False
+        if self._error is not None and not (
+            self._error.is_in(failure.group) or self._error.is_in(failure.message)
+        ):
+            return False
+        if query.fingerprint is None:
+            return True
+        alike = self._hub.engine.failing.get(query.fingerprint)
+        return alike is not None and job.seq in alike.jobs
+
+    def cost(self, job: Job) -> int:
+        """About how many bytes must be looked through."""
+        failure = job.failure
+        size = BASE_COST + len(job.payload) + (0 if failure is None else len(failure.message))
+        return size * self._weight
+
+    def has_words(self, job: Job) -> bool:
+        """Are all words in it? For a job of little `cost`."""
+        for word in self.words:
+            if not word.is_within(job.payload) and not _names(word, job):
+                return False
+        return True
+
+    def through(self, job: Job) -> Iterator[bool | None]:
+        """The same for any job, piece by piece: None lets others have their turn."""
+        for word in self.words:
+            if _names(word, job):
+                continue
+            payload, step = job.payload, word.piece - word.margin
+            for at in range(0, max(1, len(payload)), step):
+                found = word.is_within(payload[at : at + word.piece])
+                yield None
+                if found:
+                    break
+            else:
+                yield False
+                return
+        yield True
+
+
+def _names(word: TextPattern, job: Job) -> bool:
+    """Is it in what a job has beside its payload?"""
+    if word.is_in(job.jid) or word.is_in(job.kind):
+        return True
+    failure = job.failure
+    return failure is not None and (word.is_in(failure.group) or word.is_in(failure.message))
+
+
+def is_failing(job: Job) -> bool:
+    """Is it dead, or will it be tried again?"""
+    waits = job.state == SCHEDULED and bool(job.failures)
+    return job.failure is not None and (waits or job.state == DEAD)
+
+
+def _protocol(name: str) -> int:
+    if name not in PROTOCOLS[1:]:
+        known = ", ".join(PROTOCOLS[1:])
+        raise AdminError(f"there is no protocol {name[:100]!r}: one of {known}")
+    return PROTOCOLS.index(name)

@@ -1,0 +1,186 @@
+"""`job`: everything of one job."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import FAKTORY, QLESS, WORKQ, Job
+from millrace.engine.states import STATE_NAMES
+from millrace.engine.why import Blocker, sentence
+from millrace.protocols.qless.part import Part, part_of, state_of
+from millrace.records import GetJob, JobDetail
+
+from .answering import Answering, Telling
+from .errors import AdminError, NotFound
+from .rows import moment, text, whole
+from .service import MAX_NAME_LENGTH, AdminService, named
+
+#: So much of a payload or result is told, and of a message.
+MAX_DETAIL_BYTES: Final = 1 << 20
+MAX_MESSAGE_SIZE: Final = 65_536
+#: Of a backtrace so many lines, and so much of each.
+MAX_BACKTRACE_LINES: Final = 200
+MAX_BACKTRACE_LINE: Final = 2000
+#: Of those that it waits for, or that wait for it.
+MAX_RELATED_JOBS: Final = 100
+MAX_HISTORY_ENTRIES: Final = 500
+#: Of what a protocol keeps with it, as JSON.
+MAX_PROTOCOL_DATA: Final = 65_536
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
+    found = _find(hub.engine, asked)
+    failure, extra = found.failure, found.extra
+    blockers, blockers_more = _blockers(hub.engine, found)
+    dependents, dependents_more = hub.engine.some_dependents(found, MAX_RELATED_JOBS)
+    why = hub.reasons(found, now)
+    return JobDetail(
+        job=whole(hub, found),
+        payload=found.payload[max(0, asked.start) :][:MAX_DETAIL_BYTES],
+        result=None if extra is None or extra.result is None else extra.result[:MAX_DETAIL_BYTES],
+        backtrace=[] if failure is None else _lines(failure.backtrace),
+        first_failed_at=0 if failure is None else failure.first_at,
+        blockers=_others(blockers),
+        blockers_more=blockers_more,
+        dependents=_others(dependents),
+        dependents_more=dependents_more,
+        lease_for=found.lease_for,
+        expires=moment(found.expires),
+        most_attempts=found.most_attempts,
+        dead_queue="" if extra is None else extra.dead_queue,
+        load="" if extra is None else extra.load,
+        own=_own(found),
+        history=_history(found),
+        reasons=why.reasons,
+        why=[sentence(reason, why, now) for reason in why.reasons],
+        twins=hub.engine.count_of(found.jid) - 1,
+        message="" if failure is None else failure.message[:MAX_MESSAGE_SIZE],
+    )
+
+
+def _find(engine: Engine, asked: GetJob) -> Job:
+    if len(asked.id) > MAX_NAME_LENGTH:
+        raise AdminError(f"the name is longer than {MAX_NAME_LENGTH} characters", "too large")
+    if asked.seq:
+        found = engine.jobs.get(asked.seq)
+        if found is not None and asked.id in {found.jid, str(found.seq), ""}:
+            return found
+    else:
+        found = engine.find(asked.id) or next(iter(named(engine, asked.id)), None)
+        if found is not None:
+            return found
+    shown = asked.id[:200] or asked.seq
+    raise NotFound(f'there is no job "{shown}": it is over and not kept, or never was')
+
+
+def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
+    seqs = [] if found.extra is None else found.extra.blockers
+    named_ones = [engine.jobs[seq] for seq in seqs[:MAX_RELATED_JOBS] if seq in engine.jobs]
+    return named_ones, len(seqs) - len(named_ones)
+
+
+def _others(jobs: Iterable[Job]) -> list[Blocker]:
+    return [Blocker(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
+
+
+def _lines(backtrace: list[str]) -> list[str]:
+    return [line[:MAX_BACKTRACE_LINE] for line in backtrace[:MAX_BACKTRACE_LINES]]
+
+
+# What protocols keep with a job
+
+
+def _own(found: Job) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if found.origin == FAKTORY:
+        own |= _of_faktory(found.spec)
+    elif found.origin == WORKQ:
+        own |= _of_workq(found.spec)
+    part = _part(found)
+    if part is not None:
+        own |= _of_qless(found, part)
+    return own
+
+
+def _part(found: Job) -> Part | None:
+    """What Qless keeps, if it does: asking shall not make it."""
+    return None if found.extra is None or found.extra.own is None else part_of(found)
+
+
+def _of_faktory(spec: bytes) -> dict[str, Any]:
+    """See faktory/workunit.py."""
+    custom, created, at, tail = (spec.split(b"\n") + [b""] * 4)[:4]
+    own = {
+        name: _json(text)
+        for name, text in (("custom", custom), ("created_at", created), ("at", at))
+        if text
+    }
+    if tail:
+        try:
+            others = _decode_members(b"{%b}" % tail[1:])
+        except (ValueError, RecursionError):
+            others = {}
+        own |= {name: _json(bytes(raw)) for name, raw in others.items()}
+    return own
+
+
+def _of_workq(spec: bytes) -> dict[str, Any]:
+    """See workq/jobs.py."""
+    ttl, _, time = spec.partition(b" ")
+    own: dict[str, Any] = {"ttl": int(ttl)} if ttl.isdigit() else {}
+    if time:
+        own["time"] = time.decode("utf-8", "replace")
+    return own
+
+
+def _of_qless(found: Job, part: Part) -> dict[str, Any]:
+    own: dict[str, Any] = {"state": state_of(found)}
+    if found.origin == QLESS:
+        own["remaining"] = found.retries - found.failures
+    if part.throttles:
+        own["throttles"] = part.throttles[:MAX_RELATED_JOBS]
+    if part.throttled is not None:
+        own["throttled_by"] = part.throttled.throttle
+    if part.freed:
+        own["freed"] = part.freed[:MAX_RELATED_JOBS]
+    if part.spawned_from:
+        own["spawned_from"] = part.spawned_from
+    if part.lower_first:
+        own["lower_first"] = True
+    return own
+
+
+def _history(found: Job) -> list[tuple[float, str, dict[str, Any] | None]]:
+    part = _part(found)
+    return [] if part is None else [_stage(*stage) for stage in part.history[-MAX_HISTORY_ENTRIES:]]
+
+
+def _stage(when: float, what: Any, more: Any) -> tuple[float, str, dict[str, Any] | None]:
+    if more is not None and not isinstance(more, dict):
+        more = {"data": more}
+    if more and len(_encode(more)) > MAX_PROTOCOL_DATA:
+        more = {"data": f"more than {MAX_PROTOCOL_DATA} bytes"}
+    return when, str(what), more
+
+
+def _json(text: bytes) -> Any:
+    """JSON as it was written, so that large numbers stay what they are; if it cannot be read again,
+    or is long, as text.
+    """
+    try:
+        if len(text) <= MAX_PROTOCOL_DATA:
+            _decode(text)
+            return msgspec.Raw(text)
+    except (ValueError, RecursionError):
+        pass
+    return text[:MAX_PROTOCOL_DATA].decode("utf-8", "replace")
+
+
+ANSWERS: Final[dict[str, Answering]] = {"job": job}
+LONG: Final[dict[str, Telling]] = {}

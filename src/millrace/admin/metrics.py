@@ -1,0 +1,140 @@
+"""`metrics`: all numbers that Prometheus is told."""
+
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from typing import Final
+
+from millrace.engine.engine import Engine
+from millrace.engine.queues import Queue
+from millrace.engine.spans import Durations, below
+from millrace.engine.states import READY
+from millrace.records import Histogram, Metrics, PageRequest, PortStatus, ShippingStatus
+
+from .answering import Answering, Telling
+from .overview import protocol, workers
+from .queues import is_known
+from .samples import depth
+from .service import AdminService
+
+SECOND: Final = 1_000_000
+#: So many queues are looked at before others have their turn, and so many are told of.
+METRIC_SLICE_SIZE: Final = 200
+MAX_METRIC_QUEUES: Final = 500
+#: Of the bounds of histograms: powers of two of microseconds. From a quarter of a millisecond to
+#: nineteen hours, and from an eighth to half a minute.
+JOB_BUCKETS: Final = range(8, 37, 2)
+SHORT_BUCKETS: Final = range(7, 26)
+
+
+class QueueDepths:
+    """The deepest queues, and all others summed up."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._deepest: list[tuple[int, str]] = []
+        self.count = 0
+        self.paused = 0
+        self.waiters = 0
+        self.told: dict[str, list[int]] = {}
+        self.oldest: dict[str, int] = {}
+
+    def look(self, engine: Engine) -> Iterator[None]:
+        """Some at a time, twice: which are the deepest, and what is in all of them."""
+        names = list(engine.queues)
+        for some in _slices(names):
+            found = [(depth(queue), queue.name) for queue in _queues(engine, some)]
+            self._deepest = nlargest(self._most, self._deepest + found)
+            yield None
+        deepest = {name for _, name in self._deepest}
+        for some in _slices(names):
+            for queue in _queues(engine, some):
+                self._count(queue, queue.name if queue.name in deepest else "")
+            yield None
+
+    def _count(self, queue: Queue, told_as: str) -> None:
+        self.waiters += len(queue.waiters)
+        if not is_known(queue):
+            return
+        self.count += 1
+        self.paused += queue.paused
+        counts = self.told.setdefault(told_as, [0] * len(queue.counts))
+        for state, count in enumerate(queue.counts):
+            counts[state] += count
+        oldest = queue.ready.oldest() if queue.counts[READY] else None
+        if oldest is not None:
+            at = oldest.ready_at
+            self.oldest[told_as] = min(at, self.oldest.get(told_as, at))
+
+
+def metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics | None]:
+    engine = hub.engine
+    depths = QueueDepths(max(0, min(asked.most, MAX_METRIC_QUEUES)))
+    yield from depths.look(engine)
+    protocols: list[PortStatus] = []
+    for each in hub.hubs:
+        protocols.append(protocol(hub, each))
+        yield None
+    engine.count()
+    lately, measured = engine.lately, hub.samples.measured
+    journal = _NOWHERE if hub.keeper is None else hub.keeper.journal()
+    detail = None if hub.host is None else hub.host.detail()
+    yield Metrics(
+        now=now,
+        started_at=hub.started_at,
+        pushed=lately.pushed,
+        completed=lately.completed,
+        failed=lately.failed,
+        queues=depths.told,
+        queues_count=depths.count,
+        paused=depths.paused,
+        retrying=engine.retrying,
+        protocols=protocols,
+        waits=histogram(lately.waits, lately.wait_sum, JOB_BUCKETS),
+        runs=histogram(lately.runs, lately.run_sum, JOB_BUCKETS),
+        commits=_short(measured.commits),
+        lag=_short(measured.lag),
+        waiters=depths.waiters,
+        workers=workers(hub),
+        store_bytes=0 if detail is None else detail.store_bytes,
+        outbox_bytes=journal.bytes,
+        outbox_events=journal.events,
+        shipping_lag=journal.seconds,
+        shipped_files=journal.files,
+        dropped_events=journal.dropped,
+        memory_bytes=hub.memory_mb() << 20,
+        halted=bool(engine.halted),
+        oldest=depths.oldest,
+        disk_free=0 if detail is None else detail.disk_free,
+        disk_size=0 if detail is None else detail.disk_size,
+    )
+
+
+def histogram(counts: Sequence[int], total: int, powers: range) -> Histogram:
+    return Histogram(
+        bounds=[(1 << power) / SECOND for power in powers],
+        counts=[below(counts, power) for power in powers],
+        count=sum(counts),
+        sum=total / SECOND,
+    )
+
+
+def _short(durations: Durations) -> Histogram:
+    return histogram(durations.counts, durations.sum, SHORT_BUCKETS)
+
+
+def _slices(names: list[str]) -> Iterator[list[str]]:
+    return (
+        names[first : first + METRIC_SLICE_SIZE]
+        for first in range(0, len(names), METRIC_SLICE_SIZE)
+    )
+
+
+def _queues(engine: Engine, names: list[str]) -> Iterator[Queue]:
+    """Those of them that are still there."""
+    return (queue for queue in map(engine.queues.get, names) if queue is not None)
+
+
+_NOWHERE: Final = ShippingStatus("", "", 1, 1, 0, 0)
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {"metrics": metrics}

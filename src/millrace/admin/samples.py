@@ -1,0 +1,145 @@
+"""Every five seconds: the totals, and how deep the queues are, for the last ten minutes.
+
+The deepest queues are found some at a time, as everybody waits while that is done.
+"""
+
+from collections import deque
+from heapq import nlargest
+from typing import Final
+
+from millrace.engine.engine import DAYS, Engine
+from millrace.engine.queues import Queue
+from millrace.engine.spans import Measured
+from millrace.engine.states import BLOCKED, READY, SCHEDULED
+from millrace.engine.stats import DAY, HISTORY_DAYS
+from millrace.records import DayTotals, Sample
+
+SECOND: Final = 1_000_000
+SAMPLE_INTERVAL: Final = 5 * SECOND
+SAMPLE_HISTORY_SIZE: Final = 120
+#: What is "lately" is one or two of these.
+LATENCY_WINDOW: Final = 300 * SECOND
+#: Of so many queues, the deepest, it is known how deep they were.
+MAX_SAMPLED_QUEUES: Final = 500
+#: So many queues are looked at before others have their turn.
+SAMPLE_SLICE_SIZE: Final = 500
+
+
+class Samples:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.totals: deque[Sample] = deque(maxlen=SAMPLE_HISTORY_SIZE)
+        #: Queue -> its depths, the newest last. Who is not among the deepest is forgotten.
+        self.depths: dict[str, deque[int]] = {}
+        self.measured = Measured()  # the server puts its own here
+        #: When the window ends that is being filled, and how far the queues are looked at.
+        self._turns_at = 0
+        self._names: list[str] = []
+        self._found: list[tuple[int, str]] = []
+
+    def take(self, now: int) -> int:
+        """Take a sample, or go on with it; when to be asked again."""
+        if not self._names:
+            self.totals.append(total(self._engine, now))
+            self._names = list(self._engine.queues)
+            self._turn(now)
+        self._look(self._names[-SAMPLE_SLICE_SIZE:])
+        del self._names[-SAMPLE_SLICE_SIZE:]
+        if self._names:
+            return now
+        self._keep()
+        return now + SAMPLE_INTERVAL
+
+    def _turn(self, now: int) -> None:
+        if now < self._turns_at <= now + LATENCY_WINDOW:  # or the clock was set
+            return
+        if self._turns_at:
+            self.measured.turn()
+            self._engine.lately.turn()
+        self._turns_at = now + LATENCY_WINDOW
+        note_days(self._engine, now)
+
+    def _look(self, names: list[str]) -> None:
+        queues = self._engine.queues
+        some = [(depth(queues[name]), name) for name in names if name in queues]
+        self._found = nlargest(MAX_SAMPLED_QUEUES, self._found + some)
+
+    def _keep(self) -> None:
+        before = self.depths
+        self.depths = {}
+        for deep, name in self._found:
+            known = self.depths[name] = before.get(name) or deque(maxlen=SAMPLE_HISTORY_SIZE)
+            known.append(deep)
+        self._found = []
+
+
+def depth(queue: Queue) -> int:
+    counts = queue.counts
+    return counts[READY] + counts[SCHEDULED] + counts[BLOCKED]
+
+
+def ready(engine: Engine) -> int:
+    """How many jobs are ready: all that are nowhere else."""
+    return len(engine.jobs) - sum(by_state(engine))
+
+
+def by_state(engine: Engine) -> list[int]:
+    """All jobs by state, without the ready ones."""
+    return [
+        len(engine.scheduled),
+        len(engine.blocked),
+        0,
+        len(engine.leased),
+        len(engine.done) + len(engine.kept),
+        len(engine.dead) + len(engine.dying),
+    ]
+
+
+def total(engine: Engine, now: int) -> Sample:
+    engine.count()
+    lately = engine.lately
+    return Sample(
+        at=now,
+        pushed=lately.pushed,
+        completed=lately.completed,
+        failed=lately.failed,
+        backlog=ready(engine) + len(engine.scheduled) + len(engine.blocked),
+        leased=len(engine.leased),
+    )
+
+
+# Days
+
+
+def days(engine: Engine, now: int) -> list[DayTotals]:
+    """What was done on each of the last days of which something is known, the newest last."""
+    today = now // DAY
+    found = (_day(engine, day) for day in range(today - HISTORY_DAYS + 1, today + 1))
+    return [day for day in found if day is not None]
+
+
+def note_days(engine: Engine, now: int) -> None:
+    """Note how much was done on days that are over: statistics are forgotten earlier."""
+    if engine.halted:
+        return
+    today = now // DAY
+    for number in range(today - HISTORY_DAYS + 1, today):
+        day = _day(engine, number)
+        if day is not None:
+            value = b"%d %d" % (day.processed, day.failures)
+            if engine.notes.get(f"{DAYS}{number}") != value:
+                engine.note(f"{DAYS}{number}", value)
+    for number in range(today - 2 * HISTORY_DAYS, today - HISTORY_DAYS + 1):
+        if f"{DAYS}{number}" in engine.notes:
+            engine.note(f"{DAYS}{number}", None)
+
+
+def _day(engine: Engine, number: int) -> DayTotals | None:
+    """As it was noted, or as the statistics know it: whichever knows of more. Of a day that is
+    forgotten they may have a straggler.
+    """
+    total, noted = engine.count().totals().get(number), engine.notes.get(f"{DAYS}{number}")
+    processed, failures = (0, 0) if noted is None else map(int, noted.split())
+    if total is not None and total.processed >= processed:
+        return DayTotals(number, total.processed, total.failures)
+    return None if noted is None else DayTotals(number, processed, failures)

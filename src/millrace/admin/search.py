@@ -1,0 +1,308 @@
+"""`search`: jobs that are meant by a query, looked for bit by bit.
+
+The smallest list of jobs is taken among which all of them must be, and walked (walks.py); each job
+is looked at when it is reached (matching.py). A cursor says where the walk was, so that the next
+request goes on exactly there.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Collection, Generator, Iterator
+from typing import Annotated, Final
+from zlib import crc32
+
+import msgspec
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.queues import Queue
+from millrace.engine.states import (
+    BLOCKED,
+    DEAD,
+    DONE,
+    LEASED,
+    READY,
+    SCHEDULED,
+    STATE_NAMES,
+)
+from millrace.records import JobFilter, JobPage, SearchJobs
+
+from .answering import Answering, Telling
+from .errors import AdminError
+from .filters import CHUNK_SIZE, FilterMatcher
+from .rows import MAX_PAGE_TEXT, row, weight
+from .scans import (
+    FailureScan,
+    HeadScan,
+    IdScan,
+    IndexScan,
+    KeyOf,
+    ReadyIndex,
+    Scan,
+    SequenceScan,
+    TailScan,
+    due_key,
+    ended_key,
+    first_due,
+    first_ready,
+    listed,
+    ready_key,
+)
+from .service import AdminService
+
+MAX_SEARCH_PAGE: Final = 1000
+MAX_EXAMINED: Final = 10_000_000
+#: So many jobs are looked at before others have their turn.
+SEARCH_SLICE_SIZE: Final = 500
+#: Up to so many are listed before they are walked; ready ones cost more.
+MAX_INDEX_SIZE: Final = 65_536
+MAX_READY_INDEX_SIZE: Final = 10_000
+MAX_QUEUES_SCANNED: Final = 1000
+#: Up to so many are put into another order than that of their numbers.
+MAX_DUE_SORTED: Final = 20_000
+MAX_ENDED_SORTED: Final = 131_072
+MAX_CURSOR_LENGTH: Final = 1000
+_STATES: Final = [SCHEDULED, BLOCKED, READY, LEASED, DONE, DEAD]
+
+
+class Cursor(msgspec.Struct, array_like=True):
+    """Where a search was left."""
+
+    #: Of the query and the order, lest it is used with another one.
+    mark: int
+    #: Which of the walks it was, behind which key.
+    walk: Annotated[int, msgspec.Meta(ge=0)] = 0
+    after: list[int | float] = []
+    #: What the first walk left to the second.
+    bound: list[int | float] = []
+    looked: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Cursor).decode
+
+
+class Candidates:
+    """Jobs that are meant by a query, each once, as they are when their turn comes. None lets
+    others have theirs. Jobs that are pushed meanwhile are not among them.
+
+    `looked` of about `of` jobs have been looked at; it ends early when it has looked at `look`.
+    """
+
+    def __init__(
+        self,
+        hub: AdminService,
+        query: JobFilter,
+        order: str = "newest",
+        cursor: str = "",
+        look: int = 0,
+        *,
+        ids_only: bool = False,
+    ) -> None:
+        self._engine = hub.engine
+        self._meaning = FilterMatcher(hub, query)
+        self._walks = _walks(hub, query, order, ids_only=ids_only)
+        mark = crc32(order.encode() + msgspec.json.encode(query))
+        self._at = Cursor(mark) if not cursor else _read(cursor, mark)
+        self.of = sum(walk.of for walk in self._walks)
+        self._until = self._at.looked + (look or MAX_EXAMINED)
+        self._over = False
+        self._jobs = self._look()
+
+    @property
+    def looked(self) -> int:
+        return self._at.looked
+
+    @property
+    def cursor(self) -> str:
+        """To go on with; empty if that was all."""
+        return "" if self._over else urlsafe_b64encode(_encode(self._at)).decode().rstrip("=")
+
+    def __iter__(self) -> Iterator[Job | None]:
+        return self
+
+    def __next__(self) -> Job | None:
+        return next(self._jobs)
+
+    def _look(self) -> Iterator[Job | None]:
+        at, jobs, meaning = self._at, self._engine.jobs, self._meaning
+        admits, has_words = meaning.admits, meaning.has_words
+        spent = 0
+        for seq in self._stops():
+            if spent >= CHUNK_SIZE or seq is None:
+                spent = 0
+                yield None
+            job = None if seq is None else jobs.get(seq)
+            if job is None:
+                continue
+            at.looked += 1
+            spent += CHUNK_SIZE // SEARCH_SLICE_SIZE
+            if admits(job):
+                cost = meaning.cost(job)
+                spent += cost
+                if cost <= CHUNK_SIZE:
+                    if has_words(job):
+                        yield job
+                elif (yield from self._through(job)):
+                    yield job
+            if at.looked >= self._until:
+                return
+        self._over = True
+
+    def _stops(self) -> Iterator[int | None]:
+        at, walks = self._at, self._walks
+        while at.walk < len(walks):
+            walk = walks[at.walk]
+            first = walks[0]
+            if at.walk and isinstance(first, HeadScan) and at.bound:
+                first.bound = tuple(at.bound)
+            for stop in walk.go(tuple(at.after) or None):
+                if stop is None:
+                    yield None
+                else:
+                    at.after = list(stop[0])
+                    yield stop[1]
+            at.walk += 1
+            at.after = []
+            if isinstance(walk, HeadScan):
+                at.bound = list(walk.bound or ())
+
+    def _through(self, job: Job) -> Generator[None, None, bool]:
+        """Has a large job all words, and is it still what is meant?"""
+        for found in self._meaning.through(job):
+            if found is None:
+                yield None
+            elif not found:
+                return False
+        return self._engine.jobs.get(job.seq) is job and self._meaning.admits(job)
+
+
+def candidates(hub: AdminService, query: JobFilter) -> Candidates:
+    """For whoever does something to all jobs that a query means."""
+    return Candidates(hub, query, ids_only=True)
+
+
+def search(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | None]:
+    if not 0 < asked.most <= MAX_SEARCH_PAGE:
+        raise AdminError(f"`most` is from 1 to {MAX_SEARCH_PAGE}")
+    if not 0 < asked.look <= MAX_EXAMINED:
+        raise AdminError(f"`look` is from 1 to {MAX_EXAMINED}")
+    found = Candidates(hub, asked.query, asked.order, asked.cursor, asked.look)
+    rows, size = [], 0
+    for job in found:
+        if job is None:
+            yield None
+            continue
+        rows.append(row(hub, job))
+        size += weight(rows[-1])
+        if len(rows) == asked.most or size >= MAX_PAGE_TEXT:
+            break
+    yield JobPage(rows, found.looked, max(found.of, found.looked), found.cursor)
+
+
+def _read(cursor: str, mark: int) -> Cursor:
+    try:
+        read = _decode(urlsafe_b64decode(cursor[:MAX_CURSOR_LENGTH] + "=" * (-len(cursor) % 4)))
+    except (ValueError, msgspec.MsgspecError):
+        raise AdminError("this is no cursor that a search has given") from None
+    if read.mark != mark:
+        raise AdminError("the cursor is of another search: begin anew without it")
+    return read
+
+
+# Where to look
+
+
+def _walks(hub: AdminService, query: JobFilter, order: str, *, ids_only: bool) -> list[Scan]:
+    """One walk by number, or two: what there are depends on the query and the order alone, so that
+    a cursor is always understood.
+    """
+    engine = hub.engine
+    if query.id is not None:
+        return [IdScan(engine, query.id, ids_only=ids_only)]
+    if query.tag is not None and hub.qless is not None:
+        return [IndexScan(hub.qless.tags.get(query.tag, {}))]
+    if query.fingerprint is not None:
+        return [FailureScan(engine, query.fingerprint)]
+    others = _by_number(engine, query)
+    if order == "queue" and query.state == "ready" and query.queue is not None:
+        queue = query.queue
+        return _in_order(engine, lambda: first_ready(engine, queue), ready_key, others)
+    if order == "due" and query.state == "scheduled":
+        return _in_order(engine, lambda: _next_due(engine), due_key(engine), others)
+    if order == "ended" and query.state in {"done", "dead"}:
+        return _in_order(
+            engine,
+            lambda: listed(_indexes(engine, query, MAX_ENDED_SORTED) or []),
+            ended_key,
+            others,
+        )
+    return [others]
+
+
+def _in_order(
+    engine: Engine, first: Callable[[], list[int]], key: KeyOf, others: Scan
+) -> list[Scan]:
+    beginning = HeadScan(engine, first, key)
+    return [beginning, TailScan(engine, others, beginning)]
+
+
+def _next_due(engine: Engine) -> list[int]:
+    few = len(engine.scheduled) <= MAX_DUE_SORTED
+    return list(engine.scheduled) if few else first_due(engine)
+
+
+def _by_number(engine: Engine, query: JobFilter) -> Scan:
+    indexes = _indexes(engine, query, MAX_INDEX_SIZE)
+    if indexes is not None:
+        return IndexScan(*indexes)
+    return IndexScan(engine.jobs) if len(engine.jobs) <= MAX_INDEX_SIZE else SequenceScan(engine)
+
+
+def _indexes(engine: Engine, query: JobFilter, most: int) -> list[Collection[int]] | None:
+    """The jobs among which all that are meant must be, unless there are too many to list them."""
+    if query.queue is not None and query.queue not in engine.queues:
+        return []
+    states = _states(query)
+    queue = None if query.queue is None else engine.queues[query.queue]
+    if queue is not None:
+        states = [state for state in states if queue.counts[state]]
+    elif states is _STATES:
+        return None
+    ready = _ready(engine, queue) if READY in states else []
+    if ready is None:
+        return None
+    indexes: list[Collection[int]] = [*ready]
+    indexes += (index for state in states for index in _index(engine, state))
+    return indexes if sum(map(len, indexes)) <= most else None
+
+
+def _states(query: JobFilter) -> list[int]:
+    if query.state is not None:
+        return [STATE_NAMES.index(query.state)]
+    return [SCHEDULED, DEAD] if query.failing else _STATES
+
+
+def _ready(engine: Engine, queue: Queue | None) -> list[ReadyIndex] | None:
+    if queue is not None:
+        found = [ReadyIndex(queue.ready)]
+    elif len(engine.queues) <= MAX_QUEUES_SCANNED:
+        found = [ReadyIndex(each.ready) for each in engine.queues.values()]
+    else:
+        return None
+    return found if sum(map(len, found)) <= MAX_READY_INDEX_SIZE else None
+
+
+def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
+    if state == DONE:
+        return engine.done, engine.kept
+    if state == DEAD:
+        return engine.dead, engine.dying
+    return {
+        SCHEDULED: (engine.scheduled,),
+        BLOCKED: (engine.blocked,),
+        LEASED: (engine.leased,),
+    }.get(state, ())
+
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {"search": search}

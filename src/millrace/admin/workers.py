@@ -1,0 +1,162 @@
+"""`workers`: who works, and on what.
+
+Faktory's and Qless's workers have names and are heard of; of the others is known who holds a job.
+Workq and Go Job Queue name nobody: whoever has the id may end the job, so theirs are one row each.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.engine.job import PROTOCOLS, Job
+from millrace.engine.policy import BOUND
+from millrace.engine.workers import WORKER_STATES, Worker
+from millrace.records import HeldJob, ListWorkers, WorkerPage, WorkerRecord
+
+from .answering import Answering, Telling
+from .errors import AdminError
+from .paging import page_of
+from .rows import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, moment, text
+from .service import AdminService
+
+#: So many of a worker's jobs are told.
+MAX_HELD_JOBS: Final = 20
+#: So many leases are looked at before others have their turn.
+LEASE_SLICE_SIZE: Final = 1000
+#: And so many workers are told of.
+WORKER_SLICE_SIZE: Final = 10
+MAX_LABELS: Final = 50
+
+#: A protocol and a worker's name there.
+Name = tuple[str, str]
+
+
+class WorkerLeases:
+    """What a worker has."""
+
+    __slots__ = ("count", "first", "since", "stalled")
+
+    def __init__(self, since: int) -> None:
+        self.count = self.stalled = 0
+        self.first: list[int] = []
+        #: When it leased the first of them.
+        self.since = since
+
+
+def workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
+    engine = hub.engine
+    held: dict[Name, WorkerLeases] = {}
+    seqs = list(engine.leased)
+    for first in range(0, len(seqs), LEASE_SLICE_SIZE):
+        if first:
+            yield None
+        for job in map(engine.leased.get, seqs[first : first + LEASE_SLICE_SIZE]):
+            if job is not None:
+                name = (PROTOCOLS[job.actor], job.holder)
+                holding = held.get(name)
+                if holding is None:
+                    holding = held[name] = WorkerLeases(job.leased_at)
+                holding.count += 1
+                if holding.count <= MAX_HELD_JOBS:
+                    holding.first.append(job.seq)
+                if job.deadline <= now:
+                    holding.stalled += 1
+    known = _known(hub)
+    names = list(held.keys() | known)
+    if asked.protocol:
+        names = [name for name in [(asked.protocol, asked.wid)] if name in held or name in known]
+    after = _after(asked.after) if asked.after else None
+    page, is_more = yield from page_of(names, after, asked.most)
+    rows: list[WorkerRecord] = []
+    size = 0
+    for number, name in enumerate(page, 1):
+        rows.append(_row(hub, name, held.get(name)))
+        size += _weight(rows[-1])
+        if size >= MAX_PAGE_TEXT:
+            is_more |= number < len(page)
+            page = page[:number]
+            break
+        if number % WORKER_SLICE_SIZE == 0:
+            yield None
+    more = f"{page[-1][0]} {page[-1][1]}" if is_more else ""
+    yield WorkerPage(rows, len(names), more)
+
+
+def _after(text: str) -> Name:
+    protocol, space, wid = text.partition(" ")
+    if not space:
+        raise AdminError(
+            "`after` is a protocol and a worker's name, as the answer before gave them"
+        )
+    return protocol, wid
+
+
+def _known(hub: AdminService) -> set[Name]:
+    """Workers that are heard of, whether they have jobs or not."""
+    found: set[Name] = set()
+    if hub.faktory is not None:
+        found.update(("faktory", wid) for wid in hub.faktory.of_worker)
+    if hub.qless is not None:
+        found.update(("qless", wid) for wid in hub.qless.workers)
+    return found
+
+
+def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerRecord:
+    protocol, wid = name
+    row = WorkerRecord(
+        protocol=protocol,
+        wid=wid,
+        hostname="",
+        pid=0,
+        labels=[],
+        rss_kb=0,
+        state="",
+        started_at=0 if holding is None else holding.since,
+        beat_at=0,
+        connections=0,
+        held=[],
+        count=0 if holding is None else holding.count,
+        stalled=0 if holding is None else holding.stalled,
+    )
+    if holding is not None:
+        jobs = map(hub.engine.leased.get, holding.first)
+        row.held = [_held(job) for job in jobs if job is not None and job.holder == wid]
+    if protocol == "faktory" and hub.faktory is not None:
+        worker = hub.faktory.workers.known.get(wid)
+        if worker is not None:
+            _introduce(row, worker)
+    elif protocol == "qless" and hub.qless is not None:
+        row.beat_at = hub.qless.workers.get(wid, 0)
+    return row
+
+
+def _introduce(row: WorkerRecord, worker: Worker) -> None:
+    """What a worker of Faktory has said of itself."""
+    row.hostname = text(worker.hostname)
+    row.pid, row.rss_kb = worker.pid, worker.rss_kb
+    row.labels = [text(label) for label in worker.labels[:MAX_LABELS]]
+    row.state = WORKER_STATES[worker.state]
+    row.started_at, row.beat_at = worker.started_at, worker.beat_at
+    row.connections = worker.connections
+
+
+def _weight(row: WorkerRecord) -> int:
+    """How many characters of names it has."""
+    own = len(row.wid) + len(row.hostname) + sum(map(len, row.labels))
+    return own + sum(len(each.jid) + len(each.queue) + len(each.kind) for each in row.held)
+
+
+def _held(job: Job) -> HeldJob:
+    deadline = 0 if job.actor in BOUND else moment(job.deadline)
+    return HeldJob(
+        jid=text(job.jid),
+        seq=job.seq,
+        queue=text(job.queue),
+        kind=text(job.kind),
+        leased_at=job.leased_at,
+        deadline=deadline,
+        payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
+    )
+
+
+ANSWERS: Final[dict[str, Answering]] = {}
+LONG: Final[dict[str, Telling]] = {"workers": workers}

@@ -1,0 +1,52 @@
+"""Types and names that several records share."""
+
+from typing import Final, Literal
+
+import msgspec
+
+State = Literal["scheduled", "blocked", "ready", "leased", "done", "dead"]
+
+
+Code = Literal[
+    "bad request", "not found", "conflict", "refused", "unavailable", "too large", "stopped"
+]
+
+
+#: A note of this may come from anybody, as often as they like.
+LOGIN_REFUSED: Final = "login refused"
+
+
+class ErrorReply(msgspec.Struct):
+    """What was asked cannot be had, and why."""
+
+    error: str
+    code: Code = "bad request"
+
+
+class LatencySummary(msgspec.Struct):
+    """How long something took lately: the last five to ten minutes."""
+
+    count: int
+    p50: int
+    p95: int
+    p99: int
+
+
+Action = Literal[
+    "retry",
+    "kill",
+    "cancel",
+    "delete",
+    "move",
+    "priority",
+    "tag",
+    "untag",
+    "track",
+    "untrack",
+    "undepend",
+    "timeout",
+]
+
+
+class Ok(msgspec.Struct):
+    ok: bool = True

@@ -1,0 +1,87 @@
+"""`failures`: groups by size, each with its newest job."""
+
+import pytest
+
+from admin_room import Room
+from millrace.admin.failures import MAX_GROUP_QUEUES
+from millrace.admin.rows import MESSAGE_EXCERPT_SIZE
+from millrace.engine.events import fingerprint
+from millrace.engine.job import FAKTORY
+from millrace.engine.states import BLOCKED, DEAD
+from millrace.protocols.qless import working
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def failed(room: Room, jid: str, message: str, queue: str = "q", retries: int = 25) -> None:
+    room.push(jid, queue, retries=retries)
+    room.engine.fail(room.lease(queue), room.now, FAKTORY, "Oops", message, [])
+    room.now += 1
+
+
+def test_the_largest_first(room):
+    failed(room, "a", "rare")
+    failed(room, "b", "timeout after 3 s", "one")
+    failed(room, "c", "timeout after 4 s", "two", retries=-1)
+    told = room.asks(failures={})
+    assert (told["count"], told["jobs"]) == (2, 3)
+    first, second = told["groups"]
+    assert first == {
+        "fingerprint": fingerprint("Oops", "timeout after 1 s"),
+        "group": "Oops",
+        "message": "timeout after 4 s",
+        "dead": 1,
+        "retrying": 1,
+        "newest_at": room.now - 1,
+        "newest_jid": "c",
+        "newest_seq": room.engine.find("c").seq,
+        "queues": ["two", "one"],
+    }
+    assert (second["message"], second["retrying"]) == ("rare", 1)
+
+
+def test_it_is_bounded(room):
+    for letter in "abcdefgh":
+        failed(room, letter, "broken " + letter * 3, retries=-1)
+        failed(room, letter + "2", "same", letter)
+    told = room.asks(failures={"most": 3})
+    assert (len(told["groups"]), told["count"], told["jobs"]) == (3, 9, 16)
+    assert len(told["groups"][0]["queues"]) == MAX_GROUP_QUEUES
+
+
+def test_a_long_message_is_cut(room):
+    failed(room, "a", "x" * 100_000)
+    assert len(room.asks(failures={})["groups"][0]["message"]) == MESSAGE_EXCERPT_SIZE
+
+
+def test_nothing_has_failed(room):
+    assert room.asks(failures={}) == {"groups": [], "count": 0, "jobs": 0}
+
+
+def test_failed_by_qless(room):
+    room.put("a")
+    room.pop()
+    room.speaks_qless("fail", "a", "w1", "group", "message")
+    (group,) = room.asks(failures={})["groups"]
+    assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")
+
+
+def test_failed_by_qless_while_it_waited_for_another(room):
+    """As only the spec's dialect can."""
+    room.put("first")
+    job = room.put("a", "q", "depends", '["first"]')
+    args = [b"a", b"w1", b"group", b"message"]
+    working.fail_any(room.qless, room.now, args, {BLOCKED})
+    assert job.state == DEAD
+    (group,) = room.asks(failures={})["groups"]
+    assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")
+
+
+def test_killed_by_somebody(room):
+    room.put("a")
+    room.act("kill", "a")
+    (group,) = room.asks(failures={})["groups"]
+    assert (group["dead"], group["newest_jid"]) == (1, "a")

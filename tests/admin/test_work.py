@@ -1,0 +1,480 @@
+"""HTTP as a sixth way to push and to work, as it arrives over the control socket."""
+
+from base64 import b64decode, b64encode
+
+import pytest
+
+from admin_room import Room
+from millrace.admin.work import MAX_PUSHED, MAX_WAIT, Lease, token
+from millrace.engine.job import FAKTORY, HTTP
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.store import MemoryStore
+from scene import recover
+from wires import SECOND, START, Wire
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def new(jid: str = "a1", queue: str = "q", **more: object) -> dict:
+    return {"jid": jid, "queue": queue, "payload": b64encode(b"[1]").decode(), **more}
+
+
+def push(room: Room, *jobs: dict) -> list[dict]:
+    return room.asks(push={"jobs": list(jobs), "by": "ci"})["jobs"]
+
+
+def lease(room: Room, *queues: str, wire: Wire | None = None, **more: object) -> list[dict]:
+    asked = {"queues": queues or ["q"], "worker": "w1", **more}
+    answers = room.says(wire, lease=asked)
+    return answers[-1]["jobs"] if answers else []
+
+
+def end(room: Room, token: str, action: str, **more: object) -> dict | None:
+    return room.asks(end={"token": token, "action": action, "by": "ci", **more})["job"]
+
+
+def given(room: Room, seq: int, attempt: int = 1, leased_at: int = START) -> str:
+    """The token of a lease."""
+    return token(room.hub, Lease(seq, attempt, leased_at))
+
+
+def refused_end(room: Room, token: str, action: str = "complete", **more: object) -> str:
+    return room.refused(end={"token": token, "action": action, **more})[0]
+
+
+# Push
+
+
+def test_push(room):
+    (row,) = push(room, new(kind="Resize", priority=3, tags=["x", "y", "x"], retries=7))
+    job = room.engine.find("a1")
+    assert (job.origin, job.payload, job.kind, job.rank) == (HTTP, b"[1]", "Resize", 3)
+    assert (row["seq"], row["jid"], row["state"], row["protocol"]) == (1, "a1", "ready", "http")
+    assert (row["tags"], row["retries"]) == (["x", "y"], 7)
+    assert room.qless.tags.keys() == {"x", "y"}
+    assert room.wire.durable == [0]
+
+
+def test_an_id_is_made(room):
+    first, second = push(room, new(""), new(""))
+    assert first["jid"] == "00000000-0000-4000-8000-000000000001"
+    assert second["jid"] != first["jid"]
+
+
+def test_push_for_later(room):
+    (row,) = push(room, new(at=START + SECOND))
+    assert row["state"] == "scheduled"
+    (row,) = push(room, new("a2", at=START - SECOND))
+    assert (row["state"], row["due"]) == ("ready", 0)
+    room.advance(SECOND)
+    assert room.engine.find("a1").state == READY
+
+
+def test_jobs_that_wait_for_others(room):
+    room.push("old")
+    rows = push(room, new("a1"), new("a2", blockers=["a1", "old", "a1"]))
+    assert rows[1]["state"] == "blocked"
+    job = room.engine.find("a2")
+    assert job.extra.blockers == [2, 1]
+
+
+def test_one_that_nobody_knows_cannot_be_waited_for(room):
+    code, reason = room.refused(push={"jobs": [new("a1"), new("a2", blockers=["a1", "nobody"])]})
+    assert (code, "nobody" in reason) == ("conflict", True)
+    assert not room.engine.jobs
+
+
+def test_one_that_is_dead_blocks_and_one_that_is_done_does_not(room):
+    room.dead("dead")
+    room.put("done")
+    room.pop()
+    room.speaks_qless("complete", "done", "w1", "q", "{}")
+    rows = push(room, new("a1", blockers=["dead"]), new("a2", blockers=["done"]))
+    assert [row["state"] for row in rows] == ["blocked", "ready"]
+
+
+def test_an_id_that_is_taken(room):
+    push(room, new())
+    assert room.refused(push={"jobs": [new("a2"), new()]})[0] == "conflict"
+    assert room.refused(push={"jobs": [new("a2"), new("a2")]})[0] == "conflict"
+    assert len(room.engine.jobs) == 1
+    room.act("kill", "a1")
+    push(room, new())
+    assert len(room.engine.jobs) == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"queue": ""},
+        {"queue": "x" * 300},
+        {"jid": "x" * 300},
+        {"kind": "x" * 300},
+        {"priority": 1e300},
+        {"retries": -1},
+        {"at": -1},
+        {"at": 1 << 63},
+        {"lease_for": 0},
+        {"lease_for": 1 << 62},
+        {"tags": [""]},
+        {"tags": ["x"] * 101},
+        {"blockers": ["x"] * 1001},
+        {"payload": "no base64"},
+        {"unknown": 1},
+    ],
+)
+def test_what_cannot_be_pushed(room, more):
+    code, _ = room.refused(push={"jobs": [new("good"), {**new(), **more}]})
+    assert code == "bad request"
+    assert not room.engine.jobs
+
+
+def test_so_many_at_once(room):
+    jobs = [new(f"a{number}") for number in range(MAX_PUSHED + 1)]
+    assert room.refused(push={"jobs": jobs})[0] == "too large"
+    assert room.refused(push={"jobs": []})[0] == "too large"
+    assert len(push(room, *jobs[1:])) == MAX_PUSHED
+
+
+# Lease
+
+
+def test_lease_and_complete(room):
+    push(room, new())
+    (leased,) = lease(room)
+    job = room.engine.find("a1")
+    assert (job.state, job.holder, job.actor) == (LEASED, "w1", HTTP)
+    assert leased["token"].startswith("1-1-")
+    assert leased["deadline"] == START + 1800 * SECOND
+    assert b64decode(leased["payload"]) == b"[1]"
+    assert end(room, given(room, 1), "complete") is None
+    assert not room.engine.jobs
+    assert refused_end(room, given(room, 1)) == "conflict"
+
+
+def test_lease_in_the_order_of_the_queues(room):
+    room.push("a1", "one")
+    room.push("a2", "two")
+    room.push("a3", "two")
+    found = lease(room, "two", "one", "two", most=10)
+    assert [each["job"]["jid"] for each in found] == ["a2", "a3", "a1"]
+    assert lease(room, "one") == []
+
+
+def test_the_worker_may_say_how_long(room):
+    push(room, new(), new("a2"))
+    (leased,) = lease(room, lease_for=5 * SECOND)
+    assert leased["deadline"] == START + 5 * SECOND
+    room.advance(5 * SECOND)
+    job = room.engine.find("a1")
+    assert (job.state, job.failures, job.failure.group) == (SCHEDULED, 1, "LeaseExpired")
+
+
+def test_who_waits_is_woken_at_once_and_fairly(room):
+    first, second = room.connect(), room.connect()
+    assert lease(room, wire=first, wait=10 * SECOND, lease_for=7 * SECOND) == []
+    assert lease(room, wire=second, wait=10 * SECOND) == []
+    push(room, new("a1"), new("a2"))
+    assert b'"token":"1-1-' in first.heard
+    assert b'"token":"2-1-' in second.heard
+    assert room.engine.find("a1").deadline == START + 7 * SECOND
+
+
+def test_a_wait_has_an_end(room):
+    assert lease(room, wait=10 * SECOND) == []
+    assert room.wire.waits
+    room.advance(10 * SECOND)
+    assert room.wire.replies[-1] == b'{"jobs":[]}\n'
+    assert not room.wire.waits
+
+
+def test_nobody_waits_for_ever(room):
+    lease(room, wait=1 << 62)
+    room.advance(MAX_WAIT)
+    assert not room.wire.waits
+
+
+def test_who_is_gone_waits_no_longer(room):
+    wire = room.connect()
+    lease(room, wire=wire, wait=10 * SECOND)
+    wire.lose()
+    job = room.push()
+    assert job.state == READY
+    assert not room.engine.queues["q"].waiters
+
+
+def test_a_job_that_did_not_reach_its_worker_is_given_back(room):
+    wire = room.connect()
+    wire.reads = False
+    room.push()
+    lease(room, wire=wire)
+    wire.lose()
+    job = room.engine.find("a1")
+    assert (job.state, job.attempt) == (READY, 0)
+
+
+def test_a_job_that_may_still_be_refused_is_handed_out_when_it_cannot(room):
+    room.engine.synced_seq = 1
+    room.push()
+    lease(room)
+    assert room.wire.durable == [0]
+
+
+def test_a_server_that_stops_gives_nothing(room):
+    room.push()
+    room.hub.stopping = True
+    assert lease(room) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"queues": []},
+        {"queues": [""]},
+        {"queues": [str(number) for number in range(101)]},
+        {"worker": ""},
+        {"worker": "x" * 300},
+        {"most": 0},
+        {"most": 101},
+        {"lease_for": 1},
+    ],
+)
+def test_what_cannot_be_leased(room, more):
+    room.push()
+    asked = {"queues": ["q"], "worker": "w", **more}
+    assert room.refused(lease=asked)[0] == "bad request"
+    assert not room.engine.leased
+
+
+# End
+
+
+def test_fail(room):
+    push(room, new(retries=1))
+    (leased,) = lease(room)
+    backtrace = [f"line {number}" for number in range(100)]
+    row = end(room, leased["token"], "fail", group="Oops", message="it broke", backtrace=backtrace)
+    assert (row["state"], row["group"], row["message"]) == ("scheduled", "Oops", "it broke")
+    assert row["due"] == START + 15 * SECOND
+    job = room.engine.find("a1")
+    assert len(job.failure.backtrace) == 50
+    room.advance(15 * SECOND)
+    (leased,) = lease(room)
+    assert leased["token"].startswith("1-2-")
+    assert end(room, leased["token"], "fail")["state"] == "dead"
+    assert job.due == room.now + 180 * 86_400 * SECOND
+
+
+def test_without_retries_it_is_dead_at_once(room):
+    push(room, new(retries=0))
+    lease(room)
+    assert end(room, given(room, 1), "fail")["state"] == "dead"
+
+
+def test_the_worker_may_say_when_to_try_again(room):
+    push(room, new())
+    lease(room)
+    row = end(room, given(room, 1), "fail", again_at=START + 7 * SECOND)
+    assert (row["state"], row["due"]) == ("scheduled", START + 7 * SECOND)
+    push(room, new("a2", retries=0))
+    lease(room)
+    assert end(room, given(room, 2), "fail", again_at=START + 7 * SECOND)["state"] == "dead"
+
+
+def test_release(room):
+    push(room, new())
+    lease(room)
+    row = end(room, given(room, 1), "release")
+    assert (row["state"], row["failures"]) == ("ready", 0)
+    (leased,) = lease(room)
+    assert leased["token"].startswith("1-2-")
+    assert refused_end(room, given(room, 1), "release") == "conflict"
+
+
+def test_renew(room):
+    push(room, new(lease_for=10 * SECOND))
+    lease(room)
+    room.advance(9 * SECOND)
+    assert end(room, given(room, 1), "renew")["deadline"] == START + 19 * SECOND
+    assert (
+        end(room, given(room, 1), "renew", lease_for=60 * SECOND)["deadline"] == START + 69 * SECOND
+    )
+    assert refused_end(room, given(room, 1), "renew", lease_for=1) == "bad request"
+    room.advance(60 * SECOND)
+    assert refused_end(room, given(room, 1), "renew") == "conflict"
+
+
+def test_a_result_goes_to_whoever_keeps_one(room):
+    job = room.put("j1")
+    lease(room)
+    row = end(room, given(room, 1), "complete", result=b64encode(b"done").decode())
+    assert row["state"] == "done"
+    assert (job.state, job.extra.result) == (DONE, b"done")
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "1", "1-1", "1-1-1", "-1-1-x", "x-1-1-x", "1-x-1-x", "²-1-1-x", "1" * 30 + "-1-1-x"],
+)
+def test_what_is_no_token(room, token):
+    room.push()
+    assert refused_end(room, token) == "bad request"
+
+
+def test_tokens_of_others(room):
+    room.push()
+    room.lease(actor=FAKTORY)
+    assert refused_end(room, given(room, 1)) == "conflict"
+    push(room, new("a2"))
+    (leased,) = lease(room)
+    for other in (given(room, 2, 0), given(room, 2, 2), given(room, 2, 1, START - 1)):
+        assert refused_end(room, other) == "conflict"
+    assert room.engine.find("a2").state == LEASED
+    assert leased["token"] == given(room, 2)
+
+
+def test_a_token_cannot_be_guessed(room):
+    push(room, new())
+    (leased,) = lease(room)
+    named, _, digest = leased["token"].rpartition("-")
+    assert (named, len(digest)) == (f"1-1-{START}", 24)
+    for guess in ("", "0" * 24, digest[:-1], digest + "0", digest.upper() + "ü"):
+        assert refused_end(room, f"{named}-{guess}") == "not found"
+    assert refused_end(room, f"1-2-{START}-{digest}") == "not found"
+    another = Room()
+    push(another, new())
+    another.engine.note("http/lease-key", b"x" * 32)
+    assert refused_end(another, leased["token"]) == "not found"
+
+
+def stored(room: Room) -> MemoryStore:
+    """All that is durable until now."""
+    store = MemoryStore()
+    store.load()
+    for batch in room.kept:
+        store.begin(batch, room.engine)
+        store.commit()
+    return store
+
+
+def restarted(store: MemoryStore) -> Room:
+    room = Room(engine=recover(store))
+    room.now = START + SECOND
+    return room
+
+
+def test_a_lease_that_a_crash_has_forgotten_can_be_ended():
+    """It was given before it was durable."""
+    room = Room()
+    room.hub.lease_key()
+    push(room, new(), new("a2"))
+    store = stored(room)
+    first, second = lease(room, most=2)
+    again = restarted(store)
+    assert again.engine.find("a1").state == READY
+    assert refused_end(again, f"1-1-{START}-{'0' * 24}") == "not found"
+    assert end(again, first["token"], "renew")["state"] == "leased"
+    assert end(again, first["token"], "renew")["state"] == "leased"
+    end(again, first["token"], "complete")
+    assert not again.hub.reclaimed
+    (anew,) = lease(again)
+    assert anew["token"] != second["token"]
+    assert refused_end(again, second["token"]) == "conflict"
+    end(again, anew["token"], "complete")
+    assert not again.engine.jobs
+
+
+def test_what_was_never_given_cannot_be_ended():
+    room = Room()
+    room.hub.lease_key()
+    push(room, new())
+    assert refused_end(room, given(room, 1)) == "conflict"
+    assert refused_end(restarted(stored(room)), f"1-1-{START}-{'0' * 24}") == "not found"
+
+
+def test_while_nothing_can_be_kept(room):
+    push(room, new())
+    lease(room)
+    room.engine.halted = "the disk is full"
+    for request in (
+        {"push": {"jobs": [new("a2")]}},
+        {"lease": {"queues": ["q"], "worker": "w"}},
+        {"end": {"token": given(room, 1), "action": "complete"}},
+    ):
+        assert room.refused(**request)[0] == "unavailable"
+    assert room.engine.find("a1").state == LEASED
+
+
+# Between
+
+
+def test_jobs_of_http_for_workers_of_others(room):
+    push(room, new(kind="Resize"))
+    worker = room.faktory_worker("w9")
+    worker.receive(b"FETCH q\r\n")
+    assert b'"jobtype":"Resize"' in worker.heard
+    worker.receive(b'FAIL {"jid":"a1","errtype":"E","message":"m"}\r\n')
+    assert room.engine.find("a1").state == SCHEDULED
+
+
+def test_others_cannot_end_what_http_has(room):
+    push(room, new())
+    lease(room)
+    worker = room.faktory_worker("w9")
+    worker.receive(b'ACK {"jid":"a1"}\r\nFAIL {"jid":"a1","errtype":"E","message":"m"}\r\n')
+    assert b"Job not found" in worker.heard
+    assert room.engine.find("a1").state == LEASED
+
+
+def test_qless_finds_and_keeps_the_tags(room):
+    push(room, new(tags=["x"]))
+    assert b"a1" in room.speaks_qless("tag", "get", "x", 0, 10)
+    room.speaks_qless("tag", "add", "a1", "y")
+    assert room.engine.find("a1").extra.tags == ["x", "y"]
+    lease(room)
+    end(room, given(room, 1), "complete")
+    assert room.qless.tags == {}
+
+
+def test_tags_pushed_while_qless_was_off_are_found_when_it_is_on():
+    store = MemoryStore()
+    store.load()
+    room = Room(qless=False)
+    push(room, new(tags=["x"]))
+    assert room.engine.find("a1").extra.own is None
+    for batch in room.kept:
+        store.begin(batch, room.engine)
+        store.commit()
+    again = Room(engine=recover(store))
+    again.check()
+    assert b"a1" in again.speaks_qless("tag", "get", "x", 0, 10)
+
+
+def test_work_is_in_the_audit_log(room):
+    push(room, new("a1"), new("a2"))
+    push(room, new("a3"))
+    for _ in range(3):
+        (leased,) = lease(room)
+        end(room, leased["token"], "complete")
+    assert room.audit() == [
+        ("ci", "complete", "jobs over HTTP", 3),
+        ("ci", "push", "jobs over HTTP", 3),
+    ]
+
+
+def test_a_job_that_waits_goes_when_what_it_waits_for_is_done(room):
+    push(room, new("a1"), new("a2", blockers=["a1"]))
+    assert room.engine.find("a2").state == BLOCKED
+    lease(room)
+    end(room, given(room, 1), "complete")
+    assert room.engine.find("a2").state == READY
+
+
+def test_one_that_waits_for_a_dead_one_stays(room):
+    push(room, new("a1", retries=0), new("a2", blockers=["a1"]))
+    lease(room)
+    end(room, given(room, 1), "fail")
+    assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)
