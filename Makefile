@@ -1,6 +1,8 @@
-# The two commands a newcomer needs are `make run` and `make test`.
+# `make run` starts a server. `make check` is the quick test lane, `make test` runs all tests.
 PYTHON ?= python3
 BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+TESTS   = $(BIN)/python -m pytest -n 2 --dist loadfile
 ROUNDS ?= 1000
 WORKS  ?= 10
 HARM   ?= 15
@@ -10,116 +12,127 @@ DURATION ?= 3600
 JOBS   ?= 1000000
 EVENTS ?= 1000000
 
-.DEFAULT_GOAL := help
-.PHONY: help setup run test coverage lint check format bench bench-memory bench-idle bench-shipping bench-bulk bench-pages crash recovery simulate \
-  fuzz abuse soak pipeline cluster pictures lock clean
+# Tests rewrite their assertions; with bytecode files they do it once, not in every process.
+unexport PYTHONDONTWRITEBYTECODE
 
-help:  ## say what can be made
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev run check test coverage lint format bench bench-memory bench-idle bench-shipping bench-bulk \
+  bench-pages crash recovery simulate fuzz abuse soak pipeline cluster pictures docs lock clean
+
+help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
+# --no-deps: the lock files are complete, and pip's resolver fails on some of their packages.
 .venv/ready: requirements.lock pyproject.toml
-	@echo "setup: building .venv from requirements.lock (once, two minutes: Spark is large)"
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millrace needs Python 3.11 or later; set PYTHON=...")'
+	@echo "setup: installing the server into .venv"
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Millrace requires Python 3.11 or later. Set PYTHON=...")'
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PIP) install --no-deps --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
-# Compiled beforehand, the server starts in half the time, also where Python writes no bytecode.
-setup: .venv/ready  ## build .venv with everything the project needs
-	@$(BIN)/python -m compileall -q src
+.venv/ready-dev: .venv/ready requirements-dev.lock
+	@echo "setup-dev: installing Spark and the test tools into .venv (about two minutes, once)"
+	@$(PIP) install --no-deps --require-hashes -r requirements-dev.lock
+	@touch $@
 
-run: setup  ## start the server on its usual ports, keeping its data in ./data
-	@echo "run: starting the server; its data is kept in ./data"
+setup: .venv/ready  ## install the server into .venv
+
+setup-dev: .venv/ready-dev  ## install the server, Spark and the test tools into .venv
+
+run: setup  ## start a server on the default ports with its data in ./data
 	@exec $(BIN)/millrace serve --data data
 
-lint: setup  ## ruff and mypy --strict
-	@echo "lint: ruff, mypy --strict"
-	@$(BIN)/ruff format --check src tests bench docs
-	@$(BIN)/ruff check src tests bench docs
+lint: setup-dev  ## check format, lint rules and types
+	@$(BIN)/ruff format --check --quiet src tests bench docs
+	@$(BIN)/ruff check --quiet src tests bench docs
 	@$(BIN)/mypy
 
-check: lint  ## lint, and mypyc's code generation over the compiled modules
-	@echo "check: code generation"
-	@$(BIN)/python tests/codegen.py
-
-format: setup  ## rewrite the sources in the project's form
+format: setup-dev  ## format the sources and apply automatic fixes
 	@$(BIN)/ruff format src tests bench docs
 	@$(BIN)/ruff check --fix src tests bench docs
 
-test: lint  ## all tests
-	@echo "test: all of tests/, two files at a time"
-	@$(BIN)/pytest -n 2 --dist loadfile
+check: lint  ## run the quick tests: no server processes, Spark or browser (about a minute)
+	@$(BIN)/python tests/codegen.py
+	@$(TESTS) --lane check
 
-# Apart from `make test`, which is a third faster without it.
-coverage: setup  ## all tests, and which lines they reached
+test: lint  ## run all tests (about ten minutes)
+	@$(TESTS)
+
+coverage: setup-dev  ## run all tests and report the coverage
 	@rm -f .coverage .coverage.*
-	@$(BIN)/pytest -n 2 --dist loadfile --cov
+	@$(TESTS) --cov
 
-crash: setup  ## kill the server at random moments and check that nothing acknowledged is lost (ROUNDS=1000)
+crash: setup-dev  ## kill a server ROUNDS=1000 times and verify every acknowledged command
 	@$(BIN)/python tests/crash/rounds.py --rounds $(ROUNDS)
 
-recovery: setup  ## recover from every prefix of longer recorded works, and from every flipped byte (WORKS=10)
+recovery: setup-dev  ## recover from every prefix and every flipped byte of WORKS=10 recorded runs
 	@MILLRACE_RECOVERY_SEEDS=$(WORKS) MILLRACE_DAMAGE=all $(BIN)/python -m pytest tests/store/test_recovery.py tests/store/test_damage.py
 
-abuse: setup  ## abuse the server in every way there is, beside a well-behaved client (HARM=15 seconds each)
+abuse: setup-dev  ## run hostile clients for HARM=15 seconds each and measure a well-behaved client
 	@$(BIN)/python tests/abuse/full.py --harm $(HARM)
 
-simulate: setup  ## clients, faults and crashes on a simulated clock, network and disk, until Ctrl-C (SEED=n: that one)
+simulate: setup-dev  ## simulate clients, faults and crashes until interrupted (SEED=n runs one seed)
 	@$(BIN)/python tests/simulation/run.py $(if $(SEED),--seed $(SEED))
 
-# Apart from .venv, because the fuzzer has wheels for few versions of Python.
+# A separate environment, because atheris has wheels for few versions of Python.
 .fuzz/venv/ready: requirements-fuzz.lock
-	@echo "fuzz: building .fuzz/venv from requirements-fuzz.lock (once, about a minute)"
+	@echo "fuzz: installing the fuzzer into .fuzz/venv (about a minute, once)"
 	@$(PYTHON) -m venv --clear .fuzz/venv
-	@.fuzz/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes \
+	@.fuzz/venv/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes \
 	  -r requirements-fuzz.lock || { $(PYTHON) --version; \
-	  echo "fuzz: the fuzzer, atheris, cannot be installed for this Python. It has wheels for 3.11 to 3.13 on"; \
-	  echo "      Linux (x86-64): set PYTHON=... to one of them. \`make test\` checks the same targets without it."; exit 1; }
+	  echo "fuzz: atheris cannot be installed for this Python. It has wheels for Python 3.11 to 3.13 on"; \
+	  echo "      Linux (x86-64). Set PYTHON=... to one of them. \`make test\` runs the same targets without it."; exit 1; }
 	@touch $@
 
-fuzz: .fuzz/venv/ready  ## look for inputs that break a parser's promises (TIME=60 seconds each, TARGET=faktory for one)
+fuzz: .fuzz/venv/ready  ## fuzz the parsers (TIME=60 seconds each, TARGET=faktory for one)
 	@.fuzz/venv/bin/python tests/fuzz/guided.py --time $(TIME) $(TARGET)
 
-soak: setup  ## mixed load on all ports while everything is watched that could grow (DURATION=3600 seconds)
+soak: setup-dev  ## run mixed load on all ports for DURATION=3600 seconds and watch for growth
 	@$(BIN)/python tests/soak/soak.py --duration $(DURATION)
 
-bench: setup  ## measure beside beanstalkd and redis-server (bench/README.md)
+bench: setup-dev  ## compare throughput with beanstalkd and Redis (bench/README.md)
 	@$(BIN)/python bench/cycles.py
 
-bench-memory: setup  ## memory and recovery time of 1,000,000 waiting jobs
+bench-memory: setup-dev  ## measure memory and recovery time of 1,000,000 waiting jobs
 	@$(BIN)/python bench/memory.py
 
-bench-idle: setup  ## what 10,000 idle waiting connections cost
+bench-idle: setup-dev  ## measure 10,000 idle waiting connections
 	@$(BIN)/python bench/idle.py
 
-# What `make test` does of the pipeline with fewer events and at chosen points.
-pipeline: setup  ## the pipeline's tests in full: a history of EVENTS=1000000, crashes after each write, a cluster
-	@PIPELINE=all PIPELINE_EVENTS=$(EVENTS) $(BIN)/python -m pytest -n 2 --dist loadfile tests/pipeline
+pipeline: setup-dev  ## run the pipeline tests in full: EVENTS=1000000, crashes after each write, a cluster
+	@PIPELINE=all PIPELINE_EVENTS=$(EVENTS) $(TESTS) tests/pipeline
 
-cluster: setup  ## the pipeline on a Spark master and two workers, beside the same on this machine (some minutes)
+cluster: setup-dev  ## compare the pipeline on a Spark cluster of two workers with a local run
 	@$(BIN)/python bench/cluster.py
 
-bench-bulk: setup  ## a million jobs from Spark, beside PUSHB from one plain client (JOBS=1000000)
+bench-bulk: setup-dev  ## push JOBS=1000000 from Spark and with PUSHB from one client
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
 
-bench-pages: setup  ## what the web pages cost with a million jobs, and what others feel of it (JOBS=1000000)
+bench-pages: setup-dev  ## measure the web pages with JOBS=1000000 and their effect on workers
 	@$(BIN)/python bench/lookers.py --jobs $(JOBS)
 
-bench-shipping: setup  ## durable cycles with the journal shipped and without, in one run
+bench-shipping: setup-dev  ## measure durable cycles with and without shipping
 	@$(BIN)/python bench/shipping.py
 
-pictures: setup  ## pictures of every page, light, dark and on a phone, into build/pictures
+pictures: setup-dev  ## take screenshots of every page (light, dark, phone) into build/pictures
 	@$(BIN)/python tests/browser/pictures.py
 
-lock: setup  ## write requirements.lock and requirements-fuzz.lock anew from pyproject.toml
-	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
-	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra dev --extra spark -o requirements.lock pyproject.toml
-	@.venv/lock/bin/pip-compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --no-emit-trusted-host --no-header --strip-extras --allow-unsafe --extra fuzz -o requirements-fuzz.lock pyproject.toml
+# Both start from the pinned versions; `make lock UPGRADE=--upgrade` takes the newest.
+COMPILE = .venv/lock/bin/pip-compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host \
+  --no-header --no-annotate --strip-extras --allow-unsafe $(UPGRADE)
+LIST = $(PYTHON) -c 'import sys, tomllib; d = tomllib.load(open("pyproject.toml", "rb")); \
+  print("\n".join(d["build-system"]["requires"] + [r for g in sys.argv[1:] for r in d["dependency-groups"][g]]))'
 
-clean:  ## remove everything that was built (not your data)
+lock: setup  ## regenerate the lock files from pyproject.toml
+	@$(PYTHON) -m venv .venv/lock && .venv/lock/bin/pip install --quiet pip-tools
+	@$(LIST) dev | $(COMPILE) --extra spark -o requirements-dev.lock pyproject.toml -
+	@cp requirements-dev.lock requirements.lock
+	@$(LIST) | $(COMPILE) --extra lake -o requirements.lock pyproject.toml -
+	@$(LIST) fuzz | $(COMPILE) -o requirements-fuzz.lock pyproject.toml -
+
+clean:  ## remove everything that was built (not ./data)
 	@rm -rf .venv build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	@rm -rf tests/clients/node/node_modules .fuzz/venv
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

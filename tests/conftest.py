@@ -1,5 +1,6 @@
-"""Fixtures for every test; that this file is here also puts tests/ on the import path."""
+"""Fixtures for every test. This file also puts tests/ on the import path."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,12 +8,29 @@ import pytest
 from hypothesis import settings
 
 from certificates import Certificates, make_certificates
+from lanes import CheckLane
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
 
-# An example may take as long as a busy machine makes it take.
+# Rewriting the assertions of all tests takes 10 s. Keep the result even if Python writes no bytecode.
+sys.dont_write_bytecode = False
+
+# An example has no deadline, because the machine may be busy.
 settings.register_profile("millrace", deadline=None)
 settings.load_profile("millrace")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lane", choices=["check"], help="check: only the quick tests (tests/lanes.py)"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--lane"):
+        config.pluginmanager.register(CheckLane(), "check-lane")
+        settings.register_profile("check", settings.get_profile("millrace"), max_examples=20)
+        settings.load_profile("check")
 
 
 @pytest.fixture

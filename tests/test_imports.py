@@ -56,6 +56,7 @@ ALLOWED = {
         "millrace.journal",
         "millrace.server",
         "millrace.config",
+        "millrace.extras",
         "millrace",
     ),
     # What it knows of jobs it asks over the control socket; of the history it reads the journal and
@@ -68,6 +69,7 @@ ALLOWED = {
         "millrace.journal",
         "millrace.pipeline",
         "millrace.web",
+        "millrace.extras",
         "millrace",
     ),
     "client": ("millrace.client",),
@@ -85,6 +87,7 @@ ALLOWED = {
         "millrace.journal",
         "millrace.pipeline",
         "millrace.cli",
+        "millrace.extras",
         "millrace",
     ),
 }

@@ -21,8 +21,26 @@ def live(page: Page, name: str):
 def test_its_charts_are_drawn(page: Page, world: World) -> None:
     page.goto(world.url)
     for name in ("rates", "backlog", "history"):
-        expect(page.locator(f"#{name} .main-svg").first).to_be_visible()
-    expect(page.locator("#history .bars .point path").nth(29)).to_be_visible()  # today
+        expect(page.locator(f"#{name} svg")).to_be_visible()
+    expect(page.locator("#history .bar.s2").nth(29)).to_be_visible()  # today
+
+
+def test_a_chart_shows_the_values_under_the_pointer(page: Page, world: World) -> None:
+    page.goto(world.url)
+    chart = page.locator("#history")
+    chart.locator("svg").hover()
+    expect(chart.locator(".values")).to_contain_text("processed")
+    expect(chart.locator(".values")).to_contain_text("failed")
+    page.locator("h1").hover()
+    expect(chart.locator(".values")).to_be_hidden()
+
+
+def test_the_overview_transfers_less_than_150_kb(page: Page, world: World) -> None:
+    page.goto(world.url)
+    expect(page.locator("#standing")).to_contain_text("ready")
+    entries = "['navigation', 'resource'].flatMap((type) => performance.getEntriesByType(type))"
+    size = page.evaluate(f"{entries}.reduce((sum, entry) => sum + entry.transferSize, 0)")
+    assert 0 < size < 150_000
 
 
 def test_numbers_arrive_while_one_looks(tab: Page, own_world: World) -> None:
@@ -106,11 +124,11 @@ def test_history_by_day(page: Page, world: World) -> None:
 
 
 def test_light_and_dark(browser, world: World) -> None:
-    """Charts are drawn anew in the colours of the night."""
+    """Charts follow the color scheme."""
     context = browser.new_context(color_scheme="light")
     page = context.new_page()
     page.goto(world.url)
-    line = page.locator("#rates .scatterlayer .js-line").first
+    line = page.locator("#backlog .line").first
     expect(line).to_have_css("stroke", "rgb(37, 99, 168)")
     page.emulate_media(color_scheme="dark")
     expect(line).to_have_css("stroke", "rgb(110, 168, 232)")

@@ -105,8 +105,8 @@ def test_jobs_by_state_are_paged(page: Page, world: World) -> None:
 
 def test_statistics_are_drawn(page: Page, world: World) -> None:
     page.goto(f"{world.url}/queues/mail?state=statistics")
-    expect(page.locator(".chart .main-svg").first).to_be_visible()
-    expect(page.locator(".bars .point path").first).to_be_visible()
+    expect(page.locator(".chart svg").first).to_be_visible()
+    expect(page.locator(".chart .bar").first).to_be_visible()
     page.get_by_role("button", name="Show").click()
     assert "day=20" in page.url
 

@@ -620,7 +620,7 @@ def test_without_the_extra_spark_it_is_said_how_to_get_it(command: str):
         capture_output=True,
         text=True,
     )
-    told = "pyspark is missing: install Millrace with it, as `millrace[spark]`.\n"
+    told = 'This command requires pyspark. Install it with: pip install "millrace[spark]"\n'
     assert (ran.returncode, ran.stderr) == (1, told)
 
 

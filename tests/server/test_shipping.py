@@ -376,7 +376,7 @@ def test_without_pyarrow_it_is_said_once_how_to_get_it(data: Path, tmp_path: Pat
         assert "error" in ask(data, '{"ship": true}')
         assert server.stop() == 0
         lines = [record["message"] for record in server.log_records()]
-    assert len([line for line in lines if "millrace[spark]" in line]) == 1
+    assert len([line for line in lines if "millrace[lake]" in line]) == 1
     assert len(kept(data)) == 9
 
 

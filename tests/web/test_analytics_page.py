@@ -97,7 +97,7 @@ def test_no_lake_no_tables_no_pyarrow(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Run it now" in empty.text
     missing = ModuleNotFoundError(name="pyarrow")
     monkeypatch.setattr(making, "chosen", Mock(side_effect=missing))
-    assert "package pyarrow is missing" in get(room(Lake(tmp_path)), "/analytics").text
+    assert "This page requires pyarrow" in get(room(Lake(tmp_path)), "/analytics").text
 
 
 def test_a_report_is_made_once_for_the_same_tables(

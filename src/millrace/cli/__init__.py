@@ -7,9 +7,6 @@ mistakes and every other command are typer's; both read the flags from one table
 
 import sys
 
-#: What only the extra `spark` brings.
-OPTIONAL = frozenset({"jinja2", "plotly", "pyarrow", "pyspark"})
-
 
 def main() -> int:
     from millrace.cli import serve  # noqa: PLC0415
@@ -20,12 +17,13 @@ def main() -> int:
         if given is not None:
             return serve.serve(given)
     from millrace.cli.commands import app  # noqa: PLC0415 - see above
+    from millrace.extras import EXTRAS, missing_package  # noqa: PLC0415
 
     try:
         return int(app(prog_name="millrace") or 0)  # typer exits by itself, in truth
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
-        if package not in OPTIONAL:
+        if package not in EXTRAS:
             raise
-        sys.stderr.write(f"{package} is missing: install Millrace with it, as `millrace[spark]`.\n")
+        sys.stderr.write(f"{missing_package(package)}\n")
         return 1

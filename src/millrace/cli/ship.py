@@ -8,6 +8,7 @@ import msgspec
 from millrace.cli.control import NoServer, NotAnswered, converse, shown
 from millrace.cli.progress import Bar
 from millrace.config import Config
+from millrace.extras import missing_package
 from millrace.journal.status import has_store, look
 from millrace.pipeline.errors import PipelineError
 from millrace.records import ShippingStatus
@@ -85,7 +86,7 @@ def _by_hand(config: Config) -> None:
     try:
         from millrace.journal.by_hand import NotAll, ship_folder  # noqa: PLC0415 - with pyarrow
     except ImportError:
-        raise NotShipped("shipping takes pyarrow: install millrace[spark]") from None
+        raise NotShipped(missing_package("pyarrow")) from None
     folder = config.server.data
     try:
         with Bar("shipping") as progress:

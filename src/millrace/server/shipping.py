@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from millrace.extras import install_command, is_installed
 from millrace.journal.crashing import reached
 from millrace.journal.telling import Order, Told, decode_told, encode
 from millrace.records import ShippingStatus
@@ -33,8 +34,8 @@ IDLE: Final = 90.0
 STOP_WITHIN: Final = 30.0
 LEAVE_WITHIN: Final = 5.0
 NEEDS: Final = (
-    "the journal is not shipped to the lake: that takes pyarrow. Install millrace[spark], or set "
-    "ship_every = 0 in [lake]"
+    "Shipping requires pyarrow. Events stay in the outbox, up to journal.outbox_max. "
+    f"Install it with: {install_command('pyarrow')}"
 )
 
 #: Called with why it could not be done; empty: it was.
@@ -204,9 +205,7 @@ class Shipping:
         self._child.say(encode(Order(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
-        from importlib.util import find_spec  # noqa: PLC0415 - a start need not wait for it
-
-        if not self._unable and find_spec("pyarrow") is None:
+        if not self._unable and not is_installed("pyarrow"):
             self._unable = True
             self._failing = NEEDS
             log.warning("%s", NEEDS)

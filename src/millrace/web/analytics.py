@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from markupsafe import Markup
 from msgspec import structs
 
+from millrace.extras import EXTRAS, install_command
 from millrace.pipeline import refreshed
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
@@ -118,8 +119,11 @@ async def _able(make: Callable[[], T]) -> T:
     except PipelineError as error:
         raise Unable(str(error)) from error
     except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
         raise Unable(
-            f"the package {error.name} is missing: install Millrace with it, as `millrace[spark]`"
+            f"This page requires {package}. Install it with: {install_command(package)}"
         ) from error
     except OSError as error:
         raise Unable(f"the lake cannot be read: {error}") from error

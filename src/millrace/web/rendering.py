@@ -6,7 +6,6 @@ Everything is escaped. Times are written in UTC and put into the reader's own zo
 import functools
 import unicodedata
 from datetime import UTC, date, datetime, timedelta
-from importlib import resources
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -46,8 +45,8 @@ MENU: Final = (
 )
 #: Those that have a number beside them; base.js knows which.
 COUNTED: Final = frozenset({"/queues", "/busy", "/retries", "/scheduled", "/morgue"})
-#: Plotly writes styles into its drawings; scripts stay ours alone.
-CHARTS_POLICY: Final = (
+#: For the report: Plotly writes styles into its drawings. Scripts come only from this server.
+REPORT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
@@ -62,14 +61,12 @@ _SHOWN_AS: Final = str.maketrans(
 def page(
     visit: Visit, template: str, *, status: int = 200, charts: bool = False, **more: Any
 ) -> Response:
-    """A page. `charts`: it draws with Plotly."""
+    """A page. `charts`: it loads charts.js."""
     said = unquote(visit.request.cookies.get(SAID, ""))
     frame = {"said": said, "charts": charts, "version": __version__, "menu": MENU}
     template_ = environment().get_template(template)
     text = template_.render(visit=visit, counted=COUNTED, **frame, **more)
     response = HTMLResponse(text, status)
-    if charts:
-        response.headers["Content-Security-Policy"] = CHARTS_POLICY
     if said:
         response.delete_cookie(SAID, httponly=True, samesite="strict")
     return response
@@ -205,7 +202,3 @@ def to_queue(name: str) -> str:
 def json(value: Any) -> str:
     """For scripts, as the value of an attribute."""
     return msgspec.json.encode(value).decode()
-
-
-def plotly() -> bytes:
-    return resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()

@@ -1,4 +1,4 @@
-"""Styles and scripts: files of ours, and Plotly's as it was installed."""
+"""Style sheets and scripts, and plotly.js where the extra `spark` is installed."""
 
 import functools
 import gzip
@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
+from millrace.extras import is_installed
 from millrace.pipeline.report import page as report
 
 from .doors import Door, Refusal, Visit
-from .rendering import plotly
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: Asked for again each time, and sent only if it has changed: pages and scripts are of one version.
@@ -39,7 +39,8 @@ async def static(visit: Visit) -> Response:
 @functools.cache
 def _names() -> frozenset[str]:
     found = resources.files("millrace.web").joinpath("static").iterdir()
-    return frozenset(path.name for path in found) | {"plotly.js", "report.js"}
+    names = {path.name for path in found} | {"report.js"}
+    return frozenset(names | {"plotly.js"} if is_installed("plotly") else names)
 
 
 def _file(name: str) -> File:
@@ -51,7 +52,7 @@ def _file(name: str) -> File:
 @functools.cache
 def _read(name: str) -> File:
     if name == "plotly.js":
-        plain = plotly()
+        plain = resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
     elif name == "report.js":
         plain = report.script()
     else:

@@ -3,10 +3,11 @@
 import platform
 import shutil
 import sys
-from importlib import metadata, util
+from importlib import metadata
 
 import typer
 
+from millrace.extras import is_installed, missing_package
 from millrace.pipeline import java
 
 
@@ -14,8 +15,8 @@ def doctor() -> int:
     """The exit code: 0 if Spark started and counted to ten."""
     typer.echo(f"Python  {platform.python_version()} ({sys.executable})")
     for package in ("pyspark", "pyarrow"):
-        if util.find_spec(package) is None:
-            typer.echo(f"{package} is missing: install `millrace[spark]`.", err=True)
+        if not is_installed(package):
+            typer.echo(missing_package(package), err=True)
             return 1
         typer.echo(f"{package:7} {metadata.version(package)}")
     if shutil.which("bash") is None:

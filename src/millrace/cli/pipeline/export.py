@@ -1,6 +1,5 @@
 """`millrace pipeline export`."""
 
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,6 +7,7 @@ import typer
 
 from millrace.cli.pipeline.days import Days
 from millrace.cli.progress import Bar
+from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.outfile import STANDARD
@@ -20,8 +20,8 @@ def export(
     folder: Path, table: str | None, form: str, out: str, days: Days, *, only_list: bool
 ) -> int:
     """The exit code: 0 if the file is written, or the list is."""
-    if util.find_spec("pyarrow") is None:
-        raise PipelineError("pyarrow is missing: install `millrace[spark]`")
+    if not is_installed("pyarrow"):
+        raise PipelineError(missing_package("pyarrow"))
     from millrace.pipeline import export as exporting  # noqa: PLC0415 - Arrow loads when it is there
 
     lake = Lake(folder)

@@ -1,6 +1,5 @@
 """`millrace pipeline report`."""
 
-from importlib import util
 from pathlib import Path
 
 import msgspec
@@ -8,6 +7,7 @@ import typer
 
 from millrace.cli.pipeline.days import Days
 from millrace.cli.progress import Bar
+from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.outfile import STANDARD, whole
@@ -17,9 +17,9 @@ PAGE = "millrace-report.html"
 
 def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json: bool) -> int:
     """The exit code: 0 if it was written."""
-    for package in ("pyarrow",) if json else ("pyarrow", "jinja2", "plotly"):
-        if util.find_spec(package) is None:
-            raise PipelineError(f"{package} is missing: install `millrace[spark]`")
+    for package in ("pyarrow",) if json else ("pyarrow", "plotly"):
+        if not is_installed(package):
+            raise PipelineError(missing_package(package))
     from millrace.pipeline.report import making  # noqa: PLC0415 - Arrow loads when it is there
 
     lake = Lake(folder)

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
+from millrace.extras import is_installed
 from millrace.records import (
     ListQueues,
     Ok,
@@ -15,7 +16,7 @@ from millrace.records import (
 )
 from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import CHARTS_POLICY, page
+from millrace.web.rendering import REPORT_POLICY, page
 
 #: How many days one can choose with a click.
 DAYS: Final = (1, 7, 30, 90)
@@ -42,8 +43,9 @@ async def analytics(visit: Visit) -> Response:
         days=DAYS,
         queues=await _queues(visit, made),
         query=visit.request.url.query,
+        has_plotly=is_installed("plotly"),
     )
-    response.headers["Content-Security-Policy"] = CHARTS_POLICY  # analytics.js draws, if it can
+    response.headers["Content-Security-Policy"] = REPORT_POLICY  # analytics.js draws, if it can
     return response
 
 

