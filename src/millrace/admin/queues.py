@@ -10,7 +10,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.spans import Percentiles
 from millrace.engine.states import READY
 from millrace.engine.stats import DAY, KEPT_DAYS, QueueDay
-from millrace.protocols.qless.part import part_of
+from millrace.protocols.qless.part import read_part
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.qless.throttles import OF_QUEUE
 from millrace.records import (
@@ -147,7 +147,7 @@ def _throttled(qless: Qless, name: str) -> Iterator[int]:
         seen |= some
         found = [job for job in map(jobs.get, some) if job is not None]
         yield sum(
-            (job.queue, job.state) == (name, READY) and part_of(job).throttled is not None
+            (job.queue, job.state) == (name, READY) and read_part(job).throttled is not None
             for job in found
         )
 

@@ -7,10 +7,10 @@ can always be told. Its rows' numbers say which jobs they are.
 from math import isfinite
 from typing import Final, cast
 
-from millrace.engine.job import FOREVER, GOQUEUE, PROTOCOLS, Job
+from millrace.engine.job import FOREVER, GOQUEUE, PROTOCOLS, QLESS, Job
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.wrapping import wrapped
-from millrace.protocols.qless.part import part_of
+from millrace.protocols.qless.part import read_part
 from millrace.records import JobRecord, State
 
 from .audit import truncate
@@ -81,10 +81,12 @@ def weight(row: JobRecord) -> int:
 
 def priority(job: Job) -> float:
     """In the number of the protocol that pushed it."""
-    if job.extra is not None and job.extra.own is not None:
-        value = part_of(job).priority
+    if job.origin == QLESS:
+        value = read_part(job).priority
     else:
-        value = -job.rank if job.origin == GOQUEUE else job.rank
+        has_part = job.extra is not None and job.extra.own is not None
+        rank = read_part(job).rank if has_part else job.rank
+        value = 0.0 - rank if job.origin == GOQUEUE else rank
     return value if isfinite(value) else 0  # JSON has no word for it
 
 

@@ -14,7 +14,7 @@ from . import looking, lua, working
 from .names import encode_name
 from .part import (
     klass_of,
-    part_of,
+    read_part,
     remaining,
     shown_data,
     shown_expiry,
@@ -38,13 +38,13 @@ def _waiting_score(job: Job) -> float:
 
 
 def _put_at(job: Job) -> float:
-    puts = (when for when, what, _ in reversed(part_of(job).history) if what == "put")
+    puts = (when for when, what, _ in reversed(read_part(job).history) if what == "put")
     return float(next(puts, job.created / SECOND))
 
 
 def _time(job: Job) -> float:
     """When the job was last put, popped or completed."""
-    part = part_of(job)
+    part = read_part(job)
     if job.state == DONE:
         return part.done_at / SECOND
     return (part.since or job.leased_at or job.created) / SECOND
@@ -89,7 +89,7 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
 
 
 def of_job(job: Job) -> Fields:
-    part = part_of(job)
+    part = read_part(job)
     data, encoding = shown_data(job)
     found = [
         (b"jid", encode_name(job.jid)),

@@ -16,7 +16,7 @@ from .contract import ScriptError
 from .names import decode_name, encode_name
 from .part import (
     klass_of,
-    part_of,
+    read_part,
     remaining,
     shown_data,
     shown_expiry,
@@ -152,7 +152,7 @@ def _failed_job(q: Qless, jid: str) -> bytes:
     """With the failure's message and type, as the spec has it."""
     job = q.find(jid)
     assert job is not None
-    failure = part_of(job).failure
+    failure = read_part(job).failure
     message = "" if failure is None else failure.message
     whole = job_json(q, job, alone=True)
     more = (lua.string(message), lua.string(looking.group_of(job)))
@@ -183,7 +183,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     """A job as the first dialect shows it: data decoded, history by stages. In a list it does not
     say what it depends on.
     """
-    part = part_of(job)
+    part = read_part(job)
     data, encoding = shown_data(job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'

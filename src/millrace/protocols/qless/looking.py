@@ -14,7 +14,7 @@ from .names import decode_name, encode_name
 from .part import (
     Stage,
     klass_of,
-    part_of,
+    read_part,
     remaining,
     shown_data,
     shown_expiry,
@@ -28,7 +28,7 @@ from .state import DEFAULTS, Qless
 
 def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """A job as every command shows it. Dialect D has another word for a queue in its history."""
-    part, state, encode = part_of(job), job.state, lua.encode
+    part, state, encode = read_part(job), job.state, lua.encode
     over = state in {DONE, DEAD}
     data, encoding = shown_data(job)
     return (
@@ -58,7 +58,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
 
 
 def failure_json(job: Job) -> bytes:
-    failure = part_of(job).failure
+    failure = read_part(job).failure
     if failure is not None:
         return b'{"group":%b,"message":%b,"when":%b,"worker":%b}' % (
             lua.string(failure.group),
@@ -237,7 +237,7 @@ def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     found: dict[str, tuple[list[str], list[str]]] = {}
     leased = [job for job in q.engine.leased.values() if job.actor == QLESS]
     for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
-        if part_of(job).expired_at is not None:
+        if read_part(job).expired_at is not None:
             continue  # its worker has been told that it is gone
         running, stalled = found.setdefault(job.holder, ([], []))
         if job.deadline >= now:
@@ -263,7 +263,7 @@ def failed(q: Qless, now: int, args: Args) -> bytes:
 
 
 def group_of(job: Job) -> str:
-    failure = part_of(job).failure
+    failure = read_part(job).failure
     if failure is not None:
         return failure.group
     return "" if job.failure is None else job.failure.group

@@ -79,21 +79,28 @@ class Part(msgspec.Struct, array_like=True, gc=False):
 
 
 def part_of(job: Job) -> Part:
-    """A job's part. Jobs of other protocols get theirs when somebody looks at them with Qless."""
+    """A job's part, for a command that changes it. A job of another protocol gets one here."""
+    part = read_part(job)
+    if job.extra is None:
+        job.extra = Extra()
+    job.extra.own = part
+    return part
+
+
+def read_part(job: Job) -> Part:
+    """A job's part, for a command that only reads: it must leave the job as it is, because nothing
+    writes the job to the store then.
+    """
     extra = job.extra
-    if extra is None:
-        extra = job.extra = Extra()
-    part = extra.own
+    part = None if extra is None else extra.own
     if type(part) is Part:
         return part
-    if part is None:
-        # Others' priorities are where the engine keeps them.
-        tags = [(tag, job.created) for tag in extra.tags]
-        made = Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})], tags)
-    else:
-        made = msgspec.convert(part, Part)  # as the store gave it back
-    extra.own = made
-    return made
+    if extra is not None and part is not None:
+        extra.own = made = msgspec.convert(part, Part)  # as the store returned it
+        return made
+    # The engine keeps the priorities and tags of other protocols' jobs.
+    tags = [] if extra is None else [(tag, job.created) for tag in extra.tags]
+    return Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})], tags)
 
 
 def shown_worker(job: Job) -> str:
@@ -107,18 +114,18 @@ def shown_expiry(job: Job) -> bytes:
         return b"0"
     if job.deadline == FOREVER:
         return b"0"  # it lasts as long as a connection does
-    expired_at = part_of(job).expired_at
+    expired_at = read_part(job).expired_at
     return lua.seconds(job.deadline if expired_at is None else expired_at)
 
 
 def waits_since(job: Job) -> int:
     """When the wait began that ends now: with a put, even if the job was not due yet."""
-    return part_of(job).since or job.ready_at
+    return read_part(job).since or job.ready_at
 
 
 def state_of(job: Job) -> str:
     if job.state == READY:
-        part = part_of(job)
+        part = read_part(job)
         if part.throttled is not None:
             return "throttled"
         if part.stalled:
@@ -146,7 +153,7 @@ def shown_data(job: Job) -> tuple[bytes, bytes]:
 
 def shown_priority(job: Job, *, lower_first: bool) -> float:
     """A job's priority as it was given; of jobs of other protocols as whoever asks would say it."""
-    part = part_of(job)
+    part = read_part(job)
     if job.origin != QLESS and part.lower_first != lower_first:
         return 0 - part.priority
     return part.priority

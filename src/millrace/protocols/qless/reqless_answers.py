@@ -14,7 +14,7 @@ from .arguments import Args, number, text, texts
 from .contract import ScriptError
 from .first import Call
 from .names import encode_name
-from .part import part_of
+from .part import read_part
 from .resp import Reply
 from .state import Qless
 from .throttles import OF_QUEUE
@@ -101,7 +101,7 @@ def peek(shape: Shape, api: Any, call: Call) -> Reply:
 
 
 def _is_throttled(job: Job) -> bool:
-    return job.state == READY and part_of(job).throttled is not None
+    return job.state == READY and read_part(job).throttled is not None
 
 
 def put(api: Any, call: Call) -> Reply:
@@ -143,7 +143,7 @@ def retry(api: Any, call: Call) -> Reply:
     reply = as_it_is(api, call)
     job = api.qless.find(text(call.args, 0, ""))
     if job is not None and job.state == DEAD:
-        history = part_of(job).history
+        history = read_part(job).history
         when, what, more = history[-1]
         history[-1] = (when, "failed-retries" if what == "failed" else what, more)
     return reply

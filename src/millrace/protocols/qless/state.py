@@ -19,7 +19,7 @@ from millrace.engine.states import GONE, LEASED, SCHEDULED
 
 from . import lua
 from .names import encode_name
-from .part import Part, part_of
+from .part import Part, part_of, read_part
 from .throttles import NOTE as _THROTTLE
 from .throttles import Throttles
 
@@ -149,7 +149,7 @@ class Qless:
             self.index(job)
         for heap in (*self.locks.values(), *self.schedule.values()):
             heapify(heap)
-        done = sorted(engine.kept.values(), key=lambda job: part_of(job).done_at)
+        done = sorted(engine.kept.values(), key=lambda job: read_part(job).done_at)
         engine.kept.clear()
         engine.kept.update((job.seq, job) for job in done)
 
@@ -160,7 +160,7 @@ class Qless:
         elif job.state == SCHEDULED and job.origin == QLESS:
             self.schedule.setdefault(job.queue, []).append((job.due, job.seq))
         if job.extra is not None and (job.extra.own is not None or job.extra.tags):
-            for tag, when in part_of(job).tags:
+            for tag, when in read_part(job).tags:
                 self.tags.setdefault(str(tag), {})[job.seq] = when
         self.throttles.index(job)
 

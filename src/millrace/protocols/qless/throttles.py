@@ -25,7 +25,7 @@ from millrace.engine.states import LEASED, READY
 
 from . import lua
 from .arguments import Args, number, text, texts
-from .part import Throttled, part_of, waits_since
+from .part import Throttled, part_of, read_part, waits_since
 
 if TYPE_CHECKING:
     from .state import Qless
@@ -81,7 +81,7 @@ class Throttles:
             if self.limits:
                 self._take(job)
         elif job.extra is not None and job.extra.own is not None:
-            aside = part_of(job).throttled
+            aside = read_part(job).throttled
             if aside is not None:
                 heappush(self.pending.setdefault(aside.throttle, []), _entry(job, aside))
 
@@ -171,7 +171,7 @@ class Throttles:
     def _aside(self, tid: str, entry: tuple[int, str, int]) -> Job | None:
         """The job of an entry, if it still waits."""
         job = self.q.engine.jobs.get(entry[2])
-        aside = None if job is None else part_of(job).throttled
+        aside = None if job is None else read_part(job).throttled
         if aside is None or (aside.throttle, aside.since) != (tid, entry[0]):
             return None
         return job
@@ -313,13 +313,13 @@ def names_of(job: Job) -> list[str]:
     own = OF_QUEUE + job.queue
     if job.extra is None or job.extra.own is None:
         return [own]  # nobody who speaks Qless has looked at it yet
-    return [*(tid for tid in part_of(job).throttles if tid != own), own]
+    return [*(tid for tid in read_part(job).throttles if tid != own), own]
 
 
 def _holds(job: Job, tid: str) -> bool:
     if job.state != LEASED or job.actor != QLESS:
         return False
-    part = part_of(job)
+    part = read_part(job)
     return (tid in part.throttles or tid == OF_QUEUE + job.queue) and tid not in part.freed
 
 
@@ -332,11 +332,11 @@ def _first(ready: Ready, most: float) -> list[Job]:
     found: list[Job] = []
     while len(found) < most and (job := ready.pop()) is not None:
         found.append(job)
-        if part_of(job).throttled is not None:
+        if read_part(job).throttled is not None:
             break
     for job in found:
         ready.add(job)
-    return [job for job in found if part_of(job).throttled is None]
+    return [job for job in found if read_part(job).throttled is None]
 
 
 # Commands

@@ -18,7 +18,7 @@ from millrace.engine.stats import DAY, QueueDay
 from . import fields, looking, lua, patterns
 from .fields import Fields
 from .names import decode_name, encode_name
-from .part import part_of
+from .part import read_part
 from .state import PATTERNS, Qless
 
 Scores = list[tuple[bytes, float]]
@@ -256,7 +256,7 @@ class Virtual:
 
     def _waiting_for(self, jobs: list[Job]) -> Scores:
         """Jobs that are throttled, by since when they are."""
-        found = ((job, part_of(job).throttled) for job in jobs)
+        found = ((job, read_part(job).throttled) for job in jobs)
         return _sorted((job.jid, aside.since / SECOND) for job, aside in found if aside)
 
     def _patterns(self, name: str) -> Key | None:
@@ -290,7 +290,7 @@ class Virtual:
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
-            return _list(lambda: [fields.of_stage(*stage) for stage in part_of(job).history])
+            return _list(lambda: [fields.of_stage(*stage) for stage in read_part(job).history])
         if part == "dependencies":
             return _set(lambda: self._dependencies(job))
         if part == "dependents":
@@ -308,7 +308,7 @@ class Virtual:
         kept = self.engine.kept
 
         def read() -> Scores:
-            return _sorted((job.jid, part_of(job).done_at / SECOND) for job in kept.values())
+            return _sorted((job.jid, read_part(job).done_at / SECOND) for job in kept.values())
 
         return Key("zset", lambda: len(kept), read)
 
@@ -346,7 +346,7 @@ class Virtual:
     def _held(self) -> Iterator[Job]:
         """Jobs that Qless's workers have. One whose lock ran out is no longer its worker's."""
         leased = (job for job in self.engine.leased.values() if job.actor == QLESS)
-        return (job for job in leased if part_of(job).expired_at is None)
+        return (job for job in leased if read_part(job).expired_at is None)
 
     def _worker(self, rest: str) -> Key | None:
         worker, _, part = rest.rpartition(":")

@@ -1,0 +1,98 @@
+"""The commands that the code serves, from its own dispatch tables."""
+
+import re
+from collections.abc import Iterable
+
+from millrace.admin.actions import ACTIONS
+from millrace.admin.connection import ANSWERS, LONG
+from millrace.protocols.faktory import mutate
+from millrace.protocols.faktory.bulk import Request as MillraceRequest
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.goqueue.connection import GoqueueConnection
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.qless import api, reqless
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.dialects import SPEC_COMMANDS
+from millrace.protocols.workq import inspect
+from millrace.protocols.workq.connection import WorkqConnection
+from millrace.records import requests
+from millrace.web.api.table import ROOT, TABLE
+
+#: Commands whose first argument selects what they do, with the words from the code where it has
+#: a table of them.
+_FAKTORY = {
+    "QUEUE": ("PAUSE", "RESUME", "REMOVE", "LATENCY"),
+    "WORKER": ("QUIET", "TERMINATE"),
+    "MUTATE": mutate.COMMANDS,
+    "MILLRACE": tuple(set(MillraceRequest.__struct_fields__) - {"jobs", "most"}),
+}
+_REDIS = {"SCRIPT": ("LOAD", "FLUSH", "EXISTS", "KILL")}
+_CONTROL = {
+    "act": tuple(ACTIONS),
+    "act_on_queue": requests.QueueAction,
+    "act_on_worker": requests.WorkerAction,
+    "act_on_recurring": requests.RecurringAction,
+    "end": requests.EndLease,
+}
+
+
+def served() -> set[tuple[str, str]]:
+    """Every command as (protocol, command). A dialect of Qless counts as a protocol."""
+    redis = {name.decode() for name in QlessConnection.commands}
+    return {
+        *_named("faktory", _expanded(_decoded(FaktoryConnection._commands), _FAKTORY)),
+        *_named(
+            "workq",
+            _expanded(_decoded(WorkqConnection._commands), {"inspect": _decoded(inspect._OBJECTS)}),
+        ),
+        *_named("masenko", _decoded(MasenkoConnection._commands)),
+        *_named("goqueue", _decoded(GoqueueConnection._commands)),
+        *_named("redis", _expanded((n for n in redis if not n.startswith("QLESS.")), _REDIS)),
+        *_named("spec", SPEC_COMMANDS),
+        *_named("C", api.COMMANDS),
+        *_named("D", _distinct(reqless._COMMANDS)),
+        *_named("T", reqless._EARLY),
+        *_named("control", _expanded(requests.Request.__struct_fields__, _actions())),
+        *_named("http", (_route(each.path) for each in TABLE if each.method != "GET")),
+    }
+
+
+def unknown_requests() -> set[str]:
+    """Handlers of the control socket that no request names."""
+    return {*ANSWERS, *LONG} - set(requests.Request.__struct_fields__)
+
+
+def _named(protocol: str, commands: Iterable[str]) -> Iterable[tuple[str, str]]:
+    return ((protocol, command) for command in commands)
+
+
+def _decoded(commands: Iterable[bytes]) -> list[str]:
+    return [command.decode() for command in commands]
+
+
+def _expanded(commands: Iterable[str], subcommands: dict[str, Iterable[str]]) -> Iterable[str]:
+    for command in commands:
+        if command in subcommands:
+            yield from (f"{command} {each}" for each in subcommands[command])
+        else:
+            yield command
+
+
+def _actions() -> dict[str, Iterable[str]]:
+    return {
+        name: actions if isinstance(actions, tuple) else actions.__annotations__["action"].__args__
+        for name, actions in _CONTROL.items()
+    }
+
+
+def _distinct(forms: dict[str, object]) -> Iterable[str]:
+    """The first name of each form: the others are aliases."""
+    names: dict[int, str] = {}
+    for name, form in forms.items():
+        names.setdefault(id(form), name)
+    return names.values()
+
+
+def _route(path: str) -> str:
+    route = re.sub(r"{\w+:\w+}", "{}", path.removeprefix(ROOT))
+    return route.replace("/workers/{}/{}/", "/workers/faktory/{}/")
