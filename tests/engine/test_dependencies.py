@@ -147,3 +147,11 @@ def test_killing_a_blocked_job_and_running_it_again_ignores_its_blockers(scene):
     assert job.state == READY
     scene.engine.cancel(blocker, scene.now)
     assert job.state == READY
+
+
+def test_a_job_that_waits_for_itself_is_not_delivered(scene):
+    scene.wait()
+    job = scene.push(blockers=[scene.engine.next_seq])
+    assert (job.state, scene.delivered()) == (BLOCKED, [])
+    scene.engine.unblock(job, [job.seq], scene.now)
+    assert [delivered for _, delivered in scene.delivered()] == [job]

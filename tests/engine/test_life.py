@@ -179,15 +179,15 @@ def test_a_failure_without_a_result_has_its_message():
     assert scene.told() == [(waiter, "failed", False, b"it broke")]
 
 
-def test_nobody_is_told_of_a_job_that_was_taken_away():
+def test_a_client_is_not_notified_of_a_removed_job():
     scene = WorkqScene()
-    one, two = scene.push("one"), scene.push("two", life=1)
-    waiters = [scene.awaits(one), scene.awaits(two)]
-    scene.engine.cancel(one, scene.now)
+    job = scene.push()
+    waiter = scene.awaits(job)
+    scene.engine.cancel(job, scene.now)
     scene.advance(9.999)
     assert (scene.told(), scene.timed_out()) == ([], [])
     scene.advance(0.001)
-    assert (scene.told(), scene.timed_out()) == ([], waiters)
+    assert (scene.told(), scene.timed_out()) == ([], [waiter])
     assert not scene.engine._awaited
 
 
@@ -237,6 +237,27 @@ def test_an_attempt_that_never_was_took_no_time():
     scene.advance(5)
     scene.engine.complete(job, scene.now, WORKQ, unleased=True)
     assert scene.events()[-1].run == 0
+
+
+# Ends that no worker reports
+
+
+def test_a_client_that_waits_for_a_job_is_notified_when_it_is_killed():
+    scene = WorkqScene()
+    job = scene.push()
+    waiter = scene.awaits(job)
+    scene.engine.kill(job, scene.now)
+    assert scene.told() == [(waiter, "killed", False, b"")]
+
+
+def test_a_client_that_waits_for_a_job_is_notified_when_its_time_to_live_ends():
+    scene = WorkqScene()
+    job = scene.push(life=5)
+    waiter = scene.awaits(job, 10)
+    scene.advance(5)
+    assert scene.told() == [(waiter, "evicted", False, b"")]
+    scene.advance(10)
+    assert scene.timed_out() == []
 
 
 # Places

@@ -294,3 +294,15 @@ def test_a_day_that_is_forgotten_before_anybody_asked_for_totals_is_in_them():
     read.days.update(folded(event("completed")).days)
     read.forget(TODAY + 1)
     assert totals_of(read) == {TODAY: (1, 0)}
+
+
+def test_a_flush_counts_no_event_twice():
+    scene = Scene()
+    scene.complete(scene.pushed_and_leased())
+    scene.engine.count()
+    scene.push("job-2")
+    scene.engine.flush(scene.now)
+    scene.push("job-3")
+    scene.engine.take_batch()
+    recent = scene.engine.lately
+    assert (recent.pushed, recent.completed, sum(recent.waits)) == (3, 1, 1)

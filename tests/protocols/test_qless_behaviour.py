@@ -286,6 +286,12 @@ def test_a_job_may_depend_on_itself(c: QlessClient) -> None:
     assert c("cancel", 6, "a") == ["a"]
 
 
+def test_a_job_that_depends_on_itself_is_never_ready(c: QlessClient) -> None:
+    """It was ready for a moment, so a waiting worker of another protocol received it."""
+    c.put(1, "a", "depends", '["a"]')
+    assert c._talk.engine.find("a").ready_at == 0
+
+
 def test_cancelling_a_dependent_sets_the_others_free(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b", "depends", '["a"]')

@@ -16,6 +16,7 @@ from .errors import NotLeased, WrongState
 from .job import NO_PROTOCOL, Extra, Job
 from .jobs import HALTED_RETRY, LIFE, in_order
 from .policy import BOUND
+from .queues import Outcome
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 from .working import Working
 
@@ -46,6 +47,8 @@ class Engine(Working):
             raise WrongState
         if job.state == BLOCKED:
             self._leave_load(job)
+        if job.seq in self._awaited:
+            self._tell(Outcome(job, "killed", False, b""))
         self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self._fell(job, now)
         self.changes += 1
@@ -201,10 +204,10 @@ class Engine(Working):
     def flush(self, now: int) -> None:
         """Forget every job, queue, load and counter. Those who wait go on waiting."""
         self._wipe()
-        events, notes = self.batch.events, self.batch.notes
-        self.batch = Batch()
+        old, self.batch = self.batch, Batch()
         self.batch.cleared = True
-        self.batch.events, self.batch.notes = events, notes
+        self.batch.events, self.batch.notes = old.events, old.notes
+        self.batch.folded = old.folded
         for key in [key for key in self.notes if key.startswith((LOADS, DAYS))]:
             self.note(key, None)
         last = self.next_seq - 1

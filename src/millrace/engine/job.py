@@ -25,12 +25,17 @@ HTTP: Final = 6
 LATER: Final = 1 << 62
 #: The mirror image: below 0 a place stays what it is as well, and is ahead of every arrival.
 EARLIER: Final = -LATER
-#: The last moment there is: what can be kept of a time in any store.
+#: The last possible time, which is the largest signed 64-bit number.
 FOREVER: Final = (1 << 63) - 1
 
 #: The jid of a job whose client gave it none: this and its seq, in 12 hex digits. It is a UUID, so
 #: that every protocol can name the job by it.
 ALIAS: Final = "00000000-0000-4000-8000-"
+
+
+def add_time(time: int, duration: int) -> int:
+    """The sum, or FOREVER if a signed 64-bit number cannot hold it."""
+    return FOREVER if duration > FOREVER - time else time + duration
 
 
 def alias(seq: int) -> str:

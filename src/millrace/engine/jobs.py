@@ -16,9 +16,10 @@ from .counters import Clocked, Totals
 from .dependents import Dependents
 from .events import Row, fingerprint
 from .failing import Failing
-from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job, add_time
 from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
+from .retention import TRIM_TIMER
 from .spans import Lately
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
@@ -27,7 +28,7 @@ from .timers import Timers
 #: How often a job that fell due while the store was failing is looked at again.
 HALTED_RETRY = 1_000_000
 #: A job's time to live is a timer of its own, beside that of its state: the key is seq + LIFE.
-LIFE: Final = 1 << 64
+LIFE: Final = 1 << 62
 #: What puts a job behind those that are ready already; whatever else makes it ready lets it come
 #: back to its old place.
 _ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
@@ -127,7 +128,7 @@ class Jobs:
         self.reverts = 0
         self.wipes = 0
         #: Jobs from this seq on may still be refused, because their push is not durable yet.
-        self.synced_seq = 1 << 63
+        self.synced_seq = FOREVER
 
     # Looking
 
@@ -352,6 +353,7 @@ class Jobs:
         for seq in self.jobs:
             self.timers.cancel(seq)
             self.timers.cancel(seq + LIFE)
+        self.timers.cancel(TRIM_TIMER)
         self.wipes += 1
         self.jobs.clear()
         self.by_jid.clear()
@@ -409,7 +411,7 @@ class Jobs:
             if cause in _ARRIVES:
                 self._arrive(job, cause)
         elif to == DEAD:
-            job.due = job.expires or min(FOREVER, now + POLICIES[job.origin].dead_for)
+            job.due = job.expires or add_time(now, POLICIES[job.origin].dead_for)
         if job.failure is None and job.extra is None and not source:
             event: Row = (
                 now,
@@ -639,7 +641,7 @@ class Jobs:
         job.attempt += 1
         job.leased_at = now
         if until is None:
-            until = FOREVER if actor in BOUND else now + job.lease_for
+            until = FOREVER if actor in BOUND else add_time(now, job.lease_for)
         job.deadline = until
         job.holder = holder
         job.actor = actor
@@ -657,7 +659,7 @@ class Jobs:
                 return
             waiter = next(iter(queue.waiters.values()))
             self.unwait(waiter)
-            until = now + waiter.lease_for if waiter.lease_for else None
+            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
             self._lease(job, queue, waiter.holder, waiter.actor, now, until)
             self.deliveries.append((waiter, job))
 

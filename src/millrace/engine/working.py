@@ -1,6 +1,7 @@
 """Working jobs: push, lease, wait, complete, fail, and what time does meanwhile."""
 
 from collections.abc import Callable, Hashable, Iterable
+from itertools import islice
 from sys import intern
 
 from .errors import NoSuchJob, NotLeased, WrongState
@@ -8,6 +9,7 @@ from .job import FOREVER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias
 from .jobs import HALTED_RETRY, LIFE, Jobs
 from .policy import BOUND, KEPT, POLICIES, UNTIMED, Verdict
 from .queues import Outcome, Queue, Waiter
+from .retention import TRIM_BATCH_SIZE, TRIM_TIMER
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
 
 
@@ -92,7 +94,8 @@ class Working(Jobs):
 
     def _extra(self, push: Push, seq: int) -> Extra | None:
         """What few jobs have, and nothing for all others."""
-        blockers = [b for b in dict.fromkeys(push.blockers) if self._blocks(b, push.origin)]
+        unique = dict.fromkeys(push.blockers)
+        blockers = [b for b in unique if b == seq or self._blocks(b, push.origin)]
         for blocker in blockers:
             self._dependents.note(blocker, seq)
         own, load = push.own, push.load
@@ -367,8 +370,8 @@ class Working(Jobs):
                 falling += self._dying_with(fallen)
         if job.state == GONE:
             self._unblock(job, now)
-        while len(self.dead) > self.dead_max:
-            self._drop_oldest_dead(now)
+        if len(self.dead) > self.dead_max:
+            self._trim_dead(now)
 
     def _dying_with(self, job: Job) -> list[Job]:
         """Those who wait for this job and will not outlive it, the last one first."""
@@ -416,10 +419,16 @@ class Working(Jobs):
         self._drop_if_unused(old)
         self.changes += 1
 
-    def _drop_oldest_dead(self, now: int) -> None:
-        oldest = next(iter(self.dead.values()))
-        self.dead_dropped += 1
-        self._change(oldest, self.queues[oldest.queue], "purged", GONE, now, NO_PROTOCOL)
+    def _trim_dead(self, now: int) -> None:
+        """Drop the oldest dead jobs above the bound, some now and the rest by a timer."""
+        for job in list(islice(self.dead.values(), TRIM_BATCH_SIZE)):
+            if len(self.dead) <= self.dead_max:
+                return
+            self.dead_dropped += 1
+            self._change(job, self.queues[job.queue], "purged", GONE, now, NO_PROTOCOL)
+            self.changes += 1
+        if len(self.dead) > self.dead_max:
+            self.timers.set(TRIM_TIMER, now)
 
     # Time
 
@@ -431,7 +440,12 @@ class Working(Jobs):
         self._waits_known = self._waits
         for key in self.timers.due(now, most):
             if not isinstance(key, int):
-                self.alarms.append(key)
+                if key != TRIM_TIMER:
+                    self.alarms.append(key)
+                elif self.halted:
+                    self.timers.set(key, now + HALTED_RETRY)
+                else:
+                    self._trim_dead(now)
             elif key < 0:
                 waiter = self._waiters[key]
                 for name in waiter.queues:
@@ -510,5 +524,7 @@ class Working(Jobs):
         else:
             self.clocked.evicted += 1
             cause = "evicted"
+            if job.seq in self._awaited:
+                self._tell(Outcome(job, cause, False, b""))
         self._change(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
         self.changes += 1

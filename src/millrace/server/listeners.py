@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import NamedTuple
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job
+from millrace.engine.job import FOREVER, Job
 from millrace.engine.spans import Measured
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
@@ -91,7 +91,7 @@ class Server:
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._armed_for = 1 << 63
+        self._armed_for = FOREVER
         self._telling = False
         #: What both clocks said last.
         self._then = (clock(), self.loop.time())

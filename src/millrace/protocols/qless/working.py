@@ -5,6 +5,7 @@
 
 import math
 from collections.abc import Container
+from itertools import islice
 from typing import Final
 
 from millrace.engine.job import NO_PROTOCOL, QLESS, Failure, Job, Push
@@ -22,6 +23,8 @@ LEASE_FOR: Final = 1800 * 1_000_000
 DEFAULT_RETRIES: Final = 5
 #: Ahead of every priority: a job whose lock was taken away.
 FIRST: Final = 1 << 62
+#: One command forgets at most this number of completed jobs.
+RETIRE_BATCH_SIZE: Final = 100
 
 
 # Putting
@@ -52,8 +55,6 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     part.priority, part.lower_first, part.since = priority, lower_first, now
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, depends, part)
-        if jid in depends:  # it waits for itself, until somebody says otherwise
-            q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
     else:
         _move(q, now, args, queue, job, klass, data, due, retries, depends)
     q.set_tags(job, part, tagged)
@@ -97,6 +98,9 @@ def _create(
     part: Part,
 ) -> Job:
     part.add("put", now, q.max_history, {"q": queue})
+    blockers = _blockers(q, depends)
+    if jid in depends:
+        blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
     push = Push(
         jid,
         klass,
@@ -108,7 +112,7 @@ def _create(
         rank=part.rank,
         due=due,
         place=now,
-        blockers=_blockers(q, depends) if depends else [],
+        blockers=blockers,
         own=part,
     )
     return q.engine.push(push, now)
@@ -406,11 +410,10 @@ def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> b
 
 
 def _retire(q: Qless, now: int) -> None:
-    """Forget completed jobs that are too old, or too many."""
+    """Forget completed jobs that are too old or above the maximum number, some per command."""
     kept = q.engine.kept
     oldest = now - q.keep_for
-    while kept:
-        job = next(iter(kept.values()))
+    for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
         if part_of(job).done_at > oldest and len(kept) <= q.keep_most:
             return
         drop(q, job, now)

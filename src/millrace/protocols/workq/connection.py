@@ -329,7 +329,8 @@ class WorkqConnection(Connection):
     def conclude(self, outcome: Outcome, now: int) -> None:
         self.waiter = None
         self.marks.append(len(self.replies))  # what ended the job may still be refused
-        if self._runs and outcome.cause == "expired":
+        over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")
+        if over:
             self._say(TIMEOUT)
         else:
             succeeded, content = outcome.succeeded, outcome.result

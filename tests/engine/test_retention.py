@@ -1,0 +1,62 @@
+"""The dead set is bounded, and a lower bound takes effect in steps."""
+
+from millrace.engine.retention import TRIM_BATCH_SIZE
+from scene import Scene
+
+SURPLUS = 3 * TRIM_BATCH_SIZE
+
+
+def dead_jobs(count: int) -> Scene:
+    scene = Scene()
+    for number in range(count):
+        scene.engine.kill(scene.push(f"job-{number}"), scene.now)
+        scene.now += 1
+    return scene
+
+
+def test_a_lower_bound_drops_a_limited_number_of_jobs_per_command():
+    scene = dead_jobs(SURPLUS + 1)
+    scene.engine.take_batch()
+    scene.engine.dead_max = 0
+    scene.engine.kill(scene.push("last"), scene.now)
+    assert scene.causes().count("purged") == TRIM_BATCH_SIZE
+
+
+def test_the_timer_drops_the_rest_in_steps():
+    scene = dead_jobs(SURPLUS)
+    scene.engine.dead_max = 10
+    scene.engine.kill(scene.push("last"), scene.now)
+    steps = 0
+    while len(scene.engine.dead) > 10:
+        before = len(scene.engine.dead)
+        moment = scene.engine.next_timer()
+        assert moment is not None
+        assert moment <= scene.now, "the rest would wait"
+        scene.engine.tick(scene.now, 1)
+        steps += before - len(scene.engine.dead) <= TRIM_BATCH_SIZE
+    assert steps >= 2
+    assert [job.jid for job in scene.engine.dead.values()][-1] == "last"
+    moment = scene.engine.next_timer()
+    assert moment is None or moment > scene.now
+
+
+def test_nothing_is_dropped_while_the_store_fails():
+    scene = dead_jobs(SURPLUS)
+    scene.engine.dead_max = 0
+    scene.engine.kill(scene.push("last"), scene.now)
+    left = len(scene.engine.dead)
+    scene.engine.halted = "disk full"
+    scene.advance(5)
+    assert len(scene.engine.dead) == left
+    scene.engine.resume(scene.now)
+    scene.advance(5)
+    assert len(scene.engine.dead) == 0
+
+
+def test_a_flush_ends_the_trimming():
+    scene = dead_jobs(SURPLUS)
+    scene.engine.dead_max = 0
+    scene.engine.kill(scene.push("last"), scene.now)
+    scene.engine.flush(scene.now)
+    scene.tick()
+    assert scene.engine.dead_dropped == TRIM_BATCH_SIZE
