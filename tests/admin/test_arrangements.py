@@ -245,3 +245,10 @@ def test_while_nothing_can_be_kept_nothing_is_changed(room, request_):
     assert reason.startswith("the disk is full")
     room.engine.halted = ""
     assert room.audit() == []
+
+
+def test_a_qless_setting_may_be_as_long_as_the_http_api_says():
+    room = Room()
+    room.asks(set_qless={"option": "o" * 1000, "value": "v" * 10_000})
+    assert room.refused(set_qless={"option": "o", "value": "v" * 10_001})[0] == "bad request"
+    assert room.refused(set_qless={"option": "o" * 1001, "value": "v"})[0] == "bad request"

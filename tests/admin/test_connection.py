@@ -8,6 +8,7 @@ from qless_conversation import Qless
 from reqless_conversation import Reqless
 from resp_conversation import Resp
 
+from admin_room import Room
 from millrace.admin.connection import MAX_LINE_BYTES, AdminConnection
 from millrace.admin.counting import COUNTERS_SLICE_SIZE
 from millrace.admin.service import MAX_JOBS_PER_ID, AdminService
@@ -228,3 +229,11 @@ def test_counters_that_begin_anew_meanwhile_are_asked_for_again(asked):
     piece, refused = said(asked)
     assert piece["more"]
     assert list(refused) == ["error", "code"]
+
+
+def test_a_request_with_two_operations_is_an_error():
+    room = Room()
+    assert room.refused(queues={}, sizes=True) == (
+        "bad request",
+        "A request must have exactly one operation; this one has 2: `sizes`, `queues`.",
+    )

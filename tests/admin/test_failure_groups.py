@@ -4,7 +4,7 @@ import pytest
 
 from admin_room import Room
 from millrace.admin.failures import MAX_GROUP_QUEUES
-from millrace.admin.rows import MESSAGE_EXCERPT_SIZE
+from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
 from millrace.engine.events import fingerprint
 from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, DEAD

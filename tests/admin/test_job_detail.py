@@ -7,7 +7,7 @@ import pytest
 
 from admin_room import Room
 from millrace.admin import jobs
-from millrace.engine.job import GOQUEUE, MASENKO, WORKQ
+from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.records import JobDetail
 from wires import SECOND, START
 
@@ -48,7 +48,7 @@ def test_a_failed_job(room):
     room.engine.fail(job, room.now, 3, "Oops", "m" * 5000, ["line 1", "x" * 9999])
     told = room.asks(job={"id": "a1"})
     assert told["job"]["state"] == "scheduled"
-    assert (told["job"]["message"], told["message"]) == ("m" * 300, "m" * 5000)
+    assert told["job"]["message"] == "m" * 5000
     assert [len(line) for line in told["backtrace"]] == [6, jobs.MAX_BACKTRACE_LINE]
     assert told["first_failed_at"] == START
 
@@ -128,3 +128,38 @@ def test_what_cannot_be_read_again_is_text(room):
     room.push("a2", spec=b"no json\n\n\n,also none")
     assert room.asks(job={"id": "a1"})["own"]["custom"].startswith('{"deep":[[[')
     assert room.asks(job={"id": "a2"})["own"] == {"custom": "no json"}
+
+
+def test_the_error_message_is_complete_in_the_detail(room):
+    """Up to 64 KiB, not the 300 characters of a list."""
+    room.push("a1")
+    message = "m" * 5000
+    room.engine.fail(room.lease(), room.now, FAKTORY, "E", message, [])
+    told = room.asks(job={"id": "a1"})
+    assert told["job"]["message"] == message
+    assert not told["job"]["truncated"]
+    (row,) = room.asks(search={"query": {}})["jobs"]
+    assert (len(row["message"]), row["truncated"]) == (jobs.MESSAGE_EXCERPT_SIZE, True)
+
+
+def test_a_truncated_value_is_marked(room):
+    size = jobs.MAX_DETAIL_BYTES + 1
+    job = room.push("a1", origin=WORKQ, expires=START + 10**9)
+    room.lease(actor=WORKQ)
+    room.engine.complete(job, room.now, WORKQ, result=b"y" * size)
+    assert room.asks(job={"id": "a1"})["result_size"] == size
+    room.push("a2", "r")
+    lines = ["x" * (jobs.MAX_BACKTRACE_LINE + 1)]
+    failed = room.lease("r")
+    room.engine.fail(failed, room.now, FAKTORY, "E", "m" * (jobs.MAX_MESSAGE_SIZE + 1), lines)
+    told = room.asks(job={"id": "a2"})
+    assert told["backtrace_truncated"]
+    assert told["job"]["truncated"]
+
+
+def test_a_record_in_a_list_marks_short_names_and_left_out_tags(room):
+    room.push("x" * 2000, "long")
+    room.push("y", "tagged", tags=[f"t{n}" for n in range(jobs.MAX_LISTED_TAGS + 1)])
+    room.push("z", "plain")
+    found = {row["queue"]: row["truncated"] for row in room.asks(search={"query": {}})["jobs"]}
+    assert found == {"long": True, "tagged": True, "plain": False}

@@ -99,3 +99,12 @@ def test_throttles(room):
     ]
     codes = [reason["code"] for reason in room.asks(job={"id": "a2"})["reasons"]]
     assert "limit" in codes
+
+
+def test_a_recurring_payload_is_complete_or_marked(room):
+    for jid, size in (("r1", 5000), ("r2", 70_000)):
+        data = '{"a":"%s"}' % ("x" * size)
+        room.speaks_qless("recur", "q", jid, "klass", data, "interval", 60, 0)
+    first, second = room.asks(recurring={})["recurring"]
+    assert len(base64.b64decode(first["payload"])) == first["size"] == 5008
+    assert len(base64.b64decode(second["payload"])) < second["size"] == 70_008

@@ -478,3 +478,19 @@ def test_one_that_waits_for_a_dead_one_stays(room):
     lease(room)
     end(room, given(room, 1), "fail")
     assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)
+
+
+def test_the_table_of_reclaimed_leases_shrinks():
+    """A reclaimed lease that ends in another way than by its token leaves no entry."""
+    room = Room()
+    room.hub.lease_key()
+    push(room, new(), new("a2"))
+    store = stored(room)
+    first, second = lease(room, most=2)
+    again = restarted(store)
+    for leased in (first, second):
+        end(again, leased["token"], "renew")
+    again.act("timeout", "a1")
+    again.hub.alarm("sample", again.now)
+    assert list(again.hub.reclaimed) == [2]
+    assert end(again, second["token"], "renew")["state"] == "leased"

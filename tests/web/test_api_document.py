@@ -5,9 +5,17 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from told_room import Told, go, job_row
+from told_room import Told, go, job_row, world
 
-from millrace.records import Health, JobPage
+from millrace.records import (
+    BulkProgress,
+    FailureGroup,
+    FailurePage,
+    Health,
+    JobPage,
+    RecurringPage,
+    RecurringRecord,
+)
 from millrace.web.api.openapi import make
 from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
@@ -84,3 +92,34 @@ def test_what_is_json_is_told_as_json(data: bytes, is_json: bool) -> None:
 )
 def test_every_moment_can_be_written(at: int, text: str | None) -> None:
     assert moment(at) == text
+
+
+def test_the_document_names_the_path_prefix() -> None:
+    document = msgspec.json.decode(go(Told(), "/api/v1/openapi.json", prefix="/jobs").text)
+    assert document["servers"] == [{"url": "/jobs"}]
+    plain = msgspec.json.decode(go(Told(), "/api/v1/openapi.json").text)
+    assert plain["servers"] == [{"url": "/"}]
+
+
+def test_the_oldest_job_and_the_newest_failure_have_numbers() -> None:
+    group = FailureGroup("f", "E", "m", 1, 0, 5, "j", 42, ["q"])
+    told = world(failures=FailurePage([group], 1, 1))
+    assert msgspec.json.decode(go(told, "/api/v1/overview").text)["oldest"]["number"] == 7
+    (found,) = msgspec.json.decode(go(told, "/api/v1/failures").text)["failures"]
+    assert found["newest_number"] == 42
+
+
+def test_a_long_result_and_a_long_recurring_payload_are_marked() -> None:
+    long = RecurringRecord("r", "k", "q", 60, 0, 5, 0, [], 0, 0, b'"abc', [], size=70_000)
+    short = RecurringRecord("s", "k", "q", 60, 0, 5, 0, [], 0, 0, b"[1]", [], size=3)
+    told = Told(recurring=RecurringPage([long, short], 2, ""))
+    first, second = msgspec.json.decode(go(told, "/api/v1/recurring").text)["recurring"]
+    assert (first["size"], "payload" in first, "payload_base64" in first) == (70_000, False, False)
+    assert (second["size"], second["payload"]) == (3, [1])
+
+
+@pytest.mark.parametrize("priority", [2**53, -(2**53)])
+def test_the_priority_limit_of_the_document_is_that_of_the_server(priority: int) -> None:
+    told = Told(act=BulkProgress(1, []))
+    assert go(told, "/api/v1/jobs/a/priority", json={"priority": priority}).status == 200
+    assert go(told, "/api/v1/jobs/a/priority", json={"priority": priority * 2}).status == 422

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -163,3 +164,35 @@ def test_without_a_journal_the_job_tells_itself() -> None:
 )
 def test_what_a_job_remembers(row: object, told: list[str]) -> None:
     assert [event.type for event in history.from_fields(row)] == told  # type: ignore[arg-type]
+
+
+def test_readers_of_the_whole_journal_do_not_delay_other_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If all readers are busy, a page shows what the job itself records."""
+    release = threading.Event()
+
+    def slow(*_: object) -> history.History:
+        release.wait(10)
+        return history.History([], whole=True, source="journal")
+
+    async def visit() -> history.History:
+        busy = [
+            asyncio.create_task(history.read(settings, 1, "j", None, thorough=True))
+            for _ in range(history.MAX_READERS)
+        ]
+        await asyncio.sleep(0)
+        try:
+            return await asyncio.wait_for(history.read(settings, 1, "j", detail), 5)
+        finally:
+            release.set()
+            await asyncio.gather(*busy)
+
+    settings = msgspec.structs.replace(SETTINGS, data=str(tmp_path), lake=str(tmp_path))
+    detail = JobDetail(
+        job_row(), b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0
+    )
+    monkeypatch.setattr(history, "_read", slow)
+    monkeypatch.setattr(history, "_readers", asyncio.Semaphore(history.MAX_READERS))
+    found = asyncio.run(visit())
+    assert (found.whole, found.source) == (False, "job")

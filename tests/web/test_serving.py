@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -340,3 +342,10 @@ def test_whoever_does_not_shake_hands_is_cut(certificates: Certificates):
         assert await (await there.call()).is_cut()
 
     run(talk, **tls(certificates))
+
+
+def test_uvicorn_has_an_upper_bound() -> None:
+    """LimitedProtocol uses internals of uvicorn, which any release may change."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    (bound,) = [each for each in project["dependencies"] if each.startswith("uvicorn")]
+    assert "<" in bound

@@ -163,3 +163,12 @@ def test_the_audit_log() -> None:
 @pytest.mark.parametrize("before", ["-1", "x", "1.5", "9" * 30, "²"])
 def test_a_page_of_the_audit_log_that_cannot_be(before: str) -> None:
     assert get(pretended(), f"/audit?before={quote(before)}").status == 400
+
+
+def test_only_admins_see_the_folders() -> None:
+    house = pretended(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
+    for reader in (READER, OPERATOR):
+        text = get(house, "/server", reader.secret).text
+        assert "0.8" in text
+        assert "/data" not in text
+    assert "<code>/data</code>" in get(house, "/server", CHIEF.secret).text

@@ -97,22 +97,33 @@ class Answer(NamedTuple):
 
 
 def go(
-    told: Told, path: str, form: Any = None, *, settings: Settings = SETTINGS, prefix: str = ""
+    told: Told,
+    path: str,
+    form: Any = None,
+    *,
+    json: Any = None,
+    settings: Settings = SETTINGS,
+    prefix: str = "",
 ) -> Answer:
-    """GET a page, or POST a form to it."""
-    return asyncio.run(_go(told, path, form, settings, prefix))
+    """GET a page, or POST a form or JSON to it."""
+    body = None if form is None else urlencode(form).encode()
+    if json is not None:
+        body = msgspec.json.encode(json)
+    kind = b"application/x-www-form-urlencoded" if json is None else b"application/json"
+    return asyncio.run(_go(told, path, body, kind, settings, prefix))
 
 
-async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str) -> Answer:
+async def _go(
+    told: Told, path: str, body: bytes | None, kind: bytes, settings: Settings, prefix: str
+) -> Answer:
     room = Room(settings)
     room.control = told
     room.live, room.tasks = Live(told), Tasks(told)
     plain, _, query = path.partition("?")
-    body = b"" if form is None else urlencode(form).encode()
     scope = {
         "type": "http",
         "http_version": "1.1",
-        "method": "GET" if form is None else "POST",
+        "method": "GET" if body is None else "POST",
         "scheme": "http",
         "path": unquote(plain),
         "raw_path": plain.encode(),
@@ -120,7 +131,7 @@ async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str)
         "root_path": "",
         "headers": [
             (b"host", b"127.0.0.1:7420"),
-            (b"content-type", b"application/x-www-form-urlencoded"),
+            (b"content-type", kind),
             *([(b"x-script-name", prefix.encode())] if prefix else []),
         ],
         "client": ("127.0.0.1", 50000),
@@ -129,7 +140,7 @@ async def _go(told: Told, path: str, form: Any, settings: Settings, prefix: str)
     heard: list[Any] = []
 
     async def receive() -> Any:
-        return {"type": "http.request", "body": body, "more_body": False}
+        return {"type": "http.request", "body": body or b"", "more_body": False}
 
     async def send(message: Any) -> None:
         heard.append(message)

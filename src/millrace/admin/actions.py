@@ -16,7 +16,7 @@ from millrace.protocols.qless.state import Qless
 from millrace.records import ActionRequest
 
 from .errors import NotApplicable
-from .rows import text
+from .jobs import text
 from .service import AdminService, meant
 
 Doing = Callable[[AdminService, Job, ActionRequest, int], None]

@@ -10,6 +10,8 @@ from millrace.protocols.qless import recurring
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import Qless, Recurring
 from millrace.records import (
+    MAX_OPTION_NAME,
+    MAX_OPTION_VALUE,
     BulkProgress,
     Flush,
     Ok,
@@ -36,8 +38,6 @@ from .service import AdminService
 
 #: Jobs that came while a queue is cleared stay. So many of them may be ahead of the others.
 MAX_NEWER_JOBS: Final = 200
-#: One of Qless's settings: how long its name and its value may be.
-MAX_OPTION_LENGTH: Final = 1000
 
 # Queues
 
@@ -170,8 +170,11 @@ def _change(qless: Qless, known: Recurring, asked: RecurringAction, now: int) ->
 def set_qless(hub: AdminService, asked: SetQlessOption, now: int) -> Ok:
     require_writable(hub.engine)
     qless, option, value = _need_qless(hub), asked.option, asked.value
-    if not option or len(option) > MAX_OPTION_LENGTH or len(value or "") > MAX_OPTION_LENGTH:
-        raise AdminError(f"a setting has a name, and at most {MAX_OPTION_LENGTH} characters")
+    if not 0 < len(option) <= MAX_OPTION_NAME or len(value or "") > MAX_OPTION_VALUE:
+        raise AdminError(
+            f"A setting needs a name of 1 to {MAX_OPTION_NAME} characters and a value of up to "
+            f"{MAX_OPTION_VALUE} characters."
+        )
     if value is None:
         qless.log({"event": "config_unset", "option": option})
     else:

@@ -13,7 +13,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
-from millrace.records import ActionRequest, BulkProgress, JobFilter, SkippedJob
+from millrace.records import MAX_PRIORITY, ActionRequest, BulkProgress, JobFilter, SkippedJob
 
 from .actions import ACTIONS, STATE_TEXT, is_tracked, need_qless, untrack_this
 from .answering import Answering, Telling
@@ -254,8 +254,8 @@ def check_queue(name: str) -> None:
 
 
 def check_priority(number: float) -> None:
-    if not math.isfinite(number) or abs(number) > 1 << 53:
-        raise AdminError("a priority is a number between -(2^53) and 2^53")
+    if not math.isfinite(number) or abs(number) > MAX_PRIORITY:
+        raise AdminError("A priority must lie between -(2^53) and 2^53.")
 
 
 def check_tags(tags: list[str]) -> None:

@@ -70,6 +70,7 @@ for _module in _MODULES:
     ANSWERS.update(_module.ANSWERS)
     LONG.update(_module.LONG)
 _NAMES: Final = Request.__struct_fields__
+_ABSENT: Final = (None, False)
 
 
 class AdminConnection(Connection):
@@ -123,8 +124,12 @@ class AdminConnection(Connection):
         except msgspec.DecodeError as error:
             self._refuse(AdminError(str(error)))
             return
-        name, asked = _asked(request)
         self.hub.commands += 1
+        try:
+            name, asked = _asked(request)
+        except AdminError as error:
+            self._refuse(error)
+            return
         before = self.hub.engine.changes
         try:
             if name == "lease":
@@ -233,8 +238,10 @@ class AdminConnection(Connection):
 
 
 def _asked(request: Request) -> tuple[str, Any]:
-    for name in _NAMES:
-        asked = getattr(request, name)
-        if asked is not None and asked is not False:
-            return name, asked
-    return "", None
+    given = [(name, asked) for name in _NAMES if (asked := getattr(request, name)) not in _ABSENT]
+    if len(given) > 1:
+        names = ", ".join(f"`{name}`" for name, _ in given)
+        raise AdminError(
+            f"A request must have exactly one operation; this one has {len(given)}: {names}."
+        )
+    return given[0] if given else ("", None)

@@ -9,7 +9,7 @@ from millrace.engine.failing import FailingGroup
 from millrace.records import FailureGroup, FailurePage, PageRequest
 
 from .answering import Answering, Telling
-from .rows import MESSAGE_EXCERPT_SIZE, text
+from .jobs import MESSAGE_EXCERPT_SIZE, text
 from .service import AdminService
 
 #: So many groups are told of, the largest.

@@ -1,25 +1,26 @@
 """`job`: everything of one job."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from math import isfinite
+from typing import Any, Final, cast
 
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, QLESS, WORKQ, Job
+from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Job
 from millrace.engine.states import STATE_NAMES
 from millrace.engine.why import Blocker, sentence
-from millrace.protocols.qless.part import Part, part_of, state_of
-from millrace.records import GetJob, JobDetail
+from millrace.protocols.faktory.wrapping import wrapped
+from millrace.protocols.qless.part import Part, read_part, state_of
+from millrace.records import GetJob, JobDetail, JobRecord, State
 
 from .answering import Answering, Telling
+from .audit import truncate
 from .errors import AdminError, NotFound
-from .rows import moment, text, whole
 from .service import MAX_NAME_LENGTH, AdminService, named
 
 #: So much of a payload or result is told, and of a message.
 MAX_DETAIL_BYTES: Final = 1 << 20
-MAX_MESSAGE_SIZE: Final = 65_536
 #: Of a backtrace so many lines, and so much of each.
 MAX_BACKTRACE_LINES: Final = 200
 MAX_BACKTRACE_LINE: Final = 2000
@@ -60,7 +61,8 @@ def job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
         reasons=why.reasons,
         why=[sentence(reason, why, now) for reason in why.reasons],
         twins=hub.engine.count_of(found.jid) - 1,
-        message="" if failure is None else failure.message[:MAX_MESSAGE_SIZE],
+        result_size=0 if extra is None or extra.result is None else len(extra.result),
+        backtrace_truncated=failure is not None and _is_long(failure.backtrace),
     )
 
 
@@ -89,6 +91,12 @@ def _others(jobs: Iterable[Job]) -> list[Blocker]:
     return [Blocker(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
 
 
+def _is_long(backtrace: list[str]) -> bool:
+    return len(backtrace) > MAX_BACKTRACE_LINES or any(
+        len(line) > MAX_BACKTRACE_LINE for line in backtrace
+    )
+
+
 def _lines(backtrace: list[str]) -> list[str]:
     return [line[:MAX_BACKTRACE_LINE] for line in backtrace[:MAX_BACKTRACE_LINES]]
 
@@ -110,7 +118,7 @@ def _own(found: Job) -> dict[str, Any]:
 
 def _part(found: Job) -> Part | None:
     """What Qless keeps, if it does: asking shall not make it."""
-    return None if found.extra is None or found.extra.own is None else part_of(found)
+    return None if found.extra is None or found.extra.own is None else read_part(found)
 
 
 def _of_faktory(spec: bytes) -> dict[str, Any]:
@@ -184,3 +192,94 @@ def _json(text: bytes) -> Any:
 
 ANSWERS: Final[dict[str, Answering]] = {"job": job}
 LONG: Final[dict[str, Telling]] = {}
+
+
+#: Of so many bytes and characters a list shows something.
+PAYLOAD_EXCERPT_SIZE: Final = 200
+MESSAGE_EXCERPT_SIZE: Final = 300
+#: Length of an error message in the detail of a job.
+MAX_MESSAGE_SIZE: Final = 65_536
+NAME_EXCERPT_SIZE: Final = 1000
+MAX_LISTED_TAGS: Final = 50
+#: A list ends early when it has so many characters of names: whoever wants more goes on from there.
+MAX_PAGE_TEXT: Final = 1 << 20
+
+
+def row(hub: AdminService, job: Job) -> JobRecord:
+    """For a list."""
+    found = whole(hub, job)
+    complete = job_names(found)
+    found.jid, found.queue, found.kind = text(job.jid), text(job.queue), text(job.kind)
+    found.worker, found.group = text(found.worker), text(found.group)
+    found.called = text(found.called)
+    found.tags = [text(tag) for tag in found.tags[:MAX_LISTED_TAGS]]
+    found.message = found.message[:MESSAGE_EXCERPT_SIZE]
+    found.truncated = job_names(found) != complete
+    return found
+
+
+def job_names(record: JobRecord) -> tuple[object, ...]:
+    """All text of a job that a list may shorten."""
+    names = (record.jid, record.queue, record.kind, record.worker, record.group)
+    return (*names, record.called, record.message, record.tags)
+
+
+def whole(hub: AdminService, job: Job) -> JobRecord:
+    """For whoever asks for this one, with all of its names."""
+    failure, extra = job.failure, job.extra
+    qless = hub.qless
+    return JobRecord(
+        seq=job.seq,
+        jid=job.jid,
+        queue=job.queue,
+        kind=job.kind,
+        state=cast("State", STATE_NAMES[job.state]),
+        protocol=PROTOCOLS[job.origin],
+        priority=priority(job),
+        created=job.created,
+        due=moment(job.due),
+        ready_at=job.ready_at,
+        leased_at=job.leased_at,
+        deadline=moment(job.deadline),
+        ended_at=job.ended_at,
+        attempt=job.attempt,
+        failures=job.failures,
+        retries=job.retries,
+        worker=job.holder,
+        worker_protocol=PROTOCOLS[job.actor],
+        group="" if failure is None else failure.group,
+        message="" if failure is None else failure.message[:MAX_MESSAGE_SIZE],
+        failed_at=0 if failure is None else failure.last_at,
+        tags=[] if extra is None else list(extra.tags),
+        tracked=qless is not None and job.jid in qless.tracked,
+        payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
+        size=len(job.payload),
+        called=wrapped(job),
+        truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,
+    )
+
+
+def text(said: str) -> str:
+    return truncate(said, NAME_EXCERPT_SIZE)
+
+
+def weight(row: JobRecord) -> int:
+    """How many characters of names it has."""
+    names = (row.jid, row.queue, row.kind, row.worker, row.group, row.called, row.message)
+    return sum(map(len, names)) + sum(map(len, row.tags))
+
+
+def priority(job: Job) -> float:
+    """In the number of the protocol that pushed it."""
+    if job.origin == QLESS:
+        value = read_part(job).priority
+    else:
+        has_part = job.extra is not None and job.extra.own is not None
+        rank = read_part(job).rank if has_part else job.rank
+        value = 0.0 - rank if job.origin == GOQUEUE else rank
+    return value if isfinite(value) else 0  # JSON has no word for it
+
+
+def moment(at: int) -> int:
+    """A time; 0 for one that never comes."""
+    return 0 if at == FOREVER else at

@@ -24,7 +24,7 @@ from millrace.records import (
 
 from .answering import Answering, Telling
 from .errors import NotFound
-from .rows import MAX_PAGE_TEXT
+from .jobs import MAX_PAGE_TEXT
 from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
 

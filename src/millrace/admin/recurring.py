@@ -25,8 +25,8 @@ from millrace.records import (
 
 from .answering import Answering, Telling
 from .errors import AdminError
+from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, row, text, weight
 from .paging import MAX_PAGE_SIZE, page_of
-from .rows import MAX_LISTED_TAGS, MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, row, text, weight
 from .scans import SequenceScan
 from .service import AdminService
 
@@ -35,13 +35,23 @@ TAG_SLICE_SIZE: Final = 1000
 #: Of so many jobs that hold a throttle or wait for it the ids are told.
 MAX_LISTED_JOBS: Final = 100
 LIMIT_SLICE_SIZE: Final = 10
+#: A recurring job has no page of its own, so a list has this much of its payload.
+MAX_RECURRING_PAYLOAD: Final = 65_536
 
 
 def recurring(hub: AdminService, asked: PageRequest, _: int) -> Iterator[RecurringPage | None]:
     qless = hub.qless
     kept = {} if qless is None else qless.recurring
     names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
-    rows = [_recurring(kept[jid]) for jid in names if jid in kept]
+    rows, size = [], 0
+    for number, jid in enumerate(names, 1):
+        if jid in kept:
+            rows.append(_recurring(kept[jid]))
+            size += len(jid) + len(rows[-1].payload)
+        if size >= MAX_PAGE_TEXT:
+            is_more |= number < len(names)
+            names = names[:number]
+            break
     yield RecurringPage(rows, len(kept), names[-1] if is_more else "")
 
 
@@ -57,7 +67,8 @@ def _recurring(kept: Recurring) -> RecurringRecord:
         tags=[text(str(tag)) for tag in kept.tags[:MAX_LISTED_TAGS]],
         next=kept.next,
         count=kept.count,
-        payload=kept.data[:PAYLOAD_EXCERPT_SIZE],
+        payload=kept.data[:MAX_RECURRING_PAYLOAD],
+        size=len(kept.data),
         throttles=[text(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
     )
 

@@ -29,7 +29,7 @@ from millrace.records import JobFilter, JobPage, SearchJobs
 from .answering import Answering, Telling
 from .errors import AdminError
 from .filters import CHUNK_SIZE, FilterMatcher
-from .rows import MAX_PAGE_TEXT, row, weight
+from .jobs import MAX_PAGE_TEXT, row, weight
 from .scans import (
     FailureScan,
     HeadScan,

@@ -1,12 +1,13 @@
 """What all connections to the control socket share."""
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_of
 from millrace.engine.sizes import sizes
-from millrace.engine.states import READY
+from millrace.engine.states import LEASED, READY
 from millrace.engine.why import Why, why
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory import FaktoryHub
@@ -26,6 +27,9 @@ MAX_NAME_LENGTH: Final = 65_536
 
 #: So long others have their turn between two bits of what the failures are grouped by.
 FAILURE_INDEX_INTERVAL: Final = 10_000
+
+#: Number of reclaimed leases that are checked with each sample.
+RECLAIMED_SLICE_SIZE: Final = 1000
 
 #: The note of what tokens are made with.
 LEASE_KEY: Final = "http/lease-key"
@@ -89,8 +93,17 @@ class AdminService(Hub):
     def alarm(self, what: str, now: int) -> None:
         if what == "sample":
             self.engine.alarm((self, what), self.samples.take(now))
+            self._drop_ended_leases()
         if self.engine.failing.go_on():
             self.engine.alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
+
+    def _drop_ended_leases(self) -> None:
+        """Remove reclaimed leases that have ended, checking a part of the table at a time."""
+        for seq in list(islice(self.reclaimed, RECLAIMED_SLICE_SIZE)):
+            entry = self.reclaimed.pop(seq)
+            job = self.engine.jobs.get(seq)
+            if job is not None and (job.state, job.leased_at) == (LEASED, entry[1]):
+                self.reclaimed[seq] = entry  # at the end, behind those not yet checked
 
     @property
     def event(self) -> int:

@@ -29,7 +29,7 @@ from .answering import Answering, Telling
 from .audit import truncate
 from .bulk import check_priority, check_queue, check_tags, quoted
 from .errors import AdminError, NotFound, require_writable
-from .rows import whole
+from .jobs import whole
 from .service import AdminService
 
 #: So many jobs are pushed at once: everybody waits meanwhile.

@@ -14,8 +14,8 @@ from millrace.records import HeldJob, ListWorkers, WorkerPage, WorkerRecord
 
 from .answering import Answering, Telling
 from .errors import AdminError
+from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, moment, text
 from .paging import page_of
-from .rows import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, moment, text
 from .service import AdminService
 
 #: So many of a worker's jobs are told.

@@ -64,11 +64,25 @@ from .server import (
     Setting,
     ShippingStatus,
 )
-from .types import LOGIN_REFUSED, Action, Code, ErrorReply, LatencySummary, Ok, State
+from .types import (
+    LOGIN_REFUSED,
+    MAX_OPTION_NAME,
+    MAX_OPTION_VALUE,
+    MAX_PRIORITY,
+    Action,
+    Code,
+    ErrorReply,
+    LatencySummary,
+    Ok,
+    State,
+)
 from .workers import HeldJob, WorkerPage, WorkerRecord
 
 __all__ = [
     "LOGIN_REFUSED",
+    "MAX_OPTION_NAME",
+    "MAX_OPTION_VALUE",
+    "MAX_PRIORITY",
     "Action",
     "ActionRequest",
     "AuditEntry",

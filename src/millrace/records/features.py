@@ -41,6 +41,8 @@ class RecurringRecord(msgspec.Struct):
     count: int
     payload: bytes
     throttles: list[str]
+    #: Bytes of the complete payload.
+    size: int = 0
 
 
 class RecurringPage(msgspec.Struct):

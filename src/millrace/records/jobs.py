@@ -40,6 +40,8 @@ class JobRecord(msgspec.Struct):
     size: int
     #: What a wrapper of Rails really runs; else empty.
     called: str = ""
+    #: A name, the message or the list of tags is incomplete here.
+    truncated: bool = False
 
 
 class JobPage(msgspec.Struct):
@@ -76,8 +78,9 @@ class JobDetail(msgspec.Struct):
     why: list[str]
     #: So many others have the jid.
     twins: int
-    #: What it failed with last, up to 64 KiB of it.
-    message: str = ""
+    #: Bytes of the complete result.
+    result_size: int = 0
+    backtrace_truncated: bool = False
 
 
 class SkippedJob(msgspec.Struct):

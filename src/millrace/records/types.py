@@ -12,7 +12,12 @@ Code = Literal[
 ]
 
 
-#: A note of this may come from anybody, as often as they like.
+#: Priorities lie between -MAX_PRIORITY and MAX_PRIORITY: every such integer is exact as a float.
+MAX_PRIORITY: Final = 1 << 53
+#: Length of the name and of the value of a Qless setting.
+MAX_OPTION_NAME: Final = 1000
+MAX_OPTION_VALUE: Final = 10_000
+#: The audit entry of a failed login. Anyone can cause such entries.
 LOGIN_REFUSED: Final = "login refused"
 
 

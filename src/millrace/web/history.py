@@ -25,8 +25,8 @@ SHORT: Final = 0.06
 LONG: Final = 0.5
 ALL: Final = 10.0
 #: And so many look at a time: each takes a thread, and some of the disk.
-MOST_READERS: Final = 4
-_readers = asyncio.Semaphore(MOST_READERS)
+MAX_READERS: Final = 4
+_readers = asyncio.Semaphore(MAX_READERS)
 #: What ends an attempt, in words.
 _ENDS: Final = {
     "completed": "completed",
@@ -77,13 +77,27 @@ async def read(
     if settings.data:
         patience = ALL if thorough else LONG if detail is None else SHORT
         moments = _moments(detail)
-        async with _readers:
-            found = await asyncio.to_thread(_read, settings, seq, jid, moments, patience)
+        if await _reader_is_free(patience):
+            try:
+                found = await asyncio.to_thread(_read, settings, seq, jid, moments, patience)
+            finally:
+                _readers.release()
+        else:
+            found = History([], whole=False, source="nowhere")
     if detail is None:
         return found
     if found.events:
         return found if found.whole else _begun(found, detail.job)
     return History(from_fields(detail.job), whole=found.whole, source="job")
+
+
+async def _reader_is_free(patience: float) -> bool:
+    """Take one of the readers; a page does not wait longer for one than for the journal itself."""
+    try:
+        await asyncio.wait_for(_readers.acquire(), patience)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _begun(found: History, job: JobRecord) -> History:

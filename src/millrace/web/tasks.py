@@ -10,17 +10,20 @@ import msgspec
 
 from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
-from millrace.records import BulkProgress, Code
+from millrace.records import ActionRequest, BulkProgress, Code
 
 #: So many are remembered when they are over.
 KEPT: Final = 100
-#: And so many run at a time.
-MOST: Final = 4
+#: Number of bulk actions that run at a time.
+MAX_RUNNING: Final = 4
+#: An action on at most this many named jobs ends within one turn of the server: it is not counted.
+MAX_SHORT_ACTION: Final = 50
 
 
 class Task:
-    def __init__(self, number: int, title: str, by: str) -> None:
+    def __init__(self, number: int, title: str, by: str, *, bulk: bool = True) -> None:
         self.number = number
+        self.bulk = bulk
         self.title = title
         self.by = by
         self.began = time.time()
@@ -57,9 +60,13 @@ class Tasks:
 
     def begin(self, title: str, by: str, **request: Any) -> Task:
         """Begin an `act` or `act_on_queue`."""
-        if len(self.running) >= MOST:
-            raise AdminError(f"{MOST} actions run already: wait for one, or stop it", "conflict")
-        task = Task(next(self._numbers), title, by)
+        bulk = _is_bulk(request.get("act"))
+        if bulk and sum(task.bulk for task in self.running) >= MAX_RUNNING:
+            raise AdminError(
+                "Four bulk actions are already running. Wait for one to finish, or stop one.",
+                "conflict",
+            )
+        task = Task(next(self._numbers), title, by, bulk=bulk)
         self.known[task.number] = task
         over = [number for number, each in self.known.items() if each.ended]
         for number in over[: max(0, len(self.known) - KEPT)]:
@@ -95,3 +102,10 @@ class Tasks:
             task.error = str(error)
         finally:
             await told.aclose()  # type: ignore[attr-defined]
+
+
+def _is_bulk(act: ActionRequest | None) -> bool:
+    """True for actions on a queue, on a filter or on many named jobs."""
+    if act is None or act.query is not None:
+        return True
+    return len(act.jobs) + len(act.seqs) > MAX_SHORT_ACTION

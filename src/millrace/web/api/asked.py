@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from millrace.records import Action, State
+from millrace.records import MAX_OPTION_NAME, MAX_OPTION_VALUE, MAX_PRIORITY, Action, State
 from millrace.web.analytics import MOST_DAYS
 
 SECOND: Final = 1_000_000
@@ -34,7 +34,7 @@ Text = Annotated[str, Meta(max_length=1000)]
 Limit = Annotated[int, Meta(ge=1, le=1000, description="How many at most.")]
 Day = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
 Page = Annotated[str, Meta(description="`next` of the answer before.")]
-Priority = Annotated[float, Meta(ge=-2_147_483_648, le=2_147_483_647)]
+Priority = Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 #: JSON's 3.0 is a whole number, too.
 Retries = Annotated[float, Meta(ge=0, le=1_000_000, multiple_of=1)]
 Tags = Annotated[list[Tag], Meta(max_length=100)]
@@ -287,8 +287,8 @@ class Renewed(Given):
 class QlessSetting(Given):
     """Null unsets it."""
 
-    option: Name
-    value: Annotated[str, Meta(max_length=10_000)] | None
+    option: Annotated[str, Meta(min_length=1, max_length=MAX_OPTION_NAME)]
+    value: Annotated[str, Meta(max_length=MAX_OPTION_VALUE)] | None
 
 
 class FlushConfirmed(Given):

@@ -45,13 +45,14 @@ that are not known are refused.
 """
 
 
-async def document(_: Visit) -> Response:
-    return Response(_document(), media_type=JSON)
+async def document(visit: Visit) -> Response:
+    made = _document() | {"servers": [{"url": visit.prefix or "/"}]}
+    return Response(msgspec.json.encode(made), media_type=JSON)
 
 
 @functools.cache
-def _document() -> bytes:
-    return msgspec.json.encode(make())
+def _document() -> dict[str, Any]:
+    return make()
 
 
 def make() -> dict[str, Any]:

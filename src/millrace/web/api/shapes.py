@@ -127,6 +127,7 @@ class OldestJob(msgspec.Struct):
     id: str
     queue: str
     ready_at: Moment | None
+    number: int
 
 
 class Overview(msgspec.Struct):
@@ -151,7 +152,7 @@ class Overview(msgspec.Struct):
 
     @classmethod
     def of(cls, told: messages.Overview) -> "Overview":
-        oldest = OldestJob(told.oldest_jid, told.oldest_queue, moment(told.oldest))
+        oldest = OldestJob(told.oldest_jid, told.oldest_queue, moment(told.oldest), told.oldest_seq)
         return cls(
             now=moment(told.now),
             started_at=moment(told.started_at),
@@ -284,6 +285,8 @@ class Job(msgspec.Struct, omit_defaults=True):
     tracked: bool
     #: Of its payload, in bytes. In lists, payloads of more than 200 bytes are left out.
     size: int
+    #: A name, the message or the list of tags is incomplete here.
+    truncated: bool
     payload: Any_ | UnsetType = UNSET
     payload_base64: Base64 | UnsetType = UNSET
 
@@ -313,6 +316,7 @@ class Job(msgspec.Struct, omit_defaults=True):
             tags=row.tags,
             tracked=row.tracked,
             size=row.size,
+            truncated=row.truncated,
         )
         data = row.payload if payload is None else payload
         if len(data) == row.size:
@@ -373,6 +377,10 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
     reasons: list[Reason]
     #: So many other jobs have the same id.
     twins: int
+    backtrace_truncated: bool
+    #: Bytes of the result; null without one. A result of more than 1 MiB is not complete here.
+    result_size: int | None
+    result_truncated: bool
     result: Any_ | UnsetType = UNSET
     result_base64: Base64 | UnsetType = UNSET
 
@@ -395,6 +403,9 @@ class JobInfo(msgspec.Struct, omit_defaults=True):
                 for reason, text in zip(told.reasons, told.why, strict=False)
             ],
             twins=told.twins,
+            backtrace_truncated=told.backtrace_truncated,
+            result_size=None if told.result is None else told.result_size,
+            result_truncated=told.result is not None and len(told.result) < told.result_size,
         )
         if told.result is not None:
             info.result, info.result_base64 = either(told.result)
@@ -488,6 +499,7 @@ class FailureGroup(msgspec.Struct):
     newest_at: Moment | None
     newest_id: str
     queues: list[str]
+    newest_number: int
 
     @classmethod
     def of(cls, group: messages.FailureGroup) -> "FailureGroup":
@@ -500,6 +512,7 @@ class FailureGroup(msgspec.Struct):
             moment(group.newest_at),
             group.newest_jid,
             group.queues,
+            group.newest_seq,
         )
 
 
@@ -583,6 +596,8 @@ class Recurring(msgspec.Struct, omit_defaults=True):
     next_at: Moment | None
     count: int
     throttles: list[str]
+    #: Of its payload, in bytes. A payload of more than 65,536 bytes is left out.
+    size: int
     payload: Any_ | UnsetType = UNSET
     payload_base64: Base64 | UnsetType = UNSET
 
@@ -600,8 +615,10 @@ class Recurring(msgspec.Struct, omit_defaults=True):
             next_at=moment(row.next),
             count=row.count,
             throttles=row.throttles,
+            size=row.size,
         )
-        found.payload, found.payload_base64 = either(row.payload)
+        if len(row.payload) == row.size:
+            found.payload, found.payload_base64 = either(row.payload)
         return found
 
 

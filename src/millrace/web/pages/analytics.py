@@ -89,7 +89,8 @@ async def _queues(visit: Visit, made: Made | None) -> list[str]:
 
 def _choice(visit: Visit) -> Choice:
     days = visit.query("days", "7")
-    if not (days.isascii() and days.isdigit() and 0 < int(days[:9]) <= MOST_DAYS):
+    is_number = days.isascii() and days.isdigit() and len(days) < 10
+    if not (is_number and 0 < int(days) <= MOST_DAYS):
         raise Refusal(400, f"days is a number from 1 to {MOST_DAYS}")
     first, last = _date(visit, "first"), _date(visit, "last")
     if first is not None and last is not None:

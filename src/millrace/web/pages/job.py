@@ -69,7 +69,7 @@ async def job(visit: Visit) -> Response:
         address=job_path(detail.job.jid, detail.job.seq),
         actions=_actions(detail),
         payload=show(detail.payload, detail.job.size),
-        result=None if detail.result is None else show(detail.result),
+        result=None if detail.result is None else show(detail.result, detail.result_size),
         own=_own(detail.own),
         queues=[each.name for each in queues.queues],
         **_happened(known, thorough=thorough),
