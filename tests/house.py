@@ -18,7 +18,7 @@ from millrace.config import Config
 from millrace.engine.batch import Batch
 from millrace.engine.job import Job
 from millrace.server.app import listeners
-from millrace.server.listeners import Listener
+from millrace.server.server import Listener
 from millrace.store import MemoryStore
 from scene import recover, write_turn
 from speakers import EVERYBODY, Accepted, Answer, Held, Leased, Nothing, Speaker, Work

@@ -1,4 +1,4 @@
-"""What millrace.server.listeners and session do between connections and the engine, less the sockets,
+"""What millrace.server.server and session do between connections and the engine, less the sockets,
 on a clock that only we move: deliveries, time-outs and alarms go to their owners, a closing
 connection is closed when its last reply is out, and jobs in replies that were never written are
 given back.

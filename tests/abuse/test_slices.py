@@ -13,7 +13,7 @@ from millrace.protocols.masenko import MasenkoHub
 from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.working import MOST_AT_ONCE, peek, pop
-from millrace.server.runqueue import MOMENT, MOST, SHARE, SLICE, RunQueue
+from millrace.server.run_queue import MOMENT, MOST, SHARE, SLICE, RunQueue
 
 NOW = 1_794_771_831_000_000
 

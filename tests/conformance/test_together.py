@@ -12,7 +12,7 @@ from pairs import PROTOCOLS, able, end_badly, uid, work
 
 from house import Client, House
 from millrace.engine.states import DONE
-from millrace.server.local import beside, socket_of
+from millrace.server.control_socket import beside, socket_of
 from server_process import ServerProcess
 from speakers import EVERYBODY, Accepted, Answer, Leased, Nothing, Result, Speaker
 from wires import SECOND

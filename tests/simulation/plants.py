@@ -10,7 +10,7 @@ import millrace.protocols.qless.working
 from millrace.engine.batch import Batch
 from millrace.engine.jobs import Jobs
 from millrace.engine.queues import Ready
-from millrace.server.listeners import Server
+from millrace.server.server import Server
 from millrace.server.turns import Turns
 from millrace.store import SqliteStore
 

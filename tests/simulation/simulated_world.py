@@ -33,7 +33,7 @@ from millrace.engine.engine import Engine
 from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.qless import QlessHub
 from millrace.server.app import listeners, recover
-from millrace.server.listeners import Server
+from millrace.server.server import Server
 from millrace.store import SqliteStore, StoreError, SyncFailed
 
 START = 1_700_000_000.0

@@ -13,7 +13,7 @@ from steps import Steps
 from millrace.config import Config
 from millrace.engine.engine import Engine
 from millrace.server.app import listeners, recover
-from millrace.server.listeners import Server
+from millrace.server.server import Server
 from millrace.store import MemoryStore
 
 

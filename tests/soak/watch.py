@@ -6,7 +6,7 @@ import socket
 import statistics
 from pathlib import Path
 
-from millrace.server.local import beside, socket_of
+from millrace.server.control_socket import beside, socket_of
 from server_process import ServerProcess
 
 MIB = 1 << 20

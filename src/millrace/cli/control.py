@@ -8,7 +8,7 @@ import msgspec
 
 from millrace.engine.why import Why, sentence
 from millrace.records import Explanation
-from millrace.server.local import beside, socket_of
+from millrace.server.control_socket import beside, socket_of
 
 PATIENCE = 30.0  # seconds
 

@@ -34,13 +34,13 @@ from millrace.protocols.workq import WorkqConnection, WorkqHub
 from millrace.records import AuditEntry
 from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 
-from . import descriptors, logs
-from .listeners import Listener, Server
-from .local import InTheWay, socket_of
-from .schedule import NO_LAKE, Schedule, pipeline_command
-from .shipping import Settings, Shipping
-from .site import Site
-from .standing import Standing
+from . import file_limits, logs
+from .control_socket import SocketPathInUse, socket_of
+from .journal_shipper import JournalShipper, ShipperSettings
+from .pipeline_runner import NO_LAKE, PipelineRunner, pipeline_command
+from .server import Listener, Server
+from .status import ServerStatus
+from .web_process import WebProcess
 
 if TYPE_CHECKING:
     import ssl
@@ -56,7 +56,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
     """Serve until told to stop; the process's exit code."""
     config = loaded.config
     logs.setup(config.server.log_level)
-    files = descriptors.raise_limit()
+    files = file_limits.raise_limit()
     # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
     # and not at all while a million jobs are read.
     gc.set_threshold(50_000, 20, 100)
@@ -102,7 +102,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
     except OSError as error:
         log.critical("cannot listen on %s: %s", config.server.host, error)
         return 1
-    except InTheWay as error:
+    except SocketPathInUse as error:
         log.critical("%s", error)
         return 1
     finally:
@@ -162,7 +162,7 @@ async def _serve(
         )
         os._exit(3)
 
-    most = descriptors.connections(config.server.max_connections, files)
+    most = file_limits.connections(config.server.max_connections, files)
     server = Server(
         engine,
         store,
@@ -170,7 +170,7 @@ async def _serve(
         max_connections=most,
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
-        strangers=descriptors.strangers(files),
+        strangers=file_limits.strangers(files),
         ended=ended,
     )
 
@@ -194,19 +194,19 @@ async def _serve(
     control.audit.heard = _log_audited
     control.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
-    site: Site | None = None
+    site: WebProcess | None = None
     if config.web.port is not None:
-        site = Site(
+        site = WebProcess(
             config.server.host, config.web.port, lambda: web_settings(current[0].config, path)
         )
         ports["web"] = site.start()
     control.ports = ports
-    schedule = Schedule(
+    schedule = PipelineRunner(
         config.pipeline.every,
         pipeline_command(config),
         unable=NO_LAKE if store is None else "",
     )
-    control.host = Standing(
+    control.host = ServerStatus(
         lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
     )
 
@@ -252,10 +252,12 @@ def web_settings(config: Config, control: Path) -> dict[str, Any]:
     }
 
 
-def _shipping(config: Config, server: Server, store: SqliteStore) -> Shipping:
+def _shipping(config: Config, server: Server, store: SqliteStore) -> JournalShipper:
     lake = config.lake
-    settings = Settings(config.server.data, config.lake_path, lake.ship_every, lake.ship_events)
-    return Shipping(
+    settings = ShipperSettings(
+        config.server.data, config.lake_path, lake.ship_every, lake.ship_events
+    )
+    return JournalShipper(
         store,
         settings,
         trim=server.turns.schedule,
@@ -373,7 +375,7 @@ def _reload(
         else:
             log.warning("%s has changed, but takes effect only at the next start", key)
     logs.set_level(new.server.log_level)
-    most = descriptors.connections(new.server.max_connections, files)
+    most = file_limits.connections(new.server.max_connections, files)
     server.max_connections = most
     server.buffers.most = new.server.max_buffered
     for hub in server.hubs:

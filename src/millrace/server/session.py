@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millrace.protocols.connection import Connection
 
 if TYPE_CHECKING:
-    from .listeners import Server
+    from .server import Server
 
 log = logging.getLogger(__name__)
 

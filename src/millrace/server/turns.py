@@ -22,7 +22,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.spans import Measured
 from millrace.store import Recovered, Store, StoreError, StoreFailing, must_write
 
-from .commits import Commits
+from .commit_thread import CommitThread
 
 if TYPE_CHECKING:
     from .session import Session
@@ -37,7 +37,7 @@ MAX_UNCOUNTED_EVENTS = 256
 CROWD = 300
 
 
-class Held(NamedTuple):
+class HeldReply(NamedTuple):
     """Replies of one session that wait for a sync; `marks` are those that announce a change."""
 
     session: "Session"
@@ -56,7 +56,7 @@ class Turns:
         ended: Callable[[str], None],
         settled: Callable[[], None],
         measured: Measured | None = None,
-        commits: type[Commits] = Commits,
+        commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
         self._store = store
@@ -71,9 +71,9 @@ class Turns:
         #: The turn being filled, and the last one that is durable.
         self.number = 1
         self.synced = 0
-        self._held: list[Held] = []
+        self._held: list[HeldReply] = []
         self._scheduled = False
-        self._committing: tuple[Batch, list[Held], int] | None = None
+        self._committing: tuple[Batch, list[HeldReply], int] | None = None
         self._idle: asyncio.Future[None] | None = None
         if store is None:
             return
@@ -99,7 +99,7 @@ class Turns:
 
     def hold(self, session: "Session", replies: list[bytes], marks: list[int]) -> None:
         """Keep replies back until the turn being filled is synced."""
-        self._held.append(Held(session, replies, marks))
+        self._held.append(HeldReply(session, replies, marks))
         session.pending = self.number
         self.schedule()
 
@@ -165,7 +165,7 @@ class Turns:
             log.error("a batch could not be written", exc_info=error)
             self._undo(batch, held, "internal error")
 
-    def _done(self, number: int, held: list[Held]) -> None:
+    def _done(self, number: int, held: list[HeldReply]) -> None:
         self.synced = number
         joined: dict[Session, list[bytes]] = {}
         for session, replies, _ in held:
@@ -179,7 +179,7 @@ class Turns:
             self._idle.set_result(None)
         self._settled()
 
-    def _undo(self, batch: Batch, held: list[Held], reason: str) -> None:
+    def _undo(self, batch: Batch, held: list[HeldReply], reason: str) -> None:
         """A batch could not be written: put everything back as the store has it."""
         assert self._store is not None
         engine = self.engine
@@ -200,7 +200,7 @@ class Turns:
         number = self.number
         self.number += 1
         refused = [
-            Held(session, _refused(session, replies, marks, reason), [])
+            HeldReply(session, _refused(session, replies, marks, reason), [])
             for session, replies, marks in held
         ]
         self._done(number, refused)

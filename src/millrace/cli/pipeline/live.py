@@ -14,7 +14,7 @@ from millrace.journal.status import has_store
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Live
 from millrace.records import Counters
-from millrace.server.local import beside, socket_of
+from millrace.server.control_socket import beside, socket_of
 from millrace.store.errors import StoreError
 
 PATIENCE: Final = 60.0  # seconds

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class InTheWay(Exception):
+class SocketPathInUse(Exception):
     """Something that is not ours is where the socket must be."""
 
 
@@ -42,4 +42,4 @@ def make_room(path: Path) -> None:
     """The same for whoever makes one there: what is no socket is somebody's, and stays."""
     sweep(path)
     if os.path.lexists(path):
-        raise InTheWay(f"{path} is no socket of a server's: remove it, or move it elsewhere")
+        raise SocketPathInUse(f"{path} is no socket of a server's: remove it, or move it elsewhere")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from millrace.journal.telling import Told, decode_order, encode
-from millrace.server import shipping
-from millrace.server.shipping import Settings, Shipping
+from millrace.server import journal_shipper
+from millrace.server.journal_shipper import JournalShipper, ShipperSettings
 
 
 class FakeStore:
@@ -67,9 +67,9 @@ class Stage:
     def __init__(self, every: float, events: int) -> None:
         self.store = FakeStore()
         self.trimmed = 0
-        self.shipping = Shipping(
+        self.shipping = JournalShipper(
             self.store,  # type: ignore[arg-type]
-            Settings(Path("data"), Path("lake"), every, events),
+            ShipperSettings(Path("data"), Path("lake"), every, events),
             trim=self._trim,
             answered=lambda: None,
         )
@@ -80,7 +80,7 @@ class Stage:
 
     def commits(self, events: int) -> None:
         self.store.next_committed += events
-        self.shipping.committed()
+        self.journal_shipper.committed()
 
     def child(self) -> FakeChild:
         return FakeChild.born[-1]
@@ -89,7 +89,7 @@ class Stage:
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeChild.born = []
-    monkeypatch.setattr(shipping, "Child", FakeChild)
+    monkeypatch.setattr(journal_shipper, "Child", FakeChild)
 
 
 def play(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
@@ -139,14 +139,14 @@ def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
         assert stage.trimmed == 1
         assert stage.child().orders == [11, 36]
         stage.child().ships(36)
-        assert stage.shipping.journal().events == 0
+        assert stage.journal_shipper.journal().events == 0
         assert len(FakeChild.born) == 1
 
     play(act)
 
 
 def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "IDLE", 0.02)
+    monkeypatch.setattr(journal_shipper, "IDLE", 0.02)
 
     async def act(stage: Stage) -> None:
         stage.commits(10)
@@ -157,7 +157,7 @@ def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch)
         assert stage.child() is not first
         first.tells(1, error="nobody hears that any more")
         first.ends(0)
-        assert stage.shipping.journal().failing == ""
+        assert stage.journal_shipper.journal().failing == ""
 
     play(act)
 
@@ -180,12 +180,12 @@ def test_a_failure_is_tried_again_ever_more_seldom(
         for number in range(1, 9):
             stage.child().tells(error="lake: No space left on device")
             stage.child().ends(1)
-            assert stage.shipping.journal().failing == "lake: No space left on device"
+            assert stage.journal_shipper.journal().failing == "lake: No space left on device"
             stage.commits(10)
             await asyncio.sleep(0.01)
             assert len(FakeChild.born) == number + 1
         stage.child().ships(91)
-        assert stage.shipping.journal().failing == ""
+        assert stage.journal_shipper.journal().failing == ""
 
     play(act)
     assert [pause for pause in pauses if pause >= 1][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -196,14 +196,14 @@ def test_who_asked_is_told_why_not() -> None:
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(3)
-        stage.shipping.ship(heard.append)
+        stage.journal_shipper.ship(heard.append)
         assert stage.child().orders == [4], "no need to wait"
         stage.child().ends(-9)
         assert heard == ["the shipper was killed by signal 9"]
-        stage.shipping.ship(heard.append)
+        stage.journal_shipper.ship(heard.append)
         stage.child().ships(4)
         assert heard[1:] == [""]
-        stage.shipping.ship(heard.append)
+        stage.journal_shipper.ship(heard.append)
         await until(lambda: heard[2:] == [""])
         assert len(FakeChild.born) == 2
 
@@ -214,9 +214,9 @@ def test_what_was_asked_for_meanwhile_is_ordered_when_the_order_is_done() -> Non
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(3)
-        stage.shipping.ship(lambda _: heard.append("first"))
+        stage.journal_shipper.ship(lambda _: heard.append("first"))
         stage.commits(2)
-        stage.shipping.ship(lambda _: heard.append("second"))
+        stage.journal_shipper.ship(lambda _: heard.append("second"))
         stage.child().ships(4)
         assert heard == ["first"]
         assert stage.child().orders == [4, 6]
@@ -232,7 +232,7 @@ def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
         stage.store.dropped = 3
         stage.commits(1)
         stage.commits(1)
-        assert stage.shipping.journal().dropped == 3
+        assert stage.journal_shipper.journal().dropped == 3
 
     play(act)
     assert len([line for line in caplog.messages if line.startswith("3 events were dropped")]) == 1
@@ -244,7 +244,7 @@ def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> No
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(10)
-        stage.shipping.ship(heard.append)
+        stage.journal_shipper.ship(heard.append)
         stage.child().tells(5, files=1)
         stage.child().tells(5, done=True)
         assert heard == ["the shipper ended its work before event 11"]
@@ -270,12 +270,12 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(11, "Resource temporarily unavailable")
 
     async def act(stage: Stage) -> None:
-        monkeypatch.setattr(shipping, "Child", refuse)
+        monkeypatch.setattr(journal_shipper, "Child", refuse)
         stage.commits(10)
-        assert "Resource temporarily unavailable" in stage.shipping.journal().failing
-        monkeypatch.setattr(shipping, "Child", FakeChild)
+        assert "Resource temporarily unavailable" in stage.journal_shipper.journal().failing
+        monkeypatch.setattr(journal_shipper, "Child", FakeChild)
         heard: list[str] = []
-        stage.shipping.ship(heard.append)
+        stage.journal_shipper.ship(heard.append)
         stage.child().ships(11)
         assert heard == [""]
 
@@ -284,13 +284,13 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("hurried", [True, False])
 def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "STOP_WITHIN", 60.0 if hurried else 0.01)
-    monkeypatch.setattr(shipping, "LEAVE_WITHIN", 60.0 if hurried else 0.01)
+    monkeypatch.setattr(journal_shipper, "STOP_WITHIN", 60.0 if hurried else 0.01)
+    monkeypatch.setattr(journal_shipper, "LEAVE_WITHIN", 60.0 if hurried else 0.01)
 
     async def act(stage: Stage) -> None:
         hurry = asyncio.Event()
         stage.commits(3)
-        stopping = asyncio.create_task(stage.shipping.stop(hurry))
+        stopping = asyncio.create_task(stage.journal_shipper.stop(hurry))
         await asyncio.sleep(0)
         if hurried:
             hurry.set()
@@ -305,7 +305,7 @@ def test_at_the_end_also_that_is_shipped_which_came_during_the_last_order() -> N
     async def act(stage: Stage) -> None:
         stage.commits(10)
         stage.commits(2)
-        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
+        stopping = asyncio.create_task(stage.journal_shipper.stop(asyncio.Event()))
         await asyncio.sleep(0)
         child = stage.child()
         child.ships(11)
@@ -324,7 +324,7 @@ def test_who_is_in_a_hurry_starts_nothing() -> None:
         hurry = asyncio.Event()
         hurry.set()
         stage.commits(3)
-        await stage.shipping.stop(hurry)
+        await stage.journal_shipper.stop(hurry)
         assert FakeChild.born == []
 
     play(act)
@@ -333,7 +333,7 @@ def test_who_is_in_a_hurry_starts_nothing() -> None:
 def test_at_the_end_it_is_tried_once() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(3)
-        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
+        stopping = asyncio.create_task(stage.journal_shipper.stop(asyncio.Event()))
         await asyncio.sleep(0)
         stage.child().tells(error="lake: Read-only file system")
         await stopping
@@ -344,13 +344,13 @@ def test_at_the_end_it_is_tried_once() -> None:
 
 def test_the_age_is_that_of_the_oldest() -> None:
     async def act(stage: Stage) -> None:
-        assert stage.shipping.journal().seconds == 0
+        assert stage.journal_shipper.journal().seconds == 0
         stage.commits(10)
         await asyncio.sleep(0.05)
         stage.commits(1)
-        assert stage.shipping.journal().seconds >= 0.05
+        assert stage.journal_shipper.journal().seconds >= 0.05
         stage.child().ships(11)
-        assert 0 <= stage.shipping.journal().seconds < 0.05
-        assert stage.shipping.journal().events == 1
+        assert 0 <= stage.journal_shipper.journal().seconds < 0.05
+        assert stage.journal_shipper.journal().events == 1
 
     play(act)

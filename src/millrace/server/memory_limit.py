@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TELL_EVERY = 10.0
 
 
-class Buffers:
+class MemoryLimit:
     def __init__(self, most: int, sessions: Iterable["Session"]) -> None:
         self.most = most
         self.total = 0

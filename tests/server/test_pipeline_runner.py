@@ -12,7 +12,7 @@ import pytest
 
 from millrace.config import Config
 from millrace.config.sections import LakeConfig, PipelineConfig, ServerConfig
-from millrace.server.schedule import Schedule, pipeline_command
+from millrace.server.pipeline_runner import PipelineRunner, pipeline_command
 from server_process import running_server
 
 
@@ -50,7 +50,9 @@ def test_it_runs_again_and_again_and_what_it_says_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def act() -> None:
-        schedule = Schedule(0.05, python("print('a table'); import sys; sys.stderr.write('oh\\n')"))
+        schedule = PipelineRunner(
+            0.05, python("print('a table'); import sys; sys.stderr.write('oh\\n')")
+        )
         schedule.start()
         assert caplog.messages == [], "not at once"
         await until(caplog, "the pipeline ran for ", times=2)
@@ -62,7 +64,7 @@ def test_it_runs_again_and_again_and_what_it_says_is_logged(
 
 def test_a_run_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        schedule = Schedule(0.05, python("raise SystemExit('no Java')"))
+        schedule = PipelineRunner(0.05, python("raise SystemExit('no Java')"))
         schedule.start()
         await until(caplog, "the pipeline's run failed after")
         await schedule.stop()
@@ -73,7 +75,7 @@ def test_a_run_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_command_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        schedule = Schedule(0.05, ["/no/such/command"])
+        schedule = PipelineRunner(0.05, ["/no/such/command"])
         schedule.start()
         await until(caplog, "the pipeline cannot be started: No such file", times=2)
         await schedule.stop()
@@ -83,7 +85,9 @@ def test_a_command_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -
 
 def test_one_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        schedule = Schedule(0.05, python("import time; print('begun', flush=True); time.sleep(60)"))
+        schedule = PipelineRunner(
+            0.05, python("import time; print('begun', flush=True); time.sleep(60)")
+        )
         schedule.start()
         await until(caplog, "pipeline: begun")
         await until(caplog, "the pipeline still runs", times=2)
@@ -104,7 +108,7 @@ def test_stopping_ends_it_with_all_that_it_has_started(
     )
 
     async def act() -> None:
-        schedule = Schedule(0.05, python(source))
+        schedule = PipelineRunner(0.05, python(source))
         schedule.start()
         await until(caplog, "pipeline: begun")
         await schedule.stop()
@@ -124,14 +128,14 @@ def test_stopping_ends_it_with_all_that_it_has_started(
 def test_who_does_not_want_to_end_is_killed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millrace.server.schedule.END_WITHIN", 0.2)
+    monkeypatch.setattr("millrace.server.pipeline_runner.END_WITHIN", 0.2)
     source = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "print('begun', flush=True); time.sleep(60)"
     )
 
     async def act() -> None:
-        schedule = Schedule(0.05, python(source))
+        schedule = PipelineRunner(0.05, python(source))
         schedule.start()
         await until(caplog, "pipeline: begun")
         assert schedule._child is not None
@@ -192,7 +196,7 @@ def test_it_does_not_outlive_a_killed_server(tmp_path: Path) -> None:
 
 def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        schedule = Schedule(0, python("for n in range(30): print('table', n)"))
+        schedule = PipelineRunner(0, python("for n in range(30): print('table', n)"))
         schedule.start()
         before = schedule.status()
         assert (before.able, before.running, before.code, before.lines) == (True, False, -1, [])
@@ -214,7 +218,7 @@ def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None
 
 def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
-        schedule = Schedule(0, python("raise SystemExit('no Java')"))
+        schedule = PipelineRunner(0, python("raise SystemExit('no Java')"))
         assert schedule.run_now() == ""
         await until(caplog, "the pipeline's run failed after")
         assert (schedule.status().code, schedule.status().lines) == (1, ["no Java"])
@@ -225,11 +229,11 @@ def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_where_it_cannot_run_it_says_why() -> None:
     async def act() -> None:
-        schedule = Schedule(0, python("print('never')"), unable="there is no lake")
+        schedule = PipelineRunner(0, python("print('never')"), unable="there is no lake")
         assert schedule.run_now() == "there is no lake"
         assert schedule.status().able is False
         assert schedule.status().lines == ["there is no lake"]
-        lost = Schedule(0, ["/no/such/command"])
+        lost = PipelineRunner(0, ["/no/such/command"])
         assert lost.run_now() == "the pipeline cannot be started: No such file or directory"
         assert lost.status().running is False
 

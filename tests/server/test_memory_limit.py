@@ -1,12 +1,12 @@
 """The bound for what all connections together hold, without any connection."""
 
-from millrace.server.buffers import Buffers
+from millrace.server.memory_limit import MemoryLimit
 
 
 class Holder:
     """What buffers need to know of a session."""
 
-    def __init__(self, buffers: Buffers) -> None:
+    def __init__(self, buffers: MemoryLimit) -> None:
         self.buffers = buffers
         self.buffered = 0
         self.reason = ""
@@ -16,9 +16,9 @@ class Holder:
         self.buffers.change(self, 0)
 
 
-def crowd(size: int, most: int) -> tuple[Buffers, list[Holder]]:
+def crowd(size: int, most: int) -> tuple[MemoryLimit, list[Holder]]:
     holders: list[Holder] = []
-    buffers = Buffers(most, holders)
+    buffers = MemoryLimit(most, holders)
     holders += [Holder(buffers) for _ in range(size)]
     return buffers, holders
 

@@ -19,7 +19,7 @@ from millrace.config import Config
 from millrace.extras import install_command, is_installed
 from millrace.records import PipelineRun
 
-from .child import Child
+from .child_process import ChildProcess
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def pipeline_command(config: Config) -> list[str]:
     return program + [word for flag in flags.items() for word in flag]
 
 
-class Schedule:
+class PipelineRunner:
     """Every so many seconds, that command; 0: only when somebody wants it. `unable` says why it can
     never be. Start and stop may be called twice.
     """
@@ -58,7 +58,7 @@ class Schedule:
         self._unable = unable
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._stopping = False
         self._began = 0.0
         #: Of the last run: when it began and ended, its exit code, its last words.
@@ -119,7 +119,7 @@ class Schedule:
     def _begin(self) -> str:
         self._began, began_at = self._loop.time(), _now()
         try:
-            self._child = Child(self._command, self._heard, self._ended)
+            self._child = ChildProcess(self._command, self._heard, self._ended)
         except OSError as error:
             reason = f"the pipeline cannot be started: {error.strerror}"
             log.error("%s", reason)  # noqa: TRY400 - no trace
@@ -128,12 +128,12 @@ class Schedule:
         self._lines.clear()
         return ""
 
-    def _heard(self, _: Child, line: bytes) -> None:
+    def _heard(self, _: ChildProcess, line: bytes) -> None:
         if text := line.decode(errors="replace").strip():
             self._lines.append(text)
             log.info("pipeline: %s", text)
 
-    def _ended(self, _: Child, code: int) -> None:
+    def _ended(self, _: ChildProcess, code: int) -> None:
         took = self._loop.time() - self._began
         self._child = None
         self._code, self._ended_at = code, _now()

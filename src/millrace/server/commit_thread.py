@@ -11,7 +11,7 @@ from millrace.store import Store
 After = Callable[[Exception | None], None]
 
 
-class Commits:
+class CommitThread:
     def __init__(self, loop: asyncio.AbstractEventLoop, after: After) -> None:
         self._loop = loop
         self._after = after

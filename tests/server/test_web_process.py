@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from certificates import Certificates
-from millrace.server import site
+from millrace.server import web_process
 from raw_faktory import RawFaktory
 from server_process import DidNotStartError, ServerProcess, running_server, server_process
 
@@ -215,7 +215,7 @@ def test_one_that_does_not_end_is_ended(server: ServerProcess):
     os.kill(child, signal.SIGSTOP)
     began = time.monotonic()
     assert server.stop() == 0
-    assert time.monotonic() - began < site.END_WITHIN + 2
+    assert time.monotonic() - began < web_process.END_WITHIN + 2
     assert is_gone(child)
 
 
@@ -228,12 +228,12 @@ def test_logins_outlive_the_server(guarded: ServerProcess):
 
 
 def test_one_that_always_ends_is_started_less_and_less(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(site, "COMMAND", (sys.executable, "-c", "raise SystemExit(7)"))
-    monkeypatch.setattr(site, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(web_process, "COMMAND", (sys.executable, "-c", "raise SystemExit(7)"))
+    monkeypatch.setattr(web_process, "FIRST_PAUSE", 0.01)
     pauses: list[float] = []
 
     async def hold() -> None:
-        opened = site.Site("127.0.0.1", 0, dict)
+        opened = web_process.WebProcess("127.0.0.1", 0, dict)
         try_later, enough = opened._try_later, asyncio.Event()
 
         def noted() -> None:

@@ -10,16 +10,16 @@ from millrace import __version__
 from millrace.config import HIDDEN, LoadedConfig, keys, quoted, value_of
 from millrace.records import PipelineRun, ServerStatus, Setting
 
-from .schedule import Schedule
+from .pipeline_runner import PipelineRunner
 
 
-class Standing:
+class ServerStatus:
     """`loaded` tells the configuration as it is now."""
 
     def __init__(
         self,
         loaded: Callable[[], LoadedConfig],
-        schedule: Schedule,
+        schedule: PipelineRunner,
         *,
         started_at: int,
         memory_mb: Callable[[], int],

@@ -15,13 +15,13 @@ from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
 
-from .buffers import Buffers
-from .commits import Commits
-from .descriptors import STRANGERS
-from .local import beside, make_room, sweep
-from .runqueue import RunQueue
+from .commit_thread import CommitThread
+from .control_socket import beside, make_room, sweep
+from .file_limits import STRANGERS
+from .journal_shipper import JournalShipper
+from .memory_limit import MemoryLimit
+from .run_queue import RunQueue
 from .session import HELLO_WITHIN, Session
-from .shipping import Shipping
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Server:
         max_buffered: int = 1 << 62,
         strangers: int = STRANGERS,
         ended: Callable[[str], None],
-        commits: type[Commits] = Commits,
+        commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
         self.hubs: list[Hub] = []
@@ -85,9 +85,9 @@ class Server:
             commits=commits,
         )
         #: What ships the journal, once that is to be done.
-        self.shipping: Shipping | None = None
+        self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()
-        self.buffers = Buffers(max_buffered, self.sessions)
+        self.buffers = MemoryLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None

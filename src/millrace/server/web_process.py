@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from .child import Child
+from .child_process import ChildProcess
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ LONGEST_PAUSE: Final = 30.0
 WELL: Final = 60.0
 
 
-class Site:
+class WebProcess:
     """A port, and the process behind it. Start and stop may be called twice."""
 
     def __init__(self, host: str, port: int, settings: Callable[[], dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class Site:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._sockets: list[socket.socket] = []
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._began = 0.0
         self._pause = FIRST_PAUSE
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +94,7 @@ class Site:
         self._began = self._loop.time()
         numbers = [opened.fileno() for opened in self._sockets]
         try:
-            self._child = Child(COMMAND, self._heard, self._ended, numbers)
+            self._child = ChildProcess(COMMAND, self._heard, self._ended, numbers)
         except OSError as error:
             log.error("the web pages cannot be served: %s", error.strerror)  # noqa: TRY400 - no trace
             self._try_later()
@@ -105,7 +105,7 @@ class Site:
         numbers = [opened.fileno() for opened in self._sockets]
         return msgspec.json.encode(self._settings() | {"sockets": numbers}) + b"\n"
 
-    def _heard(self, _: Child, line: bytes) -> None:
+    def _heard(self, _: ChildProcess, line: bytes) -> None:
         level, _sep, text = line.decode(errors="replace").partition(" ")
         number = logging.getLevelNamesMapping().get(level)
         if number is None:
@@ -113,7 +113,7 @@ class Site:
         else:
             log.log(number, "web: %s", text)
 
-    def _ended(self, child: Child, code: int) -> None:
+    def _ended(self, child: ChildProcess, code: int) -> None:
         if child is self._child:
             self._child = None
         if not self._sockets:

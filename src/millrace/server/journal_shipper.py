@@ -21,7 +21,7 @@ from millrace.journal.telling import Order, Told, decode_told, encode
 from millrace.records import ShippingStatus
 from millrace.store import SqliteStore
 
-from .child import Child
+from .child_process import ChildProcess
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ NEEDS: Final = (
 Done = Callable[[str], None]
 
 
-class Settings(NamedTuple):
+class ShipperSettings(NamedTuple):
     folder: Path
     lake: Path
     #: In seconds, how long events wait; 0: until somebody asks.
@@ -55,13 +55,13 @@ class Settings(NamedTuple):
         return [*program, str(self.folder), str(self.lake), str(self.events), str(begun)]
 
 
-class Shipping:
+class JournalShipper:
     """`trim` is called when events can be removed, `answered` when somebody was told something."""
 
     def __init__(
         self,
         store: SqliteStore,
-        settings: Settings,
+        settings: ShipperSettings,
         *,
         trim: Callable[[], None],
         answered: Callable[[], None],
@@ -76,7 +76,7 @@ class Shipping:
         self._begun = store.next_committed
         #: The first event that is not known to be in the lake, and the oldest that is kept.
         self._next = self._kept = store.first_event
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         #: The event until which is being shipped; 0: nothing is.
         self._until = 0
         #: Since when the oldest event waits, and the oldest of those that came after the order.
@@ -198,7 +198,7 @@ class Shipping:
         if self._child is None:
             try:
                 command = self._settings.command(0 if self._server else self._begun)
-                self._child = Child(command, self._heard, self._ended)
+                self._child = ChildProcess(command, self._heard, self._ended)
             except OSError as error:
                 self._failed(f"the shipper cannot be started: {error.strerror}")
                 return
@@ -213,7 +213,7 @@ class Shipping:
 
     # Within: what comes back
 
-    def _heard(self, child: Child, line: bytes) -> None:
+    def _heard(self, child: ChildProcess, line: bytes) -> None:
         if child is not self._child:
             return
         try:
@@ -290,7 +290,7 @@ class Shipping:
             pause = min(MOST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 30))
             self._timer = self._loop.call_later(pause, self._due)
 
-    def _ended(self, child: Child, code: int) -> None:
+    def _ended(self, child: ChildProcess, code: int) -> None:
         if child is not self._child:
             return
         self._child = None

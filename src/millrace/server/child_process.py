@@ -16,7 +16,7 @@ MOST_LINE: Final = 4096
 AT_THE_END: Final = 0.2
 
 
-class Child:
+class ChildProcess:
     """It has a group of its own, so that a terminal's Ctrl-C is the server's alone to hear. When it
     says no more it has ended, or is ended. It inherits no secrets: if it needs one it is told.
     """
@@ -24,8 +24,8 @@ class Child:
     def __init__(
         self,
         command: Sequence[str],
-        heard: Callable[["Child", bytes], None],
-        ended: Callable[["Child", int], None],
+        heard: Callable[["ChildProcess", bytes], None],
+        ended: Callable[["ChildProcess", int], None],
         pass_fds: Sequence[int] = (),
     ) -> None:
         self._heard = heard
