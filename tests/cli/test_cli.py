@@ -76,9 +76,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Served]:
         calls.append(Served(loaded, reload))
         return 7
 
-    app = ModuleType("millrace.server.app")
-    app.run = run  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "millrace.server.app", app)
+    start = ModuleType("millrace.server.start")
+    start.run = run  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "millrace.server.start", start)
     return calls
 
 
@@ -207,8 +207,8 @@ def test_serve_starts_without_the_slow_modules_that_other_commands_use():
     """A server listens within 0.3 s; typer alone would take a quarter of that."""
     modules = modules_after("""
         import sys, types
-        app = sys.modules["millrace.server.app"] = types.ModuleType("app")
-        app.run = lambda loaded, reload: 0
+        start = sys.modules["millrace.server.start"] = types.ModuleType("start")
+        start.run = lambda loaded, reload: 0
         from millrace.cli import main
         sys.argv = ["millrace", "serve", "--data", "x", "--faktory-port", "0"]
         assert main() == 0

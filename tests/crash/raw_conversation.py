@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 
-from millrace.server.local import socket_of
+from millrace.server.control_socket import socket_of
 from millrace.web.app import application
 from millrace.web.room import Room
 from millrace.web.settings import Settings

@@ -136,6 +136,7 @@ def test_events_are_shipped_in_time_and_go_from_the_outbox(data: Path, lake: Pat
         assert (state["lake"], state["failing"], state["seconds"]) == (str(lake), "", 0.0)
         assert state["server"] == identity(data)
         assert state["files"] == len(landed(lake)) >= 1
+        server.stop()  # the last removal is committed
     assert [row["event_id"] for row in shipped(lake)] == list(range(1, 10))
     assert kept(data) == {}
 

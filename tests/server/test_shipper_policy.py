@@ -40,10 +40,10 @@ class FakeChild:
         self._heard, self._ended = heard, ended
         self.born.append(self)
 
-    def say(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         self.orders.append(decode_order(line).until)
 
-    def leave(self) -> None:
+    def close_input(self) -> None:
         self.left = True
 
     def kill(self) -> None:
@@ -80,7 +80,7 @@ class Stage:
 
     def commits(self, events: int) -> None:
         self.store.next_committed += events
-        self.journal_shipper.committed()
+        self.shipping.committed()
 
     def child(self) -> FakeChild:
         return FakeChild.born[-1]
@@ -89,7 +89,7 @@ class Stage:
 @pytest.fixture(autouse=True)
 def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeChild.born = []
-    monkeypatch.setattr(journal_shipper, "Child", FakeChild)
+    monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
 
 
 def play(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
@@ -139,7 +139,7 @@ def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
         assert stage.trimmed == 1
         assert stage.child().orders == [11, 36]
         stage.child().ships(36)
-        assert stage.journal_shipper.journal().events == 0
+        assert stage.shipping.journal().events == 0
         assert len(FakeChild.born) == 1
 
     play(act)
@@ -157,7 +157,7 @@ def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch)
         assert stage.child() is not first
         first.tells(1, error="nobody hears that any more")
         first.ends(0)
-        assert stage.journal_shipper.journal().failing == ""
+        assert stage.shipping.journal().failing == ""
 
     play(act)
 
@@ -180,12 +180,12 @@ def test_a_failure_is_tried_again_ever_more_seldom(
         for number in range(1, 9):
             stage.child().tells(error="lake: No space left on device")
             stage.child().ends(1)
-            assert stage.journal_shipper.journal().failing == "lake: No space left on device"
+            assert stage.shipping.journal().failing == "lake: No space left on device"
             stage.commits(10)
             await asyncio.sleep(0.01)
             assert len(FakeChild.born) == number + 1
         stage.child().ships(91)
-        assert stage.journal_shipper.journal().failing == ""
+        assert stage.shipping.journal().failing == ""
 
     play(act)
     assert [pause for pause in pauses if pause >= 1][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
@@ -196,14 +196,14 @@ def test_who_asked_is_told_why_not() -> None:
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(3)
-        stage.journal_shipper.ship(heard.append)
+        stage.shipping.ship(heard.append)
         assert stage.child().orders == [4], "no need to wait"
         stage.child().ends(-9)
         assert heard == ["the shipper was killed by signal 9"]
-        stage.journal_shipper.ship(heard.append)
+        stage.shipping.ship(heard.append)
         stage.child().ships(4)
         assert heard[1:] == [""]
-        stage.journal_shipper.ship(heard.append)
+        stage.shipping.ship(heard.append)
         await until(lambda: heard[2:] == [""])
         assert len(FakeChild.born) == 2
 
@@ -214,9 +214,9 @@ def test_what_was_asked_for_meanwhile_is_ordered_when_the_order_is_done() -> Non
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(3)
-        stage.journal_shipper.ship(lambda _: heard.append("first"))
+        stage.shipping.ship(lambda _: heard.append("first"))
         stage.commits(2)
-        stage.journal_shipper.ship(lambda _: heard.append("second"))
+        stage.shipping.ship(lambda _: heard.append("second"))
         stage.child().ships(4)
         assert heard == ["first"]
         assert stage.child().orders == [4, 6]
@@ -232,7 +232,7 @@ def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
         stage.store.dropped = 3
         stage.commits(1)
         stage.commits(1)
-        assert stage.journal_shipper.journal().dropped == 3
+        assert stage.shipping.journal().dropped == 3
 
     play(act)
     assert len([line for line in caplog.messages if line.startswith("3 events were dropped")]) == 1
@@ -244,7 +244,7 @@ def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> No
     async def act(stage: Stage) -> None:
         heard: list[str] = []
         stage.commits(10)
-        stage.journal_shipper.ship(heard.append)
+        stage.shipping.ship(heard.append)
         stage.child().tells(5, files=1)
         stage.child().tells(5, done=True)
         assert heard == ["the shipper ended its work before event 11"]
@@ -270,12 +270,12 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
         raise OSError(11, "Resource temporarily unavailable")
 
     async def act(stage: Stage) -> None:
-        monkeypatch.setattr(journal_shipper, "Child", refuse)
+        monkeypatch.setattr(journal_shipper, "ChildProcess", refuse)
         stage.commits(10)
-        assert "Resource temporarily unavailable" in stage.journal_shipper.journal().failing
-        monkeypatch.setattr(journal_shipper, "Child", FakeChild)
+        assert "Resource temporarily unavailable" in stage.shipping.journal().failing
+        monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
         heard: list[str] = []
-        stage.journal_shipper.ship(heard.append)
+        stage.shipping.ship(heard.append)
         stage.child().ships(11)
         assert heard == [""]
 
@@ -290,7 +290,7 @@ def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.Mon
     async def act(stage: Stage) -> None:
         hurry = asyncio.Event()
         stage.commits(3)
-        stopping = asyncio.create_task(stage.journal_shipper.stop(hurry))
+        stopping = asyncio.create_task(stage.shipping.stop(hurry))
         await asyncio.sleep(0)
         if hurried:
             hurry.set()
@@ -305,7 +305,7 @@ def test_at_the_end_also_that_is_shipped_which_came_during_the_last_order() -> N
     async def act(stage: Stage) -> None:
         stage.commits(10)
         stage.commits(2)
-        stopping = asyncio.create_task(stage.journal_shipper.stop(asyncio.Event()))
+        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
         await asyncio.sleep(0)
         child = stage.child()
         child.ships(11)
@@ -324,7 +324,7 @@ def test_who_is_in_a_hurry_starts_nothing() -> None:
         hurry = asyncio.Event()
         hurry.set()
         stage.commits(3)
-        await stage.journal_shipper.stop(hurry)
+        await stage.shipping.stop(hurry)
         assert FakeChild.born == []
 
     play(act)
@@ -333,7 +333,7 @@ def test_who_is_in_a_hurry_starts_nothing() -> None:
 def test_at_the_end_it_is_tried_once() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(3)
-        stopping = asyncio.create_task(stage.journal_shipper.stop(asyncio.Event()))
+        stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
         await asyncio.sleep(0)
         stage.child().tells(error="lake: Read-only file system")
         await stopping
@@ -344,13 +344,13 @@ def test_at_the_end_it_is_tried_once() -> None:
 
 def test_the_age_is_that_of_the_oldest() -> None:
     async def act(stage: Stage) -> None:
-        assert stage.journal_shipper.journal().seconds == 0
+        assert stage.shipping.journal().seconds == 0
         stage.commits(10)
         await asyncio.sleep(0.05)
         stage.commits(1)
-        assert stage.journal_shipper.journal().seconds >= 0.05
+        assert stage.shipping.journal().seconds >= 0.05
         stage.child().ships(11)
-        assert 0 <= stage.journal_shipper.journal().seconds < 0.05
-        assert stage.journal_shipper.journal().events == 1
+        assert 0 <= stage.shipping.journal().seconds < 0.05
+        assert stage.shipping.journal().events == 1
 
     play(act)

@@ -19,6 +19,7 @@ import pytest
 
 from certificates import Certificates
 from millrace.server import web_process
+from millrace.server.sockets import open_port
 from raw_faktory import RawFaktory
 from server_process import DidNotStartError, ServerProcess, running_server, server_process
 
@@ -143,7 +144,7 @@ def test_a_port_that_is_taken_ends_the_server_with_a_reason(tmp_path: Path):
                 server.start()
             assert server.returncode == 1
             (line,) = [r["message"] for r in server.log_records() if r["level"] == "error"]
-        assert "cannot listen on 127.0.0.1" in line
+        assert "Cannot listen on 127.0.0.1" in line
         assert port in line
 
 
@@ -185,8 +186,8 @@ def test_if_it_ends_the_next_caller_starts_another(server: ServerProcess):
         assert children(server.pid) != [child]
     with RawFaktory(server.port) as client:
         client.info()
-    ends = [r["message"] for r in server.log_records() if "web pages ended" in r["message"]]
-    assert ends == ["the process of the web pages ended with -9"] * 2
+    ends = [r["message"] for r in server.log_records() if "Web process exited" in r["message"]]
+    assert ends == ["Web process exited with status -9; it restarts on the next connection."] * 2
 
 
 def test_a_server_that_stops_ends_it_soon_whoever_listens(server: ServerProcess):
@@ -209,13 +210,39 @@ def test_a_server_that_is_killed_leaves_nobody_behind(server: ServerProcess):
         until(lambda: is_gone(child))
 
 
+def test_a_stopped_process_does_not_keep_the_port_of_a_killed_server(tmp_path: Path):
+    """A process that is stopped or still imports does not read its input, so it cannot notice."""
+    with server_process(tmp_path / "data") as server:
+        server.start()
+        assert ask(server, "GET", "/static/base.css").status == 200
+        (child,) = children(server.pid)
+        os.kill(child, signal.SIGSTOP)
+        port = str(server.ports["web"])
+        server.kill()
+        server.start(MILLRACE_WEB_PORT=port)
+        assert is_gone(child)
+
+
+def test_a_process_that_starts_ends_with_a_killed_server(tmp_path: Path):
+    with server_process(tmp_path / "data") as server:
+        server.start()
+        port = server.ports["web"]
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", port), 20):
+                until(lambda: children(server.pid))
+                (child,) = children(server.pid)
+                server.kill()
+            server.start(MILLRACE_WEB_PORT=str(port))
+            assert is_gone(child)
+
+
 def test_one_that_does_not_end_is_ended(server: ServerProcess):
     assert ask(server, "GET", "/static/base.css").status == 200
     (child,) = children(server.pid)
     os.kill(child, signal.SIGSTOP)
     began = time.monotonic()
     assert server.stop() == 0
-    assert time.monotonic() - began < web_process.END_WITHIN + 2
+    assert time.monotonic() - began < web_process.STOP_TIMEOUT + 2
     assert is_gone(child)
 
 
@@ -228,23 +255,26 @@ def test_logins_outlive_the_server(guarded: ServerProcess):
 
 
 def test_one_that_always_ends_is_started_less_and_less(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(web_process, "COMMAND", (sys.executable, "-c", "raise SystemExit(7)"))
-    monkeypatch.setattr(web_process, "FIRST_PAUSE", 0.01)
+    command = [sys.executable, "-c", "raise SystemExit(7)"]
+    monkeypatch.setattr(web_process, "web_command", lambda: command)
+    monkeypatch.setattr(web_process, "MIN_RESTART_PAUSE", 0.01)
     pauses: list[float] = []
 
     async def hold() -> None:
-        opened = web_process.WebProcess("127.0.0.1", 0, dict)
-        try_later, enough = opened._try_later, asyncio.Event()
+        sockets = open_port("127.0.0.1", 0, "web")
+        port = sockets[0].getsockname()[1]
+        opened = web_process.WebProcess(sockets, dict)
+        restart_later, enough = opened._restart_later, asyncio.Event()
 
         def noted() -> None:
             pauses.append(opened._pause)
             if len(pauses) == 4:
                 enough.set()
-            try_later()
+            restart_later()
 
-        opened._try_later = noted  # type: ignore[method-assign]
-        port = opened.start()
-        assert opened.start() == port
+        opened._restart_later = noted  # type: ignore[method-assign]
+        opened.start()
+        opened.start()
         with socket.create_connection(("127.0.0.1", port)):
             await asyncio.wait_for(enough.wait(), 20)
         await opened.stop()

@@ -7,7 +7,7 @@ had planned happens any more.
 
 import asyncio
 import contextvars
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from heapq import heappop, heappush
 from random import Random
 from typing import Any
@@ -188,6 +188,11 @@ class SimulatedListener:
 
     def close(self) -> None:
         self._loop.ports.pop(self._port, None)
+
+
+def unopened(listeners: Sequence[Any]) -> dict[str, Any]:
+    """In place of sockets: `create_server` above needs none."""
+    return {listener.name: [None] for listener in listeners}
 
 
 def _nothing() -> None:

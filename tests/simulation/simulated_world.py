@@ -16,7 +16,7 @@ import fault_plan
 from history import Seen, Watch, check_journal
 from promises import BrokenPromise, Promises
 from simulated_disk import SimulatedDisk
-from simulated_loop import ProcessEnded, Schedule, SimulatedLoop
+from simulated_loop import ProcessEnded, Schedule, SimulatedLoop, unopened
 from simulated_network import Network
 from state_checks import (
     check_engine,
@@ -236,7 +236,7 @@ class Life:
         for listener in serving:
             if isinstance(listener.hub, FaktoryHub):
                 listener.hub.memory_mb = lambda: 1  # INFO tells it, and it is never the same
-        ports = await self.server.listen("simulated", serving, None)
+        ports = await self.server.listen(serving, unopened(serving), None)
         self.world.steps.note("ready")
         self.world.network.serve(self.loop, ports)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from simulated_loop import Schedule, SimulatedLoop
+from simulated_loop import Schedule, SimulatedLoop, unopened
 from simulated_network import Network, Wire
 from steps import Steps
 
@@ -80,7 +80,7 @@ class Machine:
 
     async def _listen(self) -> None:
         serving = listeners(Config(), self.engine, self.clock(), 100)
-        self.network.serve(self.loop, await self.server.listen("", serving, None))
+        self.network.serve(self.loop, await self.server.listen(serving, unopened(serving), None))
 
     def clock(self) -> int:
         return int((self.ahead + self.schedule.now) * 1_000_000)

@@ -86,6 +86,6 @@ def serve(given: Mapping[str, str]) -> int:
         loaded = read(given)
     except ConfigError as error:
         return complain(error)
-    from millrace.server.app import run  # noqa: PLC0415 - a mistake is told before the server loads
+    from millrace.server.start import run  # noqa: PLC0415 - a mistake is told before the server loads
 
     return run(loaded, reload=lambda: read(given))

@@ -1,4 +1,4 @@
-"""`millrace serve`: from a configuration to a running server, and back down."""
+"""The running server: from a configuration and open ports until the process ends."""
 
 import asyncio
 import contextlib
@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -39,7 +40,7 @@ from .control_socket import SocketPathInUse, socket_of
 from .journal_shipper import JournalShipper, ShipperSettings
 from .pipeline_runner import NO_LAKE, PipelineRunner, pipeline_command
 from .server import Listener, Server
-from .status import ServerStatus
+from .status import ProcessStatus
 from .web_process import WebProcess
 
 if TYPE_CHECKING:
@@ -47,15 +48,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Open sockets by section.
+Sockets = dict[str, list[socket.socket]]
+
 
 def clock() -> int:
     return time.time_ns() // 1000
 
 
-def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
-    """Serve until told to stop; the process's exit code."""
+def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Sockets) -> int:
+    """Serve until a signal stops the server; return the exit status of the process."""
     config = loaded.config
-    logs.setup(config.server.log_level)
     files = file_limits.raise_limit()
     # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
     # and not at all while a million jobs are read.
@@ -98,10 +101,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
     # A server that keeps nothing has no folder; what is asked of it is asked somewhere else.
     folder = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else config.server.data
     try:
-        return uvloop.run(_serve(loaded, reload, engine, store, tls, files, folder))
-    except OSError as error:
-        log.critical("cannot listen on %s: %s", config.server.host, error)
-        return 1
+        return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, files, folder))
     except SocketPathInUse as error:
         log.critical("%s", error)
         return 1
@@ -143,6 +143,7 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
 async def _serve(
     loaded: LoadedConfig,
     reload: Callable[[], LoadedConfig],
+    sockets: Sockets,
     engine: Engine,
     store: SqliteStore | None,
     tls: "ssl.SSLContext | None",
@@ -188,32 +189,31 @@ async def _serve(
     control = AdminService(engine, most, lambda: 1 if store is None else store.next_event)
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
-    ports = await server.listen(config.server.host, serving, tls)
+    ports = await server.listen(serving, sockets, tls)
     control.memory_mb = _memory()
     control.samples.measured = server.measured
     control.audit.heard = _log_audited
     control.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
-    site: WebProcess | None = None
-    if config.web.port is not None:
-        site = WebProcess(
-            config.server.host, config.web.port, lambda: web_settings(current[0].config, path)
-        )
-        ports["web"] = site.start()
+    web: WebProcess | None = None
+    if "web" in sockets:
+        ports["web"] = sockets["web"][0].getsockname()[1]
+        web = WebProcess(sockets["web"], lambda: web_settings(current[0].config, path))
+        web.start()
     control.ports = ports
     schedule = PipelineRunner(
         config.pipeline.every,
         pipeline_command(config),
         unable=NO_LAKE if store is None else "",
     )
-    control.host = ServerStatus(
+    control.host = ProcessStatus(
         lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
     )
 
     def hang_up() -> None:
         _reload(current, reload, server, store, files)
-        if site is not None:
-            site.reload()
+        if web is not None:
+            web.reload()
 
     loop.add_signal_handler(signal.SIGHUP, hang_up)
     _announce(config, ports)
@@ -226,8 +226,8 @@ async def _serve(
     await stop.wait()
     log.info("stopping: no new connections; consumers are told at their next BEAT")
     await schedule.stop()
-    if site is not None:
-        await site.stop()
+    if web is not None:
+        await web.stop()
     await server.stop(config.server.stop_grace, hurry)
     log.info("stopped")
     return 0

@@ -1,35 +1,44 @@
-"""A process that the server has started: it is heard line by line, and so is its end."""
+"""A child process of the server, with its output as lines and a callback for its end."""
 
 import asyncio
 import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from millrace.config import secret_variables
 
-#: A longer line is cut.
-MOST_LINE: Final = 4096
-#: Between the last word and the end are moments, or something is wrong with it.
-AT_THE_END: Final = 0.2
+#: Longer lines are truncated.
+MAX_LINE_BYTES: Final = 4096
+#: Time between the end of the output and the end of the process.
+EXIT_TIMEOUT: Final = 0.2
+
+
+def python_module(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module and ends together with this process."""
+    main = [sys.executable, "-P", "-m", "millrace.server.child_main", str(os.getpid())]
+    return [*main, module, *arguments]
 
 
 class ChildProcess:
-    """It has a group of its own, so that a terminal's Ctrl-C is the server's alone to hear. When it
-    says no more it has ended, or is ended. It inherits no secrets: if it needs one it is told.
+    """A process in its own process group, so that Ctrl-C in a terminal reaches only the server.
+
+    The end of its output counts as its end; a process that still runs is killed. It does not
+    inherit variables with secrets.
     """
 
     def __init__(
         self,
         command: Sequence[str],
-        heard: Callable[["ChildProcess", bytes], None],
-        ended: Callable[["ChildProcess", int], None],
+        on_line: Callable[["ChildProcess", bytes], None],
+        on_exit: Callable[["ChildProcess", int], None],
         pass_fds: Sequence[int] = (),
     ) -> None:
-        self._heard = heard
-        self._ended = ended
+        self._on_line = on_line
+        self._on_exit = on_exit
         self._loop = asyncio.get_running_loop()
         secrets = secret_variables()
         self._process = subprocess.Popen(  # noqa: S603 - commands of ours
@@ -46,47 +55,47 @@ class ChildProcess:
         os.set_blocking(self._output, False)
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._rest = b""
-        self._over = asyncio.Event()
+        self._incomplete_line = b""
+        self._exited = asyncio.Event()
         self._loop.add_reader(self._output, self._read)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def say(self, line: bytes) -> None:
-        """Nobody waits until it is heard: one that has not heard what was said before is ended."""
+    def send(self, line: bytes) -> None:
+        """Write a line to its input without waiting. A process whose pipe is full is killed."""
         assert self._process.stdin is not None
         try:
-            heard = os.write(self._process.stdin.fileno(), line)
+            written = os.write(self._process.stdin.fileno(), line)
         except BlockingIOError:
-            heard = 0
+            written = 0
         except OSError:
-            return  # it has ended, as will be heard
-        if heard < len(line):
+            return  # the process has ended; `on_exit` follows
+        if written < len(line):
             self.signal(signal.SIGKILL)
 
-    def leave(self) -> None:
-        """Nothing more will be said to it."""
+    def close_input(self) -> None:
+        """Ask the process to end."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
 
     def signal(self, number: int) -> None:
-        """To all of its group, if it has not ended."""
+        """Send a signal to its process group, unless it has ended."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    async def finish(self, within: float) -> None:
-        """It was told to end: give it so many seconds, then end it."""
+    async def wait_or_kill(self, seconds: float) -> None:
+        """Wait for the end of a process that was asked to end; kill it after `seconds`."""
         try:
-            await asyncio.wait_for(self._over.wait(), within)
+            await asyncio.wait_for(self._exited.wait(), seconds)
         except TimeoutError:
             self.kill()
 
     def kill(self) -> None:
-        """Now. Its end is not heard any more."""
+        """Kill the process; `on_exit` is not called."""
         if self._process.returncode is None:
             self.signal(signal.SIGKILL)
             self._loop.remove_reader(self._output)
@@ -98,28 +107,28 @@ class ChildProcess:
         except BlockingIOError:
             return
         if not data:
-            self._end()
+            self._exit()
             return
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self._incomplete_line = (self._incomplete_line + data).split(b"\n")
         for line in lines:
-            self._heard(self, line[:MOST_LINE])
-        self._rest = self._rest[:MOST_LINE]
+            self._on_line(self, line[:MAX_LINE_BYTES])
+        self._incomplete_line = self._incomplete_line[:MAX_LINE_BYTES]
 
-    def _end(self) -> None:
+    def _exit(self) -> None:
         self._loop.remove_reader(self._output)
-        if self._rest:
-            self._heard(self, self._rest)
+        if self._incomplete_line:
+            self._on_line(self, self._incomplete_line)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(AT_THE_END)
+            self._process.wait(EXIT_TIMEOUT)
         self.signal(signal.SIGKILL)
-        self._ended(self, self._close())
-        self._over.set()
+        self._on_exit(self, self._close())
+        self._exited.set()
 
     def _close(self) -> int:
-        self.leave()
+        self.close_input()
         assert self._process.stdout is not None
         self._process.stdout.close()
         try:
-            return self._process.wait(AT_THE_END)
+            return self._process.wait(EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:
-            return -signal.SIGKILL  # it hangs in the kernel, as on a disk that does not answer
+            return -signal.SIGKILL  # blocked in the kernel, for example on a disk that hangs

@@ -8,7 +8,6 @@ tries again ever more seldom; meanwhile the outbox is bounded.
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +20,7 @@ from millrace.journal.telling import Order, Told, decode_told, encode
 from millrace.records import ShippingStatus
 from millrace.store import SqliteStore
 
-from .child_process import ChildProcess
+from .child_process import ChildProcess, python_module
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +50,8 @@ class ShipperSettings(NamedTuple):
     events: int
 
     def command(self, begun: int) -> list[str]:
-        program = [sys.executable, "-P", "-m", "millrace.journal.shipper"]
-        return [*program, str(self.folder), str(self.lake), str(self.events), str(begun)]
+        words = (str(self.folder), str(self.lake), str(self.events), str(begun))
+        return python_module("millrace.journal.shipper", *words)
 
 
 class JournalShipper:
@@ -156,7 +155,7 @@ class JournalShipper:
             await self._ship_the_rest(hurry)
         if self._child is not None:
             self._news.clear()
-            self._child.leave()
+            self._child.close_input()
             await _first_of(self._news, hurry, within=LEAVE_WITHIN)
         if self._child is not None:
             self._child.kill()
@@ -202,7 +201,7 @@ class JournalShipper:
             except OSError as error:
                 self._failed(f"the shipper cannot be started: {error.strerror}")
                 return
-        self._child.say(encode(Order(self._until)) + b"\n")
+        self._child.send(encode(Order(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
         if not self._unable and not is_installed("pyarrow"):
@@ -271,7 +270,7 @@ class JournalShipper:
         """The process ends, or has ended."""
         child, self._child = self._child, None
         if child is not None:
-            child.leave()
+            child.close_input()
         self._until, self._later = 0, None
         self._failures += 1
         if reason != self._failing:
@@ -302,7 +301,7 @@ class JournalShipper:
     def _let_go(self) -> None:
         self._idle = None
         if self._child is not None and not self._until:
-            self._child.leave()
+            self._child.close_input()
             self._child = None
 
     def _answer(self, done: Done, failing: str) -> None:

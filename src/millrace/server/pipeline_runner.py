@@ -79,7 +79,7 @@ class PipelineRunner:
             return
         log.info("the pipeline's run is ended: the next one goes on from there")
         self._child.signal(signal.SIGTERM)
-        await self._child.finish(END_WITHIN)
+        await self._child.wait_or_kill(END_WITHIN)
         self._child = None
 
     def run_now(self) -> str:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
+from socket import socket
 from time import perf_counter
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from .journal_shipper import JournalShipper
 from .memory_limit import MemoryLimit
 from .run_queue import RunQueue
 from .session import HELLO_WITHIN, Session
+from .sockets import BACKLOG
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -98,9 +100,12 @@ class Server:
         self._looks_at = 0.0
 
     async def listen(
-        self, host: str, listeners: list[Listener], tls: ssl.SSLContext | None
+        self,
+        listeners: list[Listener],
+        sockets: Mapping[str, Sequence[socket]],
+        tls: ssl.SSLContext | None,
     ) -> dict[str, int]:
-        """Open every port; the ports by protocol."""
+        """Accept connections on the sockets of every listener; return the ports by protocol."""
         ports: dict[str, int] = {}
         for listener in listeners:
             self.hubs.append(listener.hub)
@@ -119,16 +124,16 @@ class Server:
                 self._local.append(listener.path)
                 self._listening.append(server)
                 continue
-            server = await self.loop.create_server(
-                session,
-                host,
-                listener.port,
-                backlog=4096,
-                ssl=tls,
-                ssl_handshake_timeout=HELLO_WITHIN if tls else None,
-            )
-            self._listening.append(server)
-            ports[listener.name] = server.sockets[0].getsockname()[1]
+            for opened in sockets[listener.name]:
+                server = await self.loop.create_server(
+                    session,
+                    sock=opened,
+                    backlog=BACKLOG,
+                    ssl=tls,
+                    ssl_handshake_timeout=HELLO_WITHIN if tls else None,
+                )
+                self._listening.append(server)
+                ports[listener.name] = server.sockets[0].getsockname()[1]
         self._arm()
         self._look_at_the_lag()
         return ports

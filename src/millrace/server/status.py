@@ -13,7 +13,7 @@ from millrace.records import PipelineRun, ServerStatus, Setting
 from .pipeline_runner import PipelineRunner
 
 
-class ServerStatus:
+class ProcessStatus:
     """`loaded` tells the configuration as it is now."""
 
     def __init__(

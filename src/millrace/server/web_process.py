@@ -1,111 +1,95 @@
-"""The web room's process: pages, HTTP API and metrics.
+"""The web process: pages, HTTP API and metrics.
 
-It is a process of its own, so that whatever a page costs is not paid by the queues; what it knows
-it asks over the control socket. The server opens the port, and starts the process when somebody
-calls for the first time: a server that nobody looks at does not pay for templates. If the process
-ends, the next caller starts another one.
+A separate process, so that the cost of a page does not delay the queues; it queries the server over
+the control socket. The server opens the port and starts the process at the first connection, so an
+unused web interface costs nothing. If the process ends, the next connection starts another one.
 """
 
 import asyncio
 import logging
 import socket
-import sys
 from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from .child_process import ChildProcess
+from .child_process import ChildProcess, python_module
 
 log = logging.getLogger(__name__)
 
-COMMAND: Final = (sys.executable, "-P", "-m", "millrace.web")
-BACKLOG: Final = 1024
-#: Requests that are being answered are given so long when the server stops.
-END_WITHIN: Final = 3.0
-#: After so many seconds another one is started; twice as many if that ends soon, too.
-FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 30.0
-#: One that lived so long was well.
-WELL: Final = 60.0
+#: Time for requests in progress when the server stops.
+STOP_TIMEOUT: Final = 3.0
+#: Pause before a restart; doubled after each early end.
+MIN_RESTART_PAUSE: Final = 0.5
+MAX_RESTART_PAUSE: Final = 30.0
+#: A process that ran this long resets the pause.
+STABLE_AFTER: Final = 60.0
+
+
+def web_command() -> list[str]:
+    return python_module("millrace.web")
 
 
 class WebProcess:
-    """A port, and the process behind it. Start and stop may be called twice."""
+    """Listening sockets and the process behind them. `start` and `stop` are idempotent."""
 
-    def __init__(self, host: str, port: int, settings: Callable[[], dict[str, Any]]) -> None:
-        self._host, self._port = host, port
+    def __init__(
+        self, sockets: list[socket.socket], settings: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._sockets = sockets
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._sockets: list[socket.socket] = []
         self._child: ChildProcess | None = None
-        self._began = 0.0
-        self._pause = FIRST_PAUSE
+        self._started_at = 0.0
+        self._pause = MIN_RESTART_PAUSE
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self) -> int:
-        """Open the port, and say which it is."""
-        if not self._sockets:
-            self._open()
-            self._watch()
-        port: int = self._sockets[0].getsockname()[1]
-        return port
+    def start(self) -> None:
+        """Wait for the first connection."""
+        for listener in self._sockets:
+            self._loop.add_reader(listener, self._connected)
 
     def reload(self) -> None:
-        """The settings have changed."""
+        """Send the current settings to a running process."""
         if self._child is not None:
-            self._child.say(self._line())
+            self._child.send(self._settings_line())
 
     async def stop(self) -> None:
-        self._unwatch()
+        self._ignore_connections()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for opened in self._sockets:
-            opened.close()
+        for listener in self._sockets:
+            listener.close()
         self._sockets.clear()
         if self._child is None:
             return
-        self._child.leave()
-        await self._child.finish(END_WITHIN)
+        self._child.close_input()
+        await self._child.wait_or_kill(STOP_TIMEOUT)
         self._child = None
 
-    def _open(self) -> None:
-        port = self._port
-        found = socket.getaddrinfo(self._host, port, type=socket.SOCK_STREAM)
-        for family, _, _, _, address in dict.fromkeys(found):
-            there: Any = (address[0], port, *address[2:])
-            opened = socket.create_server(there, family=family, backlog=BACKLOG)
-            opened.setblocking(False)
-            self._sockets.append(opened)
-            port = opened.getsockname()[1]
+    def _ignore_connections(self) -> None:
+        for listener in self._sockets:
+            self._loop.remove_reader(listener)
 
-    def _watch(self) -> None:
-        for opened in self._sockets:
-            self._loop.add_reader(opened, self._called)
-
-    def _unwatch(self) -> None:
-        for opened in self._sockets:
-            self._loop.remove_reader(opened)
-
-    def _called(self) -> None:
-        """Somebody is at the door: whoever opens it is to be started first."""
-        self._unwatch()
-        self._began = self._loop.time()
-        numbers = [opened.fileno() for opened in self._sockets]
+    def _connected(self) -> None:
+        """A connection waits in the backlog: start the process that accepts it."""
+        self._ignore_connections()
+        self._started_at = self._loop.time()
+        numbers = [listener.fileno() for listener in self._sockets]
         try:
-            self._child = ChildProcess(COMMAND, self._heard, self._ended, numbers)
+            self._child = ChildProcess(web_command(), self._log_line, self._exited, numbers)
         except OSError as error:
-            log.error("the web pages cannot be served: %s", error.strerror)  # noqa: TRY400 - no trace
-            self._try_later()
+            log.error("Cannot start the web process: %s.", error.strerror)  # noqa: TRY400 - no trace
+            self._restart_later()
             return
-        self._child.say(self._line())
+        self._child.send(self._settings_line())
 
-    def _line(self) -> bytes:
-        numbers = [opened.fileno() for opened in self._sockets]
+    def _settings_line(self) -> bytes:
+        numbers = [listener.fileno() for listener in self._sockets]
         return msgspec.json.encode(self._settings() | {"sockets": numbers}) + b"\n"
 
-    def _heard(self, _: ChildProcess, line: bytes) -> None:
+    def _log_line(self, _: ChildProcess, line: bytes) -> None:
         level, _sep, text = line.decode(errors="replace").partition(" ")
         number = logging.getLevelNamesMapping().get(level)
         if number is None:
@@ -113,16 +97,16 @@ class WebProcess:
         else:
             log.log(number, "web: %s", text)
 
-    def _ended(self, child: ChildProcess, code: int) -> None:
+    def _exited(self, child: ChildProcess, code: int) -> None:
         if child is self._child:
             self._child = None
         if not self._sockets:
-            return  # it was told to
-        log.error("the process of the web pages ended with %d", code)
-        if self._loop.time() - self._began > WELL:
-            self._pause = FIRST_PAUSE
-        self._try_later()
+            return  # the server is stopping
+        log.error("Web process exited with status %d; it restarts on the next connection.", code)
+        if self._loop.time() - self._started_at > STABLE_AFTER:
+            self._pause = MIN_RESTART_PAUSE
+        self._restart_later()
 
-    def _try_later(self) -> None:
-        self._timer = self._loop.call_later(self._pause, self._watch)
-        self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+    def _restart_later(self) -> None:
+        self._timer = self._loop.call_later(self._pause, self.start)
+        self._pause = min(MAX_RESTART_PAUSE, 2 * self._pause)

@@ -1,0 +1,55 @@
+"""Start of the server: open the ports, then import and recover.
+
+The imports take longer than everything else at the start of a small server, and recovery can take
+seconds. Clients that connect in the meantime wait in the backlog of the kernel instead of being
+refused. Keep this module and its imports small.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from millrace.config import Config, LoadedConfig
+
+from . import logs
+from .sockets import PortUnavailable, open_port
+
+log = logging.getLogger(__name__)
+
+
+def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
+    """Serve until a signal stops the server; return the exit status of the process."""
+    config = loaded.config
+    logs.setup(config.server.log_level)
+    try:
+        sockets = open_ports(config)
+    except PortUnavailable as error:
+        log.critical("%s", error)
+        return 1
+    from . import app  # noqa: PLC0415 - the ports are open before this
+
+    return app.run(loaded, reload, sockets)
+
+
+def open_ports(config: Config) -> dict[str, list[socket.socket]]:
+    """The listening sockets of every enabled section."""
+    return {
+        name: open_port(config.server.host, port, name, lambda: _check_unused(config.server.data))
+        for name in Config.__struct_fields__
+        if (port := getattr(getattr(config, name), "port", None)) is not None
+    }
+
+
+def _check_unused(folder: Path) -> None:
+    """A port is in use: if another server runs on the same data folder, report that instead."""
+    from millrace.store.errors import DataFolderInUse, StoreError  # noqa: PLC0415 - rarely needed
+    from millrace.store.folder import lock  # noqa: PLC0415
+
+    try:
+        os.close(lock(folder))
+    except DataFolderInUse as error:
+        raise PortUnavailable(str(error)) from error
+    except StoreError:
+        return  # reported when the folder is opened
