@@ -112,3 +112,12 @@ def test_flush_forgets_loads_for_good_and_other_notes_of_its_turn_stay(scene):
     engine = restarted(store)
     assert known(engine) == {}
     assert engine.notes == {"somebody/else": b"x"}
+
+
+def test_a_refused_release_keeps_the_order_of_the_load(scene):
+    store = MemoryStore()
+    stage(scene, "one", "two", "three")
+    commit(scene.engine, store)
+    release(scene.engine, scene.now, count=2)
+    undo(scene.engine, store, [scene.engine.take_batch()], "disk full")
+    assert [job.jid for job in loads.first(scene.engine, "L", 10)] == ["one", "two", "three"]

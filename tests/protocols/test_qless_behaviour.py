@@ -286,6 +286,15 @@ def test_a_job_may_depend_on_itself(c: QlessClient) -> None:
     assert c("cancel", 6, "a") == ["a"]
 
 
+def test_a_timeout_uses_up_the_attempt(c: QlessClient) -> None:
+    """Two leases had one attempt number, so the first holder could end the second lease."""
+    c.put(1, "a")
+    c.pop(2)
+    c("timeout", 3, "a")
+    c.pop(4)
+    assert c._talk.engine.find("a").attempt == 2
+
+
 def test_a_job_that_depends_on_itself_is_never_ready(c: QlessClient) -> None:
     """It was ready for a moment, so a waiting worker of another protocol received it."""
     c.put(1, "a", "depends", '["a"]')

@@ -22,6 +22,7 @@ from millrace.store import (
     StoreFailing,
     SyncFailed,
     schema,
+    sqlite,
 )
 from millrace.store.changes import decode_any
 from millrace.store.errors import translated
@@ -727,3 +728,38 @@ def test_a_hundred_thousand_jobs_are_recovered_within_seconds(open_store, monkey
         assert len(engine.jobs) == 100_000
         assert told[-1] == (100_000, 100_000)
     assert told[0] == (50_000, 100_000)
+
+
+# Large turns
+
+
+def test_a_turn_above_the_limit_of_a_row_is_split(open_store, scene, monkeypatch):
+    monkeypatch.setattr(sqlite, "MAX_TURN_BYTES", 10_000)
+    store = open_store()
+    store.load()
+    changed = scene.push("changed", "other")
+    gone = scene.push("gone", "other")
+    commit(scene.engine, store)
+    before = count(store, "turns")
+    for number in range(10):
+        scene.push(f"job-{number}", payload=b"[%s]" % (b"1" * 4000))
+    scene.engine.kill(changed, scene.now)
+    scene.engine.cancel(gone, scene.now)
+    commit(scene.engine, store)
+    assert count(store, "turns") - before > 3
+    for number in range(4):  # later turns fold the jobs and delete the rows
+        scene.complete(scene.lease())
+        scene.push(f"later-{number}", payload=b"[%s]" % (b"1" * 4000))
+        commit(scene.engine, store)
+    state = durable_state(scene.engine)
+    assert durable_state(recover(open_store())) == state
+
+
+def test_a_record_above_sqlite_s_limit_is_refused_and_is_no_damage(store, scene):
+    store._db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+    scene.push(payload=b"[%s]" % (b"1" * 200_000))
+    assert not commit_or_revert(scene.engine, store)
+    assert scene.engine.halted == "a record is too large for the store"
+    scene.engine.resume(scene.now)
+    scene.push("small")
+    assert commit_or_revert(scene.engine, store)

@@ -7,7 +7,7 @@ What a caller must do after its commands: tell the owners of `deliveries`, `outc
 and hand `take_batch()` to the store. What a caller must not do is change a job's fields.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from sys import intern
 from typing import Final
 
@@ -24,6 +24,8 @@ from .working import Working
 LOADS: Final = "loads/"
 #: What was done on a day, over all queues, is noted under this and its number when it is over.
 DAYS: Final = "days/"
+#: Jobs removed in one step of a flush.
+FLUSH_BATCH_SIZE: Final = 100
 _NOTHING_EXTRA: Final = Extra()
 
 
@@ -201,8 +203,14 @@ class Engine(Working):
         self._drop_if_unused(queue)
         self.changes += 1
 
-    def flush(self, now: int) -> None:
-        """Forget every job, queue, load and counter. Those who wait go on waiting."""
+    def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
+        """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
+        Waiting clients continue to wait.
+        """
+        if origin != NO_PROTOCOL:
+            for _ in self.flush_steps(lambda: now, origin):
+                pass
+            return
         self._wipe()
         old, self.batch = self.batch, Batch()
         self.batch.cleared = True
@@ -216,3 +224,22 @@ class Engine(Working):
             (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
         )
         self.changes += 1
+
+    def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:
+        """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
+        Jobs pushed after the first step stay.
+        """
+        seqs = list(self.jobs)
+        done = 0
+        # The newest first, so that dependents are removed before they could become ready.
+        for seq in reversed(seqs):
+            job = self.jobs.get(seq)
+            if job is None or job.origin != origin:
+                continue
+            self.cancel(job, clock(), origin)
+            done += 1
+            if done == FLUSH_BATCH_SIZE:
+                yield done
+                done = 0
+        if done:
+            yield done

@@ -276,7 +276,11 @@ class Jobs:
                 if queue is not None and name not in queues:
                     queue.paused = queue.known = False
                     self._drop_if_unused(queue)
-        self.restore(in_order(jobs), queues)
+        jobs = in_order(jobs)
+        self.restore(jobs, queues)
+        for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
+            if load in self.staged:  # the restored jobs are behind the others: sort them in
+                self.staged[load] = dict(sorted(self.staged[load].items()))
         # Connections that are gone have ended their leases, and what went with them: once more.
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:

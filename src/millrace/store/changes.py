@@ -1,5 +1,6 @@
 """The bytes of a batch, as the store keeps them: new jobs whole, changed halves, gone seqs."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -26,6 +27,22 @@ def encode_batch(batch: Batch) -> bytes:
     new = [*batch.new.values(), *batch.rewritten.values()]
     changed = [changing(job) for job in batch.changed.values()]
     return encode((new, changed, list(batch.gone)))
+
+
+def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
+    """The same changes in several blobs of about that size. Replaying them in order has the effect
+    of replaying the original.
+    """
+    changes = _decode_changes(blob)
+    piece: list[Job] = []
+    size = 0
+    for job in changes.new:
+        piece.append(job)
+        size += len(job.payload) + len(job.spec) + 1000
+        if size >= max_bytes:
+            yield encode((piece, (), ()))
+            piece, size = [], 0
+    yield encode((piece, changes.changed, changes.gone))
 
 
 def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:

@@ -69,6 +69,8 @@ def translated(path: Path) -> Iterator[None]:
             raise SyncFailed(f"{path}: sync failed ({name}: {error})") from error
         if code == sqlite3.SQLITE_FULL:
             raise StoreFailing("disk full") from error
+        if code == sqlite3.SQLITE_TOOBIG:
+            raise StoreFailing("a record is too large for the store") from error
         if code & 0xFF in _PASSING_CODES:
             raise StoreFailing(f"the store is busy ({name})") from error
         if code & 0xFF == sqlite3.SQLITE_IOERR:

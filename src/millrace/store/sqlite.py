@@ -40,6 +40,8 @@ from .sums import Tally
 #: A generation of turns ends at so many bytes or jobs.
 GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
+#: Larger turns are split into several rows: SQLite limits a row to 1,000,000,000 bytes.
+MAX_TURN_BYTES: Final = 256 << 20
 #: With each commit about so many bytes of older jobs are folded.
 FOLD_BYTES: Final = 65_536
 #: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
@@ -179,10 +181,14 @@ class SqliteStore:
                 self._trim_shipped(engine, TRIM_BYTES + 4 * len(events) if batch else 0)
             # Last, as its tally is of all that was written.
             packed = sums.encode_tally(tally)
-            summed = sums.turn_sum(self._turn, packed, blob)
-            self._db.execute(
-                "INSERT INTO turns VALUES (?, ?, ?, ?)", (self._turn, summed, packed, blob)
-            )
+            large = len(blob) > MAX_TURN_BYTES
+            for number, piece in enumerate(
+                changes.split(blob, MAX_TURN_BYTES) if large else [blob]
+            ):
+                self._turn += number > 0
+                summed = sums.turn_sum(self._turn, packed, piece)
+                row = (self._turn, summed, packed, piece)
+                self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", row)
 
     def commit(self) -> None:
         with self._undoing():

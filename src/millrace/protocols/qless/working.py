@@ -317,7 +317,7 @@ def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
     part.stalled, part.expired_at = True, None
     q.log_lost(job)
     job.rank, job.deadline = FIRST, 0
-    q.engine.release(job, now)
+    q.engine.release(job, now, counted=True)
 
 
 # Ending an attempt
