@@ -65,6 +65,7 @@ ALLOWED = {
         "millrace.engine",
         "millrace.admin",
         "millrace.records",
+        "millrace.protocols.logins",
         "millrace.protocols.times",
         "millrace.journal",
         "millrace.pipeline",

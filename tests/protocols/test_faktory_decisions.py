@@ -8,7 +8,19 @@ import hashlib
 import re
 
 import pytest
-from conversation import CHALLENGE, HI, NOTHING, OK, START, Conversation, Wire, bulk, push, unit
+from conversation import (
+    CHALLENGE,
+    HI,
+    NOTHING,
+    OK,
+    START,
+    Conversation,
+    Wire,
+    World,
+    bulk,
+    push,
+    unit,
+)
 
 from millrace import __version__
 from millrace.protocols.faktory import FaktoryConnection
@@ -709,3 +721,34 @@ def test_info_names_the_compatibility_level_and_our_own_version(talk):
 
 def test_the_clock_of_these_tests():
     assert START == 1_794_771_831_000_000
+
+
+def test_wrong_passwords_are_limited_per_minute():
+    with Conversation(password="secret") as talk:
+        for guess in range(10):
+            client = talk.connect()
+            client.hears(b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
+            client.says(b'HELLO {"v":2,"pwdhash":"%064x"}\r\n' % guess)
+            client.hears_error("Invalid password").hears_the_end()
+        client = talk.connect()
+        client.hears(b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
+        client.says(b'HELLO {"v":2,"pwdhash":"%b"}\r\n' % hashed("secret", 1545))
+        client.hears_error("too many wrong passwords, try again in 60 s").hears_the_end()
+        talk.advance(60)
+        client = talk.connect()
+        client.hears(b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
+        client.says(b'HELLO {"v":2,"pwdhash":"%b"}\r\n' % hashed("secret", 1545)).hears(b"+OK\r\n")
+
+
+def test_simultaneous_guesses_are_limited():
+    """Hashing takes several turns: guesses that began together are counted when they end."""
+    world = World({"password": "secret"})
+    wires = [world.connect() for _ in range(30)]
+    for guess, wire in enumerate(wires):
+        wire.connection.feed(b'HELLO {"v":2,"pwdhash":"%064x"}\r\n' % guess)
+    waiting = wires
+    while waiting:
+        waiting = [wire for wire in waiting if wire.connection.run(world.now, 16)]
+    replies = [wire.connection.replies[-1] for wire in wires]
+    assert replies.count(b"-ERR Invalid password\r\n") == 10
+    assert replies.count(b"-ERR too many wrong passwords, try again in 60 s\r\n") == 20

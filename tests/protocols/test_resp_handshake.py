@@ -111,6 +111,21 @@ WRONG = "WRONGPASS invalid username-password pair or user is disabled."
 NEEDED = "NOAUTH Authentication required."
 
 
+def test_wrong_passwords_are_limited_per_minute():
+    limited = "WRONGPASS too many wrong passwords, try again in 60 s"
+    with Resp(password="sesame") as talk:
+        client = talk.connect()
+        for guess in range(10):
+            client.asks("AUTH", f"wrong {guess}").hears_resp_error(WRONG)
+            if not guess:  # a repetition is no second guess
+                client.asks("AUTH", f"wrong {guess}").hears_resp_error(WRONG)
+        client.asks("AUTH", "sesame").hears_resp_error(limited)
+        client.asks("HELLO", 3, "AUTH", "default", "sesame").hears_resp_error(limited)
+        talk.connect().asks("AUTH", "sesame").hears_resp_error(limited)
+        talk.advance(60)
+        client.asks("AUTH", "sesame").hears(b"+OK\r\n")
+
+
 def test_a_password_is_needed():
     with Resp(password="sesame") as talk:
         client = talk.connect()

@@ -97,7 +97,7 @@ class House:
         self.room = Room(settings or told())
         self.control = Silent()
         self.room.control = self.room.tasks._control = self.room.live._control = self.control
-        self.room.gate._clock = self.room.gate.guesses._clock = lambda: self.now
+        self.room.gate._clock = self.room.gate._steady = lambda: self.now
         self._app = application(self.room)
 
     async def knock(

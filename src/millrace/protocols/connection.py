@@ -83,6 +83,8 @@ class Connection:
         #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
         #: they cannot be written, the jobs are given back.
         self.handed: list[tuple[Job, int]] = []
+        #: Where the client is, for the limit on wrong passwords; empty on a Unix socket.
+        self.address = ""
         #: Whoever moves the bytes; a waiter's owner leads there.
         self.session: Any = None
         #: The first line has come, and it is not an HTTP request line or a TLS handshake.

@@ -107,6 +107,8 @@ class Session(asyncio.Protocol):
             return
         self.connection = self._connect()
         self.connection.session = self
+        peer = transport.get_extra_info("peername")
+        self.connection.address = peer[0] if isinstance(peer, tuple) else ""
         # Any unsent byte counts as "does not read": then nothing more is done for the client.
         # Under TLS some of the handshake is unsent yet, and must not count.
         tls = transport.get_extra_info("ssl_object") is not None

@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from .guesses import Guesses
+from millrace.protocols.logins import LoginLimiter
+
 from .sealing import sealing_key
 from .settings import Role, Settings
 
@@ -69,11 +70,12 @@ class Gate:
         self._clock = clock
         self._made: bytes | None = None
         self._ended: OrderedDict[str, None] = OrderedDict()
-        self.guesses = Guesses(steady)
+        self._steady = steady
+        self.guesses = LoginLimiter()
 
     def visitor(self, request: Request, settings: Settings) -> Visitor | None:
-        """Who that is; None if nothing is shown, or a login that is over. Unknown or TooMany if a
-        secret is shown that is nobody's.
+        """The visitor; None without a secret or with a login that is over. Raises Unknown or
+        TooManyGuesses for a secret that matches no visitor.
         """
         shown = None if settings.is_open else _shown(request)
         if shown is None:
@@ -98,10 +100,11 @@ class Gate:
                 found = found or Visitor(token.role, token.name)
         if found is not None:
             return found
-        self.guesses.check(where)
+        now = self._steady()
+        self.guesses.check(where, now)
         if settings.password and _same(secret, settings.password):
             return Visitor("admin", BY_PASSWORD)
-        raise Unknown(again=not self.guesses.add(where, secret))
+        raise Unknown(again=not self.guesses.add(where, secret, now))
 
     def cookie(self, visitor: Visitor, settings: Settings) -> str:
         """What a browser shows from now on."""

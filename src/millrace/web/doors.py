@@ -17,6 +17,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from millrace.admin.errors import AdminError
+from millrace.protocols.logins import TooManyGuesses
 
 from .access import (
     SAFE,
@@ -29,7 +30,6 @@ from .access import (
     is_private,
 )
 from .addresses import own_path
-from .guesses import TooMany
 from .room import Room
 from .settings import Role, Settings
 
@@ -241,7 +241,7 @@ def _let_in(door: Door, visit: Visit) -> None:
         if not error.again:
             room.note("login refused", str(request.url.path), address(request))
         raise Refusal(401, "that is no password or token of this server") from None
-    except TooMany as error:
+    except TooManyGuesses as error:
         raise too_many(error) from None
     if visit.visitor is None:
         raise Refusal(401, "log in, or send a token (Authorization: Bearer ...)")
@@ -251,7 +251,7 @@ def _let_in(door: Door, visit: Visit) -> None:
         raise Refusal(403, f"this needs the role {door.role}; you have {visit.visitor.role}")
 
 
-def too_many(error: TooMany) -> Refusal:
+def too_many(error: TooManyGuesses) -> Refusal:
     return Refusal(
         429,
         f"no password is heard from your address for {error.seconds} s; tokens are",

@@ -14,6 +14,7 @@ from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
@@ -239,9 +240,19 @@ class FaktoryConnection(Connection):
 
     def _check(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
         """Thousands of rounds of a hash, pausing now and then: anybody can ask for them."""
-        if (yield from admits(self._password, pwdhash, rounds, self._salt)):
+        logins, seconds = self.hub.logins, now / SECOND
+        try:
+            logins.check(self.address, seconds)
+            admitted = yield from admits(self._password, pwdhash, rounds, self._salt)
+            logins.check(self.address, seconds)  # again, because many clients can guess at once
+        except TooManyGuesses as problem:
+            self._end(error(str(problem)))
+            return
+        if admitted:
             self._welcome(hello, now)
         else:
+            if pwdhash:  # a client without a password does not guess
+                logins.add(self.address, pwdhash, seconds)
             self._end(error("Invalid password"))
 
     def _welcome(self, hello: _Hello, now: int) -> None:

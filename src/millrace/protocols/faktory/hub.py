@@ -11,6 +11,7 @@ from millrace.engine.job import FAKTORY
 from millrace.engine.policy import SECOND
 from millrace.engine.workers import TERMINATE, Worker, Workers
 from millrace.protocols.connection import Hub
+from millrace.protocols.logins import LoginLimiter
 
 from .bulk import Readings
 
@@ -65,6 +66,7 @@ class FaktoryHub(Hub):
         self.workers = Workers()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
         self.readings = Readings()
+        self.logins = LoginLimiter()
 
     def join(self, connection: "FaktoryConnection", wid: str, now: int) -> Worker:
         self.of_worker.setdefault(wid, set()).add(connection)

@@ -9,9 +9,11 @@ from hmac import compare_digest
 from typing import Final, NamedTuple
 
 from millrace.engine.job import QLESS
+from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
+from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.web_clients import is_web_request
 
 from . import info, keys, pubsub, scripts
@@ -321,7 +323,7 @@ class QlessConnection(Connection):
         while rest:
             option = rest.pop(0)
             if option.upper() == b"AUTH" and len(rest) >= 2:
-                self._check_password(rest.pop(0), rest.pop(0))
+                self._check_password(rest.pop(0), rest.pop(0), now)
                 known = True
             elif option.upper() == b"SETNAME" and rest:
                 name = _checked_name(rest.pop(0))
@@ -339,14 +341,22 @@ class QlessConnection(Connection):
             raise ClientError(SYNTAX)
         if len(args) == 1 and not self.hub.password:
             raise ClientError(NO_LOGIN)
-        self._check_password(args[0] if len(args) == 2 else b"default", args[-1])
+        self._check_password(args[0] if len(args) == 2 else b"default", args[-1], now)
         self._become_known()
         return OK
 
-    def _check_password(self, user: bytes, password: bytes) -> None:
-        wanted = self.hub.password
+    def _check_password(self, user: bytes, password: bytes, now: int) -> None:
+        wanted, logins = self.hub.password, self.hub.logins
+        if wanted:
+            try:
+                logins.check(self.address, now / SECOND)
+            except TooManyGuesses as problem:
+                raise ClientError(f"WRONGPASS {problem}") from None
         right = not wanted or compare_digest(password, wanted.encode())
         if user != b"default" or not right:
+            if wanted:
+                guess = f"{len(user)} {user!r} {password!r}"
+                logins.add(self.address, guess, now / SECOND)
             raise ClientError(BAD_LOGIN)
 
     def _become_known(self) -> None:

@@ -7,6 +7,7 @@ from millrace.engine.job import Job
 from millrace.engine.why import Reason
 from millrace.protocols.connection import Hub
 from millrace.protocols.errors import ClientError
+from millrace.protocols.logins import LoginLimiter
 
 from .contract import Api, Refused, Virtual
 from .dialects import Script
@@ -49,6 +50,7 @@ class QlessHub(Hub):
         self.strangers = STRANGERS
         #: What somebody loaded, by its SHA1; kept over restarts.
         self.scripts: dict[bytes, Script] = {}
+        self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
         self.keyspace = Keyspace(max_keys, max_scratch)
         #: Counters since the start.

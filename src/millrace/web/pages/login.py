@@ -4,10 +4,10 @@ from typing import Final
 
 from starlette.responses import Response
 
+from millrace.protocols.logins import TooManyGuesses
 from millrace.web.access import COOKIE, Unknown, address, is_private
 from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Visit, too_many
-from millrace.web.guesses import TooMany
 from millrace.web.rendering import page
 
 #: Nobody has to say who they are to send that much.
@@ -33,7 +33,7 @@ async def enter(visit: Visit) -> Response:
         if not error.again:
             room.note("login refused", "", visit.by)
         return page(visit, "login.html", status=403, next=there, wrong=True)
-    except TooMany as error:
+    except TooManyGuesses as error:
         raise too_many(error) from None
     gate.end(visit.request, settings)
     visit.visitor = visitor
