@@ -5,6 +5,7 @@ is in tests/server.
 """
 
 import hashlib
+import json
 import re
 
 import pytest
@@ -334,17 +335,88 @@ def test_the_same_work_unit_pushed_again_is_accepted_and_not_enqueued_twice(talk
 
 
 @pytest.mark.parametrize("at", [None, "2026-11-15T20:00:00Z"])
-def test_the_same_work_unit_is_recognized_wherever_it_is_alive(talk, at):
+def test_an_identical_push_is_a_resend_for_a_minute(talk, at):
     client = talk.client()
     line = push(at=at)
     client.says(line + line).hears(OK, OK)
-    talk.advance(3600)
-    client.says(line).hears_ok()
-    client.fetches()
-    client.says(line).hears_ok()
-    client.fails("job-0001")
+    talk.advance(59)
     client.says(line).hears_ok()
     assert len(talk.engine.jobs) == 1
+    talk.advance(1)
+    client.says(line).hears_ok()
+    assert len(talk.engine.jobs) == 2
+
+
+@pytest.mark.parametrize("then", ["leased", "retrying"])
+def test_an_identical_push_of_a_job_that_was_fetched_is_a_second_job(talk, then):
+    client = talk.client().pushes(unit())
+    client.fetches()
+    if then == "retrying":
+        client.fails("job-0001")
+    client.pushes(unit())
+    assert len(talk.engine.jobs) == 2
+
+
+def test_a_worker_that_pushes_the_fetched_job_again_leaves_one_job(talk):
+    client = talk.client().pushes(unit())
+    fetched = client.fetches()
+    client.pushes(fetched).acks("job-0001")
+    assert client.sets()["enqueued"] == 1
+    assert client.fetches()["jid"] == "job-0001"
+
+
+# null, and a CR between values
+
+
+def test_null_is_an_object_without_members(talk):
+    client = talk.client()
+    client.says(b"PUSH null\r\n").hears_error("jobs must have a reasonable jid parameter")
+    client.says(b"PUSHB [null]\r\n")
+    assert client.hears_json() == {"": "jobs must have a reasonable jid parameter"}
+    client.says(b"FAIL null\r\n").hears_error("missing JID")
+
+
+def test_a_carriage_return_between_values_does_not_reach_the_worker(talk):
+    client = talk.client()
+    job = b'{"jid":"job-000%d",\r"jobtype":"t","args":[1,\r2],"custom":{"a":\r3},"x":[\r4]}'
+    client.says(b"PUSH " + job % 1 + b"\r\n").hears_ok()
+    client.says(b"PUSHB [\r" + job % 2 + b"\r]\r\n").hears(b"$2\r\n{}\r\n")
+    for _ in range(2):
+        body = client.says(b"FETCH\r\n").hears_bulk()
+        assert b"\r" not in body
+        found = json.loads(body)
+        assert (found["args"], found["custom"], found["x"]) == ([1, 2], {"a": 3}, [4])
+    bad = b'PUSH {"jid":"job-0003","jobtype":"t","args":["a\rb"]}\r\n'
+    client.says(bad).hears_error_like("invalid JSON: ")
+
+
+def test_a_failure_that_the_client_sent_is_delivered(talk):
+    failure = {"retry_count": 3, "remaining": 22, "message": "m", "errtype": "E"}
+    client = talk.client().pushes(unit(failure=failure, custom={"a": 1}))
+    assert client.fetches()["failure"] == failure
+    client.says(push(jid="job-0002", failure=[])).hears_error_like("invalid JSON: failure must be")
+
+
+# MUTATE's filter
+
+
+@pytest.mark.parametrize(
+    ("text", "glob"),
+    [
+        (rb"caf\u00e9", "*café*"),
+        (rb"a\/b", "*a/b*"),
+        (b"a<b", "*a\\\\u003cb*"),
+        (b"x", '*"args":\\["x",1\\]*'),
+    ],
+)
+def test_mutate_filters_canonical_json(talk, text, glob):
+    client = talk.client()
+    at = b'"at":"2027-01-01T00:00:00Z"'
+    line = b'PUSH {"jid":"job-0001","jobtype":"t","args":["%b" , 1],%b}\r\n' % (text, at)
+    client.says(line).hears_ok()
+    filters = {"cmd": "discard", "target": "scheduled", "filter": {"regexp": glob}}
+    client.says(b"MUTATE %b\r\n" % json.dumps(filters).encode()).hears_ok()
+    assert client.sets()["scheduled"] == 0
 
 
 def test_the_same_work_unit_after_it_was_done_is_a_new_job(talk):

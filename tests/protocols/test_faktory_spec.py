@@ -228,7 +228,7 @@ def test_enqueued_at_of_a_scheduled_job_is_when_it_fell_due(talk):
 
 def test_failure_is_about_the_most_recent_failure(talk):
     client = talk.client().pushes(unit(failure={"message": "made up by the producer"}))
-    assert "failure" not in client.fetches()
+    assert client.fetches()["failure"] == {"message": "made up by the producer"}
     client.fails("job-0001", errtype="First", message="one", backtrace=["a"])
     talk.advance(15)
     assert client.fetches()["failure"]["message"] == "one"

@@ -270,7 +270,6 @@ def test_error_texts(talk, line, text):
         (b"PUSH {", "invalid JSON: unexpected end of JSON input"),
         (b"PUSH nonsense", "invalid JSON: "),
         (b"PUSH []", "invalid JSON: "),
-        (b"PUSH null", "invalid JSON: "),
         (b'PUSH {"jid":"12345678"} x', "invalid JSON: "),
         (b"PUSHB {}", "invalid JSON: "),
         (b"PUSHB [", "invalid JSON: unexpected end of JSON input"),
@@ -565,7 +564,9 @@ def test_fetch_leaves_no_trace_of_the_queues_it_waited_on(talk):
 # ACK and FAIL
 
 
-@pytest.mark.parametrize("argument", [b'{"jid":"never"}', b"{}", b'{"jid":""}', b'{"other":"x"}'])
+@pytest.mark.parametrize(
+    "argument", [b'{"jid":"never"}', b'{"jid":""}', b'{"jid":null}', b'{"jid":"\xff"}']
+)
 def test_ack_of_an_unknown_jid_is_ok(talk, argument):
     client = talk.client().says(b"ACK %b\r\n" % argument).hears_ok()
     assert client.info()["faktory"]["total_processed"] == 0
@@ -583,7 +584,7 @@ def test_ack_of_a_waiting_job_leaves_it_waiting(talk):
     assert client.fetches()["jid"] == "job-0001"
 
 
-@pytest.mark.parametrize("argument", [b"", b"x", b"[]", b'"job-0001"', b'{"jid":1}', b'{"jid":"x","n":1}', b'{"jid":"x"', b'{"jid":"\xff"}'])  # fmt: skip
+@pytest.mark.parametrize("argument", [b"", b"x", b"[]", b'"job-0001"', b'{"jid":1}', b'{"jid":"x","n":1}', b'{"jid":"x"', b"{}", b"null", b'{"other":"x"}', b'{"JID":"x"}'])  # fmt: skip
 def test_ack_malformed(talk, argument):
     talk.client().says(b"ACK %b\r\n" % argument).hears_error_like("invalid ACK ")
 

@@ -247,6 +247,14 @@ def test_nobody_is_sent_elsewhere() -> None:
     assert own_path("/jobs?q=1") == "/jobs?q=1"
 
 
+def test_remaining_retries_are_those_of_the_protocol() -> None:
+    """Faktory's `remaining` equals `retry` after the first failure: 3 retries are 4 attempts."""
+    row = job_row(failures=1, retries=3)
+    assert "3, 3 remaining" in go(world(job=detail(row)), "/jobs/1").text
+    row = job_row(failures=4, retries=3)
+    assert "3, 0 remaining" in go(world(job=detail(row)), "/jobs/1").text
+
+
 def test_a_job_has_one_address() -> None:
     assert job_path("a/b?", 7) == "/jobs/a%2Fb%3F?seq=7"
     for odd in ("", ".", "..", "x" * 300):

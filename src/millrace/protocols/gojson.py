@@ -6,11 +6,16 @@ from typing import Any, Final
 
 import msgspec
 
+from . import goscan
 from .errors import BadJson
 
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_strings = msgspec.json.Decoder(list[str]).decode
+_encode = msgspec.json.Encoder().encode
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[ \t\r\n]++', re.DOTALL)
+_HTML: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
+_ESCAPABLE: Final = re.compile(rb"[<>&\\]|\xe2\x80[\xa8\xa9]")
 _NUMERIC: Final = frozenset(b"%c" % digit for digit in b"-0123456789")
 _ESCAPE: Final = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u([dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -18,13 +23,30 @@ _ESCAPE: Final = re.compile(
 )
 
 
-def check_text(line: bytes) -> None:
-    """Refuse what is no UTF-8: everything inside is text, and text it must come out again."""
-    if not line.isascii():
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            raise BadJson(f"invalid UTF-8 at byte {error.start}") from None
+def repair_text(line: bytes) -> bytes:
+    """The line with each byte that is not UTF-8 replaced by U+FFFD."""
+    if line.isascii():
+        return line
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return goscan.SURROGATE.sub("\ufffd", line.decode("utf-8", "surrogateescape")).encode()
+    return line
+
+
+def canonical(line: bytes) -> bytes:
+    """JSON as Go's encoder writes it: no white space, text as UTF-8, `<`, `>` and `&` escaped."""
+    return _TOKEN.sub(_canonical_token, line)
+
+
+def _canonical_token(match: re.Match[bytes]) -> bytes:
+    token = match.group()
+    if token[:1] != b'"':
+        return b""
+    if _ESCAPABLE.search(token) is None:
+        return token
+    text = _encode(goscan.string(token))
+    return _HTML.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), text)
 
 
 def mend(line: bytes) -> bytes:
@@ -39,6 +61,8 @@ def members(line: bytes) -> dict[str, bytes]:
     try:
         found = _decode_raw(line)
     except msgspec.MsgspecError as error:
+        if line.strip() == b"null":
+            return {}
         mended = mend(line)
         if mended == line:
             raise BadJson(plain(error)) from None

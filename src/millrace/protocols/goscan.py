@@ -48,7 +48,7 @@ _ESCAPE: Final = re.compile(
     r"\\(?:u([dD][89abAB]..)\\u([dD][c-fC-F]..)|u(....)|(.))", re.DOTALL
 )  # the pair of surrogates first
 _SHORT: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
-_SURROGATE: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
+SURROGATE: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
 
 
 def kind(raw: bytes) -> str:
@@ -139,7 +139,7 @@ def string(raw: bytes) -> str:
     text = raw[1:-1].decode("utf-8", "surrogateescape")
     if "\\" in text:
         text = _ESCAPE.sub(_unescaped, text)
-    return _SURROGATE.sub("\ufffd", text)
+    return SURROGATE.sub("\ufffd", text)
 
 
 def quoted(text: str) -> str:

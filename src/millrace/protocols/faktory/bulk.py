@@ -165,10 +165,8 @@ _encode: Final = msgspec.json.Encoder().encode
 def parse(line: bytes) -> Request:
     """What is asked for; everything about it that can be known without looking is right."""
     try:
-        gojson.check_text(line)
+        line = gojson.repair_text(line)
         request = _decode(line)
-    except BadJson as problem:
-        raise ClientError(f"invalid MILLRACE: {problem}") from None
     except (msgspec.MsgspecError, RecursionError) as problem:
         mended = gojson.mend(line)
         if mended != line:

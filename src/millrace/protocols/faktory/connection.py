@@ -9,7 +9,7 @@ import msgspec
 from millrace.engine.job import FAKTORY, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
-from millrace.engine.states import DEAD, DONE
+from millrace.engine.states import READY, SCHEDULED
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines
@@ -38,6 +38,8 @@ SLICE: Final = 100
 LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
 MOST_TWINS: Final = 16
+#: An identical push within this time is taken for the same one, sent again.
+RESEND_PERIOD: Final = 60 * SECOND
 MOST_QUEUES: Final = 1000
 #: And so much all their names may take.
 MOST_QUEUES_BYTES: Final = 1 << 20
@@ -219,8 +221,7 @@ class FaktoryConnection(Connection):
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            gojson.check_text(argument)
-            mine, _ = gojson.folded(argument, known)
+            mine, _ = gojson.folded(gojson.repair_text(argument), known)
             hostname = gojson.string(mine.get("hostname"), "hostname")
             wid = gojson.string(mine.get("wid"), "wid")
             pid = gojson.integer(mine.get("pid"), "pid") or 0
@@ -296,22 +297,28 @@ class FaktoryConnection(Connection):
         self.replies.append(OK)
 
     def _take(self, push: Push, now: int) -> None:
-        """Push, unless it is the same work unit again: clients resend after a read timeout."""
+        """Push, unless a client has sent the same work unit again after a read timeout.
+
+        A job that a worker has fetched, or that is older, was not sent again: its client may push
+        the same work a second time on purpose.
+        """
         engine = self.engine
         if engine.find(push.jid) is not None:
             for job in engine.find_newest(push.jid, MOST_TWINS):
-                if job.state not in {DONE, DEAD} and workunit.same(job, push):
+                if (
+                    job.state in {READY, SCHEDULED}
+                    and not job.attempt
+                    and now - job.created < RESEND_PERIOD
+                    and workunit.same(job, push)
+                ):
                     engine.depend()
                     return
         engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = _need(argument)
+        line = gojson.repair_text(_need(argument))
         try:
-            gojson.check_text(line)
             units = _decode_list(line) or []
-        except BadJson as problem:
-            raise ClientError(f"invalid JSON: {problem}") from None
         except (msgspec.MsgspecError, RecursionError) as problem:
             mended = gojson.mend(line)
             if mended != line:
@@ -387,8 +394,9 @@ class FaktoryConnection(Connection):
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
-            jid = _decode_ack(_need(argument) if argument is None else argument).get("jid")
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            line = _need(argument) if argument is None else argument
+            jid = _decode_ack(line if line.isascii() else gojson.repair_text(line))["jid"]
+        except (msgspec.MsgspecError, KeyError, RecursionError):
             raise ClientError(f"invalid ACK {shown(argument or b'')}") from None
         job = self._held(jid or "", now)
         if job is not None:
@@ -407,9 +415,8 @@ class FaktoryConnection(Connection):
         return held or engine.regain(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = _need(argument)
+        line = gojson.repair_text(_need(argument))
         try:
-            gojson.check_text(line)
             mine, _ = gojson.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
             jid = gojson.string(mine.get("jid"), "jid")
             group = cut(gojson.string(mine.get("errtype"), "errtype"), 100)
@@ -426,9 +433,8 @@ class FaktoryConnection(Connection):
         self._say(OK)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = _need(argument)
+        line = gojson.repair_text(_need(argument))
         try:
-            gojson.check_text(line)
             mine, _ = gojson.folded(line, frozenset({"wid", "current_state", "rss_kb"}))
             wid = gojson.string(mine.get("wid"), "wid")
             state = gojson.string(mine.get("current_state"), "current_state")

@@ -29,7 +29,7 @@ class Operation(NamedTuple):
 
 def read(argument: bytes) -> Operation:
     try:
-        gojson.check_text(argument)
+        argument = gojson.repair_text(argument)
         mine, _ = gojson.folded(argument, frozenset({"cmd", "target", "filter"}))
         command = gojson.string(mine.get("cmd"), "cmd")
         target = gojson.string(mine.get("target"), "target")
@@ -76,7 +76,9 @@ def _matches(job: Job, operation: Operation) -> bool:
         return True
     if operation.jobtype and job.kind != operation.jobtype:
         return False
-    return operation.glob is None or operation.glob.matches(workunit.write(job).decode())
+    if operation.glob is None:
+        return True
+    return operation.glob.matches(gojson.canonical(workunit.write(job)).decode())
 
 
 def _do(engine: Engine, command: str, job: Job, now: int) -> None:

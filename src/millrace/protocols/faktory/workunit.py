@@ -1,8 +1,9 @@
 """Work units: Faktory's job as JSON, to and from the engine's.
 
 The payload of a Faktory job is its `args`, byte for byte. What else came with it (custom,
-created_at, at, members nobody knows) is kept in `spec`, four pieces of JSON text between newlines,
-which no piece can contain because the command was one line.
+created_at, at, unknown members) is kept in `spec`, four pieces of JSON text between newlines, which
+no piece can contain because the command was one line. A `failure` that the client sent is a fifth
+piece; it is delivered until the job fails here.
 """
 
 import re
@@ -73,7 +74,10 @@ _encode_text = msgspec.json.Encoder().encode
 def read(line: bytes, now: int) -> Push:
     """A work unit as pushed, or the first thing wrong with it."""
     if not line.isascii():
-        gojson.check_text(line)
+        line = gojson.repair_text(line)
+    if b"\r" in line:
+        gojson.members(line)  # in valid JSON a CR is white space; clients expect none in replies
+        line = line.replace(b"\r", b" ")
     try:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
@@ -131,7 +135,10 @@ def _read_unusual(line: bytes, now: int) -> Push:
     gojson.string(created or None, "created_at")
     gojson.string(mine.get("enqueued_at"), "enqueued_at")
     tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
-    return _push(
+    failure = mine.get("failure", b"")
+    if failure and failure[:1] != b"{":
+        raise BadJson("failure must be an object")
+    push = _push(
         gojson.string(mine.get("jid"), "jid"),
         gojson.string(mine.get("jobtype"), "jobtype"),
         mine.get("args", b"null"),
@@ -145,6 +152,9 @@ def _read_unusual(line: bytes, now: int) -> Push:
         tail,
         now,
     )
+    if failure:
+        push.spec += b"\n" + failure
+    return push
 
 
 def _push(
@@ -249,12 +259,15 @@ def write(job: Job) -> bytes:
                 args,
             )
         )
-    custom, created, at, tail = spec.split(b"\n")
+    custom, created, at, tail, *own = spec.split(b"\n")
+    failure = b',"failure":' + own[0] if own else b""
+    if job.failure is not None:
+        failure = _failure(job)
     if not created:
         created = b'"%b"' % rfc3339(job.created).encode()
     return b'{"retry":%d%b%b,"jid":%b,"queue":%b,"jobtype":%b,"created_at":%b%b%b,"args":%b%b}' % (
         job.retries,
-        b"" if job.failure is None else _failure(job),
+        failure,
         b',"custom":' + custom if custom else b"",
         _encode_text(job.jid),
         _encode_text(job.queue),
