@@ -17,6 +17,7 @@ from millrace.config import (
     ConfigError,
     FaktoryConfig,
     LoadedConfig,
+    apply_reload,
     changed_keys,
     is_loopback,
     keys,
@@ -434,7 +435,7 @@ def test_unknown_keys_and_sections_come_with_a_suggestion():
         "millrace.toml:2: nonsense: unknown key, keys belong in sections such as [server]",
         "millrace.toml:4: faktory.prot: unknown key, did you mean faktory.port?",
         "millrace.toml:5: faktory.max_line: unknown key, did you mean server.max_line?",
-        "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key",
+        "millrace.toml:7: tls.colour: unknown key, [tls] has cert, key, client_ca",
         "millrace.toml:8: [factory]: unknown section, did you mean [faktory]?",
         f"millrace.toml:10: [zebra]: unknown section, known sections are {', '.join(sections)}",
         "millrace.toml:11: journal: expected a section [journal], got a list",
@@ -597,6 +598,18 @@ def test_tls_needs_both_files_and_must_be_able_to_read_them(tmp_path: Path):
     assert config().tls.key == "key.pem"
 
 
+def test_client_certificates_require_tls_and_authenticate_every_port():
+    write("", "ca.pem")
+    environ = {"MILLRACE_TLS_CLIENT_CA": "ca.pem"}
+    assert problems(environ) == [
+        "MILLRACE_TLS_CLIENT_CA: tls.client_ca: expected tls.cert too: TLS requires both"
+    ]
+    write("", "cert.pem")
+    write("", "key.pem")
+    environ |= {"MILLRACE_TLS_CERT": "cert.pem", "MILLRACE_TLS_KEY": "key.pem"}
+    assert config(environ, server__host="0.0.0.0").tls.client_ca == "ca.pem"
+
+
 def test_the_largest_job_must_fit_into_the_output_limit():
     message = (
         'server.max_line: expected max_output ("64MiB") to be at least max_line ("128MiB"), '
@@ -636,6 +649,18 @@ def test_reloadable_keys_are_declared_beside_the_key():
     reloadable = {key.dotted for key in keys().values() if key.doc.reload}
     assert {"faktory.password", "server.log_level", "web.tokens"} <= reloadable
     assert reloadable.isdisjoint({"server.data", "server.durability", "lake.path", "faktory.port"})
+
+
+def test_a_reload_applies_reloadable_keys_only():
+    old = loaded({"MILLRACE_SERVER_DURABILITY": "os"})
+    new = loaded({"MILLRACE_SERVER_DURABILITY": "memory", "MILLRACE_SERVER_LOG_LEVEL": "error"})
+    effective = apply_reload(old, new)
+    assert (effective.config.server.durability, effective.config.server.log_level) == (
+        "os",
+        "error",
+    )
+    assert effective.sources["server.durability"] == "MILLRACE_SERVER_DURABILITY"
+    assert effective.sources["server.log_level"] == "MILLRACE_SERVER_LOG_LEVEL"
 
 
 def test_a_configuration_cannot_be_changed_in_place_nor_hold_unknown_keys():

@@ -79,6 +79,42 @@ def test_a_reloaded_setting_is_told(tmp_path: Path) -> None:
         assert told["server.max_connections"]["source"].endswith("millrace.toml:3")
 
 
+def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
+    """Status, API and a restarted web process report the values that the server uses."""
+    file = tmp_path / "millrace.toml"
+    file.write_text('[server]\ndurability = "os"\n[lake]\nship_every = "off"\n')
+    with running_server(
+        tmp_path / "data", MILLRACE_CONFIG=str(file), MILLRACE_LAKE_SHIP_EVERY=None
+    ) as server:
+        control = tmp_path / "data" / "control"
+        file.write_text(
+            '[server]\ndurability = "memory"\ndata = "elsewhere"\nmax_connections = 600\n'
+            f'[lake]\npath = "{tmp_path}/other"\nship_every = "off"\n'
+        )
+        server.signal(signal.SIGHUP)
+        for _ in range(1000):
+            told = ask(control, server=True)
+            settings = {each["key"]: each for each in told["settings"]}
+            if settings["server.max_connections"]["value"] == "600":
+                break
+        assert settings["server.max_connections"]["value"] == "600"
+        assert settings["server.durability"]["value"] == '"os"'
+        assert settings["server.durability"]["source"].endswith("millrace.toml:2")
+        assert settings["lake.path"] | {"about": ""} == {
+            "key": "lake.path",
+            "value": '""',
+            "source": "default",
+            "about": "",
+            "reloadable": False,
+        }
+        assert told["durability"] == "os"
+        assert told["lake"] == str(tmp_path / "data" / "lake")
+        messages = [record["message"] for record in server.log_records()]
+        for key in ("server.durability", "lake.path"):
+            assert f"{key} changed; it needs a restart." in messages
+        assert "Reloaded server.max_connections." in messages
+
+
 def in_memory(tmp_path: Path, folder: Path) -> ServerProcess:
     return ServerProcess(tmp_path / "data", TMPDIR=str(folder), **MEMORY)
 

@@ -839,7 +839,7 @@ def test_sighup_with_a_mistake_in_the_file_changes_nothing(tmp_path):
     with running_server(tmp_path / "data", **MEMORY) as server:
         config.write_text("[faktory]\npassword = 5\nnonsense = true\n")
         server.signal(signal.SIGHUP)
-        eventually(lambda: "not reloaded" in server.stderr)
+        eventually(lambda: "Configuration not reloaded" in server.stderr)
         with RawFaktory(server.port, password="secret") as client:
             client.push(unit("still-here"))
 
@@ -849,5 +849,5 @@ def test_sighup_says_what_needs_a_restart(tmp_path):
     with running_server(tmp_path / "data", **MEMORY) as server:
         config.write_text('[server]\nmax_line = "2MiB"\n')
         server.signal(signal.SIGHUP)
-        eventually(lambda: "server.max_line has changed" in server.stderr)
+        eventually(lambda: "server.max_line changed; it needs a restart." in server.stderr)
         assert server.alive

@@ -5,7 +5,7 @@ Sources in rising order of precedence: defaults, `millrace.toml`, environment va
 
 from millrace.config.checks import is_loopback
 from millrace.config.keys import HIDDEN, ConfigKey
-from millrace.config.loader import DEFAULT, ConfigError, LoadedConfig, load
+from millrace.config.loader import DEFAULT, ConfigError, LoadedConfig, apply_reload, load
 from millrace.config.sections import (
     Config,
     FaktoryConfig,
@@ -42,6 +42,7 @@ __all__ = [
     "ServerConfig",
     "TlsConfig",
     "WorkqConfig",
+    "apply_reload",
     "changed_keys",
     "is_loopback",
     "keys",

@@ -30,7 +30,7 @@ def check(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
         yield from _at_least(config, "max_buffered", "max_output", reason)
     if "server.host" not in broken:
         yield from _open_ports(config, broken)
-    if broken.isdisjoint({"tls.cert", "tls.key"}):
+    if broken.isdisjoint({"tls.cert", "tls.key", "tls.client_ca"}):
         yield from _tls_files(config)
 
 
@@ -46,7 +46,7 @@ def _at_least(config: Config, name: str, other: str, reason: str) -> Iterator[tu
 
 def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """Beyond loopback, every protocol needs a password or an explicit permission."""
-    if is_loopback(config.server.host):
+    if is_loopback(config.server.host) or config.tls.client_ca:
         return
     for name in Config.__struct_fields__:
         section = getattr(config, name)
@@ -76,9 +76,11 @@ def _open_port(host: str, section: str) -> str:
 
 
 def _tls_files(config: Config) -> Iterator[tuple[str, str]]:
-    files = {"cert": config.tls.cert, "key": config.tls.key}
+    tls = config.tls
+    files = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca}
+    required = {"cert": "key", "key": "cert", "client_ca": "cert"}
     for name, path in files.items():
-        other = "key" if name == "cert" else "cert"
+        other = required[name]
         if path and not files[other]:
             yield f"tls.{name}", f"expected tls.{other} too: TLS requires both"
         try:

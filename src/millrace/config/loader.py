@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from millrace.config.checks import check
-from millrace.config.sections import Config, keys
+from millrace.config.sections import Config, keys, value_of
 from millrace.config.sources import (
     FILE_VARIABLE,
     SourceValue,
@@ -80,6 +80,18 @@ def load(
     if problems:
         raise ConfigError(problems)
     return LoadedConfig(config, sources)
+
+
+def apply_reload(old: LoadedConfig, new: LoadedConfig) -> LoadedConfig:
+    """The effective configuration after a reload: `old` with the reloadable keys of `new`."""
+    values = {dotted: value_of(old.config, dotted) for dotted in keys()}
+    sources = dict(old.sources)
+    for dotted, key in keys().items():
+        unchanged = values[dotted] == value_of(new.config, dotted)
+        if key.doc.reload or unchanged:
+            values[dotted] = value_of(new.config, dotted)
+            sources[dotted] = new.sources[dotted]
+    return LoadedConfig(_assemble(values), sources)
 
 
 def _read_file(

@@ -267,9 +267,21 @@ class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[tls]: if both files are set, every port requires TLS."""
 
     cert: Annotated[
-        OptionalPath, Doc("Certificate chain, a PEM file that starts with the server certificate.")
+        OptionalPath,
+        Doc(
+            "Certificate chain, a PEM file that starts with the server certificate. The server "
+            "loads changed files within seconds, and on SIGHUP."
+        ),
     ] = ""
     key: Annotated[OptionalPath, Doc("Private key of the certificate, a PEM file.")] = ""
+    client_ca: Annotated[
+        OptionalPath,
+        Doc(
+            "Certificate authorities of the clients, a PEM file. If set, every port requires a "
+            "client certificate signed by one of them, which counts as authentication beyond "
+            "loopback."
+        ),
+    ] = ""
 
 
 class JournalConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -24,7 +24,7 @@ import uvloop
 from millrace import __version__
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
-from millrace.config import Config, ConfigError, LoadedConfig, changed_keys, keys
+from millrace.config import Config, ConfigError, LoadedConfig, apply_reload, changed_keys, keys
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
@@ -44,10 +44,12 @@ from .status import ProcessStatus
 from .web_process import WebProcess
 
 if TYPE_CHECKING:
-    import ssl
+    from .tls import TlsFiles
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two checks of the TLS files.
+TLS_CHECK_INTERVAL = 5.0
 #: Open sockets by section.
 Sockets = dict[str, list[socket.socket]]
 
@@ -60,6 +62,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     """Serve until a signal stops the server; return the exit status of the process."""
     config = loaded.config
     files = file_limits.raise_limit()
+    os.umask(0o077)  # data, lake and the files of child processes are private to this user
     # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
     # and not at all while a million jobs are read.
     gc.set_threshold(50_000, 20, 100)
@@ -89,10 +92,10 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     gc.freeze()
     gc.enable()
     try:
-        tls = _tls(config)
-    except OSError as error:  # as all of ssl's errors are
+        tls = _open_tls(config)
+    except OSError as error:  # includes the errors of ssl
         log.critical(
-            "cannot use tls.cert %s with tls.key %s: %s. Both must be PEM files of one pair",
+            "Cannot use tls.cert %s with tls.key %s: %s. Both must be PEM files of one key pair.",
             config.tls.cert,
             config.tls.key,
             error,
@@ -146,7 +149,7 @@ async def _serve(
     sockets: Sockets,
     engine: Engine,
     store: SqliteStore | None,
-    tls: "ssl.SSLContext | None",
+    tls: "TlsFiles | None",
     files: int,
     folder: Path,
 ) -> int:
@@ -189,7 +192,7 @@ async def _serve(
     control = AdminService(engine, most, lambda: 1 if store is None else store.next_event)
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
-    ports = await server.listen(serving, sockets, tls)
+    ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
     control.samples.measured = server.measured
     control.audit.heard = _log_audited
@@ -210,12 +213,21 @@ async def _serve(
         lambda: current[0], schedule, started_at=started_at, memory_mb=control.memory_mb
     )
 
-    def hang_up() -> None:
+    def reload_all() -> None:
         _reload(current, reload, server, store, files)
+        if tls is not None:
+            tls.reload_if_changed()
         if web is not None:
             web.reload()
 
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
+    def watch_tls_files() -> None:
+        if tls is not None:
+            if tls.reload_if_changed() and web is not None:
+                web.reload()
+            loop.call_later(TLS_CHECK_INTERVAL, watch_tls_files)
+
+    loop.add_signal_handler(signal.SIGHUP, reload_all)
+    watch_tls_files()
     _announce(config, ports)
     if store is not None:
         control.keeper = server.shipping = _shipping(config, server, store)
@@ -249,6 +261,7 @@ def web_settings(config: Config, control: Path) -> dict[str, Any]:
         "session": web.session,
         "cert": str(Path(config.tls.cert).absolute()) if config.tls.cert else "",
         "key": str(Path(config.tls.key).absolute()) if config.tls.key else "",
+        "client_ca": str(Path(config.tls.client_ca).absolute()) if config.tls.client_ca else "",
     }
 
 
@@ -361,19 +374,20 @@ def _reload(
     store: SqliteStore | None,
     files: int,
 ) -> None:
-    """SIGHUP: take over what can be changed in flight, and say what cannot."""
+    """SIGHUP: apply the reloadable keys, and log the other changed keys."""
     try:
         loaded = reload()
     except ConfigError as error:
         for problem in error.problems:
-            log.error("configuration not reloaded: %s", problem)  # noqa: TRY400 - no trace: theirs
+            log.error("Configuration not reloaded: %s", problem)  # noqa: TRY400 - no trace
         return
-    new = loaded.config
-    for key in changed_keys(current[0].config, new):
+    for key in changed_keys(current[0].config, loaded.config):
         if keys()[key].doc.reload:
-            log.info("reloaded %s", key)
+            log.info("Reloaded %s.", key)
         else:
-            log.warning("%s has changed, but takes effect only at the next start", key)
+            log.warning("%s changed; it needs a restart.", key)
+    effective = apply_reload(current[0], loaded)
+    new = effective.config
     logs.set_level(new.server.log_level)
     most = file_limits.connections(new.server.max_connections, files)
     server.max_connections = most
@@ -388,18 +402,15 @@ def _reload(
     server.engine.dead_max = new.faktory.dead_max
     if store is not None:
         store.outbox_max = new.journal.outbox_max
-    current[0] = loaded
+    current[0] = effective
 
 
-def _tls(config: Config) -> "ssl.SSLContext | None":
+def _open_tls(config: Config) -> "TlsFiles | None":
     if not config.tls.cert:
         return None
-    import ssl  # noqa: PLC0415 - most servers on loopback do without
+    from .tls import TlsFiles  # noqa: PLC0415 - without TLS, ssl is not loaded
 
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(config.tls.cert, config.tls.key)
-    return context
+    return TlsFiles(config.tls)
 
 
 @functools.cache

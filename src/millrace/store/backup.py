@@ -18,7 +18,7 @@ from millrace.lasting import sync
 
 from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
 from .examination import Findings, held, look, reader, traceless
-from .folder import DATABASE, LOCK, lock
+from .folder import DATABASE, LOCK, lock, make_private
 from .mark import Mark, read_mark
 from .reading import Content
 from .recovered import Progress
@@ -45,6 +45,7 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
         found = Findings(str(source))
         with translated(source), held(source, found), traceless(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
+        make_private(aside)
         sync(aside / DATABASE)
         findings = Findings(str(aside))
         look(aside, findings)

@@ -31,6 +31,10 @@ class DataFolderInUse(StoreError):
     """Another process serves this data folder."""
 
 
+class DataFolderRemoved(StoreError):
+    """Files of the data folder were deleted or replaced. Nothing more can be acknowledged."""
+
+
 class Mismatch(ValueError):
     """Two things that must agree do not: a row and its sum, a table and the tally."""
 

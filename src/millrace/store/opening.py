@@ -6,6 +6,7 @@ from typing import Final
 
 from . import schema, wal
 from .errors import ADVICE, Mismatch, StoreDamaged, damaged
+from .folder import DatabaseLock
 from .mark import NAME, read_mark
 from .reading import open_read_only, structure
 
@@ -28,6 +29,8 @@ class Opened:
         self.guard: sqlite3.Connection | None = None
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
+        self.lock = DatabaseLock(path)
+        if path.stat().st_size:
             self.guard = open_read_only(path)
         self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5)
         try:
@@ -74,6 +77,7 @@ class Opened:
             self.db.close()
         finally:
             self.release()
+            self.lock.close()
 
 
 def was_in_the_making(path: Path) -> bool:

@@ -30,7 +30,7 @@ from millrace.engine.job import Job, changing
 
 from . import changes, sums
 from .errors import StoreFailing, readable, translated
-from .folder import DATABASE, lock
+from .folder import DATABASE, lock, make_private
 from .mark import Mark
 from .opening import Opened, check_turn
 from .reading import Content, Inspection, RowSums
@@ -66,6 +66,7 @@ class SqliteStore:
         self._path = folder / DATABASE
         try:
             with translated(self._path), readable(self._path):
+                make_private(folder)
                 self._opened = Opened(folder, self._path, sync=sync)
         except BaseException:
             os.close(self._lock)
@@ -193,6 +194,7 @@ class SqliteStore:
     def commit(self) -> None:
         with self._undoing():
             self._db.execute("COMMIT")
+        self._opened.lock.check_files()
         self.next_committed = self._tally.next_event
         self._mark.write(self._turn)
 

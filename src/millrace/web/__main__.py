@@ -1,6 +1,7 @@
 """`python -m millrace.web`: started by the server, with its settings on standard input."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ import uvloop
 from . import settings
 from .app import application
 from .room import Room
-from .serving import server
+from .serving import load_certificates, server
 
 #: The queues come first.
 NICE: Final = 5
@@ -65,7 +66,12 @@ async def _serve(told: settings.Settings) -> None:
             return
         rest.extend(data)
         while (end := rest.find(b"\n")) >= 0:
-            room.reload(settings.decode(bytes(rest[:end])))
+            changed = settings.decode(bytes(rest[:end]))
+            room.reload(changed)
+            if serving.config.ssl is not None:
+                # The server has checked the files; the next change follows if they changed again.
+                with contextlib.suppress(OSError):
+                    load_certificates(serving.config.ssl, changed)
             del rest[: end + 1]
 
     os.set_blocking(0, False)

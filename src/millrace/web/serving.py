@@ -156,5 +156,13 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(settings.cert, settings.key)
+    load_certificates(context, settings)
     return context
+
+
+def load_certificates(context: ssl.SSLContext, settings: Settings) -> None:
+    """Load the files into a context; later connections use them."""
+    context.load_cert_chain(settings.cert, settings.key)
+    if settings.client_ca:
+        context.load_verify_locations(settings.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED

@@ -29,6 +29,8 @@ class Settings(msgspec.Struct, frozen=True):
     key: str
     #: File descriptors of the listening sockets.
     sockets: list[int]
+    #: Authorities of client certificates; empty if none is required.
+    client_ca: str = ""
 
     def __repr__(self) -> str:
         return "Settings(...)"  # it has secrets
