@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -197,6 +198,43 @@ def test_what_was_left_by_a_killed_server_is_shipped_by_the_next(data: Path, lak
         server.restart(**SOON)
         until(lambda: journal(data)["next_shipped"] == 7, "the old events are shipped")
     assert shipped(lake) == told(data, events)
+
+
+def test_a_restored_copy_is_noticed_before_its_first_event(tmp_path: Path, data: Path) -> None:
+    """Even if the server is killed before it ships: the lake is ahead by more events than it made."""
+    lake = tmp_path / "lake"
+    there = {"MILLRACE_LAKE_PATH": str(lake)}
+    with running_server(data, **SOON, **there) as server:
+        push(server.port, 3, "before")
+        assert server.stop() == 0
+        shutil.copytree(data, tmp_path / "copy")
+        server.start()
+        push(server.port, 50, "lost")
+        assert server.stop() == 0
+    original = identity(data)
+    shutil.rmtree(data)
+    shutil.move(tmp_path / "copy", data)
+    with running_server(data, **LATE, **there) as server:
+        push(server.port, 20, "after")
+        assert "it was restored from an older copy" in server.stderr
+        server.kill()
+        server.start(**SOON)
+        assert server.stop() == 0
+    rows = shipped(lake)
+    after = {row["jid"] for row in rows if row["jid"].startswith("after")}
+    assert len(after) == 20
+    assert identity(data) != original
+    assert {row["server"] for row in rows} == {original, identity(data)}
+
+
+def test_a_folder_that_is_not_a_copy_keeps_its_identity(data: Path) -> None:
+    with running_server(data, **SOON) as server:
+        push(server.port, 3)
+        assert server.stop() == 0
+        before = identity(data)
+        server.start()
+        assert server.stop() == 0
+        assert identity(data) == before
 
 
 def test_the_statistics_outlive_their_events(data: Path) -> None:

@@ -321,9 +321,9 @@ def test_what_is_reloaded_reaches_it(tmp_path: Path):
         until(lambda: not enters(server, **token))
         messages = {r["message"] for r in server.log_records()}
         assert {
-            "reloaded web.password",
-            "reloaded web.tokens",
-            "reloaded web.read_only",
+            "Reloaded web.password.",
+            "Reloaded web.tokens.",
+            "Reloaded web.read_only.",
         } <= messages
 
 

@@ -27,6 +27,7 @@ from millrace.admin.service import AdminService
 from millrace.config import Config, ConfigError, LoadedConfig, apply_reload, changed_keys, keys
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
+from millrace.journal.restored_copy import check_restored_copy
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
 from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
@@ -80,6 +81,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
         engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
         if store is not None:
             _recover_or_leave(engine, store)
+            check_restored_copy(config.server.data, config.lake_path, store.next_committed)
     except StoreFailing as error:
         folder = config.server.data
         log.critical(

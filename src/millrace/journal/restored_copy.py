@@ -1,0 +1,39 @@
+"""Detection of a data folder that was restored from an older copy.
+
+The lake then has events with numbers that the folder will assign again. Events under such a number
+would be taken for shipped and lost, so the folder continues under a new identity.
+"""
+
+import logging
+from pathlib import Path
+
+from .identity import known_identity, new_identity
+from .marks import last_shipped
+
+log = logging.getLogger(__name__)
+
+
+def check_restored_copy(folder: Path, lake: Path, next_event: int) -> None:
+    """Compare the lake with the store, whose next event is `next_event`. Call it before that event.
+
+    If the lake is ahead, the data folder gets a new identity.
+    """
+    server = known_identity(folder)
+    if not server:
+        return
+    try:
+        last = last_shipped(lake, server)
+    except OSError as error:
+        log.warning(
+            "Cannot compare the lake %s with the data folder: %s. If the folder was restored from "
+            "a backup, delete %s/journal-id before the next start.",
+            lake, error.strerror, folder,
+        )  # fmt: skip
+        return
+    if last < next_event:
+        return
+    log.warning(
+        "The lake has events of server %s up to %d, but the data folder ends at %d: it was "
+        "restored from an older copy. It continues as server %s.",
+        server, last, next_event - 1, new_identity(folder),
+    )  # fmt: skip
