@@ -1,9 +1,10 @@
 """Events: what the engine says of everything that happens, and how errors are told apart."""
 
+import msgspec
 import pytest
 
 from millrace.engine.events import Event, fingerprint
-from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL
+from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL, Job, apply, changing
 from millrace.engine.states import DEAD, GONE, LEASED, NEW, READY, SCHEDULED, TRANSITIONS
 from scene import SECOND, START, Scene
 
@@ -97,7 +98,19 @@ def test_each_value_stands_in_its_field():
         wait=5 * SECOND,
     )
     assert completed == leased._replace(
-        time=START + 8 * SECOND, type="completed", state=GONE, before=LEASED, wait=0, run=3 * SECOND
+        time=START + 8 * SECOND,
+        type="completed",
+        state=GONE,
+        before=LEASED,
+        wait=5 * SECOND,
+        run=3 * SECOND,
+        holder=FAKTORY,
+        leases=1,
+        wait_total=5 * SECOND,
+        run_total=3 * SECOND,
+        first_leased_at=START + 5 * SECOND,
+        outcome="completed",
+        ended_at=START + 8 * SECOND,
     )
 
 
@@ -131,6 +144,63 @@ def test_later_events_of_a_job_that_failed_do_not_repeat_the_failure():
     event = scene.events()[-1]
     assert event.type == "due"
     assert (event.group, event.message, event.fingerprint) == ("", "", "")
+
+
+def test_the_end_of_a_job_carries_its_totals():
+    scene = Scene()
+    job = scene.pushed_and_leased("job-1", "here")
+    first = job.leased_at
+    scene.now += SECOND
+    scene.fail(job, "KeyError", "no key 17")
+    scene.advance_to(job.due)
+    scene.now += 2 * SECOND
+    scene.engine.renew(scene.lease("here"), scene.now + 600 * SECOND, scene.now)
+    scene.now += 3 * SECOND
+    scene.fail(job, "KeyError", "no key 18")
+    failed = scene.events()[-1]
+    assert (failed.repeat, failed.renewals, failed.wait) == (1, 1, 2 * SECOND)
+    scene.engine.move(job, "there", scene.now, FAKTORY)
+    scene.complete(scene.lease("there"))
+    ended = scene.events()[-1]
+    assert (ended.leases, ended.failures, ended.renewals) == (3, 2, 0)
+    assert (ended.wait_total, ended.run_total) == (2 * SECOND, 4 * SECOND)
+    assert (ended.first_queue, ended.queue) == ("here", "there")
+    assert (ended.first_leased_at, ended.outcome, ended.ended_at) == (first, "completed", scene.now)
+    assert ended.message == "no key 18"
+
+
+def test_a_purge_repeats_how_and_when_the_job_ended():
+    scene = Scene()
+    job = scene.pushed_and_leased("job-1", retries=-1)
+    scene.fail(job)
+    died = scene.now
+    scene.engine.kill(job, scene.now + SECOND)
+    scene.engine.cancel(job, scene.now + 2 * SECOND)
+    gone = scene.events()[-1]
+    assert (gone.type, gone.outcome, gone.ended_at) == ("cancelled", "failed", died)
+
+
+def test_totals_are_unknown_for_a_job_that_ran_before_they_were_recorded():
+    scene = Scene()
+    job = scene.pushed_and_leased("job-1")
+    job.lifetime = None
+    scene.complete(job)
+    ended = scene.events()[-1]
+    assert (ended.leases, ended.failures, ended.wait_total, ended.run_total) == (-1, -1, -1, -1)
+    assert (ended.wait, ended.holder, ended.outcome) == (-1, FAKTORY, "completed")
+
+
+def test_totals_survive_a_restart():
+    scene = Scene()
+    job = scene.pushed_and_leased("job-1")
+    scene.now += SECOND
+    scene.fail(job)
+    copy = msgspec.msgpack.decode(msgspec.msgpack.encode(job), type=Job)
+    blank = msgspec.structs.replace(copy, lifetime=None, outcome="", ended_at=0)
+    apply(blank, msgspec.msgpack.decode(msgspec.msgpack.encode(changing(job))))
+    assert copy == blank == job
+    apply(blank, msgspec.msgpack.decode(msgspec.msgpack.encode(changing(job)[:-2])))
+    assert (blank.lifetime, blank.outcome) == (None, "")
 
 
 def test_tags_travel_with_every_event():

@@ -34,6 +34,11 @@ EVENT = Event(
     before=NEW,
     created=START,
 )
+#: The columns that only the end of a job has.
+TOTALS = (
+    "leases", "failures", "wait_total_us", "run_total_us", "first_leased_at", "first_queue",
+    "outcome", "ended_at",
+)  # fmt: skip
 LEASE = EVENT._replace(
     type="leased", before=READY, state=LEASED, attempt=1, leased_at=START + 5, wait=5
 )
@@ -74,7 +79,7 @@ def test_each_value_stands_in_its_column() -> None:
         rank=3,
         ready_at=START + 1,
         leased_at=START + 5,
-        wait=0,
+        wait=3,
         run=4,
         due=START + SECOND,
         size=11,
@@ -85,6 +90,9 @@ def test_each_value_stands_in_its_column() -> None:
         fingerprint="0123456789abcdef",
         tags=("red", "blue"),
         source="",
+        holder=FAKTORY,
+        renewals=2,
+        repeat=1,
     )
     assert row(event) == {
         "server": "5e7",
@@ -105,7 +113,7 @@ def test_each_value_stands_in_its_column() -> None:
         "created": at(START),
         "ready_at": at(START + 1),
         "leased_at": at(START + 5),
-        "wait_us": None,
+        "wait_us": 3,
         "run_us": 4,
         "due": at(START + SECOND),
         "payload_bytes": 11,
@@ -115,7 +123,55 @@ def test_each_value_stands_in_its_column() -> None:
         "source": None,
         "tags": ["red", "blue"],
         "version": EVENT_VERSION,
+        "holder": "faktory",
+        "renewals": 2,
+        "repeat": True,
+        **dict.fromkeys(TOTALS),
     }
+
+
+def test_the_end_of_a_job_has_its_totals() -> None:
+    ended = LEASE._replace(
+        type="completed",
+        before=LEASED,
+        state=GONE,
+        holder=FAKTORY,
+        leases=2,
+        failures=1,
+        wait_total=9,
+        run_total=8,
+        first_leased_at=START + 5,
+        outcome="completed",
+        ended_at=START + 7,
+    )
+    found = row(ended)
+    assert [found[name] for name in TOTALS] == [
+        2, 1, 9, 8, at(START + 5), "mail", "completed", at(START + 7)
+    ]  # fmt: skip
+    assert row(ended._replace(first_queue="post"))["first_queue"] == "post"
+    cancelled = EVENT._replace(type="cancelled", before=READY, state=GONE, outcome="cancelled")
+    assert [row(cancelled)[name] for name in TOTALS] == [
+        0, 0, 0, 0, None, "mail", "cancelled", at(0)
+    ]  # fmt: skip
+
+
+def test_totals_that_are_unknown_are_null() -> None:
+    ended = LEASE._replace(
+        type="completed", before=LEASED, state=GONE, wait=-1, holder=FAKTORY,
+        leases=-1, failures=-1, wait_total=-1, run_total=-1, outcome="completed", ended_at=START,
+    )  # fmt: skip
+    found = row(ended)
+    assert found["wait_us"] is None
+    assert [found[name] for name in TOTALS[:5]] == [None] * 5
+    assert found["outcome"] == "completed"
+
+
+def test_rows_of_version_2_have_no_totals() -> None:
+    ended = LEASE._replace(type="completed", before=LEASED, state=GONE, wait=0)
+    found = row(ended[:20], version=2)
+    assert [found[name] for name in ("wait_us", "holder", "renewals", *TOTALS)] == [None] * 11
+    failed = LEASE._replace(type="failed", before=LEASED, state=SCHEDULED, fingerprint="f")
+    assert row(failed[:25], version=2)["repeat"] is None
 
 
 def test_events_are_numbered_from_the_first_on() -> None:
@@ -127,7 +183,7 @@ def test_what_means_nothing_is_null() -> None:
     nothing = [name for name, value in found.items() if value is None]
     assert nothing == [
         "actor", "worker", "leased_at", "wait_us", "run_us", "due", "error_group",
-        "error_message", "fingerprint", "source", "tags",
+        "error_message", "fingerprint", "source", "tags", "holder", "renewals", "repeat", *TOTALS,
     ]  # fmt: skip
 
 

@@ -33,12 +33,15 @@ class Work(NamedTuple):
 
 
 def state_of(store: FailingSqliteStore, scene: Scene) -> State:
-    """All that a load must give back, with the events that wait to be shipped."""
+    """All that a load must give back, with the events that wait to be shipped. Rows before the
+    first of them may reappear with an old page; no reader uses them.
+    """
+    kept = "SELECT * FROM outbox WHERE first >= ? ORDER BY first"
     return {
         **durable_state(scene.engine),
         "queues in order": [q.name for q in scene.engine.queues.values() if q.known],
         "notes": dict(scene.engine.notes),
-        "outbox": store._db.execute("SELECT * FROM outbox ORDER BY first").fetchall(),
+        "outbox": store._db.execute(kept, (store._tally.first_event,)).fetchall(),
     }
 
 

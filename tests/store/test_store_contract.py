@@ -8,7 +8,7 @@ import pytest
 from failing_stores import FailingMemoryStore
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
-from millrace.engine.job import Extra, Failure, Job
+from millrace.engine.job import Extra, Failure, Job, Lifetime
 from millrace.engine.states import DONE, LEASED, READY
 from millrace.store import StoreFailing
 from millrace.store.changes import decode_any, encode
@@ -116,6 +116,8 @@ def full_job(seq: int) -> Job:
         expires=START + 5,
         most_attempts=9,
         ended_at=START + 7,
+        outcome="completed",
+        lifetime=Lifetime(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
     )
 
 

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 #: Raised when fields are added; the journal writes it beside every stretch of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
-EVENT_VERSION = 2
+#: 3: an event that ends a lease or a job carries its totals, so that no reader needs a join.
+EVENT_VERSION = 3
 
 
 class Event(NamedTuple):
@@ -42,6 +43,22 @@ class Event(NamedTuple):
     fingerprint: str = ""
     tags: tuple[str, ...] = ()
     source: str = ""
+    # Of an event that ends a lease, which also carries its `wait`: the protocol that leased, and
+    # the number of renewals.
+    holder: int = 0
+    renewals: int = 0
+    #: 1 if the job's previous failure has the same fingerprint as this one.
+    repeat: int = 0
+    # Of an event into `done`, `dead` or `gone`: totals over the life of the job, -1 if unknown, the
+    # time of its first lease, its first queue if that is another one, and how and when it ended.
+    leases: int = 0
+    failures: int = 0
+    wait_total: int = 0
+    run_total: int = 0
+    first_leased_at: int = 0
+    first_queue: str = ""
+    outcome: str = ""
+    ended_at: int = 0
 
 
 #: An event as it travels: a tuple, or the list that the store gives back.

@@ -78,6 +78,24 @@ class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
     load: str = ""
 
 
+class Lifetime(msgspec.Struct, array_like=True, gc=False):
+    """Totals over all attempts of a job, in microseconds, and details of its last lease."""
+
+    leases: int = 0
+    failures: int = 0
+    wait: int = 0
+    run: int = 0
+    first_leased_at: int = 0
+    #: The wait before the last lease; -1 if it is unknown.
+    lease_wait: int = -1
+    #: The number of renewals of the last lease.
+    renewals: int = 0
+    #: The queue of the push, if the job was moved.
+    first_queue: str = ""
+    #: False for a job that had attempts before totals were recorded.
+    complete: bool = True
+
+
 class Job(msgspec.Struct, array_like=True, gc=False):
     """One unit of work. Times are microseconds since 1970."""
 
@@ -115,6 +133,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     # What changes, added later.
     #: When it was done, or died.
     ended_at: int = 0
+    #: The cause of its last end.
+    outcome: str = ""
+    lifetime: Lifetime | None = None
 
 
 class Push(msgspec.Struct, gc=False):
@@ -165,7 +186,18 @@ def changing(job: Job) -> Changing:
         job.failure,
         job.extra,
         job.ended_at,
+        job.outcome,
+        job.lifetime,
     )
+
+
+def lifetime_of(job: Job) -> Lifetime:
+    """The totals of a job, created at its first lease, failure or move."""
+    found = job.lifetime
+    if found is None:
+        known = not job.attempt and not job.failures
+        found = job.lifetime = Lifetime(complete=known)
+    return found
 
 
 def apply(job: Job, half: Changing) -> None:
@@ -189,5 +221,8 @@ def apply(job: Job, half: Changing) -> None:
         *later,
     ) = half
     job.ended_at = later[0] if later else 0
+    job.outcome = later[1] if len(later) > 1 else ""
+    lifetime = later[2] if len(later) > 2 else None
+    job.lifetime = None if lifetime is None else msgspec.convert(lifetime, Lifetime)
     job.failure = None if failure is None else msgspec.convert(failure, Failure)
     job.extra = None if extra is None else msgspec.convert(extra, Extra)

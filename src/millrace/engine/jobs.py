@@ -16,7 +16,7 @@ from .counters import Clocked, Totals
 from .dependents import Dependents
 from .events import Row, fingerprint
 from .failing import Failing
-from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job, add_time
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job, add_time, lifetime_of
 from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
 from .queues import Outcome, Queue, Waiter
 from .retention import TRIM_TIMER
@@ -385,6 +385,7 @@ class Jobs:
         wait: int = 0,
         run: int = 0,
         source: str = "",
+        repeat: int = 0,
     ) -> None:
         """The one place where a job's state changes. `source` is the queue that it comes from.
 
@@ -399,6 +400,9 @@ class Jobs:
             queue.counts[LEASED] -= 1
             del self.leased[seq]
             self.timers.cancel(seq)
+            lifetime = lifetime_of(job)
+            lifetime.run += run
+            wait = lifetime.lease_wait
         elif cause == "leased":
             queue.counts[READY] -= 1  # whoever leases has popped it already
         elif before != NEW:
@@ -416,7 +420,15 @@ class Jobs:
                 self._arrive(job, cause)
         elif to == DEAD:
             job.due = job.expires or add_time(now, POLICIES[job.origin].dead_for)
-        if job.failure is None and job.extra is None and not source:
+        if to >= DONE and before not in {DONE, DEAD}:
+            job.ended_at, job.outcome = now, cause
+        if (
+            to <= LEASED
+            and before != LEASED
+            and job.failure is None
+            and job.extra is None
+            and not source
+        ):
             event: Row = (
                 now,
                 cause,
@@ -440,7 +452,7 @@ class Jobs:
                 job.created,
             )
         else:
-            event = self._event(job, cause, before, now, actor, wait, run, source)
+            event = self._event(job, cause, before, now, actor, wait, run, source, repeat)
             if job.extra is not None and job.extra.own is not None:
                 self.keeper(job, cause, actor, now)
         batch.events.append(event)
@@ -471,8 +483,6 @@ class Jobs:
             if actor not in UNTIMED:
                 self.timers.set(seq, job.deadline)
         else:
-            if to in {DONE, DEAD}:
-                job.ended_at = now
             self._enter(job, queue)
             if to == DONE and self._dependents and cause != "advanced":
                 self._unblock(job, now)
@@ -508,16 +518,18 @@ class Jobs:
         wait: int = 0,
         run: int = 0,
         source: str = "",
+        repeat: int = 0,
     ) -> Row:
-        """An event with everything, in the order of events.Event. Those of jobs that never failed
-        and have nothing extra are shorter, and made where they happen.
+        """An event in the order of events.Event, without the fields at its end that are empty for
+        its cause. The shortest form is built in `_change`.
         """
-        failure, extra = job.failure, job.extra
+        failure, extra, state = job.failure, job.extra, job.state
+        ends = state >= DONE
         group = message = shape = ""
-        if failure is not None and cause in _FAILURES:
+        if failure is not None and (ends or cause in _FAILURES):
             group, message = failure.group, failure.message
             shape = fingerprint(group, message)
-        return (
+        event: Row = (
             now,
             cause,
             job.seq,
@@ -528,7 +540,7 @@ class Jobs:
             actor,
             job.holder,
             job.attempt,
-            job.state,
+            state,
             job.rank,
             job.ready_at,
             job.leased_at,
@@ -544,6 +556,13 @@ class Jobs:
             () if extra is None else tuple(extra.tags),
             source,
         )
+        lifetime = job.lifetime
+        if before == LEASED and state != LEASED:
+            assert lifetime is not None
+            event += (job.actor, lifetime.renewals, repeat)
+        elif ends or repeat:
+            event += (NO_PROTOCOL, 0, repeat)
+        return event + _totals(job) if ends else event
 
     def _leave(self, job: Job, queue: Queue) -> None:
         """Take a job out of wherever its state has put it."""
@@ -641,7 +660,14 @@ class Jobs:
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
     ) -> None:
-        wait = now - (job.ready_at if since is None else since(job))
+        wait = max(0, now - (job.ready_at if since is None else since(job)))
+        lifetime = lifetime_of(job)
+        if not lifetime.leases:
+            lifetime.first_leased_at = now
+        lifetime.leases += 1
+        lifetime.wait += wait
+        lifetime.lease_wait = wait
+        lifetime.renewals = 0
         job.attempt += 1
         job.leased_at = now
         if until is None:
@@ -650,7 +676,7 @@ class Jobs:
         job.holder = holder
         job.actor = actor
         queue.asked = now
-        self._change(job, queue, "leased", LEASED, now, actor, max(0, wait))
+        self._change(job, queue, "leased", LEASED, now, actor, wait)
 
     def _serve(self, queue: Queue, now: int) -> None:
         """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
@@ -723,6 +749,26 @@ class Jobs:
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
+
+
+def _totals(job: Job) -> Row:
+    """The end of an event that ends a job."""
+    found = job.lifetime
+    if found is None:
+        leases = -1 if job.attempt or job.failures else 0
+        return (leases, leases, leases, leases, 0, "", job.outcome, job.ended_at)
+    if not found.complete:
+        return (-1, -1, -1, -1, 0, found.first_queue, job.outcome, job.ended_at)
+    return (
+        found.leases,
+        found.failures,
+        found.wait,
+        found.run,
+        found.first_leased_at,
+        found.first_queue,
+        job.outcome,
+        job.ended_at,
+    )
 
 
 def _no_keeper(job: Job, cause: str, actor: int, now: int) -> None:

@@ -5,7 +5,8 @@ from itertools import islice
 from sys import intern
 
 from .errors import NoSuchJob, NotLeased, WrongState
-from .job import FOREVER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias
+from .events import fingerprint
+from .job import FOREVER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias, lifetime_of
 from .jobs import HALTED_RETRY, LIFE, Jobs
 from .policy import BOUND, KEPT, POLICIES, UNTIMED, Verdict
 from .queues import Outcome, Queue, Waiter
@@ -191,6 +192,7 @@ class Working(Jobs):
         if job.state != LEASED:
             raise NotLeased
         job.deadline = deadline
+        lifetime_of(job).renewals += 1
         if job.actor not in UNTIMED:
             self.timers.set(job.seq, deadline)
         self.batch.events.append(self._event(job, "renewed", LEASED, now, job.actor))
@@ -313,11 +315,16 @@ class Working(Jobs):
         policy = POLICIES[job.origin]
         self.totals.processed += 1
         self.totals.failures += 1
+        lifetime_of(job).failures += 1
         if cause == "failed" or policy.expiry_fails:
             if before == SCHEDULED and not job.failures:
                 self.retrying += 1  # so it is counted while it leaves
             job.failures += 1
-        first_at = now if job.failure is None else job.failure.first_at
+        previous = job.failure
+        repeat = previous is not None and (
+            fingerprint(previous.group, previous.message) == fingerprint(group, message)
+        )
+        first_at = now if previous is None else previous.first_at
         job.failure = Failure(first_at, now, group, message, backtrace)
         if final:
             verdict = Verdict(DEAD)
@@ -339,7 +346,8 @@ class Working(Jobs):
                 result = message.encode("utf-8", "replace") if cause == "failed" else b""
             self._keep(job, result)
             self._tell(Outcome(job, cause, False, result))
-        self._change(job, self.queues[job.queue], cause, state, now, actor, 0, run)
+        queue = self.queues[job.queue]
+        self._change(job, queue, cause, state, now, actor, 0, run, repeat=int(repeat))
         if state in {DEAD, GONE}:
             self._bury(job, now)
             self._fell(job, now)
@@ -409,6 +417,9 @@ class Working(Jobs):
         """
         old, queue = self.queues[job.queue], self.open_queue(name)
         self._leave(job, old)
+        lifetime = lifetime_of(job)
+        if not lifetime.first_queue:
+            lifetime.first_queue = old.name
         job.queue, job.failures, job.place, job.due = queue.name, 0, 0, due
         if blockers is not None:
             self._stop_waiting(job)

@@ -6,7 +6,7 @@ one that it can, or null. The journal is a history, and a hole in it is worse th
 
 Version 1 of a row knows neither `before` nor `created` nor `source`. The state before is told where
 the type leaves only one; the push's time where the push is among the rows, else when the job became
-ready.
+ready. Versions 1 and 2 have no totals: their columns are null.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from millrace.engine.events import Event, Row
 from millrace.engine.job import PROTOCOLS
-from millrace.engine.states import LEASED, STATE_NAMES, TRANSITIONS
+from millrace.engine.states import DEAD, DONE, GONE, LEASED, STATE_NAMES, TRANSITIONS
 
 from . import schema
 
@@ -30,14 +30,19 @@ LAST_TIME: Final = 253_402_300_799_999_999
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _AT: Final = {name: place for place, name in enumerate(Event._fields)}
-#: Every row has this much; what follows is of jobs that failed, have tags, or were moved.
+#: Every row has these fields. Rows of jobs that failed, have tags or were moved, and rows that end
+#: a lease or a job, have more.
 _USUAL: Final = _AT["created"] + 1
-
+_OPTIONAL: Final = Event._fields[_USUAL:]
 _DEFAULTS: Final = tuple(Event._field_defaults.values())
+#: The first version whose rows carry totals.
+_TOTALS_VERSION: Final = 3
 
 #: How long it ran is told of these, and of those where a lease has ended.
 _ENDS: Final = pa.array(["completed", "advanced"])
 _FAILS: Final = pa.array(["failed", "expired"])
+#: States in which nothing more is done for a job.
+_END_STATES: Final = pa.array([DONE, DEAD, GONE], pa.int64())
 _ONLY_BEFORE: Final = {
     cause: next(iter(moves)) for cause, moves in TRANSITIONS.items() if len(moves) == 1
 }
@@ -61,7 +66,12 @@ def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Tabl
     ended = pc.and_(pc.equal(before, LEASED), pc.not_equal(state, LEASED))
     failed = pc.and_(pc.is_in(types, _FAILS), pc.fill_null(ended, False))
     ran = pc.or_(pc.is_in(types, _ENDS), failed)
-    group, message, fingerprint, tags, source = _seldom(rows)
+    optional = _optional(rows)
+    totals = version >= _TOTALS_VERSION
+    of_lease = ended if totals else pc.and_(ended, False)
+    at_end = pc.and_(pc.is_in(state, _END_STATES), pc.invert(flushed))
+    at_end = pc.and_(at_end, totals)
+    waited = pc.or_(pc.equal(types, "leased"), pc.fill_null(of_lease, False))
     columns = {
         "server": pa.repeat(pa.scalar(server), count),
         "event_id": pa.array(range(first, first + count), pa.int64()),
@@ -82,16 +92,39 @@ def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Tabl
         "created": _moments(_integers(usual["created"]), flushed),
         "ready_at": _moments_after_0(_integers(usual["ready_at"])),
         "leased_at": _moments(leased_at, never),
-        "wait_us": _without(_integers(usual["wait"]), pc.not_equal(types, "leased")),
+        "wait_us": _known(_integers(usual["wait"]), waited),
         "run_us": _without(_integers(usual["run"]), pc.invert(ran)),
         "due": _moments_after_0(_integers(usual["due"])),
         "payload_bytes": _integers(usual["size"]),
-        "error_group": group,
-        "error_message": message,
-        "fingerprint": fingerprint,
-        "source": source,
-        "tags": tags,
+        "error_group": optional["group"],
+        "error_message": optional["message"],
+        "fingerprint": optional["fingerprint"],
+        "source": optional["source"],
+        "tags": optional["tags"],
         "version": pa.repeat(pa.scalar(version, pa.int32()), count),
+        "holder": _only(_or_null(_named(optional["holder"], PROTOCOLS)), of_lease),
+        "renewals": _only(optional["renewals"], of_lease),
+        "repeat": _only(pc.greater(optional["repeat"], 0), pc.and_(failed, totals)),
+        "leases": _known(optional["leases"], at_end),
+        "failures": _known(optional["failures"], at_end),
+        "wait_total_us": _known(optional["wait_total"], at_end),
+        "run_total_us": _known(optional["run_total"], at_end),
+        "first_leased_at": _moments(
+            optional["first_leased_at"], pc.invert(_known_leases(optional["leases"], at_end))
+        ),
+        "first_queue": _only(
+            pc.if_else(
+                pc.equal(optional["first_queue"], ""),
+                _texts(usual["queue"]),
+                optional["first_queue"],
+            ),
+            at_end,
+        ),
+        "outcome": _only(_or_null(optional["outcome"]), at_end),
+        "ended_at": _moments(
+            optional["ended_at"],
+            pc.invert(pc.and_(at_end, pc.not_equal(optional["outcome"], ""))),
+        ),
     }
     return pa.Table.from_pydict(columns, schema=schema.arrow())
 
@@ -115,26 +148,28 @@ def _before(row: Row) -> int | None:
     return LEASED if row[_AT["run"]] else _ONLY_BEFORE.get(cause)
 
 
-def _seldom(rows: Sequence[Row]) -> tuple[pa.Array, ...]:
-    """What few rows have: group, message, fingerprint, tags and source."""
-    few = [number for number, row in enumerate(rows) if len(row) > _USUAL]
-    told = [_rest(rows[number]) for number in few]
-    group, message, fingerprint, tags, source = zip(*told, strict=True) if told else ((),) * 5
-    places: list[int | None] = [None] * len(rows)
-    for place, number in enumerate(few):
+def _optional(rows: Sequence[Row]) -> dict[str, pa.Array]:
+    """The fields at the end of a row; where a row has none of them, their defaults."""
+    longer = [number for number, row in enumerate(rows) if len(row) > _USUAL]
+    values = zip(*([_rest(rows[number]) for number in longer] + [_rest(())]), strict=True)
+    places = [len(longer)] * len(rows)
+    for place, number in enumerate(longer):
         places[number] = place
     among = pa.array(places, pa.int32())
-    columns = _texts(group), _texts(message), _texts(fingerprint), _lists(tags), _texts(source)
-    return tuple(column.take(among) for column in columns)
+    return {
+        name: _OPTIONAL_TYPES.get(name, _integers)(column).take(among)
+        for name, column in zip(_OPTIONAL, values, strict=True)
+    }
 
 
 def _rest(row: Row) -> tuple[Any, ...]:
     """An error may come without words or class; its fingerprint says that it is one."""
-    group, message, fingerprint, tags, source = (*row[_USUAL:], *_DEFAULTS[len(row) - _USUAL :])
+    rest = (*row[_USUAL:], *_DEFAULTS[max(0, len(row) - _USUAL) :])
+    group, message, fingerprint, tags, source, *others = rest
     message = str(message)[:MOST_MESSAGE]
     if not fingerprint:
-        return group or None, message or None, None, tags or None, source or None
-    return group, message, fingerprint, tags or None, source or None
+        group, message, fingerprint = group or None, message or None, None
+    return (group, message, fingerprint, tags or None, source or None, *others)
 
 
 # From values to arrays: at once where all are as they should be, else one by one.
@@ -202,6 +237,17 @@ def _list(value: object) -> list[str | None] | None:
     return [_text(tag) for tag in each]
 
 
+_OPTIONAL_TYPES: Final = {
+    "group": _texts,
+    "message": _texts,
+    "fingerprint": _texts,
+    "tags": _lists,
+    "source": _texts,
+    "first_queue": _texts,
+    "outcome": _texts,
+}
+
+
 def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
     """The names of numbers; one that has none is told as it is."""
     known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
@@ -218,6 +264,20 @@ def _or_null(texts: pa.Array) -> pa.Array:
 
 def _without(values: pa.Array, where: pa.Array) -> pa.Array:
     return pc.if_else(where, pa.scalar(None, values.type), values)
+
+
+def _only(values: pa.Array, where: pa.Array) -> pa.Array:
+    """Values where a condition holds, null elsewhere."""
+    return pc.if_else(pc.fill_null(where, False), values, pa.scalar(None, values.type))
+
+
+def _known(numbers: pa.Array, where: pa.Array) -> pa.Array:
+    """The same, without numbers below 0, which are unknown."""
+    return _only(numbers, pc.and_(where, pc.greater_equal(numbers, 0)))
+
+
+def _known_leases(leases: pa.Array, at_end: pa.Array) -> pa.Array:
+    return pc.and_(pc.fill_null(at_end, False), pc.greater(leases, 0))
 
 
 def _within(times: pa.Array) -> pa.Array:

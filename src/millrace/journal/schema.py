@@ -8,13 +8,16 @@ if the engine has to tell more than before, and let `columns` fill the field for
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from millrace.engine import events
 from millrace.engine.job import PROTOCOLS
 from millrace.engine.states import STATE_NAMES, TRANSITIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Kind = Literal["string", "long", "int", "double", "timestamp", "strings"]
+EVENT_VERSION: Final = events.EVENT_VERSION
+
+Kind = Literal["string", "long", "int", "double", "boolean", "timestamp", "strings"]
 
 
 class Field(NamedTuple):
@@ -45,16 +48,27 @@ FIELDS: Final = (
     Field("created", "timestamp", False, "When the job was pushed."),
     Field("ready_at", "timestamp", False, "When it last became ready."),
     Field("leased_at", "timestamp", False, "When it was last leased."),
-    Field("wait_us", "long", False, "Of `leased`: how long it was ready, in microseconds."),
+    Field("wait_us", "long", False, "Of a lease and its end: its wait, in microseconds."),
     Field("run_us", "long", False, "Of the end of an attempt: how long it was leased."),
     Field("due", "timestamp", False, "When it falls due: to run, to be tried again, to be purged."),
     Field("payload_bytes", "long", True, "The size of its payload."),
-    Field("error_group", "string", False, "Of a failure: its class."),
-    Field("error_message", "string", False, "Of a failure: its words, at most 4,096 characters."),
+    Field("error_group", "string", False, "The class of the failure; at a job's end, of the last."),
+    Field("error_message", "string", False, "Its message, at most 4,096 characters."),
     Field("fingerprint", "string", False, "The same for errors that differ in numbers and names."),
     Field("source", "string", False, "Of `moved`: the queue that the job came from."),
     Field("tags", "strings", False, "The job's tags."),
     Field("version", "int", True, "The version of the event, engine.events.EVENT_VERSION."),
+    Field("holder", "string", False, "Of the end of a lease: the protocol that leased."),
+    Field("renewals", "long", False, "Of the end of a lease: how often it was renewed."),
+    Field("repeat", "boolean", False, "Of a failure: the job failed the same way before."),
+    Field("leases", "long", False, "At a job's end: the number of its leases."),
+    Field("failures", "long", False, "At a job's end: the number of its failures."),
+    Field("wait_total_us", "long", False, "At a job's end: the sum of its waits."),
+    Field("run_total_us", "long", False, "At a job's end: the sum of its runs."),
+    Field("first_leased_at", "timestamp", False, "At a job's end: its first lease."),
+    Field("first_queue", "string", False, "At a job's end: the queue of its push."),
+    Field("outcome", "string", False, "The type of the event that ended the job."),
+    Field("ended_at", "timestamp", False, "The time of that event."),
 )  # fmt: skip
 NAMES: Final = tuple(field.name for field in FIELDS)
 
@@ -63,6 +77,7 @@ _SPARK: Final = {
     "long": "BIGINT",
     "int": "INT",
     "double": "DOUBLE",
+    "boolean": "BOOLEAN",
     "timestamp": "TIMESTAMP",
     "strings": "ARRAY<STRING>",
 }
@@ -95,6 +110,7 @@ def arrow() -> "pa.Schema":
         "long": pa.int64(),
         "int": pa.int32(),
         "double": pa.float64(),
+        "boolean": pa.bool_(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "strings": pa.list_(pa.string()),
     }

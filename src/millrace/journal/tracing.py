@@ -32,6 +32,7 @@ MOST: Final = 2_000
 _SEQ: Final = Event._fields.index("seq")
 _JID: Final = Event._fields.index("jid")
 _TIMES: Final = ("time", "due")
+_FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 #: Columns with few different values, of which each is read once.
 _FEW: Final = (
     "server", "type", "queue", "kind", "origin", "actor", "worker", "before", "state",
@@ -216,7 +217,18 @@ def _told(table: pa.Table) -> list[Happened]:
         place = table.column_names.index(name)
         moments = table.column(place).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         table = table.set_column(place, name, moments)
-    return msgspec.convert(table.to_pylist(), list[Happened])
+    events = msgspec.convert(table.to_pylist(), list[Happened])
+    for event in events:
+        _keep_own(event)
+    return events
+
+
+def _keep_own(event: Happened) -> None:
+    """Remove the wait and the error that the end of a lease or a job repeats."""
+    if event.type != "leased":
+        event.wait_us = None
+    if event.type not in _FAILURES:
+        event.error_group = event.error_message = event.fingerprint = None
 
 
 @lru_cache(maxsize=50_000)

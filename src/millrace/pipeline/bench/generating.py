@@ -52,18 +52,26 @@ class Step(NamedTuple):
     #: Of a job that waits for a moment: whether that was before its first lease, or its second.
     first_pause: bool
     second_pause: bool
+    #: The number of failures so far.
+    failures: int
+
+    @property
+    def ends_job(self) -> bool:
+        return self.state in {"dead", "gone"}
 
 
 def _shape(*moves: tuple[str, str]) -> list[Step]:
     """The steps of a job from its types and the states that they lead to."""
     steps: list[Step] = []
-    before, leases, ends, pauses = "new", 0, 0, [False, False]
+    before, leases, ends, failures = "new", 0, 0, 0
+    pauses = [False, False]
     for kind, state in moves:
         leases += kind == "leased"
         ends += before == "leased"
         if kind == "due":
             pauses[leases] = True
-        steps.append(Step(kind, before, state, leases, ends, *pauses))
+        failures += kind in {"failed", "expired"}
+        steps.append(Step(kind, before, state, leases, ends, pauses[0], pauses[1], failures))
         before = state
     return steps
 
@@ -232,7 +240,7 @@ class Generator:
         count = self.plan.per_file
         columns["server"] = _repeated(landed.server, count)
         columns["event_id"] = pa.array(range(landed.first, landed.last + 1), pa.int64())
-        columns["version"] = _repeated(2, count, pa.int32())
+        columns["version"] = _repeated(schema.EVENT_VERSION, count, pa.int32())
         columns["priority"] = _repeated(0.0, count)
         columns["source"] = pa.nulls(count, pa.string())
         columns["tags"] = pa.nulls(count, pa.list_(pa.string()))
@@ -266,6 +274,17 @@ class Generator:
             for name in ("type", "before", "state")
         }
         made["attempt"] = _coded(self._slot, [step.leases for _, step in _SLOTS])
+        # The columns of version 3 that follow from the step alone.
+        steps = [step for _, step in _SLOTS]
+        for name, values in (
+            ("renewals", [0 if step.before == "leased" else None for step in steps]),
+            ("leases", [step.leases if step.ends_job else None for step in steps]),
+            ("failures", [step.failures if step.ends_job else None for step in steps]),
+            ("outcome", [step.type if step.ends_job else None for step in steps]),
+        ):
+            made[name] = _coded(self._slot, values)
+        failed = [False if step.type in {"failed", "expired"} else None for step in steps]
+        made["repeat"] = pc.take(pa.array(failed, pa.bool_()), self._slot)
         return made
 
     def _is(self, wanted: Iterable[bool]) -> pa.Array:
@@ -285,7 +304,11 @@ class Generator:
             "alone": self._is(step.type in {"due", "expired"} for step in steps),
             "leases": self._is(step.type == "leased" for step in steps),
             "ends": self._is(step.before == "leased" for step in steps),
-            "fails": self._is(step.type in {"failed", "expired"} for step in steps),
+            "error": self._is(
+                step.type in {"failed", "expired"} or (step.ends_job and step.failures > 0)
+                for step in steps
+            ),
+            "ends job": self._is(step.ends_job for step in steps),
             "ready": self._is(step.state == "ready" for step in steps),
             "scheduled": self._is(step.state == "scheduled" for step in steps),
         }
@@ -312,11 +335,13 @@ class Generator:
             ),
             "payload_bytes": self._take(profile, "size"),
             "worker": _where(tests["leased once"], self._take(profile, "worker")),
+            "holder": _where(tests["ends"], self._take(profile, "workers")),
+            "first_queue": _where(tests["ends job"], self._take(profile, "queue")),
         }
         for name, column in (
             ("error_group", "group"), ("error_message", "message"), ("fingerprint", "fingerprint")
         ):  # fmt: skip
-            made[name] = _where(tests["fails"], self._take(profile, column))
+            made[name] = _where(tests["error"], self._take(profile, column))
         return made
 
     def _times(self, job: pa.Array, profile: pa.Array, mixed: pa.Array) -> dict[str, pa.Array]:
@@ -344,12 +369,17 @@ class Generator:
         run = pc.if_else(tests["leased twice"], run_2, run_1)
         held = tests["leased once"]
         ready = pc.if_else(tests["ready"], now, _only(held, pc.subtract(leased, wait)))
+        ends, twice = tests["ends job"], tests["leased twice"]
         return {
             "time": _stamps(now),
             "created": _stamps(created),
             "ready_at": _stamps(ready),
             "leased_at": _stamps(_only(held, leased)),
-            "wait_us": _only(tests["leases"], wait),
+            "wait_us": _only(pc.or_(tests["leases"], tests["ends"]), wait),
+            "wait_total_us": _only(ends, _plus(wait_1, wait_2, twice)),
+            "run_total_us": _only(ends, _plus(run_1, run_2, twice)),
+            "first_leased_at": _stamps(_only(ends, leased_1)),
+            "ended_at": _stamps(_only(ends, now)),
             "run_us": _only(tests["ends"], run),
             "due": _stamps(_only(tests["scheduled"], pc.add(now, pause))),
         }

@@ -244,8 +244,11 @@ SELECT l.server, l.seq, l.event_id AS lease_event, jid, queue, kind, origin,
         ELSE 'running' END AS outcome,
     CASE WHEN e IS NOT NULL THEN e.state WHEN flush_time IS NOT NULL THEN 'gone'
         ELSE 'leased' END AS state,
-    e.event_id AS end_event, coalesce(renewals, 0) AS renewals, e.group AS error_group,
-    e.message AS error_message, e.fingerprint AS fingerprint, CAST(leased_at AS DATE) AS day
+    e.event_id AS end_event, coalesce(ends.renewals, 0) AS renewals,
+    CASE WHEN e.type IN ('failed', 'expired') THEN e.group END AS error_group,
+    CASE WHEN e.type IN ('failed', 'expired') THEN e.message END AS error_message,
+    CASE WHEN e.type IN ('failed', 'expired') THEN e.fingerprint END AS fingerprint,
+    CAST(leased_at AS DATE) AS day
 FROM (
     SELECT leases.*, times[1 + len(list_filter(ids, lambda id: id < event_id))] AS flush_time
     FROM leases LEFT JOIN flushes USING (server)
@@ -268,7 +271,8 @@ JOBS: Final = """WITH folded AS (
         count(*) FILTER (WHERE is_failure) AS failures,
         count(*) FILTER (WHERE type = 'expired') AS expirations,
         count(*) FILTER (WHERE type = 'moved') AS moves,
-        coalesce(sum(wait_us), 0) AS wait_us, coalesce(sum(run_us), 0) AS run_us,
+        coalesce(sum(wait_us) FILTER (WHERE type = 'leased'), 0) AS wait_us,
+        coalesce(sum(run_us), 0) AS run_us,
         count(*) AS events, min(event_id) AS first_event, max(event_id) AS last_event,
         bool_or(type = 'pushed') AS whole
     FROM events WHERE type <> 'flushed' GROUP BY ALL

@@ -52,6 +52,7 @@ def _told(leases: DataFrame) -> DataFrame:
     after = F.col("after")
     # A lease that follows a lease: the end between them is missing from the lake.
     ended = F.coalesce(after.type != "leased", F.lit(False))
+    fails = after.type.isin("failed", "expired")
     flushed = ~ended & F.col("flush_event").isNotNull()
     return leases.select(
         "server",
@@ -71,6 +72,7 @@ def _told(leases: DataFrame) -> DataFrame:
             F.when(after.isNull(), F.col("renewed_in_all")).otherwise(after.renewed)
             - F.col("renewed")
         ).alias("renewals"),
-        *(F.when(ended, after[name]).alias(name) for name in _ERROR),
+        # The end of a job repeats its last error, which may be of an earlier attempt.
+        *(F.when(ended & fails, after[name]).alias(name) for name in _ERROR),
         "day",
     )

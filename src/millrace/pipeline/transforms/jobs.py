@@ -40,8 +40,8 @@ def jobs(events: DataFrame, flushes: DataFrame) -> DataFrame:
             count_of(is_failure()).alias("failures"),
             count_of(is_type("expired")).alias("expirations"),
             count_of(is_type("moved")).alias("moves"),
-            _sum("wait_us").alias("wait_us"),
-            _sum("run_us").alias("run_us"),
+            _sum(F.when(is_type("leased"), F.col("wait_us"))).alias("wait_us"),
+            _sum(F.col("run_us")).alias("run_us"),
             F.count(F.lit(1)).alias("events"),
             F.min(number).alias("first_event"),
             F.max(number).alias("last_event"),
@@ -71,6 +71,6 @@ def _told(lives: DataFrame) -> DataFrame:
     )
 
 
-def _sum(name: str) -> Column:
+def _sum(spans: Column) -> Column:
     """As much as fits: clocks of clients may be such that jobs waited for longer than there is."""
-    return F.coalesce(F.try_sum(F.coalesce(name, F.lit(0))), F.lit(_MOST))
+    return F.coalesce(F.try_sum(F.coalesce(spans, F.lit(0))), F.lit(_MOST))
