@@ -18,7 +18,7 @@ from millrace.client import (
     GoJobQueue,
     MillraceError,
     NotConnected,
-    Refused,
+    RequestRefused,
     ReservedJob,
     TimedOut,
 )
@@ -114,12 +114,12 @@ def test_the_largest_numbers(client):
 
 
 def test_data_above_the_servers_limit_is_refused_with_its_words(client):
-    with pytest.raises(Refused, match="the data is larger than 16777216 bytes"):
+    with pytest.raises(RequestRefused, match="the data is larger than 16777216 bytes"):
         client.add("refused", b"x" * ((16 << 20) + 1))
 
 
 def test_after_that_the_caller_connects_again(client):
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         client.add("refused", b"x" * (17 << 20))
     with contextlib.suppress(ConnectionLost):
         client.reserve("refused", 1)
@@ -167,7 +167,7 @@ def test_a_limit_of_connections(tmp_path):
     limited = running_server(tmp_path / "data", MILLRACE_SERVER_MAX_CONNECTIONS="1")
     with limited as server, GoJobQueue(port=server.ports["goqueue"]):
         second = GoJobQueue(port=server.ports["goqueue"])
-        with pytest.raises(Refused, match="Too many connections"):
+        with pytest.raises(RequestRefused, match="Too many connections"):
             second.connect()
         assert not second.connected
 
@@ -246,11 +246,11 @@ def test_somebody_listens_and_says_nothing():
 
 
 def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_calls_them():
-    for kind in (NotConnected, ConnectionLost, TimedOut, BadReply, Refused, AlreadyDeleted):
+    for kind in (NotConnected, ConnectionLost, TimedOut, BadReply, RequestRefused, AlreadyDeleted):
         assert issubclass(kind, MillraceError)
     assert issubclass(ConnectionLost, ConnectionError)
     assert issubclass(TimedOut, TimeoutError)
-    assert issubclass(AlreadyDeleted, Refused)
+    assert issubclass(AlreadyDeleted, RequestRefused)
 
 
 # Peers that are no good servers
@@ -306,7 +306,7 @@ def test_a_reply_in_pieces():
 )
 def test_the_server_hangs_up_inside_a_reply(said):
     with peer(said) as client:
-        with pytest.raises(ConnectionLost, match="the server closed the connection"):
+        with pytest.raises(ConnectionLost, match="The server closed the connection"):
             client.reserve("q")
         assert not client.connected
 
@@ -354,16 +354,16 @@ def test_another_protocols_greeting():
 
 def test_an_error_is_the_servers_words():
     with peer("ERROR\0zażółć\0".encode(), hangs_up=False) as client:
-        with pytest.raises(Refused, match=r"^zażółć$"):
+        with pytest.raises(RequestRefused, match=r"^zażółć$"):
             client.add("q", b"x")
         assert client.connected
 
 
 def test_another_refusal_of_delete_is_not_taken_for_a_deleted_job():
     with peer(b"ERROR\0disk full: nothing was changed, try again later\0") as client:
-        with pytest.raises(Refused, match="disk full") as refused:
+        with pytest.raises(RequestRefused, match="disk full") as refused:
             client.delete(1)
-        assert type(refused.value) is Refused
+        assert type(refused.value) is RequestRefused
 
 
 def test_an_interrupted_wait_leaves_no_connection_behind():

@@ -265,6 +265,7 @@ COMMANDS: list[tuple[str, ...]] = [
     ("faktory",),
     ("faktory", "quiet"),
     ("faktory", "terminate"),
+    ("worker",),
     ("version",),
 ]
 

@@ -12,6 +12,7 @@ import typer
 from millrace import __version__
 from millrace.cli import faktory, pipeline, show
 from millrace.cli.serve import complain, flags, read, serve
+from millrace.cli.worker import worker_command
 from millrace.config import ConfigError
 
 app = typer.Typer(
@@ -28,6 +29,7 @@ faktory_app = typer.Typer(
 )
 app.add_typer(faktory_app, name="faktory")
 app.add_typer(pipeline.app, name="pipeline")
+app.command("worker")(worker_command)
 
 Json = Annotated[bool, typer.Option("--json", help="As JSON, for programs.")]
 

@@ -1,24 +1,61 @@
-"""The Python SDK. It needs nothing else of Millrace, and nothing but the standard library."""
+"""The Python SDK: declare tasks, push jobs, run workers.
 
+The SDK speaks the Faktory protocol and needs only the standard library. `Millrace.testing()` also
+needs the server's engine.
+"""
+
+from .app import JobHandle, Middleware, Millrace, PushFailed
 from .errors import (
     AlreadyDeleted,
     BadReply,
     ConnectionLost,
+    InvalidAddress,
+    InvalidArguments,
+    JobCancelled,
+    JobTimedOut,
     MillraceError,
     NotConnected,
-    Refused,
+    NotSupported,
+    RequestRefused,
     TimedOut,
+    UnknownTask,
+    WorkerCrashed,
+    WorkerStopped,
 )
 from .goqueue import GoJobQueue, ReservedJob
+from .jobs import Job, JsonSerializer, NewJob, Serializer
+from .tasks import BoundTask, Task
+from .worker import Worker, WorkerOptions, current_job
 
 __all__ = [
     "AlreadyDeleted",
     "BadReply",
+    "BoundTask",
     "ConnectionLost",
     "GoJobQueue",
+    "InvalidAddress",
+    "InvalidArguments",
+    "Job",
+    "JobCancelled",
+    "JobHandle",
+    "JobTimedOut",
+    "JsonSerializer",
+    "Middleware",
+    "Millrace",
     "MillraceError",
+    "NewJob",
     "NotConnected",
-    "Refused",
+    "NotSupported",
+    "PushFailed",
+    "RequestRefused",
     "ReservedJob",
+    "Serializer",
+    "Task",
     "TimedOut",
+    "UnknownTask",
+    "Worker",
+    "WorkerCrashed",
+    "WorkerOptions",
+    "WorkerStopped",
+    "current_job",
 ]

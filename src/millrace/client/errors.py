@@ -1,34 +1,65 @@
-"""What can go wrong between a program and the server.
+"""Errors of the SDK.
 
-`Refused`, and what derives from it, is an answer: nothing was changed, and the connection is as the
-server left it. After any other error there is no connection any more, and nobody knows whether the
-command was done.
+After `RequestRefused` and its subclasses the connection is usable and nothing was changed. After
+any other error the connection is closed, and the server may or may not have executed the command.
 """
 
 
 class MillraceError(Exception):
-    """Something went wrong between this program and the server."""
+    """Base class of all errors of the SDK."""
 
 
 class NotConnected(MillraceError):
-    """There is no connection: call connect() first, or again."""
+    """The client is not connected. Call connect() first."""
 
 
 class ConnectionLost(MillraceError, ConnectionError):
-    """The connection could not be made, or is gone."""
+    """The connection could not be opened, or the server closed it."""
 
 
 class TimedOut(MillraceError, TimeoutError):
-    """The server was silent for too long."""
+    """The server did not answer in time."""
 
 
 class BadReply(MillraceError):
-    """What came is no reply of the protocol: is that the right port?"""
+    """The server sent bytes that are no reply of the protocol. Check the port number."""
 
 
-class Refused(MillraceError):
-    """The server answered that it did not do it, and why."""
+class RequestRefused(MillraceError):
+    """The server refused the command; the message gives the reason."""
 
 
-class AlreadyDeleted(Refused):
-    """There is no such job: somebody has deleted it, or it never was."""
+class AlreadyDeleted(RequestRefused):
+    """The job does not exist: it was deleted, or never existed."""
+
+
+class NotSupported(MillraceError):
+    """The feature requires a Millrace server; the server that answered is a plain Faktory."""
+
+
+class InvalidAddress(MillraceError, ValueError):
+    """The URL of the server is malformed."""
+
+
+class InvalidArguments(MillraceError, TypeError):
+    """The arguments of a task cannot be serialized, or are too large."""
+
+
+class UnknownTask(MillraceError):
+    """No task with the job's name is registered in the worker."""
+
+
+class JobTimedOut(MillraceError):
+    """The job ran longer than its timeout."""
+
+
+class JobCancelled(MillraceError):
+    """The job was cancelled while it was running."""
+
+
+class WorkerStopped(MillraceError):
+    """The worker stopped before the job finished."""
+
+
+class WorkerCrashed(MillraceError):
+    """The process that ran the job ended unexpectedly."""

@@ -8,7 +8,7 @@ from struct import Struct
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from .errors import AlreadyDeleted, BadReply, ConnectionLost, NotConnected, Refused, TimedOut
+from .errors import AlreadyDeleted, BadReply, ConnectionLost, NotConnected, RequestRefused, TimedOut
 
 #: Priority, ttp, length of the data.
 _ADD: Final = Struct("<III")
@@ -17,15 +17,15 @@ _NUMBER: Final = Struct("<I")
 #: Id, priority, ttp.
 _RESERVED: Final = Struct("<QII")
 
-MOST_NUMBER: Final = (1 << 32) - 1
-MOST_ID: Final = (1 << 64) - 1
-MOST_NAME: Final = 255
-#: No server has a word, a status or an error that is longer.
-MOST_STRING: Final = 65_536
+MAX_NUMBER: Final = (1 << 32) - 1
+MAX_ID: Final = (1 << 64) - 1
+MAX_NAME_BYTES: Final = 255
+#: Longest status or error text that the client accepts.
+MAX_STRING_BYTES: Final = 65_536
 
 
 class ReservedJob(NamedTuple):
-    """A job that is this worker's for `ttp` seconds since it was reserved."""
+    """A job that this worker holds for `ttp` seconds."""
 
     id: int
     priority: int
@@ -37,8 +37,8 @@ class ReservedJob(NamedTuple):
 class GoJobQueue:
     """One connection, for one thread at a time.
 
-    `timeout` is for how many seconds the server may be silent; what `reserve` shall wait comes on
-    top of that. With `tls` the connection is encrypted.
+    `timeout` is the longest silence of the server, in seconds; the waiting time of `reserve` is
+    added to it. With `tls` the connection is encrypted.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GoJobQueue:
     # The connection
 
     def connect(self) -> Self:
-        """Connect, or connect anew, and see that the server answers."""
+        """Connect, or reconnect, and check that the server answers."""
         self.close()
         try:
             self._wire = _Wire(self._open(), self.timeout)
@@ -69,20 +69,20 @@ class GoJobQueue:
         try:
             with self._asking(b"CONNECT\0", self.timeout) as wire:
                 wire.expect(b"OK")
-        except Refused:
+        except RequestRefused:
             self.close()
             raise
         return self
 
     def close(self) -> None:
-        """End the connection, if there is one. Jobs stay reserved until their ttp is over."""
+        """Close the connection, if it is open. Jobs stay reserved until their ttp expires."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
 
     @property
     def connected(self) -> bool:
-        """Can commands be tried? A server may be gone without having said so."""
+        """Whether the connection is open. A server that vanished is noticed by the next command."""
         return self._wire is not None
 
     def __enter__(self) -> Self:
@@ -96,10 +96,10 @@ class GoJobQueue:
     # Commands
 
     def add(self, queue: str, data: bytes, *, priority: int = 0, ttp: int = 60) -> int:
-        """Add a job; its id, once it is on the server's disk.
+        """Add a job and return its id once the job is on the server's disk.
 
-        Lower priorities are reserved first. Whoever reserves the job has `ttp` seconds for it, then
-        it is ready again; 0 is taken for 1.
+        Jobs with a lower priority are reserved first. A worker has `ttp` seconds to process the
+        job, then the job is ready again; 0 means 1.
         """
         fields = _ADD.pack(
             _within(priority, "priority"), _within(ttp, "ttp"), _within(len(data), "len(data)")
@@ -111,11 +111,11 @@ class GoJobQueue:
         return int(job)
 
     def reserve(self, queue: str, wait: int | None = None) -> ReservedJob | None:
-        """Reserve a job, or None if there is none within `wait` whole seconds. Without `wait` there
-        is no limit.
+        """Reserve a job. None if no job is ready within `wait` whole seconds; without `wait`, the
+        call waits without a limit.
         """
         if wait == 0:
-            raise ValueError("wait must be at least 1: the protocol's 0 is to wait for ever")
+            raise ValueError("wait must be at least 1; in the protocol, 0 means no limit")
         request = b"RESERVE\0" + _string(queue, "queue") + _NUMBER.pack(_within(wait or 0, "wait"))
         with self._asking(request, None if wait is None else wait + self.timeout) as wire:
             if wire.expect(b"RESERVED", b"TIMEOUT") == b"TIMEOUT":
@@ -126,26 +126,26 @@ class GoJobQueue:
             return ReservedJob(job, priority, ttp, status, wire.take(size))
 
     def delete(self, job: ReservedJob | int) -> None:
-        """Delete a job, whoever has it: so a worker says that it has done it.
+        """Delete a job, as a worker does after it has processed the job.
 
-        AlreadyDeleted means that there is no such job. A worker that hears so of a job it has just
-        done has taken longer than the ttp, and another one was faster.
+        AlreadyDeleted means that the job does not exist. A worker that receives it for a job that
+        it has just processed took longer than the ttp, and another worker was faster.
         """
-        number = _within(job.id if isinstance(job, ReservedJob) else job, "id", MOST_ID)
+        number = _within(job.id if isinstance(job, ReservedJob) else job, "id", MAX_ID)
         try:
             with self._asking(b"DELETE\0" + _ID.pack(number), self.timeout) as wire:
                 wire.expect(b"OK")
-        except Refused as refused:
+        except RequestRefused as refused:
             if str(refused) == f"Job {number} already deleted":
                 raise AlreadyDeleted(str(refused)) from None
             raise
 
-    # Within
+    # Internal
 
     def _open(self) -> socket.socket:
         plain = socket.create_connection((self.host, self.port), self.timeout)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A wait without a limit ends at least when the server's machine has vanished.
+        # Ends a wait without a limit if the machine of the server vanishes.
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self.tls is None:
             return plain
@@ -157,16 +157,16 @@ class GoJobQueue:
 
     @contextmanager
     def _asking(self, request: bytes, patience: float | None) -> Iterator["_Wire"]:
-        """Ask, and let the reply be read. When anything but a refusal comes of it, nobody can say
-        where the next reply would begin, so the connection is closed.
+        """Send a request and let the caller read the reply. After any error but a refusal, the
+        start of the next reply is unknown, so the connection is closed.
         """
         wire = self._wire
         if wire is None:
-            raise NotConnected("there is no connection: call connect() first, or again")
+            raise NotConnected("The client is not connected. Call connect() first.")
         try:
             wire.ask(request, patience)
             yield wire
-        except Refused:
+        except RequestRefused:
             raise
         except TimeoutError:
             self.close()
@@ -182,7 +182,7 @@ class GoJobQueue:
 
 
 class _Wire:
-    """A socket, and what has come from it and is not read yet."""
+    """A socket and the bytes received from it that were not read yet."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket = sock
@@ -193,7 +193,7 @@ class _Wire:
         self._socket.close()
 
     def ask(self, request: bytes, patience: float | None) -> None:
-        """Send a request; its reply may take `patience` seconds to begin."""
+        """Send a request; the first byte of its reply may take `patience` seconds."""
         self._socket.settimeout(self._timeout)
         try:
             self._socket.sendall(request)
@@ -205,18 +205,18 @@ class _Wire:
         self._socket.settimeout(patience)
 
     def expect(self, *words: bytes) -> bytes:
-        """The word that a reply begins with: one of these, or a refusal."""
+        """The first string of a reply: one of these, or a refusal."""
         word = self.string()
         if word == b"ERROR":
-            raise Refused(self.string().decode("utf-8", "replace"))
+            raise RequestRefused(self.string().decode("utf-8", "replace"))
         if word not in words:
-            raise BadReply(f"a reply of the server begins with {word[:40]!r}")
+            raise BadReply(f"The server sent an unexpected reply: {word[:40]!r}")
         return word
 
     def string(self) -> bytes:
         while (end := self._received.find(0)) < 0:
-            if len(self._received) > MOST_STRING:
-                raise BadReply(f"a string of the server has more than {MOST_STRING} bytes")
+            if len(self._received) > MAX_STRING_BYTES:
+                raise BadReply(f"The server sent a string of more than {MAX_STRING_BYTES} bytes")
             self._fill()
         return self.take(end + 1)[:-1]
 
@@ -233,19 +233,19 @@ class _Wire:
     def _fill(self) -> None:
         piece = self._socket.recv(262_144)
         if not piece:
-            raise ConnectionLost("the server closed the connection")
+            raise ConnectionLost("The server closed the connection.")
         self._received += piece
         self._socket.settimeout(self._timeout)
 
 
 def _string(text: str, name: str) -> bytes:
     string = text.encode()
-    if not string or len(string) > MOST_NAME or 0 in string:
-        raise ValueError(f"{name} must be 1 to {MOST_NAME} bytes of UTF-8 without NUL")
+    if not string or len(string) > MAX_NAME_BYTES or 0 in string:
+        raise ValueError(f"{name} must be 1 to {MAX_NAME_BYTES} bytes of UTF-8 without NUL")
     return string + b"\0"
 
 
-def _within(number: int, name: str, most: int = MOST_NUMBER) -> int:
-    if not 0 <= number <= most:
-        raise ValueError(f"{name} must be from 0 to {most}, not {number}")
+def _within(number: int, name: str, maximum: int = MAX_NUMBER) -> int:
+    if not 0 <= number <= maximum:
+        raise ValueError(f"{name} must be from 0 to {maximum}, not {number}")
     return number

@@ -1,0 +1,30 @@
+"""How a worker runs."""
+
+import os
+from dataclasses import dataclass
+from typing import Final, Literal
+
+ExecutionMode = Literal["threads", "processes", "asyncio"]
+MODES: Final[tuple[ExecutionMode, ...]] = ("threads", "processes", "asyncio")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    #: Queues to fetch from, in order of preference.
+    queues: tuple[str, ...] = ("default",)
+    #: Number of jobs that run at the same time.
+    concurrency: int = max(2, os.cpu_count() or 2)
+    mode: ExecutionMode = "threads"
+    #: Number of fetched jobs that may wait for a free slot.
+    prefetch: int = 0
+    #: Time for running jobs to finish when the worker stops, in seconds.
+    shutdown_timeout: float = 25.0
+    heartbeat_interval: float = 15.0
+    #: Shown in the list of workers.
+    labels: tuple[str, ...] = ("python",)
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1 or self.prefetch < 0 or not self.queues:
+            raise ValueError("A worker needs at least one queue and a concurrency of at least 1.")
+        if self.mode not in MODES:
+            raise ValueError(f"The mode must be one of {', '.join(MODES)}.")
