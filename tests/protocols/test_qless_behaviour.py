@@ -37,10 +37,11 @@ def test_ties_are_first_in_first_out(c: QlessClient) -> None:
     assert c.pop(6, 3) == ["a", "c", "b"]
 
 
-def test_scheduled_jobs_enter_when_somebody_looks(c: QlessClient) -> None:
-    c.put(0, "late", delay=10)
-    c.put(15, "early")
-    assert c.pop(20, 2) == ["early", "late"]
+def test_the_time_of_a_delayed_job_is_its_due_time(c: QlessClient) -> None:
+    c.put(0, "delayed", delay=10)
+    c.put(5, "first")
+    c.put(15, "last")
+    assert c.pop(20, 3) == ["first", "delayed", "last"]
 
 
 def test_the_order_of_a_pop(c: QlessClient) -> None:

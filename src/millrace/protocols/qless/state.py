@@ -15,7 +15,7 @@ import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import QLESS, Job
-from millrace.engine.states import GONE, LEASED, SCHEDULED
+from millrace.engine.states import GONE, LEASED, READY, SCHEDULED
 
 from . import lua
 from .names import encode_name
@@ -52,6 +52,12 @@ _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "ca
     "track",
     "untrack",
 }
+
+#: Causes that put a ready job behind the others of its priority.
+_ARRIVALS: Final = frozenset({"due", "failed", "moved", "unblocked", "requeued"})
+#: Number of times, per queue, for which the next place is remembered, and number of such queues.
+MAX_TIES: Final = 64
+MAX_TIED_QUEUES: Final = 10_000
 
 Heap = list[tuple[int, int]]
 
@@ -102,9 +108,13 @@ class Qless:
         #: tag -> seq -> when
         self.tags: dict[str, dict[int, int]] = {}
         self.throttles = Throttles(self)
+        #: queue -> time -> how far the latest place of that time is behind it
+        self._ties: dict[str, dict[int, int]] = {}
 
     def attend(self, job: Job, cause: str, actor: int, now: int) -> None:
         """A job that has a part has changed. Whatever others do to it is known here at once."""
+        if job.state == READY and job.origin == QLESS and cause in _ARRIVALS:
+            job.place = job.due if cause == "due" else self.next_place(job.queue, job.ready_at)
         if cause == "unblocked" and job.state == SCHEDULED and job.origin == QLESS:
             self.plan(job)
         elif job.state == GONE:
@@ -144,6 +154,7 @@ class Qless:
         self._configured()
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
+        self._ties.clear()
         self.throttles.build(engine.notes)
         for job in engine.jobs.values():
             self.index(job)
@@ -203,6 +214,24 @@ class Qless:
         """The jobs of a queue in a state other than ready; they are looked for among all."""
         index = self.engine._index[state]  # noqa: SLF001
         return (job for job in index.values() if job.queue == name)
+
+    # Places: the order of jobs that have the same priority
+
+    def place(self, queue: str, now: int) -> int:
+        """The place of a new job: its number puts it behind all jobs of the same place."""
+        ties = self._ties.get(queue) if self._ties else None
+        return now if ties is None else now + ties.get(now, 0)
+
+    def next_place(self, queue: str, now: int) -> int:
+        """The place of an older job that comes again: behind every job that came at this time."""
+        if len(self._ties) > MAX_TIED_QUEUES:
+            self._ties.clear()
+        ties = self._ties.setdefault(queue, {})
+        behind = ties.pop(now, 0) + 1
+        ties[now] = behind
+        if len(ties) > MAX_TIES:
+            del ties[next(iter(ties))]
+        return now + behind
 
     # Locks and due times
 

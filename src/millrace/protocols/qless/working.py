@@ -111,7 +111,7 @@ def _create(
         LEASE_FOR,
         rank=part.rank,
         due=due,
-        place=now,
+        place=q.place(queue, now),
         blockers=blockers,
         own=part,
     )
@@ -563,7 +563,6 @@ def retry(q: Qless, now: int, args: Args) -> int:
     message = text(args, 5, "") if told else f'Job exhausted retries in queue "{job.queue}"'
     again_at = now + lua.moment(delay) if delay > 0 else now
     if job.origin == QLESS:
-        job.place = now  # behind those who wait already
         q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
     else:
         later = again_at if delay > 0 else None
