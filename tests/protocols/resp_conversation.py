@@ -10,7 +10,7 @@ see what is called, with what, and what becomes of its changes and messages.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Self
 
 from conversation import (
@@ -101,7 +101,8 @@ class FewCommands:
         self.hub.engine.cancel(job, now)
         return 1
 
-    def flush(self, now: int) -> None:
+    def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+        yield
         self.flushed += 1
         self.hub.engine.flush(now)
 
@@ -152,6 +153,14 @@ class FewKeys:
     def scores(self, key: bytes) -> list[tuple[bytes, float]]:
         return [(job.jid.encode(), job.seq / 2) for job in self.engine.jobs.values()]
 
+    def range(
+        self, key: bytes, first: int, last: int
+    ) -> Generator[None, None, list[tuple[bytes, float]]]:
+        yield
+        scores = self.scores(key)
+        end = last + len(scores) if last < 0 else last
+        return scores[max(0, first + len(scores)) if first < 0 else first : end + 1]
+
     def score(self, key: bytes, member: bytes) -> float | None:
         return dict(self.scores(key)).get(member)
 
@@ -167,9 +176,6 @@ class FewKeys:
     def names(self) -> Iterable[bytes]:
         jobs = [b"ql:j:" + job.jid.encode() for job in self.engine.jobs.values()]
         return [b"ql:list", b"ql:set", *([b"ql:q:queue-work"] if jobs else []), *jobs]
-
-    def count(self) -> int:
-        return len(list(self.names()))
 
 
 class RespWorld(World):
@@ -203,10 +209,10 @@ class RespWorld(World):
         hub = self.hub
         return {
             "jobs": {seq: repr(job) for seq, job in self.engine.jobs.items()},
-            "scratch": {key: repr(hub.keyspace.get(key, self.now)) for key in hub.keyspace.names(self.now)},
-            "size": hub.keyspace._size,
-            "waiters": {key: len(waiters) for key, waiters in hub.keyspace._waiters.items()},
-            "watchers": {key: len(watchers) for key, watchers in hub.keyspace._watchers.items()},
+            "scratch": {key: repr(hub.scratch.get(key, self.now)) for key in hub.scratch.names(self.now)},
+            "size": hub.scratch._size,
+            "waiters": {key: len(waiters) for key, waiters in hub.scratch._waiters.items()},
+            "watchers": {key: len(watchers) for key, watchers in hub.scratch._watchers.items()},
             "scripts": dict(hub.scripts),
             "kept": dict(hub.api.kept),
             "channels": {name: len(who) for name, who in hub.pubsub.channels.items()},

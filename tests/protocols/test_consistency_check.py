@@ -215,7 +215,7 @@ def test_the_mended_shop_works_on() -> None:
         plant(shop)
     shop.check(b"1")
     popped = json.loads(shop.do("pop", "q", "w", 9, now=T + 601))
-    assert [job["jid"] for job in popped] == ["waiting", "again-1", "scheduled", "later"]
+    assert [job["jid"] for job in popped] == ["waiting", "scheduled", "later", "again-1"]
     assert json.loads(shop.do("tag", "get", "y"))["jobs"] == ["waiting"]
     assert json.loads(shop.do("pop", "running", "w2", 1, now=T + 100)) == {}, "its time of grace"
     (job,) = json.loads(shop.do("pop", "running", "w2", 1, now=T + 200))

@@ -215,11 +215,16 @@ def test_flush_forgets_everything_but_the_scripts(kept: Kept) -> None:
     furnish(kept)
     kept.hub.learn("sha", Script("C"))
     kept.commits()
-    kept.api.flush(SERVER_NOW)
+    flush(kept)
     assert kept.seen() == nothing
     kept.restarts()
     assert kept.seen() == nothing
     assert kept.hub.scripts == {b"sha": Script("C")}
+
+
+def flush(kept: Kept) -> None:
+    for _ in kept.hub.flush(SERVER_NOW, b"", everything=True):
+        pass
 
 
 CHANGES: dict[str, Callable[[Kept], Any]] = {
@@ -260,7 +265,7 @@ CHANGES: dict[str, Callable[[Kept], Any]] = {
     "recur.tag": lambda q: q("recur.tag", 500, "r", "x"),
     "recur.untag": lambda q: q("recur.untag", 500, "r", "u"),
     "what recurs": lambda q: q("peek", 500, "q2", 9),
-    "flush": lambda q: q.api.flush(SERVER_NOW),
+    "flush": flush,
 }
 
 

@@ -171,12 +171,12 @@ class Living(Walk):
         for name, values in (
             ("depends", [[self.jid()], [self.jid(), self.jid()]]),
             ("tags", [["a"], ["b", "c"], []]),
-            ("priority", [1, 2]),
             ("retries", [0, 1]),
         ):
             if self.dice.random() < 0.3:
                 options += [name, self.dice.choice(values)]
         jid = self.new_jid()
+        options += ["priority", int(jid[1:])]  # of equal ones, delayed jobs come in another order
         self.jids.append(jid)
         delay = self.dice.choice((0, 0, 4))
         return ("put", self.now, "me", self.queue(), jid, "klass", "{}", delay, *options)

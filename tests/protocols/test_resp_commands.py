@@ -21,7 +21,7 @@ from millrace import __version__
             b"foo " + b"x" * 100 + b" " + b"y" * 100,
             f"ERR unknown command 'foo', with args beginning with: '{'x' * 100}' '{'y' * 25}' ",
         ),
-        (b"get x", "ERR unknown command 'get', with args beginning with: 'x' "),
+        (b"got x", "ERR unknown command 'got', with args beginning with: 'x' "),
         (b"eval_ro x 0", "ERR unknown command 'eval_ro', with args beginning with: 'x' '0' "),
         (b"qless.nonsense 0", "ERR unknown command 'qless.nonsense', with args beginning with: '0' "),
         (b"ping a b", "ERR wrong number of arguments for 'ping' command"),
@@ -75,11 +75,11 @@ def test_ping_echo_quit():
         client.says(b"QUIT now\r\nPING\r\n").hears(OK).hears_the_end()
 
 
-def test_all_databases_are_one():
+def test_every_database_has_its_own_scratch_keys():
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "list", "x").hears(b":1\r\n")
-        client.asks("SELECT", 15).hears(OK).asks("LLEN", "list").hears(b":1\r\n")
-        client.asks("SELECT", 0).hears(OK)
+        client.asks("SELECT", 15).hears(OK).asks("LLEN", "list").hears(b":0\r\n")
+        client.asks("SELECT", 0).hears(OK).asks("LLEN", "list").hears(b":1\r\n")
         client.asks("SELECT", 16).hears_resp_error("ERR DB index is out of range")
         client.asks("SELECT", -1).hears_resp_error("ERR DB index is out of range")
         client.asks("SELECT", "x").hears_resp_error("ERR value is not an integer or out of range")
@@ -156,12 +156,13 @@ def test_info():
         assert everything["connected_clients"] == "1"
         assert everything["role"] == "master"
         assert everything["cluster_enabled"] == "0"
-        assert everything["db0"] == "keys=2,expires=0,avg_ttl=0"
+        assert "db0" not in everything
         assert info(client, "everything").keys() == everything.keys()
         assert "role" not in info(client, "server")
-        assert info(client, "Keyspace", "nonsense") == {"db0": "keys=2,expires=0,avg_ttl=0"}
+        client.asks("RPUSH", "a", "x").hears(b":1\r\n")
+        assert info(client, "Keyspace", "nonsense") == {"db0": "keys=1,expires=0,avg_ttl=0"}
         assert info(client, "nonsense") == {}
-        assert info(client, "stats")["total_commands_processed"] == "6"
+        assert info(client, "stats")["total_commands_processed"] == "7"
 
 
 def test_info_is_text_in_resp3():

@@ -133,7 +133,7 @@ def test_a_password_is_needed():
         client.asks("EVALSHA", "x", 0).hears_resp_error(NEEDED)
         client.asks("SUBSCRIBE", "x").hears_resp_error(NEEDED)
         client.asks("MULTI").hears_resp_error(NEEDED)
-        client.asks("GET").hears_resp_error("ERR unknown command 'GET', with args beginning with: ")
+        client.asks("GOT").hears_resp_error("ERR unknown command 'GOT', with args beginning with: ")
         client.asks("ECHO").hears_resp_error("ERR wrong number of arguments for 'echo' command")
         client.asks("AUTH", "wrong").hears_resp_error(WRONG)
         client.asks("AUTH", "somebody", "sesame").hears_resp_error(WRONG)

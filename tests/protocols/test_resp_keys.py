@@ -31,7 +31,7 @@ def test_lists():
             client.asks("BRPOP", "list", 1)
         client.hears(bulks("list", "a"), bulks("list", "c"), bulks("list", "d"))
         client.asks("EXISTS", "list").hears(b":0\r\n")
-        assert talk.hub.keyspace._size == 0
+        assert talk.hub.scratch._size == 0
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_hashes():
             b"%3\r\n", *map(bulk, ("a", "10", "b", "2", "c", "3"))
         )
         client.asks("DEL", "hash").hears(b":1\r\n")
-        assert talk.hub.keyspace._size == 0
+        assert talk.hub.scratch._size == 0
 
 
 def test_kinds_do_not_mix():
@@ -130,8 +130,8 @@ def test_keys_that_go():
         client.asks("EXPIRE", "a", 1 << 62).hears_resp_error(
             "ERR invalid expire time in 'expire' command"
         )
-        assert talk.hub.keyspace._size == 0
-        assert not talk.hub.keyspace._expires
+        assert talk.hub.scratch._size == 0
+        assert not talk.hub.scratch._expires
 
 
 def test_expired_keys_make_room():
@@ -160,11 +160,11 @@ def test_the_space_is_bounded():
         client.asks("EXISTS", "a", "b").hears(b":2\r\n")
         client.asks("BRPOP", "a", 0).asks("DEL", "b")
         client.hears(bulks("a", "x" * 500), b":1\r\n")
-        assert talk.hub.keyspace._size == 0
+        assert talk.hub.scratch._size == 0
 
 
 def test_few_keys_are_shown(monkeypatch):
-    monkeypatch.setattr("millrace.protocols.qless.keys.MOST_SHOWN", 3)
+    monkeypatch.setattr("millrace.protocols.qless.keys.MAX_KEYS_LISTED", 3)
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "a", "x").asks("KEYS", "*")
         client.hears(b":1\r\n", bulks("a", "ql:list", "ql:set"))
@@ -248,7 +248,7 @@ def test_whoever_waits_is_woken_at_once():
         waiter.hears(bulks("b", "y"))
         pusher.asks("LLEN", "b").hears(b":1\r\n")
         waiter.asks("BRPOP", "a", "b", 5).hears(bulks("b", "x"))
-        assert not talk.hub.keyspace._waiters
+        assert not talk.hub.scratch._waiters
 
 
 def test_a_wait_ends():

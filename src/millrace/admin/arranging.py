@@ -213,7 +213,7 @@ def flush(hub: AdminService, asked: Flush, now: int) -> Ok:
     if qless_hub is None:
         hub.engine.flush(now)
     else:
-        qless_hub.flush(now)
+        qless_hub.flush_server(now)
     hub.audit.add(now, asked.by, "flush", "everything", count)
     return Ok()
 

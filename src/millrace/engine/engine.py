@@ -203,6 +203,11 @@ class Engine(Working):
         self._drop_if_unused(queue)
         self.changes += 1
 
+    def forget_statistics(self, queues: Iterable[str]) -> None:
+        """Forget what was counted of these queues until now."""
+        self.count().drop(queues)
+        self.changes += 1
+
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
         """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
         Waiting clients continue to wait.

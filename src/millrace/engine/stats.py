@@ -85,13 +85,24 @@ class DayTotal:
 
 
 class Statistics:
-    __slots__ = ("_totals", "days", "dirty")
+    __slots__ = ("_totals", "days", "dirty", "dropped")
 
     def __init__(self) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
         self._totals: dict[int, DayTotal] | None = None
         #: Days that changed since the store last wrote them down.
         self.dirty: set[tuple[str, int]] = set()
+        #: Days that were dropped since then.
+        self.dropped: set[tuple[str, int]] = set()
+
+    def drop(self, queues: Iterable[str]) -> None:
+        """Forget all days of these queues."""
+        names = set(queues)
+        gone = [key for key in self.days if key[0] in names]
+        for key in gone:
+            del self.days[key]
+        self.dirty.difference_update(gone)
+        self.dropped.update(gone)
 
     def fold(self, events: Iterable[Any], lately: Lately | None = None) -> None:
         """Take in events, as the engine made them or as the store gives them back. `lately` are the

@@ -20,6 +20,8 @@ class MemoryStore:
         self._notes: dict[str, bytes] = {}
         self._numbers = (1, 0, 0)
         self._events: list[bytes] = []
+        #: Queues whose statistics were dropped, by the number of events before that.
+        self._dropped: dict[int, set[str]] = {}
         self._begun: tuple[Batch, bytes, tuple[int, int, int], bytes] | None = None
 
     def load(self, progress: Progress | None = None) -> Recovered:
@@ -30,8 +32,10 @@ class MemoryStore:
         recovered.queues = dict(self._queues)
         recovered.notes = dict(self._notes)
         recovered.next_seq, recovered.processed, recovered.failures = self._numbers
-        for blob in self._events:
+        for number, blob in enumerate(self._events):
             recovered.statistics.fold(changes.decode_any(blob))
+            recovered.statistics.drop(self._dropped.get(number, ()))
+        recovered.statistics.dropped.clear()
         return recovered
 
     def reread(self, seqs: Iterable[int]) -> Recovered:
@@ -43,6 +47,9 @@ class MemoryStore:
         numbers = (engine.next_seq, engine.totals.processed, engine.totals.failures)
         events = changes.encode(batch.events)
         self._begun = (batch, changes.encode_batch(batch), numbers, events)
+        if engine.statistics.dropped:
+            self._dropped[len(self._events)] = {name for name, _ in engine.statistics.dropped}
+            engine.statistics.dropped.clear()
 
     def commit(self) -> None:
         assert self._begun is not None, "nothing was begun"

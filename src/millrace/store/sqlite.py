@@ -178,6 +178,9 @@ class SqliteStore:
                 changed = len(batch.new) + len(batch.changed) + len(batch.gone)
                 changed += len(batch.rewritten)
                 self._fold(engine, 64 + 2 * changed, FOLD_BYTES + 2 * len(blob))
+            if engine.statistics.dropped:
+                self._write_stats(engine)
+                tally.stats_event = tally.next_event
             if self.trims:
                 self._trim_shipped(engine, TRIM_BYTES + 4 * len(events) if batch else 0)
             # Last, as its tally is of all that was written.
@@ -302,7 +305,8 @@ class SqliteStore:
 
     def _write_stats(self, engine: Engine) -> None:
         statistics = engine.statistics
-        for key in statistics.forget(statistics.since(engine.clock)):
+        old = statistics.forget(statistics.since(engine.clock))
+        for key in (*old, *statistics.dropped):
             self._note_sum("stats", key, 0)
             self._db.execute("DELETE FROM stats WHERE queue = ? AND day = ?", key)
         for key in statistics.dirty:
@@ -312,6 +316,7 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO stats VALUES (?, ?, ?, ?)", (*key, summed, record)
             )
         statistics.dirty.clear()
+        statistics.dropped.clear()
 
     def _trim_shipped(self, engine: Engine, most_bytes: int) -> None:
         """Remove events that are in the lake: at most so many bytes, and whole rows. Statistics are

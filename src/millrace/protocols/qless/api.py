@@ -4,14 +4,14 @@ Every dialect is brought to the form of the newest one (C): command, now, argume
 dialect and the spec have differently is in first.py, what reqless has in reqless.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Any, Final
 
 from millrace.engine.job import Job
 from millrace.engine.why import Reason
 
-from . import arranging, first, looking, lua, recurring, reqless, throttles, working
+from . import arranging, first, flush, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
 from .contract import Refused, ScriptError
 from .dialects import Script
@@ -95,7 +95,12 @@ class QlessApi:
     def do(self, command: str, now: int, args: Args) -> Any:
         return COMMANDS[command](self.qless, now, args)
 
-    def flush(self, now: int) -> None:
+    def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+        qless = self.qless
+        qless.refresh()
+        return flush.flush(qless, now, everything=everything)
+
+    def flush_server(self, now: int) -> None:
         self.engine.flush(now)
         self.qless.flush()
 

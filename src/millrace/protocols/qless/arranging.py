@@ -85,20 +85,17 @@ def track(q: Qless, now: int, args: Args) -> bytes:
         return looking.tracked(q)
     command = text(args, 0, "")
     jid = text(args, 1, 'Track(): Arg "jid" missing')
-    known = q.find(jid) is not None
+    job = q.find(jid)
     action = command.lower()
     if action not in {"track", "untrack"}:
         raise ScriptError(f'Track(): Unknown action "{command}"')
-    if not known and not (action == "untrack" and jid in q.tracked):
+    if job is None and not (action == "untrack" and q.scoped(jid) in q.tracked):
         raise ScriptError("Track(): Job does not exist")
     q.publish(action, encode_name(jid))
-    if action == "track":
-        new = jid not in q.tracked
-        q.track(jid, now)
-        return b"%d" % new
-    old = jid in q.tracked
-    q.track(jid, None)
-    return b"%d" % old
+    name = q.scoped(jid) if job is None else job.jid
+    before = name in q.tracked
+    q.track(name, now if action == "track" else None)
+    return b"%d" % (before != (action == "track"))
 
 
 def log(q: Qless, now: int, args: Args) -> None:
@@ -123,7 +120,7 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     for job in found:
         part_of(job).add("put", now, q.max_history, {"q": queue})
         job.holder, job.deadline = "", 0
-        q.engine.move(job, queue, now, QLESS)
+        q.engine.move(job, q.scoped(queue), now, QLESS)
     return len(found)
 
 
@@ -142,22 +139,22 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
     for name in _some(args):
-        q.engine.open_queue(name)
-        q.engine.pause(name, paused=paused, now=now)
+        q.engine.open_queue(q.scoped(name))
+        q.engine.pause(q.scoped(name), paused=paused, now=now)
         q.engine.depend()
 
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
     """queues: their names only, their jobs stay"""
     for name in _some(args):
-        q.engine.forget_queue(name)
-        q.unsee(name)
+        q.engine.forget_queue(q.scoped(name))
+        q.unsee(q.scoped(name))
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
     for name in _some(args):
-        q.workers.pop(name, None)
+        q.workers.pop(q.scoped(name), None)
 
 
 def _some(args: Args) -> list[str]:
@@ -175,14 +172,14 @@ def config_set(q: Qless, now: int, args: Args) -> None:
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
     q.log({"option": option, "event": "config_set", "value": value})
-    q.set_config(option, value)
+    q.set_config(q.scoped(option), value)
 
 
 def config_unset(q: Qless, now: int, args: Args) -> None:
     """option"""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
     q.log({"event": "config_unset", "option": option})
-    q.set_config(option, None)
+    q.set_config(q.scoped(option), None)
 
 
 COMMANDS: Final = {

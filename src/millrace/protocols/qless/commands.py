@@ -1,7 +1,7 @@
 """The form of a command, and the texts that Redis has for those that cannot be done."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.protocols.errors import ClientError
@@ -37,7 +37,9 @@ class Nothing:
 
 
 NOTHING: Final = Nothing()
-Answer = Reply | Nothing
+#: A command that runs in slices: it yields after each one, and returns its reply.
+Slices = Generator[None, None, "Reply | Nothing"]
+Answer = Reply | Nothing | Slices
 
 
 class Command(NamedTuple):

@@ -4,9 +4,10 @@ Here is what concerns the connection itself: how a request becomes a command, wh
 when, the handshake, and transactions. What the commands do is in scripts, keys, pubsub and info.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import QLESS
 from millrace.engine.policy import SECOND
@@ -29,6 +30,7 @@ from .commands import (
     Answer,
     Command,
     Nothing,
+    Slices,
     expect,
     integer,
     shown,
@@ -51,11 +53,18 @@ from .resp import (
     encode,
     size_of,
 )
+from .scratch import scratch_prefix
+from .state import database_prefix
 
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
-#: How many commands one transaction may have, and how many keys a client may watch.
-MOST_QUEUED: Final = 1000
+#: A slice of a long command counts as this many commands more.
+SLICE_COST: Final = 15
+#: Number of commands that one transaction may have, and of slices that its long commands may take.
+MOST_QUEUED: Final = 10_000
+MAX_TRANSACTION_SLICES: Final = 400
+TOO_MUCH_WORK: Final = "ERR the commands of this transaction examine too much: run them one by one"
+#: Number of keys that a client may watch.
 MOST_WATCHED: Final = 1000
 MOST_WATCHED_NAME: Final = 1000
 #: What an argument takes besides its bytes.
@@ -76,6 +85,26 @@ NO_LOGIN: Final = (
     "ERR AUTH <password> called without any password configured for the default user. Are you sure "
     "your configuration is correct?"
 )
+
+
+#: Most replies; asking whether they are generators would cost more than making them.
+PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
+
+
+class _Step:
+    """One slice of a long command. Calling it returns the reply, or itself if there is more."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Slices) -> None:
+        self._work = work
+
+    def __call__(self) -> object:
+        try:
+            next(self._work)
+        except StopIteration as ended:
+            return ended.value
+        return self
 
 
 class Queued(NamedTuple):
@@ -99,6 +128,9 @@ class QlessConnection(Connection):
         self.protocol = 2
         self._name = b""
         self._database = 0
+        #: What the names of its jobs and of its scratch keys begin with.
+        self._prefix = ""
+        self.scratch_prefix = b""
         #: What it listens to.
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
@@ -108,10 +140,14 @@ class QlessConnection(Connection):
         self._queued: list[Queued] | None = None
         self._queued_size = 0
         self._spoilt = False
+        self._slices_left = 0
         #: EXEC is at work: nothing may wait.
         self.transacting = False
+        #: A command that runs in slices, and whether it has changed anything.
+        self._work: Slices | None = None
+        self._work_changed = False
         #: Since WATCH: the keys, Qless's own with what they held, and whether one was changed.
-        self._watched: dict[bytes, int] = {}
+        self._watched: dict[tuple[int, bytes], int] = {}
         self.disturbed = False
         #: The lists that BRPOP waits for.
         self._awaited: list[bytes] = []
@@ -137,6 +173,7 @@ class QlessConnection(Connection):
 
     def discard(self) -> None:
         self._requests = Requests()
+        self._work = None
         self._discard_queue()
 
     def feed(self, data: bytes) -> None:
@@ -151,8 +188,12 @@ class QlessConnection(Connection):
     def run(self, now: int, most: int) -> bool:
         while self.waiter is None and not self.closing:
             if most <= 0:
-                return bool(self._requests)
+                return bool(self._requests) or self._work is not None
             most -= 1
+            if self._work is not None:
+                most -= SLICE_COST
+                self._continue_work(now)
+                continue
             try:
                 request = self._requests.take(self._limits)
             except ProtocolError as problem:
@@ -211,13 +252,32 @@ class QlessConnection(Connection):
         before, said = engine.changes, len(replies)
         hub.commands += 1
         answer = self._perform(command, request[1:], now)
-        if not isinstance(answer, Nothing):
-            replies.append(encode(answer, self.protocol))
+        if answer.__class__ not in PLAIN_REPLIES and isinstance(answer, Generator):
+            self._work, self._work_changed = answer, engine.changes != before
+            self._continue_work(now)
+            return
+        reply: Any = answer
+        if not isinstance(reply, Nothing):
+            replies.append(encode(reply, self.protocol))
         if engine.changes != before and len(replies) > said:
             self.marks.append(len(replies) - 1)
-        if hub.keyspace.pushed:
-            for waiter, key, item in hub.keyspace.served(now):
+        if hub.scratch.pushed:
+            for waiter, key, item in hub.scratch.served(now):
                 waiter.take_item(key, item, now)
+
+    def _continue_work(self, now: int) -> None:
+        """Run the next slice of the command at work, and send its reply after the last one."""
+        assert self._work is not None
+        before = self.engine.changes
+        answer = self._attempt(_Step(self._work))
+        self._work_changed |= self.engine.changes != before
+        if isinstance(answer, _Step):
+            return
+        self._work = None
+        if not isinstance(answer, Nothing):
+            if self._work_changed:
+                self.marks.append(len(self.replies))
+            self.replies.append(encode(answer, self.protocol))
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Why this may not be said now; Redis asks in the same order."""
@@ -238,8 +298,14 @@ class QlessConnection(Connection):
         return ""
 
     def _perform(self, command: Command, args: list[bytes], now: int) -> Answer:
+        answer: Answer = self._attempt(partial(command.do, self, args, now))
+        return answer
+
+    def _attempt(self, action: Callable[[], Any]) -> Any:
+        """What an action returns, in the database of this connection, or its error."""
+        self.hub.prefix = self._prefix
         try:
-            return command.do(self, args, now)
+            return action()
         except ScriptError as problem:
             self.engine.depend()  # it may tell of what somebody did just now
             found = Error(f"ERR user_script:1: {problem}")
@@ -247,6 +313,8 @@ class QlessConnection(Connection):
             found = Error(str(problem))
         except Refused:
             found = Error(_refusal(self.engine.halted))
+        finally:
+            self.hub.prefix = ""
         self.hub.errors += 1
         return found
 
@@ -272,6 +340,7 @@ class QlessConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
+        self._work = None
         self.hub.connections.discard(self)
         self.hub.touched.discard(self)
         self.hub.pubsub.leave(self)
@@ -284,14 +353,14 @@ class QlessConnection(Connection):
 
     def wait_for_item(self, keys: list[bytes], until: int) -> None:
         self._awaited = keys
-        self.hub.keyspace.wait(keys, self)
+        self.hub.scratch.wait(keys, self)
         self.waiter = Waiter((), "", QLESS, self)
         self.engine.wait(self.waiter, until)
 
     def take_item(self, key: bytes, item: bytes, now: int) -> None:
         """The wait is over: here is what a list got."""
         self._stop_waiting()
-        self.say([key, item])
+        self.say([key.removeprefix(self.scratch_prefix), item])
         self.hub.touched.add(self)
         if self._requests:
             self.engine.alarm((self, "goes on"), now)
@@ -308,7 +377,7 @@ class QlessConnection(Connection):
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         self.engine.unwait(waiter)
-        self.hub.keyspace.unwait(self._awaited, self)
+        self.hub.scratch.unwait(self._awaited, self)
         self._awaited = []
 
     # The handshake
@@ -372,12 +441,17 @@ class QlessConnection(Connection):
         return args[0]
 
     def _select(self, args: list[bytes], now: int) -> Answer:
-        """All databases are one."""
+        """Database 0 is the namespace of the other protocols, every other one is its own."""
         number = integer(args[0])
         if not 0 <= number < DATABASES:
             raise ClientError("ERR DB index is out of range")
-        self._database = number
+        self._use_database(number)
         return OK
+
+    def _use_database(self, number: int) -> None:
+        self._database = number
+        self._prefix = self.hub.prefix = database_prefix(number)
+        self.scratch_prefix = scratch_prefix(number)
 
     def _quit(self, args: list[bytes], now: int) -> Answer:
         self.closing = True
@@ -390,7 +464,7 @@ class QlessConnection(Connection):
         self.hub.pubsub.leave(self)
         self.protocol = 2
         self._name = b""
-        self._database = 0
+        self._use_database(0)
         self._known = not self.hub.password
         self._limits = self.hub.limits if self._known else self.hub.strangers
         return Simple("RESET")
@@ -466,6 +540,7 @@ class QlessConnection(Connection):
         if disturbed:
             return NO_LIST
         self.transacting = True
+        self._slices_left = MAX_TRANSACTION_SLICES
         try:
             return self._perform_all(queued, now)
         finally:
@@ -487,8 +562,22 @@ class QlessConnection(Connection):
 
     def _perform_queued(self, command: Command, args: list[bytes], now: int) -> Reply:
         answer = self._perform(command, args, now)
+        if isinstance(answer, Generator):
+            answer = self._attempt(partial(self._finish, answer))
         assert not isinstance(answer, Nothing), "a command in a transaction has an answer"
         return answer
+
+    def _finish(self, work: Slices) -> Reply:
+        """Run all slices of a command in one go, as far as the transaction's slices suffice."""
+        while self._slices_left > 0:
+            self._slices_left -= 1
+            try:
+                next(work)
+            except StopIteration as ended:
+                reply: Reply = ended.value
+                return reply
+        work.close()
+        raise ClientError(TOO_MUCH_WORK)
 
     def _discard(self, args: list[bytes], now: int) -> Answer:
         if self._queued is None:
@@ -510,9 +599,9 @@ class QlessConnection(Connection):
         if any(len(key) > MOST_WATCHED_NAME for key in args):
             raise ClientError(f"ERR the name of a watched key may have {MOST_WATCHED_NAME} bytes")
         for key in args:
-            if key not in self._watched:
-                self._watched[key] = self._content(key)
-                self.hub.keyspace.watch(key, self)
+            if (self._database, key) not in self._watched:
+                self._watched[self._database, key] = self._content(key)
+                self.hub.scratch.watch(self.scratch_prefix + key, self)
         return OK
 
     def _unwatch_all(self, args: list[bytes], now: int) -> Answer:
@@ -520,15 +609,19 @@ class QlessConnection(Connection):
         return OK
 
     def _unwatch(self) -> None:
-        for key in self._watched:
-            self.hub.keyspace.unwatch(key, self)
+        for database, key in self._watched:
+            self.hub.scratch.unwatch(scratch_prefix(database) + key, self)
         self._watched.clear()
         self.disturbed = False
 
     def _is_disturbed(self) -> bool:
-        return self.disturbed or any(
-            self._content(key) != was for key, was in self._watched.items()
-        )
+        if self.disturbed:
+            return True
+        for (database, key), before in self._watched.items():
+            self.hub.prefix = database_prefix(database)
+            if self._content(key) != before:
+                return True
+        return False
 
     def _content(self, key: bytes) -> int:
         """What a key of Qless holds, as a number; the others report their changes themselves."""

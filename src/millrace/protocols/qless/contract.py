@@ -1,6 +1,6 @@
 """What the RESP side asks of the Qless commands, and what a command may answer with."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, Protocol
 
 from millrace.engine.job import Job
@@ -10,8 +10,15 @@ from millrace.protocols.errors import ClientError
 from .dialects import Script
 from .resp import Reply
 
-#: The keys of Qless that clients write past its commands, and what they are.
+#: Keys of Qless that clients write without its commands, and their kinds.
 WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
+#: The key of a throttle begins with this, and can be written as well.
+THROTTLE_KEY: Final = b"ql:th:"
+
+
+def writable_kind(key: bytes) -> str:
+    """The kind of a key of Qless that can be written; empty for every other key."""
+    return "hash" if key.startswith(THROTTLE_KEY) else WRITABLE.get(key, "")
 
 
 class ScriptError(ClientError):
@@ -36,8 +43,12 @@ class Api(Protocol):
         """
         ...
 
-    def flush(self, now: int) -> None:
-        """Forget every job; FLUSHDB."""
+    def flush(self, now: int, *, everything: bool) -> Iterator[None]:
+        """Remove all jobs of the database in use, or of all databases, in slices."""
+        ...
+
+    def flush_server(self, now: int) -> None:
+        """Remove all jobs of all protocols."""
         ...
 
     def learn(self, sha: str, script: Script) -> None:
@@ -78,6 +89,16 @@ class Virtual(Protocol):
         """The members of a sorted set and their scores, the lowest first."""
         ...
 
+    def range(
+        self, key: bytes, first: int, last: int
+    ) -> Generator[None, None, list[tuple[bytes, float]]]:
+        """Members of a sorted set from `first` to `last`, as ZRANGE counts them, in slices."""
+        ...
+
+    def scan(self, start: int, count: int) -> tuple[int, list[bytes]]:
+        """Where the next scan continues, and the keys of about `count` jobs from `start` on."""
+        ...
+
     def score(self, key: bytes, member: bytes) -> float | None:
         """The score of one member of a sorted set."""
         ...
@@ -98,11 +119,7 @@ class Virtual(Protocol):
         """All keys there are."""
         ...
 
-    def count(self) -> int:
-        """How many keys there are."""
-        ...
-
-    def set_fields(self, key: bytes, fields: dict[bytes, bytes]) -> int:
+    def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
         """Set fields of a hash; how many of them are new. This and what follows is for `WRITABLE`
         keys, and raises Refused if nothing can be made durable now.
         """
@@ -112,6 +129,6 @@ class Virtual(Protocol):
         """Put items at an end of a list, one after the other; its length."""
         ...
 
-    def delete(self, key: bytes) -> bool:
+    def delete(self, key: bytes, now: int) -> bool:
         """Forget it; was it there?"""
         ...

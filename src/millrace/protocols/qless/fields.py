@@ -21,7 +21,7 @@ from .part import (
     shown_worker,
     state_of,
 )
-from .state import Recurring
+from .state import Qless, Recurring
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -79,6 +79,10 @@ def _tags_json(tags: list[Any]) -> bytes:
     return lua.encode(tags) if tags else lua.NOTHING
 
 
+def _throttles_json(q: Qless, tids: list[str]) -> bytes:
+    return lua.encode([q.local_throttle(tid) for tid in tids])
+
+
 def _expires(job: Job) -> bytes:
     """No lock is told in two ways: 0, but nothing at all of a failed job."""
     return b"" if job.state == DEAD else shown_expiry(job)
@@ -88,11 +92,11 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
     return lua.encode([when, what, more] if more else [when, what])
 
 
-def of_job(job: Job) -> Fields:
+def of_job(q: Qless, job: Job) -> Fields:
     part = read_part(job)
     data, encoding = shown_data(job)
     found = [
-        (b"jid", encode_name(job.jid)),
+        (b"jid", encode_name(q.local(job.jid))),
         (b"klass", encode_name(klass_of(job))),
         (b"data", data),
         (b"priority", number(part.priority)),
@@ -100,7 +104,7 @@ def of_job(job: Job) -> Fields:
         (b"state", state_of(job).encode()),
         (b"worker", encode_name(shown_worker(job))),
         (b"expires", _expires(job)),
-        (b"queue", b"" if job.state == DONE else encode_name(job.queue)),
+        (b"queue", b"" if job.state == DONE else encode_name(q.local(job.queue))),
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
@@ -115,21 +119,21 @@ def of_job(job: Job) -> Fields:
     if job.state == BLOCKED and job.due:
         found.append((b"scheduled", _moment(job.due)))
     if part.throttles:
-        found.append((b"throttles", lua.encode(part.throttles)))
+        found.append((b"throttles", _throttles_json(q, part.throttles)))
     if encoding:
         found.append((b"encoding", BASE64.encode()))
     return found
 
 
-def of_recurring(recurring: Recurring) -> Fields:
+def of_recurring(q: Qless, recurring: Recurring) -> Fields:
     found = [
-        (b"jid", encode_name(recurring.jid)),
+        (b"jid", encode_name(q.local(recurring.jid))),
         (b"klass", encode_name(recurring.klass)),
         (b"data", recurring.data),
         (b"priority", number(recurring.priority)),
         (b"tags", _tags_json(recurring.tags)),
         (b"state", b"recur"),
-        (b"queue", encode_name(recurring.queue)),
+        (b"queue", encode_name(q.local(recurring.queue))),
         (b"type", b"interval"),
         (b"count", b"%d" % recurring.count),
         (b"interval", number(recurring.interval)),
@@ -137,7 +141,7 @@ def of_recurring(recurring: Recurring) -> Fields:
         (b"backlog", number(recurring.backlog)),
     ]
     if recurring.throttles:
-        found.append((b"throttles", lua.encode(recurring.throttles)))
+        found.append((b"throttles", _throttles_json(q, recurring.throttles)))
     return found
 
 

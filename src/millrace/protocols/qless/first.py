@@ -166,9 +166,10 @@ def _tracked(api: Any, call: Call) -> Reply:
         return looking.tracked(qless, lambda q, job: job_json(q, job, alone=False))
     jid = decode_name(call.args[1]) if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
-        new = jid not in qless.tracked
+        name = qless.scoped(jid)
+        new = name not in qless.tracked
         qless.publish("track", encode_name(jid))
-        qless.track(jid, call.now)
+        qless.track(name, call.now)
         return int(new)
     reply = _as_it_is(api, call)
     assert isinstance(reply, bytes)
@@ -190,10 +191,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         b'"expires":%b,"retries":%d,"remaining":%d,"data":%b%b,"tags":%b,"history":%b,"failure":%b,'
         b'"dependents":%b,"dependencies":%b}'
     ) % (
-        lua.string(job.jid),
+        lua.string(q.local(job.jid)),
         lua.string(klass_of(job)),
         state_of(job).encode(),
-        b'""' if job.state == DONE else lua.string(job.queue),
+        b'""' if job.state == DONE else lua.string(q.local(job.queue)),
         lua.string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
         lua.number(shown_priority(job, lower_first=q.lower_first)),
@@ -205,7 +206,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
         lua.encode(stages(part.history)),
         looking.failure_json(job),
-        lua.strings([each.jid for each in q.engine.dependents(job)]),
+        lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.NOTHING if alone else lua.strings(looking.dependencies(q, job)),
     )
 

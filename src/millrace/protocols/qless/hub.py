@@ -1,5 +1,6 @@
 """What all Qless connections share: the engine, the commands, scripts, listeners, scratch keys."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from millrace.engine.engine import Engine
@@ -11,9 +12,9 @@ from millrace.protocols.logins import LoginLimiter
 
 from .contract import Api, Refused, Virtual
 from .dialects import Script
-from .keyspace import Keyspace
 from .pubsub import PubSub
 from .resp import Limits
+from .scratch import ScratchKeys
 
 #: There are some three hundred builds of Qless in the world.
 MOST_SCRIPTS: Final = 1000
@@ -52,26 +53,39 @@ class QlessHub(Hub):
         self.scripts: dict[bytes, Script] = {}
         self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
-        self.keyspace = Keyspace(max_keys, max_scratch)
+        self.scratch = ScratchKeys(max_keys, max_scratch)
         #: Counters since the start.
         self.received = 0
+        #: What the names of the database in use begin with, during a command of that database.
+        self.prefix = ""
 
     def publish(self, channel: bytes, payload: bytes) -> int:
         """Tell of a change all who listen, as soon as it is durable."""
         return self.pubsub.publish(channel, payload, changes=True)
 
-    def flush(self, now: int) -> None:
-        """Forget every job and every key, but no script."""
+    def flush(self, now: int, scratch_prefix: bytes, *, everything: bool) -> Iterator[None]:
+        """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
+        all databases. Scripts and jobs of other protocols stay.
+        """
         if self.engine.halted:
             raise Refused
-        self.keyspace.clear()
-        self.api.flush(now)
+        if everything:
+            self.scratch.clear()
+        else:
+            self.scratch.clear_database(scratch_prefix, now)
+        yield from self.api.flush(now, everything=everything)
 
     def holds_back(self, job: Job, now: int) -> list[Reason]:
         return self.api.holds_back(job, now)
 
+    def flush_server(self, now: int) -> None:
+        """Remove all jobs of all protocols."""
+        self.scratch.clear()
+        self.api.flush_server(now)
+
     def key_count(self, now: int) -> int:
-        return len(self.keyspace.names(now)) + self.virtual.count()
+        """About the number of keys: scratch keys, and two for each job."""
+        return len(self.scratch.names(now)) + 2 * len(self.engine.by_jid)
 
     def learn(self, sha: str, script: Script) -> None:
         """Take calls of this script from now on."""

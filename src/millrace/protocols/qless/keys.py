@@ -1,8 +1,8 @@
-"""Commands on keys: those under `ql:` are Qless's and can only be looked at, but for the patterns
-that clients of reqless write; others are scratch.
+"""Commands on keys. Keys under `ql:` belong to Qless and can be read; clients of reqless also write
+patterns and throttles there. All other keys are scratch keys.
 """
 
-from itertools import islice
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from millrace.engine.job import FOREVER
@@ -18,31 +18,41 @@ from .commands import (
     WRONG_TYPE,
     Answer,
     Command,
+    Slices,
     decimal,
     integer,
     shown,
     wrong_count,
 )
-from .contract import WRITABLE
+from .contract import writable_kind
 from .globs import matcher, pattern_of
 from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
+from .scratch import kind_of
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
 
 OURS: Final = b"ql:"
-#: KEYS shows so many; whoever has more has no use for all of them.
-MOST_SHOWN: Final = 100_000
+#: Maximum number of names that KEYS lists, and of jobs that one SCAN examines.
+MAX_KEYS_LISTED: Final = 100_000
+MAX_SCAN_COUNT: Final = 1000
+#: Bytes of names that one slice of KEYS examines, and what each name costs beside its bytes.
+SLICE_BYTES: Final = 16_384
+NAME_COST: Final = 32
+NAMES_BATCH_SIZE: Final = 1000
 BAD_TIMEOUT: Final = "ERR timeout is not a float or out of range"
 
 
 def _kind(connection: "QlessConnection", key: bytes, now: int) -> str:
     if key.startswith(OURS):
         return connection.hub.virtual.kind(key)
-    value = connection.hub.keyspace.get(key, now)
-    if value is None:
-        return ""
-    return "list" if isinstance(value, list) else "hash"
+    value = connection.hub.scratch.get(_own(connection, key), now)
+    return "" if value is None else kind_of(value)
+
+
+def _own(connection: "QlessConnection", key: bytes) -> bytes:
+    """The name of a scratch key of the database in use."""
+    return connection.scratch_prefix + key
 
 
 def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
@@ -55,9 +65,10 @@ def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
 
 def _writable(key: bytes, kind: str) -> bool:
     """Is it a key of Qless that can be written? Refuse one of another kind."""
-    if key in WRITABLE and WRITABLE[key] != kind:
+    found = writable_kind(key)
+    if found not in {"", kind}:
         raise ClientError(WRONG_TYPE)
-    return key in WRITABLE
+    return bool(found)
 
 
 def _scratch(*keys: bytes) -> None:
@@ -79,18 +90,54 @@ def _span(have: int, first: bytes, last: bytes) -> slice:
 # Any key
 
 
-def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     matches = matcher(pattern_of(args[0]))
-    found = [name for name in connection.hub.keyspace.names(now) if matches(name)]
-    ours = (name for name in connection.hub.virtual.names() if matches(name))
-    found += islice(ours, MOST_SHOWN + 1)
-    if len(found) > MOST_SHOWN:
-        raise ClientError(f"ERR more than {MOST_SHOWN} keys match")
-    return list(found)
+    scratch = connection.hub.scratch.names(now, connection.scratch_prefix)
+    found: list[Reply] = [name for name in scratch if matches(name)]
+    examined = 0
+    for name in connection.hub.virtual.names():
+        if matches(name):
+            found.append(name)
+            if len(found) > MAX_KEYS_LISTED:
+                raise ClientError(f"ERR more than {MAX_KEYS_LISTED} keys match")
+        examined += NAME_COST + len(name)
+        if examined > SLICE_BYTES:
+            examined = 0
+            yield
+    return found
 
 
-def _dbsize(connection: "QlessConnection", _args: list[bytes], now: int) -> Answer:
-    return connection.hub.key_count(now)
+def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    """Some keys, and where the next call continues: the number of a job. 0 is the beginning and the
+    end. Keys that are not of jobs come with the first call.
+    """
+    start = integer(args[0], "ERR invalid cursor")
+    pattern, count = b"*", 10
+    for at in range(1, len(args), 2):
+        option, value = args[at].upper(), args[at + 1 : at + 2]
+        if not value or option not in {b"MATCH", b"COUNT"}:
+            raise ClientError(SYNTAX)
+        if option == b"MATCH":
+            pattern = pattern_of(value[0])
+        else:
+            count = integer(value[0])
+    if count < 1:
+        raise ClientError(SYNTAX)
+    hub = connection.hub
+    names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
+    following, ours = hub.virtual.scan(max(0, start), min(count, MAX_SCAN_COUNT))
+    matches = matcher(pattern)
+    found: list[Reply] = [name for name in (*names, *ours) if matches(name)]
+    return [b"%d" % following, found]
+
+
+def _dbsize(connection: "QlessConnection", _args: list[bytes], now: int) -> Slices:
+    count = len(connection.hub.scratch.names(now, connection.scratch_prefix))
+    for number, _ in enumerate(connection.hub.virtual.names(), 1):
+        count += 1
+        if number % NAMES_BATCH_SIZE == 0:
+            yield
+    return count
 
 
 def _exists(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -102,15 +149,15 @@ def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(*(key for key in args if key not in WRITABLE))
+    _scratch(*(key for key in args if not writable_kind(key)))
     return sum(_delete(connection, key, now) for key in args)
 
 
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
-    if key in WRITABLE:
-        return connection.hub.virtual.delete(key)
-    keyspace = connection.hub.keyspace
-    return keyspace.get(key, now) is not None and keyspace.delete(key, now)
+    if writable_kind(key):
+        return connection.hub.virtual.delete(key, now)
+    scratch, own = connection.hub.scratch, _own(connection, key)
+    return scratch.get(own, now) is not None and scratch.delete(own, now)
 
 
 def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -119,23 +166,114 @@ def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         return -2
     if args[0].startswith(OURS):
         return connection.hub.virtual.ttl(args[0], now)
-    when = connection.hub.keyspace.expires(args[0])
+    when = connection.hub.scratch.expires(_own(connection, args[0]))
     return -1 if when is None else (when - now + SECOND // 2) // SECOND
 
 
 def _expire(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     seconds = integer(args[1])
     _scratch(args[0])
+    when = _expiry(seconds, now, "expire")
+    return int(connection.hub.scratch.expire(_own(connection, args[0]), when, now))
+
+
+def _expiry(seconds: int, now: int, command: str) -> int:
     if abs(seconds) > FOREVER // SECOND - now // SECOND - 1:
-        raise ClientError("ERR invalid expire time in 'expire' command")
-    return int(connection.hub.keyspace.expire(args[0], now + seconds * SECOND, now))
+        raise ClientError(f"ERR invalid expire time in '{command}' command")
+    return now + seconds * SECOND
 
 
-def _flush(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _flushdb(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _flush(connection, args, now, everything=False)
+
+
+def _flushall(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _flush(connection, args, now, everything=True)
+
+
+def _flush(
+    connection: "QlessConnection", args: list[bytes], now: int, *, everything: bool
+) -> Answer:
+    """Remove what was pushed over Qless. In a transaction it cannot be interrupted."""
     if args and args[0].upper() not in {b"SYNC", b"ASYNC"}:
         raise ClientError(SYNTAX)
-    connection.hub.flush(now)
+    work = connection.hub.flush(now, connection.scratch_prefix, everything=everything)
+    if not connection.transacting:
+        return _with_ok(work)
+    for _ in work:
+        pass
     return OK
+
+
+def _with_ok(work: Iterable[None]) -> Slices:
+    yield from work
+    return OK
+
+
+# Strings
+
+
+def _get(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    if not _is(connection, args[0], "string", now):
+        return None
+    return connection.hub.scratch.string_at(_own(connection, args[0]), now)
+
+
+def _set(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    """key, value, [NX | XX] [EX seconds | PX milliseconds] [GET]"""
+    _scratch(args[0])
+    scratch, key, words = connection.hub.scratch, _own(connection, args[0]), args[2:]
+    expires, only, wants_old = 0, b"", False
+    while words:
+        option = words.pop(0).upper()
+        if option in {b"NX", b"XX"} and not only:
+            only = option
+        elif option == b"GET":
+            wants_old = True
+        elif option in {b"EX", b"PX"} and words and not expires:
+            span = integer(words.pop(0))
+            expires = _span_end(span, SECOND if option == b"EX" else SECOND // 1000, now, "set")
+        else:
+            raise ClientError(SYNTAX)
+    old = scratch.string_at(key, now) if wants_old else None
+    if only and (scratch.get(key, now) is None) != (only == b"NX"):
+        return old
+    scratch.set_string(key, args[1], now, expires)
+    return old if wants_old else OK
+
+
+def _span_end(span: int, unit: int, now: int, command: str) -> int:
+    if not 0 < span <= (FOREVER - now) // unit - 1:
+        raise ClientError(f"ERR invalid expire time in '{command}' command")
+    return now + span * unit
+
+
+def _setex(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    _scratch(args[0])
+    expires = _span_end(integer(args[1]), SECOND, now, "setex")
+    connection.hub.scratch.set_string(_own(connection, args[0]), args[2], now, expires)
+    return OK
+
+
+def _incr(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _increment(connection, args[0], 1, now)
+
+
+def _decr(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _increment(connection, args[0], -1, now)
+
+
+def _incrby(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _increment(connection, args[0], integer(args[1]), now)
+
+
+def _decrby(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _increment(connection, args[0], -integer(args[1]), now)
+
+
+def _increment(connection: "QlessConnection", key: bytes, by: int, now: int) -> int:
+    _scratch(key)
+    return connection.hub.scratch.increment(_own(connection, key), by, now)
 
 
 # Lists
@@ -155,7 +293,30 @@ def _push(
     if _writable(key, "list"):
         return connection.hub.virtual.push(key, items, left=left)
     _scratch(key)
-    return connection.hub.keyspace.push(key, items, now, left=left)
+    return connection.hub.scratch.push(_own(connection, key), items, now, left=left)
+
+
+def _lpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _pop(connection, args, now, left=True)
+
+
+def _rpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return _pop(connection, args, now, left=False)
+
+
+def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bool) -> Answer:
+    """One item, or up to a number of them"""
+    _scratch(args[0])
+    scratch, key = connection.hub.scratch, _own(connection, args[0])
+    if len(args) == 1:
+        return scratch.pop(key, now, left=left)
+    count = integer(args[1], "ERR value is out of range, must be positive")
+    if count < 0:
+        raise ClientError("ERR value is out of range, must be positive")
+    have = scratch.list_at(key, now)
+    if have is None:
+        return NO_LIST
+    return [scratch.pop(key, now, left=left) for _ in range(min(count, len(have)))]
 
 
 def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -163,7 +324,7 @@ def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         return 0
     if args[0].startswith(OURS):
         return connection.hub.virtual.length(args[0])
-    return len(connection.hub.keyspace.list_at(args[0], now) or ())
+    return len(connection.hub.scratch.list_at(_own(connection, args[0]), now) or ())
 
 
 def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -173,7 +334,7 @@ def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Answe
     if args[0].startswith(OURS):
         have = connection.hub.virtual.items(args[0])
     else:
-        have = connection.hub.keyspace.list_at(args[0], now) or []
+        have = connection.hub.scratch.list_at(_own(connection, args[0]), now) or []
     return list(have[_span(len(have), args[1], args[2])])
 
 
@@ -184,14 +345,15 @@ def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
     if timeout < 0:
         raise ClientError("ERR timeout is negative")
     _scratch(*keys)
-    for key in keys:
-        item = connection.hub.keyspace.pop(key, now)
+    own = [_own(connection, key) for key in keys]
+    for key, name in zip(keys, own, strict=True):
+        item = connection.hub.scratch.pop(name, now)
         if item is not None:
             return [key, item]
     if connection.transacting:
         return NO_LIST
     until = now + int(timeout * SECOND) if timeout else FOREVER
-    connection.wait_for_item(keys, min(max(until, now + 1), FOREVER))
+    connection.wait_for_item(own, min(max(until, now + 1), FOREVER))
     return NOTHING
 
 
@@ -203,9 +365,9 @@ def _hset(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         raise ClientError(wrong_count("hset"))
     fields = dict(zip(args[1::2], args[2::2], strict=True))
     if _writable(args[0], "hash"):
-        return connection.hub.virtual.set_fields(args[0], fields)
+        return connection.hub.virtual.set_fields(args[0], fields, now)
     _scratch(args[0])
-    return connection.hub.keyspace.set_fields(args[0], fields, now)
+    return connection.hub.scratch.set_fields(_own(connection, args[0]), fields, now)
 
 
 def _hash(connection: "QlessConnection", key: bytes, now: int) -> list[tuple[bytes, bytes]]:
@@ -213,7 +375,11 @@ def _hash(connection: "QlessConnection", key: bytes, now: int) -> list[tuple[byt
         return []
     if key.startswith(OURS):
         return connection.hub.virtual.fields(key)
-    return list((connection.hub.keyspace.hash_at(key, now) or {}).items())
+    return list((connection.hub.scratch.hash_at(_own(connection, key), now) or {}).items())
+
+
+def _hget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return dict(_hash(connection, args[0], now)).get(args[1])
 
 
 def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -228,40 +394,88 @@ def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer
     return answer
 
 
-# Sets, of which only Qless has any
+# Sets
+
+
+def _members(connection: "QlessConnection", key: bytes, now: int) -> list[bytes]:
+    if not _is(connection, key, "set", now):
+        return []
+    if key.startswith(OURS):
+        return connection.hub.virtual.members(key)
+    return sorted(connection.hub.scratch.set_at(_own(connection, key), now) or ())
 
 
 def _smembers(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    if not _is(connection, args[0], "set", now):
-        return Set()
-    return Set(connection.hub.virtual.members(args[0]))
+    return Set(_members(connection, args[0], now))
+
+
+def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    return int(args[1] in _members(connection, args[0], now))
+
+
+def _sadd(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    _scratch(args[0])
+    return connection.hub.scratch.add_members(_own(connection, args[0]), args[1:], now)
+
+
+def _srem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    _scratch(args[0])
+    return connection.hub.scratch.remove_members(_own(connection, args[0]), args[1:], now)
+
+
+# Sorted sets
+
+
+def _zadd(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    """key, (score, member)..."""
+    if len(args) % 2 == 0:
+        raise ClientError(SYNTAX)
+    _scratch(args[0])
+    scores = [decimal(word, "ERR value is not a valid float") for word in args[1::2]]
+    members = dict(zip(args[2::2], scores, strict=True))
+    return connection.hub.scratch.set_scores(_own(connection, args[0]), members, now)
+
+
+def _zrem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    _scratch(args[0])
+    return connection.hub.scratch.remove_scores(_own(connection, args[0]), args[1:], now)
 
 
 def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     if not _is(connection, args[0], "zset", now):
         return None
-    return connection.hub.virtual.score(args[0], args[1])
+    if args[0].startswith(OURS):
+        return connection.hub.virtual.score(args[0], args[1])
+    have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
+    return None if have is None else have.scores.get(args[1])
 
 
 def _zcard(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     if not _is(connection, args[0], "zset", now):
         return 0
-    return connection.hub.virtual.length(args[0])
+    if args[0].startswith(OURS):
+        return connection.hub.virtual.length(args[0])
+    have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
+    return 0 if have is None else len(have.scores)
 
 
-def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if len(args) == 4 and args[3].upper() != b"WITHSCORES":
         raise ClientError(SYNTAX)
-    integer(args[1]), integer(args[2])
+    first, last = integer(args[1]), integer(args[2])
     if not _is(connection, args[0], "zset", now):
         return []
-    have = connection.hub.virtual.scores(args[0])
-    part = have[_span(len(have), args[1], args[2])]
+    if args[0].startswith(OURS):
+        have = yield from connection.hub.virtual.range(args[0], first, last)
+    else:
+        value = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
+        have = [] if value is None else value.ordered()
+        have = have[_span(len(have), args[1], args[2])]
     if len(args) == 3:
-        return [member for member, _ in part]
+        return [member for member, _ in have]
     if connection.protocol == 3:
-        return [[member, float(score)] for member, score in part]
-    return [each for member, score in part for each in (member, float(score))]
+        return [[member, float(score)] for member, score in have]
+    return [each for member, score in have for each in (member, float(score))]
 
 
 COMMANDS: Final = {
@@ -272,17 +486,33 @@ COMMANDS: Final = {
     b"DEL": Command(_del, 1, ANY),
     b"TTL": Command(_ttl, 1, 1),
     b"EXPIRE": Command(_expire, 2, 2),
-    b"FLUSHDB": Command(_flush, 0, 1),
-    b"FLUSHALL": Command(_flush, 0, 1),
+    b"FLUSHDB": Command(_flushdb, 0, 1),
+    b"FLUSHALL": Command(_flushall, 0, 1),
+    b"SCAN": Command(_scan, 1, 5),
+    b"GET": Command(_get, 1, 1),
+    b"SET": Command(_set, 2, 6),
+    b"SETEX": Command(_setex, 3, 3),
+    b"INCR": Command(_incr, 1, 1),
+    b"DECR": Command(_decr, 1, 1),
+    b"INCRBY": Command(_incrby, 2, 2),
+    b"DECRBY": Command(_decrby, 2, 2),
     b"RPUSH": Command(_rpush, 2, ANY),
     b"LPUSH": Command(_lpush, 2, ANY),
+    b"LPOP": Command(_lpop, 1, 2),
+    b"RPOP": Command(_rpop, 1, 2),
     b"LLEN": Command(_llen, 1, 1),
     b"LRANGE": Command(_lrange, 3, 3),
     b"BRPOP": Command(_brpop, 2, ANY),
     b"HSET": Command(_hset, 3, ANY),
+    b"HGET": Command(_hget, 2, 2),
     b"HGETALL": Command(_hgetall, 1, 1),
     b"HMGET": Command(_hmget, 2, ANY),
     b"SMEMBERS": Command(_smembers, 1, 1),
+    b"SISMEMBER": Command(_sismember, 2, 2),
+    b"SADD": Command(_sadd, 2, ANY),
+    b"SREM": Command(_srem, 2, ANY),
+    b"ZADD": Command(_zadd, 3, ANY),
+    b"ZREM": Command(_zrem, 2, ANY),
     b"ZSCORE": Command(_zscore, 2, 2),
     b"ZCARD": Command(_zcard, 1, 1),
     b"ZRANGE": Command(_zrange, 3, 4),

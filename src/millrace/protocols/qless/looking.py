@@ -36,7 +36,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
         b'"state":"%b","history":%b,"dependents":%b,"priority":%b,"worker":%b}'
     ) % (
-        encode(job.jid),
+        encode(q.local(job.jid)),
         job.retries,
         encode(decode_name(data)),
         encoding,
@@ -48,10 +48,10 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         encode(klass_of(job)),
         b"true" if job.jid in q.tracked else b"false",
         encode(part.tag_names()) if part.tags else lua.NOTHING,
-        b'""' if state == DONE else encode(job.queue),
+        b'""' if state == DONE else encode(q.local(job.queue)),
         b"running" if state == LEASED else state_of(job).encode(),
         history_json(part.history, queue_key),
-        lua.strings([each.jid for each in q.engine.dependents(job)]),
+        lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.holder),
     )
@@ -94,7 +94,7 @@ def _shown_stage(stage: Stage, queue_key: str) -> dict[str, Any]:
 def dependencies(q: Qless, job: Job) -> list[str]:
     seqs = () if job.extra is None else job.extra.blockers
     found = map(q.engine.jobs.get, seqs)
-    return [blocker.jid for blocker in found if blocker is not None]
+    return [q.local(blocker.jid) for blocker in found if blocker is not None]
 
 
 def get(q: Qless, now: int, args: Args) -> bytes | None:
@@ -114,48 +114,48 @@ def jobs(q: Qless, now: int, args: Args) -> list[str]:
     state = text(args, 0, 'Jobs(): Arg "state" missing')
     first = 1 if state == "complete" else 2
     if state != "complete":
-        queue = text(args, 1, 'Jobs(): Arg "queue" missing')
+        queue = q.scoped(text(args, 1, 'Jobs(): Arg "queue" missing'))
     offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
     if state == "complete":
-        return part_list(reversed(completed(q)), offset, offset + count - 1)
+        return part_list(q, reversed(completed(q)), offset, offset + count - 1)
     if state == "running":
-        return limited([j for j in q.locked(queue) if j.deadline >= now], offset, count)
+        return limited(q, [j for j in q.locked(queue) if j.deadline >= now], offset, count)
     if state == "stalled":
-        return limited([j for j in q.locked(queue) if j.deadline <= now], offset, count)
+        return limited(q, [j for j in q.locked(queue) if j.deadline <= now], offset, count)
     if state == "recurring":
         return limited_names(recurring_of(q, queue), offset, count)
     if state == "scheduled":
         q.make_due(queue, now, float("inf"))
         waiting = sorted(q.queue_jobs(queue, SCHEDULED), key=lambda job: (job.due, job.jid))
-        return part_list(waiting, offset, offset + count - 1)
+        return part_list(q, waiting, offset, offset + count - 1)
     if state == "depends":
         waiting = list(q.queue_jobs(queue, BLOCKED))
-        return part_list(waiting, offset, offset + count - 1)
+        return part_list(q, waiting, offset, offset + count - 1)
     raise ScriptError(f'Jobs(): Unknown type "{state}"')
 
 
 def completed(q: Qless) -> list[Job]:
     """Completed jobs, the oldest first."""
-    return list(q.engine.kept.values())
+    return [job for job in q.engine.kept.values() if q.is_listed(job.queue)]
 
 
 def recurring_of(q: Qless, queue: str) -> list[str]:
     mine = [r for r in q.recurring.values() if r.queue == queue]
-    return [r.jid for r in sorted(mine, key=lambda r: (r.next, r.jid))]
+    return [q.local(r.jid) for r in sorted(mine, key=lambda r: (r.next, r.jid))]
 
 
-def part_list(found: Iterable[Job], first: int, last: int) -> list[str]:
+def part_list(q: Qless, found: Iterable[Job], first: int, last: int) -> list[str]:
     """From `first` to `last` inclusive; negative ones count from the end, as in Redis."""
-    names = [job.jid for job in found]
+    names = [q.local(job.jid) for job in found]
     size = len(names)
     first = max(0, first + size) if first < 0 else first
     last = last + size if last < 0 else last
     return names[first : last + 1] if last >= first else []
 
 
-def limited(found: list[Job], offset: int, count: int) -> list[str]:
-    return limited_names([job.jid for job in found], offset, count)
+def limited(q: Qless, found: list[Job], offset: int, count: int) -> list[str]:
+    return limited_names([q.local(job.jid) for job in found], offset, count)
 
 
 def limited_names(names: list[str], offset: int, count: int) -> list[str]:
@@ -167,7 +167,7 @@ def limited_names(names: list[str], offset: int, count: int) -> list[str]:
 
 def length(q: Qless, now: int, args: Args) -> int:
     """queue"""
-    queue = q.engine.queues.get(text(args, 0, "Queue(): no queue name provided"))
+    queue = q.engine.queues.get(q.scoped(text(args, 0, "Queue(): no queue name provided")))
     return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
 
 
@@ -177,13 +177,14 @@ def length(q: Qless, now: int, args: Args) -> int:
 def queues(q: Qless, now: int, args: Args) -> bytes:
     """All of them, or one"""
     if args:
-        return counts_json(q, now, text(args, 0, ""))
+        return counts_json(q, now, q.scoped(text(args, 0, "")))
     return lua.listed([counts_json(q, now, name) for name in queue_names(q)])
 
 
 def queue_names(q: Qless) -> list[str]:
-    """All of them, by the time they were first seen."""
-    known = [queue.name for queue in q.engine.queues.values() if queue.known]
+    """The engine's names of all of them, by the time they were first seen."""
+    names = (queue.name for queue in q.engine.queues.values() if queue.known)
+    known = filter(q.is_listed, names)
     return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
 
 
@@ -191,7 +192,7 @@ def counts_json(q: Qless, now: int, name: str) -> bytes:
     counts = counted(q, now, name)
     queue = q.engine.queues.get(name)
     counts["paused"] = queue is not None and queue.paused
-    return lua.encode({"name": name, **counts})
+    return lua.encode({"name": q.local(name), **counts})
 
 
 def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
@@ -217,7 +218,8 @@ def workers(q: Qless, now: int, args: Args) -> bytes:
         return b'{"jobs":%b,"stalled":%b}' % (lua.strings(running), lua.strings(stalled))
     held = held_by(q, now)
     recent = sorted(q.workers.items(), key=lambda item: (item[1], item[0]), reverse=True)
-    rows = [(name, *held.get(name, ([], []))) for name, _ in recent]
+    names = [q.local(name) for name, _ in recent if q.is_listed(name)]
+    rows = [(name, *held.get(name, ([], []))) for name in names]
     return lua.listed(
         [
             lua.encode({"name": name, "jobs": len(running), "stalled": len(stalled)})
@@ -235,15 +237,16 @@ def prune_workers(q: Qless, now: int) -> None:
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     """Each worker's jobs, and those whose lock has run out; a lock of this very moment is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
-    leased = [job for job in q.engine.leased.values() if job.actor == QLESS]
+    held = (job for job in q.engine.leased.values() if job.actor == QLESS)
+    leased = [job for job in held if q.is_listed(job.queue)]
     for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
         if read_part(job).expired_at is not None:
             continue  # its worker has been told that it is gone
         running, stalled = found.setdefault(job.holder, ([], []))
         if job.deadline >= now:
-            running.append(job.jid)
+            running.append(q.local(job.jid))
         if job.deadline <= now:
-            stalled.append(job.jid)
+            stalled.append(q.local(job.jid))
     return found
 
 
@@ -258,7 +261,7 @@ def failed(q: Qless, now: int, args: Args) -> bytes:
     if not args:
         return lua.encode({group: len(found) for group, found in groups.items()})
     found = groups.get(text(args, 0, ""), [])
-    names = part_list(reversed(found), start, start + limit - 1)
+    names = part_list(q, reversed(found), start, start + limit - 1)
     return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
 
 
@@ -273,6 +276,8 @@ def failure_groups(q: Qless) -> dict[str, list[Job]]:
     """Failed jobs by group, the oldest failure first."""
     groups: dict[str, list[Job]] = {}
     for job in (*q.engine.dead.values(), *q.engine.dying.values()):
+        if not q.is_listed(job.queue):
+            continue
         groups.setdefault(group_of(job), []).append(job)
     for found in groups.values():
         found.sort(key=lambda job: 0 if job.failure is None else job.failure.last_at)
@@ -285,7 +290,8 @@ def failure_groups(q: Qless) -> dict[str, list[Job]]:
 def tagged(q: Qless, tag: str) -> list[Job]:
     """Jobs with that tag, by the time it was added, then by jid."""
     found = [(when, q.engine.jobs.get(seq)) for seq, when in q.tags.get(tag, {}).items()]
-    known = [(when, job.jid, job) for when, job in found if job is not None]
+    mine = [(when, job) for when, job in found if job and q.is_listed(job.queue)]
+    known = [(when, job.jid, job) for when, job in mine]
     return [job for _, _, job in sorted(known, key=lambda each: each[:2])]
 
 
@@ -295,7 +301,7 @@ def tags_get(q: Qless, args: Args) -> bytes:
     offset = int(number(args, 1, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(number(args, 2, 'Tag(): Arg "count" not a number: ', 25))
     found = tagged(q, tag)
-    names = part_list(found, offset, offset + count - 1)
+    names = part_list(q, found, offset, offset + count - 1)
     return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
 
 
@@ -303,7 +309,8 @@ def tags_top(q: Qless, args: Args) -> list[str]:
     """offset, count: tags of two jobs or more, the most used first"""
     offset = int(number(args, 0, 'Tag(): Arg "offset" not a number: ', 0))
     count = int(number(args, 1, 'Tag(): Arg "count" not a number: ', 25))
-    used = [(len(tagged(q, tag)), tag) for tag, seqs in q.tags.items() if len(seqs) > 1]
+    counts = [(len(tagged(q, tag)), tag) for tag, seqs in q.tags.items() if len(seqs) > 1]
+    used = [each for each in counts if each[0] > 1]
     return limited_names([tag for _, tag in sorted(used, reverse=True)], offset, count)
 
 
@@ -312,7 +319,7 @@ def tags_top(q: Qless, args: Args) -> list[str]:
 
 def stats(q: Qless, now: int, args: Args) -> bytes:
     """queue, date"""
-    queue = text(args, 0, "Queue(): no queue name provided")
+    queue = q.scoped(text(args, 0, "Queue(): no queue name provided"))
     date = lua.moment(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
     number_of_day = date // DAY
     day = q.engine.count().days.get((queue, number_of_day)) or QueueDay(queue, number_of_day)
@@ -352,20 +359,33 @@ def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
 # Tracking and configuration
 
 
+def tracked_jobs(q: Qless) -> list[tuple[str, Job | None]]:
+    """The tracked ids of the database in use, each with its job."""
+    found = [(jid, q.engine.find(jid)) for jid in q.tracked]
+    return [
+        (q.local(jid), job) for jid, job in found if q.is_listed(jid if job is None else job.queue)
+    ]
+
+
 def tracked(q: Qless, shown_as: Callable[[Qless, Job], bytes] = job_json) -> bytes:
     """Tracked jobs, and the ids of those that are no more."""
-    found = [(jid, q.find(jid)) for jid in q.tracked]
+    found = tracked_jobs(q)
     shown = [shown_as(q, job) for _, job in found if job is not None]
     gone = [jid for jid, job in found if job is None]
     return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), lua.listed(shown))
 
 
+def config_of(q: Qless) -> dict[str, str]:
+    """The options that were set in the database in use."""
+    return {q.local(name): value for name, value in q.config.items() if q.is_listed(name)}
+
+
 def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
     """All options, or one: what nobody has set is a number, what somebody has is text."""
     if not args:
-        return lua.encode({**DEFAULTS, **q.config})
+        return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")
-    value = q.config.get(option)
+    value = q.config.get(q.scoped(option))
     if value is not None:
         return encode_name(value)
     default = DEFAULTS.get(option)

@@ -16,10 +16,11 @@ from .contract import Refused, ScriptError
 from .first import Call
 from .names import decode_name
 from .resp import Reply
+from .scratch import scratch_prefix
 from .state import PATTERNS, Qless
 
-_IDENTIFIERS: Final = PATTERNS + "identifiers"
-_PRIORITIES: Final = PATTERNS + "priorities"
+_IDENTIFIERS: Final = "identifiers"
+_PRIORITIES: Final = "priorities"
 _QMORE_IDENTIFIERS: Final = b"qmore:dynamic"
 _QMORE_PRIORITIES: Final = b"qmore:priority"
 #: What the patterns of either kind may take.
@@ -28,15 +29,24 @@ _ANY_QUEUE: Final = '["*"]'
 _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
+def _note(q: Qless, kind: str) -> str:
+    """The key under which the engine keeps the patterns of the database in use."""
+    return PATTERNS + q.scoped(kind)
+
+
+def is_kept(q: Qless, kind: str) -> bool:
+    return _note(q, kind) in q.engine.notes
+
+
 def kept_identifiers(q: Qless) -> dict[str, str]:
     """Which queues a name stands for: lists in JSON by name."""
-    kept = q.engine.notes.get(_IDENTIFIERS)
+    kept = q.engine.notes.get(_note(q, _IDENTIFIERS))
     return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
 
 
 def kept_priorities(q: Qless) -> list[str]:
     """In which order queues are asked: objects in JSON."""
-    kept = q.engine.notes.get(_PRIORITIES)
+    kept = q.engine.notes.get(_note(q, _PRIORITIES))
     return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
 
 
@@ -44,7 +54,7 @@ def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
     packed = msgspec.msgpack.encode(value)
     if len(packed) > MOST:
         raise ClientError(f"OOM command not allowed: patterns have room for {MOST} bytes")
-    q.engine.note(key, packed if value else None)
+    q.engine.note(_note(q, key), packed if value else None)
 
 
 # Commands
@@ -53,9 +63,17 @@ def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
 def get_identifiers(api: Any, call: Call) -> Reply:
     found = kept_identifiers(api.qless)
     if not found:
-        legacy = api.hub.keyspace.hash_at(_QMORE_IDENTIFIERS, _server_time(api, call)) or {}
+        legacy = (
+            api.hub.scratch.hash_at(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call)) or {}
+        )
         found = {decode_name(name): decode_name(value) for name, value in legacy.items()}
     return lua.encode({"default": _ANY_QUEUE, **found})
+
+
+def _own(api: Any, key: bytes) -> bytes:
+    """The scratch key of the database in use."""
+    prefix: str = api.hub.prefix
+    return scratch_prefix(int(prefix[2:-1]) if prefix else 0) + key
 
 
 def _server_time(api: Any, call: Call) -> int:
@@ -72,7 +90,7 @@ def set_identifiers(api: Any, call: Call) -> Reply:
     chosen = {name: decode_name(value) for name, value in given if _filled(value)}
     chosen.setdefault("default", _ANY_QUEUE)
     _keep(api.qless, _IDENTIFIERS, chosen)
-    api.hub.keyspace.delete(_QMORE_IDENTIFIERS, _server_time(api, call))
+    api.hub.scratch.delete(_own(api, _QMORE_IDENTIFIERS), _server_time(api, call))
     return None
 
 
@@ -83,7 +101,9 @@ def _filled(value: bytes) -> bool:
 def get_priorities(api: Any, call: Call) -> Reply:
     found = kept_priorities(api.qless)
     if not found:
-        legacy = api.hub.keyspace.list_at(_QMORE_PRIORITIES, _server_time(api, call)) or []
+        legacy = (
+            api.hub.scratch.list_at(_own(api, _QMORE_PRIORITIES), _server_time(api, call)) or []
+        )
         found = list(map(decode_name, legacy))
     return lua.encode(found or [_IN_TURN])
 
@@ -94,7 +114,7 @@ def set_priorities(api: Any, call: Call) -> Reply:
     if chosen and not any(_pattern(value) == ["default"] for value in call.args):
         chosen.append(_IN_TURN)
     _keep(api.qless, _PRIORITIES, chosen)
-    api.hub.keyspace.delete(_QMORE_PRIORITIES, _server_time(api, call))
+    api.hub.scratch.delete(_own(api, _QMORE_PRIORITIES), _server_time(api, call))
     return None
 
 
@@ -128,10 +148,10 @@ def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
 
 def forget(q: Qless, name: str) -> bool:
     """All identifiers, or all priorities."""
-    if PATTERNS + name not in q.engine.notes:
+    if not is_kept(q, name):
         return False
     _refuse_if_halted(q)
-    q.engine.note(PATTERNS + name, None)
+    q.engine.note(_note(q, name), None)
     return True
 
 

@@ -31,9 +31,10 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
     if interval <= 0:
         raise ScriptError('Recur(): Arg "interval" must be greater than 0')
     chosen = options(args, 7)
-    known = q.recurring.get(jid)
+    known = q.recurring.get(q.scoped(jid))
+    queue = q.scoped(queue)
     recurring = Recurring(
-        jid,
+        q.scoped(jid),
         klass,
         data,
         queue,
@@ -44,13 +45,17 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         tags(chosen.get("tags", b"[]")),
         max(0, now + lua.moment(offset)),
         0 if known is None else known.count,
-        [str(item) for item in lua.decode_list(chosen.get("throttles", b"[]"))],
+        _throttles(q, chosen.get("throttles", b"[]")),
         q.lower_first,
     )
     q.engine.open_queue(queue)
     q.see(queue, now)
     q.keep(recurring)
     return encode_name(jid)
+
+
+def _throttles(q: Qless, value: bytes) -> list[str]:
+    return [q.scoped_throttle(str(item)) for item in lua.decode_list(value)]
 
 
 def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
@@ -61,27 +66,27 @@ def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
 
 def unrecur(q: Qless, now: int, args: Args) -> int:
     """jid"""
-    q.unkeep(text(args, 0, "Recurring(): no jid provided"))
+    q.unkeep(q.scoped(text(args, 0, "Recurring(): no jid provided")))
     return 1
 
 
 def get(q: Qless, now: int, args: Args) -> bytes | None:
     """jid"""
-    recurring = q.recurring.get(text(args, 0, "Recurring(): no jid provided"))
-    return None if recurring is None else shown(recurring)
+    recurring = q.recurring.get(q.scoped(text(args, 0, "Recurring(): no jid provided")))
+    return None if recurring is None else shown(q, recurring)
 
 
-def shown(recurring: Recurring) -> bytes:
+def shown(q: Qless, recurring: Recurring) -> bytes:
     """As `recur.get` shows it."""
     return (
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
         b'"interval":%b,"klass":%b,"backlog":%b,"priority":%b}'
     ) % (
         lua.encode(recurring.tags) if recurring.tags else lua.NOTHING,
-        lua.string(recurring.jid),
+        lua.string(q.local(recurring.jid)),
         recurring.retries,
         lua.string(decode_name(recurring.data)),
-        lua.string(recurring.queue),
+        lua.string(q.local(recurring.queue)),
         recurring.count,
         lua.number(recurring.interval),
         lua.string(recurring.klass),
@@ -93,7 +98,7 @@ def shown(recurring: Recurring) -> bytes:
 def update(q: Qless, now: int, args: Args) -> int:
     """jid, (name, value)..."""
     jid = text(args, 0, "Recurring(): no jid provided")
-    known = q.recurring.get(jid)
+    known = q.recurring.get(q.scoped(jid))
     if known is None:
         raise ScriptError(f"Recur(): No recurring job {jid}")
     changed = Recurring(*(getattr(known, name) for name in Recurring.__struct_fields__))
@@ -101,7 +106,7 @@ def update(q: Qless, now: int, args: Args) -> int:
         name = text(args, at, "")
         if at + 1 >= len(args):
             raise ScriptError(f"No value provided for {name}")
-        _set(changed, name, args[at + 1])
+        _set(q, changed, name, args[at + 1])
         if name == "priority":
             changed.lower_first = q.lower_first
     if changed.queue != known.queue:
@@ -111,7 +116,7 @@ def update(q: Qless, now: int, args: Args) -> int:
     return 1
 
 
-def _set(recurring: Recurring, name: str, value: bytes) -> None:
+def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
     if name in {"priority", "interval", "retries"}:
         found = option_number(value, f'Recur(): Arg "{name}" must be a number: ')
         if name == "interval":
@@ -127,9 +132,9 @@ def _set(recurring: Recurring, name: str, value: bytes) -> None:
     elif name == "klass":
         recurring.klass = decode_name(value)
     elif name == "queue":
-        recurring.queue = decode_name(value)
+        recurring.queue = q.scoped(decode_name(value))
     elif name == "throttles":
-        recurring.throttles = [str(item) for item in lua.decode_list(value)]
+        recurring.throttles = _throttles(q, value)
     else:
         raise ScriptError(f'Recur(): Unrecognized option "{name}"')
 
@@ -153,7 +158,7 @@ def untag(q: Qless, now: int, args: Args) -> bytes:
 
 def _known(q: Qless, args: Args, who: str) -> Recurring:
     jid = text(args, 0, "Recurring(): no jid provided")
-    recurring = q.recurring.get(jid)
+    recurring = q.recurring.get(q.scoped(jid))
     if recurring is None:
         raise ScriptError(f"{who}(): Job {jid} does not exist")
     return recurring
@@ -185,12 +190,12 @@ def spawn(q: Qless, queue: str, now: int, most: float) -> None:
 def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
     """Put one of them, as of the moment at which it should have been."""
     recurring.count += 1
-    while q.find(f"{recurring.jid}-{recurring.count}") is not None:
+    while q.engine.find(f"{recurring.jid}-{recurring.count}") is not None:
         recurring.count += 1  # left by one of the same name that was taken away
     part = Part(
         recurring.priority,
-        [(moment // 1_000_000, "put", {"q": recurring.queue})],
-        spawned_from=recurring.jid,
+        [(moment // 1_000_000, "put", {"q": q.local(recurring.queue)})],
+        spawned_from=q.local(recurring.jid),
         throttles=list(recurring.throttles),
         since=moment,
         lower_first=recurring.lower_first,

@@ -64,7 +64,7 @@ def encoded(api: Any, call: Call) -> Reply:
 
 
 def job_json(shape: Shape, q: Qless, job: Job) -> bytes:
-    names = lua.encode(throttles.names_of(job))
+    names = lua.encode([q.local_throttle(tid) for tid in throttles.names_of(job)])
     return looking.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
 
 
@@ -110,7 +110,7 @@ def put(api: Any, call: Call) -> Reply:
     if len(call.args) < 6:
         return as_it_is(api, call)
     job = q.find(text(call.args, 2, ""))
-    queues = [text(call.args, 1, "")] + ([job.queue] if job is not None else [])
+    queues = [text(call.args, 1, "")] + ([q.local(job.queue)] if job is not None else [])
     reply: Reply = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
     if q.throttles:
         job = q.find(text(call.args, 2, ""))
@@ -162,7 +162,7 @@ def tracked(shape: Shape, api: Any, call: Call) -> Reply:
     if call.args:
         return as_it_is(api, call)
     q: Qless = api.qless
-    found = [(jid, q.find(jid)) for jid in q.tracked]
+    found = looking.tracked_jobs(q)
     jobs = _jobs(OLD._replace(queue=shape.queue), q, [job for _, job in found if job is not None])
     gone = [jid for jid, job in found if job is None]
     return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), jobs)
@@ -172,11 +172,11 @@ def by_state(api: Any, call: Call) -> Any:
     """state, queue, offset, count"""
     if call.args[:1] != [b"throttled"]:
         return as_it_is(api, call)
-    queue = text(call.args, 1, 'Jobs(): Arg "queue" missing')
+    queue = api.qless.scoped(text(call.args, 1, 'Jobs(): Arg "queue" missing'))
     offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
     found = api.qless.throttles.throttled(queue)
-    return looking.part_list(found, offset, offset + count - 1)
+    return looking.part_list(api.qless, found, offset, offset + count - 1)
 
 
 def by_state_encoded(api: Any, call: Call) -> Reply:
@@ -185,7 +185,7 @@ def by_state_encoded(api: Any, call: Call) -> Reply:
 
 def length(api: Any, call: Call) -> Reply:
     """Throttled jobs do not count."""
-    queue = text(call.args, 0, "Queue(): no queue name provided")
+    queue = api.qless.scoped(text(call.args, 0, "Queue(): no queue name provided"))
     length: int = api.do("length", call.now, call.args)
     throttled: int = api.qless.throttles.counted()[queue]
     return length - throttled
@@ -195,7 +195,7 @@ def counts(shape: Shape, api: Any, call: Call) -> Reply:
     q: Qless = api.qless
     throttled = q.throttles.counted()
     if call.args:
-        name = text(call.args, 0, "")
+        name = q.scoped(text(call.args, 0, ""))
         return _counts_json(q, call.now, name, throttled[name])
     names = looking.queue_names(q)
     rows = [_counts_json(q, call.now, name, throttled[name]) for name in names]
@@ -208,11 +208,11 @@ def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
     counts["throttled"] = throttled
     known = q.engine.queues.get(name)
     counts["paused"] = known is not None and known.paused
-    return lua.encode({"name": name, **counts})
+    return lua.encode({"name": q.local(name), **counts})
 
 
 def names(api: Any, call: Call) -> Reply:
-    return lua.encode(looking.queue_names(api.qless))
+    return lua.encode([api.qless.local(name) for name in looking.queue_names(api.qless)])
 
 
 def stats(api: Any, call: Call) -> Reply:
@@ -235,24 +235,27 @@ def recur(api: Any, call: Call) -> Reply:
     """With throttles, of which its queue's own is not one to keep."""
     if len(call.args) < 7:
         return as_it_is(api, call)
-    known = api.qless.recurring.get(text(call.args, 1, ""))
-    queues = [text(call.args, 0, "")] + ([] if known is None else [known.queue])
+    q: Qless = api.qless
+    known = q.recurring.get(q.scoped(text(call.args, 1, "")))
+    queues = [text(call.args, 0, "")] + ([] if known is None else [q.local(known.queue)])
     reply: Reply = api.do("recur", call.now, _with_throttles(call.args, 7, queues))
     return reply
 
 
 def recurring(api: Any, call: Call) -> Reply:
-    found = api.qless.recurring.get(text(call.args, 0, "Recurring(): no jid provided"))
+    q: Qless = api.qless
+    found = q.recurring.get(q.scoped(text(call.args, 0, "Recurring(): no jid provided")))
     if found is None:
         return None
     own = OF_QUEUE + found.queue
     names = [*(name for name in found.throttles if name != own), own]
-    return recurring_jobs.shown(found)[:-1] + b',"throttles":%b}' % lua.encode(names)
+    shown = lua.encode([q.local_throttle(name) for name in names])
+    return recurring_jobs.shown(q, found)[:-1] + b',"throttles":%b}' % shown
 
 
 def option(api: Any, call: Call) -> Reply:
     """One option; without its name all, as builds before `config.getAll` had it."""
-    chosen = {**DEFAULTS, **api.qless.config}
+    chosen = {**DEFAULTS, **looking.config_of(api.qless)}
     return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
 
 

@@ -6,6 +6,7 @@ undo something. The indexes may lag behind what other protocols do: whoever take
 looks whether it is still so.
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
@@ -21,7 +22,7 @@ from . import lua
 from .names import encode_name
 from .part import Part, part_of, read_part
 from .throttles import NOTE as _THROTTLE
-from .throttles import Throttles
+from .throttles import OF_QUEUE, Throttles
 
 if TYPE_CHECKING:
     from .hub import QlessHub
@@ -32,6 +33,8 @@ _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
 _QUEUE: Final = "qless/queue/"
 PATTERNS: Final = "qless/patterns/"
+#: Everything that FLUSHALL forgets.
+_NOTES: Final = (_CONFIG, _TRACKED, _RECURRING, _QUEUE, _THROTTLE, PATTERNS)
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -60,6 +63,19 @@ MAX_TIES: Final = 64
 MAX_TIED_QUEUES: Final = 10_000
 
 Heap = list[tuple[int, int]]
+
+
+_DATABASE: Final = re.compile(r"db(?:[1-9]|1[0-5]):")
+
+
+def database_prefix(number: int) -> str:
+    return f"db{number}:" if number else ""
+
+
+def database_of(name: str) -> str:
+    """The prefix of the database that a name of the engine belongs to; empty for database 0."""
+    found = _DATABASE.match(name)
+    return "" if found is None else found[0]
 
 
 def is_held(job: Job, worker: str) -> bool:
@@ -178,14 +194,34 @@ class Qless:
     def flush(self) -> None:
         """Forget everything but the scripts."""
         for key in list(self.engine.notes):
-            if key.startswith((_CONFIG, _TRACKED, _RECURRING, _QUEUE, _THROTTLE, PATTERNS)):
+            if key.startswith(_NOTES):
                 self.engine.note(key, None)
         self.workers.clear()
         self._build()
 
+    def forget_all(self, *, everything: bool) -> None:
+        """Forget the settings, empty queues and statistics of the database in use, or of all."""
+        for key in list(self.engine.notes):
+            prefix = next((each for each in _NOTES if key.startswith(each)), "")
+            name = key[len(prefix) :].removeprefix(OF_QUEUE if prefix == _THROTTLE else "")
+            if prefix and (everything or self.is_listed(name)):
+                self.engine.note(key, None)
+        for worker in [name for name in self.workers if everything or self.is_listed(name)]:
+            del self.workers[worker]
+        seen = [name for name in self.first_seen if everything or self.is_listed(name)]
+        empty = [name for name in seen if not self._has_jobs(name)]
+        for name in empty:
+            self.engine.forget_queue(name)
+        self.engine.forget_statistics(empty)
+        self._build()
+
+    def _has_jobs(self, name: str) -> bool:
+        queue = self.engine.queues.get(name)
+        return queue is not None and any(queue.counts)
+
     def hear(self, worker: str, now: int) -> None:
         """A worker has shown itself."""
-        workers = self.workers
+        workers, worker = self.workers, self.scoped(worker)
         if worker not in workers:
             self._forget_workers(now)
         workers[worker] = now
@@ -203,12 +239,55 @@ class Qless:
     # Finding
 
     def find(self, jid: str) -> Job | None:
-        return self.engine.by_jid.get(jid)
+        """The job of an id in the database in use."""
+        by_jid, prefix = self.engine.by_jid, self.hub.prefix
+        if not prefix:
+            return by_jid.get(jid)
+        job = by_jid.get(prefix + jid)
+        if job is None:  # another protocol may have pushed it into a queue of this database
+            job = by_jid.get(jid)
+            job = job if job is not None and job.queue.startswith(prefix) else None
+        return job
 
     def find_held(self, jid: str, worker: str) -> Job | None:
         """The same; of several the one that this worker has."""
-        mine = self.engine.find_leased(jid, QLESS, worker)
-        return mine if mine is not None and is_held(mine, worker) else self.find(jid)
+        job = self.find(jid)
+        if job is None:
+            return None
+        mine = self.engine.find_leased(job.jid, QLESS, worker)
+        return mine if mine is not None and is_held(mine, worker) else job
+
+    # Databases: the names of database 5 begin with `db5:` in the engine, those of database 0 are
+    # the engine's own
+
+    def scoped(self, name: str) -> str:
+        """The engine's name of what a client names."""
+        return self.hub.prefix + name
+
+    def local(self, name: str) -> str:
+        """What a client calls something that has this name in the engine."""
+        prefix = self.hub.prefix
+        return name.removeprefix(prefix) if prefix else name
+
+    def is_listed(self, name: str) -> bool:
+        """Whether something of this name belongs to the database in use."""
+        prefix = self.hub.prefix
+        if prefix:
+            return name.startswith(prefix)
+        return not name.startswith("db") or database_of(name) == ""
+
+    def scoped_throttle(self, tid: str) -> str:
+        if tid.startswith(OF_QUEUE):
+            return OF_QUEUE + self.scoped(tid.removeprefix(OF_QUEUE))
+        return self.scoped(tid)
+
+    def local_throttle(self, tid: str) -> str:
+        if tid.startswith(OF_QUEUE):
+            return OF_QUEUE + self.local(tid.removeprefix(OF_QUEUE))
+        return self.local(tid)
+
+    def owns_throttle(self, tid: str) -> bool:
+        return self.is_listed(tid.removeprefix(OF_QUEUE))
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """The jobs of a queue in a state other than ready; they are looked for among all."""
@@ -301,13 +380,14 @@ class Qless:
         else:
             self.config[option] = value
         self.engine.note(_CONFIG + option, None if value is None else value.encode())
-        self._configured()
+        if not self.hub.prefix:
+            self._configured()
 
     def _configured(self) -> None:
         """What is asked for all the time is looked up once."""
         #: How many stages of a job's history are kept.
         self.max_history = int(self.setting("max-job-history"))
-        #: How long completed jobs are kept, and how many.
+        #: How long completed jobs of all databases are kept, and how many.
         self.keep_for = lua.moment(self.setting("jobs-history"))
         self.keep_most = self.setting("jobs-history-count")
         self._usual_heartbeat = lua.moment(self.setting("heartbeat"))
@@ -341,7 +421,7 @@ class Qless:
 
     def setting(self, option: str, default: float = 0) -> float:
         """A number that is configured; what is no number counts for nothing."""
-        found = self._set(option)
+        found = self._set(self.scoped(option))
         if found is not None:
             return found
         return float(DEFAULTS.get(option, UNLISTED.get(option, default)))
@@ -352,11 +432,14 @@ class Qless:
 
     def heartbeat(self, queue: str) -> int:
         """How long a lock of this queue lasts. The spec and the code name it differently."""
-        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}") if self.config else ():
-            found = self._set(option)
+        if not self.config:
+            return self._usual_heartbeat
+        queue = self.local(queue)
+        for option in (f"{queue}-heartbeat", f"heartbeat-{queue}"):
+            found = self._set(self.scoped(option))
             if found is not None:
                 return lua.moment(found)
-        return self._usual_heartbeat
+        return lua.moment(self.setting("heartbeat"))
 
     # Tags
 
@@ -401,13 +484,13 @@ class Qless:
 
     def log_lost(self, job: Job) -> None:
         """A worker has lost its lock on a job."""
-        fields = {"jid": job.jid, "event": "lock_lost", "worker": job.holder}
+        fields = {"jid": self.local(job.jid), "event": "lock_lost", "worker": job.holder}
         self.log(fields, job.holder)
 
     def log_failed(self, job: Job, worker: str, group: str, message: str) -> None:
-        about = {"message": message, "jid": job.jid, "group": group}
+        about = {"message": message, "jid": self.local(job.jid), "group": group}
         self.log({**about, "event": "failed", "worker": worker})
 
     def tell_tracked(self, event: str, jid: str) -> None:
         if jid in self.tracked:
-            self.publish(event, encode_name(jid))
+            self.publish(event, encode_name(self.local(jid)))

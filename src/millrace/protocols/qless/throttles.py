@@ -261,7 +261,8 @@ class Throttles:
             return []
         self.settle(now)  # some may just have lost their locks
         self._look_again(queue, now)
-        rounds = self.q.setting(f"{queue}-max-pop-retry", self.q.setting("max-pop-retry", 1))
+        local = self.q.local(queue)
+        rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
         popped: list[Job] = []
         while rounds > 0 and len(popped) < most:
             found = _first(known.ready, most - len(popped))
@@ -289,7 +290,7 @@ class Throttles:
         if len(heap) > 64 + 2 * len(self.q.engine.jobs):
             heap[:] = sorted(entry for entry in set(heap) if self._aside(tid, entry) is not None)
         if not part.history or part.history[-1][1] != "throttled":
-            part.add("throttled", now, self.q.max_history, {"queue": job.queue})
+            part.add("throttled", now, self.q.max_history, {"queue": self.q.local(job.queue)})
         self.q.engine.rerank(job, LAST, job.place)
 
     def _take(self, job: Job) -> None:
@@ -342,16 +343,25 @@ def _first(ready: Ready, most: float) -> list[Job]:
 # Commands
 
 
+def _tid(q: "Qless", args: Args) -> str:
+    """The engine's name of a throttle."""
+    return q.scoped_throttle(text(args, 0, "Throttle(): no tid provided"))
+
+
 def get(q: "Qless", now: int, args: Args) -> bytes:
     """throttle"""
-    tid = text(args, 0, "Throttle(): no tid provided")
+    tid = _tid(q, args)
     maximum, ttl = q.throttles.maximum(tid, now), q.throttles.ttl(tid, now)
-    return b'{"id":%b,"maximum":%b,"ttl":%d}' % (lua.string(tid), lua.number(maximum), ttl)
+    return b'{"id":%b,"maximum":%b,"ttl":%d}' % (
+        lua.string(q.local_throttle(tid)),
+        lua.number(maximum),
+        ttl,
+    )
 
 
 def set_(q: "Qless", now: int, args: Args) -> None:
     """throttle, maximum, seconds to its end"""
-    tid = text(args, 0, "Throttle(): no tid provided")
+    tid = _tid(q, args)
     complaint = 'Throttle(): Arg "{}" missing or not a number: '
     maximum = number(args, 1, complaint.format("maximum"))
     seconds = number(args, 2, complaint.format("expiration"), 0)
@@ -361,29 +371,27 @@ def set_(q: "Qless", now: int, args: Args) -> None:
 
 def delete(q: "Qless", now: int, args: Args) -> None:
     """throttle"""
-    q.throttles.delete(text(args, 0, "Throttle(): no tid provided"), now)
+    q.throttles.delete(_tid(q, args), now)
 
 
 def locks(q: "Qless", now: int, args: Args) -> list[str]:
     """throttle"""
-    tid = text(args, 0, "Throttle(): no tid provided")
-    return [job.jid for job in q.throttles.holders(tid)]
+    return [q.local(job.jid) for job in q.throttles.holders(_tid(q, args))]
 
 
 def pending(q: "Qless", now: int, args: Args) -> list[str]:
     """throttle"""
-    tid = text(args, 0, "Throttle(): no tid provided")
-    return [job.jid for job in q.throttles.waiting(tid)]
+    return [q.local(job.jid) for job in q.throttles.waiting(_tid(q, args))]
 
 
 def ttl(q: "Qless", now: int, args: Args) -> int:
     """throttle"""
-    return q.throttles.ttl(text(args, 0, "Throttle(): no tid provided"), now)
+    return q.throttles.ttl(_tid(q, args), now)
 
 
 def release(q: "Qless", now: int, args: Args) -> None:
     """throttle, jids"""
-    tid = text(args, 0, "Throttle(): no tid provided")
+    tid = _tid(q, args)
     for jid in texts(args, 1):
         q.throttles.release(tid, jid, now)
 

@@ -5,7 +5,8 @@ counter or an index costs no more than that; the members of a queue's locks, sch
 jobs, and those of a failure group or a worker, are looked for among all jobs of that state.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from heapq import merge
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -14,12 +15,15 @@ from millrace.engine.policy import SECOND
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.stats import DAY, QueueDay
+from millrace.protocols.errors import ClientError
 
 from . import fields, looking, lua, patterns
+from .commands import shown
+from .contract import THROTTLE_KEY, Refused
 from .fields import Fields
 from .names import decode_name, encode_name
 from .part import read_part
-from .state import PATTERNS, Qless
+from .state import Qless
 
 Scores = list[tuple[bytes, float]]
 
@@ -35,6 +39,8 @@ class Key(NamedTuple):
     length: Callable[[], int]
     read: Callable[[], list[Any]]
     score: Callable[[str], float | None] | None = None
+    #: The same as `read`, in slices, where there may be many members.
+    slices: Callable[[], Generator[None, None, Scores]] | None = None
 
 
 class Virtual:
@@ -44,12 +50,12 @@ class Virtual:
         self._single: dict[str, Callable[[], Key]] = {
             "queues": self._queues,
             "paused_queues": lambda: _set(self._paused),
-            "workers": lambda: _zset(lambda: _timed(qless.workers)),
-            "tracked": lambda: _zset(lambda: _timed(qless.tracked)),
+            "workers": lambda: _zset(lambda: self._timed(qless.workers)),
+            "tracked": lambda: _zset(self._tracked),
             "completed": self._completed,
             "failures": lambda: _set(self._groups),
             "tags": lambda: Key("zset", lambda: len(self._used_tags()), self._tag_counts),
-            "config": lambda: _hash(lambda: fields.texts(qless.config.items())),
+            "config": lambda: _hash(lambda: fields.texts(looking.config_of(qless).items())),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
             "q": self._queue,
@@ -71,10 +77,11 @@ class Virtual:
 
     def ttl(self, key: bytes, now: int) -> int:
         """Only limits of throttles go, by the clock of whoever was served last."""
-        limit = key.removeprefix(b"ql:th:")
-        if limit == key or decode_name(limit) not in self.qless.throttles.limits:
+        name = key.removeprefix(b"ql:th:")
+        tid = self.qless.scoped_throttle(decode_name(name))
+        if name == key or tid not in self.qless.throttles.limits:
             return -1
-        return self.qless.throttles.ttl(decode_name(limit), now + self.qless.engine.theirs)
+        return self.qless.throttles.ttl(tid, now + self.qless.engine.theirs)
 
     def length(self, key: bytes) -> int:
         found = self._find(key)
@@ -82,6 +89,24 @@ class Virtual:
 
     def scores(self, key: bytes) -> Scores:
         return self._read(key)
+
+    def range(self, key: bytes, first: int, last: int) -> Generator[None, None, Scores]:
+        found = self._find(key)
+        if found is None:
+            return []
+        scores: Scores = found.read() if found.slices is None else (yield from found.slices())
+        first = max(0, first + len(scores)) if first < 0 else first
+        last = last + len(scores) if last < 0 else last
+        return scores[first : max(first, last + 1)]
+
+    def scan(self, start: int, count: int) -> tuple[int, list[bytes]]:
+        self.qless.refresh()
+        names = list(self._few_names()) if start == 0 else []
+        jobs = (self._named(seq) for seq in range(start, min(start + count, self.engine.next_seq)))
+        for job in filter(None, jobs):
+            names += self._names_of(job)
+        following = start + count if start + count < self.engine.next_seq else 0
+        return following, [b"ql:" + encode_name(name) for name in names]
 
     def score(self, key: bytes, member: bytes) -> float | None:
         found = self._find(key)
@@ -105,12 +130,6 @@ class Virtual:
         self.qless.refresh()
         return (b"ql:" + encode_name(name) for name in chain(self._few_names(), self._job_names()))
 
-    def count(self) -> int:
-        """As many as there are names, without making the names of all jobs."""
-        self.qless.refresh()
-        jobs = 2 * len(self.engine.by_jid)
-        return jobs + len(self._depending()) + len(self._depended()) + len(list(self._few_names()))
-
     def _find(self, key: bytes) -> Key | None:
         self.qless.refresh()
         family, colon, rest = decode_name(key)[3:].partition(":")
@@ -127,25 +146,32 @@ class Virtual:
     def _few_names(self) -> Iterator[str]:
         """All but those of jobs."""
         yield from (name for name, make in self._single.items() if make().length())
-        for queue in self.engine.queues.values():
+        local, listed = self.qless.local, self.qless.is_listed
+        for queue in list(self.engine.queues.values()):
+            if not listed(queue.name):
+                continue
             states = (*STATES, "throttled") if self.qless.throttles.pending else STATES
-            sets = (f"{queue.name}-{name}" for name in states)
+            sets = (f"{local(queue.name)}-{name}" for name in states)
             yield from (f"q:{name}" for name in sets if self._has(self._queue(name)))
-        yield from (f"q:{name}-recur" for name in {r.queue for r in self.qless.recurring.values()})
-        yield from (f"r:{jid}" for jid in self.qless.recurring)
+        recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]
+        yield from (f"q:{local(name)}-recur" for name in {each.queue for each in recurring})
+        yield from (f"r:{local(each.jid)}" for each in recurring)
         yield from (f"t:{tag}" for tag in self._used_tags())
         yield from (f"f:{group}" for group in self._groups())
         yield from (f"w:{worker}:jobs" for worker in {job.holder for job in self._held()})
-        for (queue_name, day), found in self.engine.count().days.items():
+        for (queue_name, day), found in list(self.engine.count().days.items()):
+            if not listed(queue_name):
+                continue
             have = {
                 "stats": found.failed + found.retries,
                 "wait": found.wait.count,
                 "run": found.run.count,
             }
             moment = day * DAY // SECOND
-            yield from (f"s:{name}:{moment}:{queue_name}" for name in have if have[name])
-        for tid in self.qless.throttles.limits:
-            names = (tid, f"{tid}-locks", f"{tid}-pending")
+            yield from (f"s:{name}:{moment}:{local(queue_name)}" for name in have if have[name])
+        for tid in list(filter(self.qless.owns_throttle, self.qless.throttles.limits)):
+            name = self.qless.local_throttle(tid)
+            names = (name, f"{name}-locks", f"{name}-pending")
             yield from (f"th:{name}" for name in names if self._has(self._throttle(name)))
         yield from (f"qp:{name}" for name in _PATTERNS if self._has(self._patterns(name)))
 
@@ -154,30 +180,26 @@ class Virtual:
         return key is not None and key.length() > 0
 
     def _job_names(self) -> Iterator[str]:
-        for jid in self.engine.by_jid:
-            yield f"j:{jid}"
-            yield f"j:{jid}-history"
-        yield from (f"j:{job.jid}-dependencies" for job in self._depending())
-        yield from (f"j:{job.jid}-dependents" for job in self._depended())
+        # A copy: other clients may add and remove jobs between two slices.
+        for job in list(self.engine.by_jid.values()):
+            if self._named(job.seq) is job:
+                yield from self._names_of(job)
 
-    def _depending(self) -> list[Job]:
-        """Jobs that wait for others."""
-        waiting = dict.fromkeys(
-            seq
-            for seqs in self.engine._dependents.values()  # noqa: SLF001
-            for seq in seqs
-        )
-        return [job for job in map(self._named, waiting) if job and self._dependencies(job)]
-
-    def _depended(self) -> list[Job]:
-        """Jobs that others wait for."""
-        found = map(self._named, self.engine._dependents)  # noqa: SLF001
-        return [job for job in found if job and self.engine.dependents(job)]
+    def _names_of(self, job: Job) -> Iterator[str]:
+        jid = self.qless.local(job.jid)
+        yield f"j:{jid}"
+        yield f"j:{jid}-history"
+        if job.extra is not None and job.extra.blockers and self._dependencies(job):
+            yield f"j:{jid}-dependencies"
+        if self.engine.dependents(job):
+            yield f"j:{jid}-dependents"
 
     def _named(self, seq: int) -> Job | None:
         """A job that has a key; of several of one jid the oldest has it."""
         job = self.engine.jobs.get(seq)
-        return job if job is not None and self.engine.by_jid.get(job.jid) is job else None
+        if job is None or self.engine.by_jid.get(job.jid) is not job:
+            return None
+        return job if self.qless.is_listed(job.queue) else None
 
     # Queues
 
@@ -186,15 +208,17 @@ class Virtual:
 
         def read() -> Scores:
             known = (queue.name for queue in self.engine.queues.values() if queue.known)
-            return [(encode_name(name), float(number)) for number, name in enumerate(known, 1)]
+            names = map(self.qless.local, filter(self.qless.is_listed, known))
+            return [(encode_name(name), float(number)) for number, name in enumerate(names, 1)]
 
         return _zset(read)
 
     def _paused(self) -> list[str]:
-        return [queue.name for queue in self.engine.queues.values() if queue.paused]
+        paused = (queue.name for queue in self.engine.queues.values() if queue.paused)
+        return [self.qless.local(name) for name in paused if self.qless.is_listed(name)]
 
     def _queue(self, rest: str) -> Key | None:
-        name, _, part = rest.rpartition("-")
+        name, _, part = self.qless.scoped(rest).rpartition("-")
         if part == "recur":
             return self._recur(name)
         queue = self.engine.queues.get(name)
@@ -213,26 +237,40 @@ class Virtual:
         def read() -> Scores:
             if state == READY:  # popped from the highest score down
                 jobs = list(queue.ready.first(queue.counts[READY]))[::-1]
-                return [(encode_name(job.jid), score(job)) for job in jobs if job.seq not in out]
+                return [(self._jid(job), score(job)) for job in jobs if job.seq not in out]
             found = self.qless.queue_jobs(queue.name, state)
-            return _sorted((job.jid, score(job)) for job in found)
+            return _sorted((self.qless.local(job.jid), score(job)) for job in found)
 
         def score_of(jid: str) -> float | None:
-            found = self.engine.find_all(jid)
+            first = self.qless.find(jid)
+            found = [] if first is None else self.engine.find_all(first.jid)
             wanted = (job for job in found if job.state == state and job.queue == queue.name)
             return next((score(job) for job in wanted if job.seq not in out), None)
 
-        return Key("zset", lambda: queue.counts[state] - len(out), read, score_of)
+        def slices() -> Generator[None, None, Scores]:
+            if state == READY:
+                ready = [job for job in queue.ready if job.seq not in out]
+                order = yield from sort_in_slices(
+                    (job.rank, -job.place, -job.seq, job) for job in ready
+                )
+                return [(self._jid(job), score(job)) for *_, job in order]
+            found = list(self.engine._index[state].values())  # noqa: SLF001
+            rows = yield from sort_in_slices(
+                (score(job), self._jid(job)) for job in found if _is_in(job, queue, state)
+            )
+            return [(jid, when) for when, jid in rows]
+
+        return Key("zset", lambda: queue.counts[state] - len(out), read, score_of, slices)
 
     def _recur(self, name: str) -> Key:
         known = self.qless.recurring
 
         def read() -> Scores:
             mine = (each for each in known.values() if each.queue == name)
-            return _sorted((each.jid, each.next / SECOND) for each in mine)
+            return _sorted((self.qless.local(each.jid), each.next / SECOND) for each in mine)
 
         def score(jid: str) -> float | None:
-            found = known.get(jid)
+            found = known.get(self.qless.scoped(jid))
             return None if found is None or found.queue != name else found.next / SECOND
 
         return _zset(read, score)
@@ -241,15 +279,17 @@ class Virtual:
 
     def _throttle(self, name: str) -> Key | None:
         throttles = self.qless.throttles
-        limit = throttles.limits.get(name)
+        limit = throttles.limits.get(self.qless.scoped_throttle(name))
         if limit is not None:
             maximum = fields.number(limit.maximum)
             return _hash(lambda: [(b"id", encode_name(name)), (b"maximum", maximum)])
-        tid, _, part = name.rpartition("-")
+        tid, _, part = self.qless.scoped_throttle(name).rpartition("-")
         if tid not in throttles.limits:
             return None
         if part == "locks":
-            return _zset(lambda: _sorted((job.jid, 1.0) for job in throttles.holders(tid)))
+            return _zset(
+                lambda: _sorted((self.qless.local(job.jid), 1.0) for job in throttles.holders(tid))
+            )
         if part == "pending":
             return _zset(lambda: self._waiting_for(throttles.waiting(tid)))
         return None
@@ -257,36 +297,69 @@ class Virtual:
     def _waiting_for(self, jobs: list[Job]) -> Scores:
         """Jobs that are throttled, by since when they are."""
         found = ((job, read_part(job).throttled) for job in jobs)
-        return _sorted((job.jid, aside.since / SECOND) for job, aside in found if aside)
+        local = self.qless.local
+        return _sorted((local(job.jid), aside.since / SECOND) for job, aside in found if aside)
 
     def _patterns(self, name: str) -> Key | None:
-        if name not in _PATTERNS or PATTERNS + name not in self.engine.notes:
+        if name not in _PATTERNS or not patterns.is_kept(self.qless, name):
             return None
         if name == "identifiers":
             return _hash(lambda: fields.texts(patterns.kept_identifiers(self.qless).items()))
         return _list(lambda: [encode_name(each) for each in patterns.kept_priorities(self.qless)])
 
-    def set_fields(self, key: bytes, fields: dict[bytes, bytes]) -> int:
-        return patterns.add_identifiers(self.qless, fields)
+    def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
+        if not key.startswith(THROTTLE_KEY):
+            return patterns.add_identifiers(self.qless, fields)
+        return self._set_throttle(self._tid(key), fields, now + self.engine.theirs)
+
+    def _set_throttle(self, tid: str, fields: dict[bytes, bytes], now: int) -> int:
+        """Set the maximum of a limit; how many of the fields are new. The id is part of the key."""
+        if self.engine.halted:
+            raise Refused
+        self.qless.refresh()
+        throttles = self.qless.throttles
+        limit = throttles.limit(tid, now)
+        maximum = 0 if limit is None else limit.maximum
+        if b"maximum" in fields:
+            found = lua.tonumber(fields[b"maximum"])
+            if found is None:
+                raise ClientError("ERR the maximum of a throttle is a number")
+            maximum = found
+        if unknown := fields.keys() - {b"id", b"maximum"}:
+            raise ClientError(f"ERR a throttle has no field '{shown(min(unknown))}'")
+        throttles.set(tid, maximum, 0, now)
+        return len(fields) if limit is None else 0
+
+    def _tid(self, key: bytes) -> str:
+        return self.qless.scoped_throttle(decode_name(key.removeprefix(THROTTLE_KEY)))
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
         return patterns.add_priorities(self.qless, items, left=left)
 
-    def delete(self, key: bytes) -> bool:
+    def delete(self, key: bytes, now: int) -> bool:
+        if key.startswith(THROTTLE_KEY):
+            self.qless.refresh()
+            throttles, tid = self.qless.throttles, self._tid(key)
+            if tid not in throttles.limits:
+                return False
+            if self.engine.halted:
+                raise Refused
+            throttles.delete(tid, now + self.engine.theirs)
+            return True
         return patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
 
     # Jobs
 
     def _job(self, rest: str) -> Key | None:
-        job = self.engine.find(rest)
+        job = self.qless.find(rest)
         if job is not None:
             return self._job_hash(job)
         jid, _, part = rest.rpartition("-")
-        job = self.engine.find(jid)
+        job = self.qless.find(jid)
         return None if job is None else self._job_part(job, part)
 
     def _job_hash(self, job: Job) -> Key:
-        return Key("hash", lambda: 1, lambda: fields.of_job(job))
+        return Key("hash", lambda: 1, lambda: fields.of_job(self.qless, job))
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
@@ -294,23 +367,27 @@ class Virtual:
         if part == "dependencies":
             return _set(lambda: self._dependencies(job))
         if part == "dependents":
-            return _set(lambda: [each.jid for each in self.engine.dependents(job)])
+            return _set(
+                lambda: [self.qless.local(each.jid) for each in self.engine.dependents(job)]
+            )
         return None
 
     def _dependencies(self, job: Job) -> list[str]:
         return looking.dependencies(self.qless, job)
 
     def _recurring(self, jid: str) -> Key | None:
-        found = self.qless.recurring.get(jid)
-        return None if found is None else Key("hash", lambda: 1, lambda: fields.of_recurring(found))
+        found = self.qless.recurring.get(self.qless.scoped(jid))
+        if found is None:
+            return None
+        return Key("hash", lambda: 1, lambda: fields.of_recurring(self.qless, found))
 
     def _completed(self) -> Key:
-        kept = self.engine.kept
-
         def read() -> Scores:
-            return _sorted((job.jid, read_part(job).done_at / SECOND) for job in kept.values())
+            done = ((self.qless.local(job.jid), read_part(job)) for job in looking.completed(q))
+            return _sorted((jid, part.done_at / SECOND) for jid, part in done)
 
-        return Key("zset", lambda: len(kept), read)
+        q = self.qless
+        return Key("zset", lambda: len(looking.completed(q)), read)
 
     # Tags, failures, workers, numbers
 
@@ -319,41 +396,61 @@ class Virtual:
 
         def read() -> Scores:
             jobs = looking.tagged(self.qless, tag)
-            return [(encode_name(job.jid), peers[job.seq] / SECOND) for job in jobs]
+            return [(self._jid(job), peers[job.seq] / SECOND) for job in jobs]
 
         return _zset(read)
 
     def _used_tags(self) -> list[str]:
         """Tags that a job has which is still there."""
-        jobs = self.engine.jobs
-        return [tag for tag, seqs in self.qless.tags.items() if any(seq in jobs for seq in seqs)]
+        return [tag for tag, seqs in self.qless.tags.items() if any(map(self._is_listed, seqs))]
+
+    def _is_listed(self, seq: int) -> bool:
+        job = self.engine.jobs.get(seq)
+        return job is not None and self.qless.is_listed(job.queue)
+
+    def _jid(self, job: Job) -> bytes:
+        return encode_name(self.qless.local(job.jid))
 
     def _tag_counts(self) -> Scores:
-        tags, jobs = self.qless.tags, self.engine.jobs
-        counts = ((tag, sum(seq in jobs for seq in tags[tag])) for tag in self._used_tags())
+        tags, listed = self.qless.tags, self._is_listed
+        counts = ((tag, sum(map(listed, tags[tag]))) for tag in self._used_tags())
         return _sorted((tag, float(count)) for tag, count in counts)
 
     def _groups(self) -> Iterable[str]:
         """Groups of failures, without putting the failures in order."""
         failed = chain(self.engine.dead.values(), self.engine.dying.values())
-        return dict.fromkeys(map(looking.group_of, failed))
+        mine = (job for job in failed if self.qless.is_listed(job.queue))
+        return dict.fromkeys(map(looking.group_of, mine))
 
     def _failed(self, group: str) -> Key:
         """The newest failure first."""
         found = looking.failure_groups(self.qless).get(group, [])
-        return _list(lambda: [encode_name(job.jid) for job in reversed(found)])
+        return _list(lambda: [self._jid(job) for job in reversed(found)])
 
     def _held(self) -> Iterator[Job]:
         """Jobs that Qless's workers have. One whose lock ran out is no longer its worker's."""
         leased = (job for job in self.engine.leased.values() if job.actor == QLESS)
-        return (job for job in leased if read_part(job).expired_at is None)
+        mine = (job for job in leased if self.qless.is_listed(job.queue))
+        return (job for job in mine if read_part(job).expired_at is None)
 
     def _worker(self, rest: str) -> Key | None:
         worker, _, part = rest.rpartition(":")
         if part != "jobs":
             return None
         held = [job for job in self._held() if job.holder == worker]
-        return _zset(lambda: _sorted((job.jid, job.deadline / SECOND) for job in held))
+        return _zset(
+            lambda: _sorted((self.qless.local(job.jid), job.deadline / SECOND) for job in held)
+        )
+
+    def _timed(self, times: dict[str, int]) -> Scores:
+        mine = ((name, when) for name, when in times.items() if self.qless.is_listed(name))
+        return _sorted((self.qless.local(name), when / SECOND) for name, when in mine)
+
+    def _tracked(self) -> Scores:
+        times = self.qless.tracked
+        names = [jid for jid, _ in looking.tracked_jobs(self.qless)]
+        found = ((jid, times.get(self.qless.scoped(jid), times.get(jid, 0))) for jid in names)
+        return _sorted((jid, when / SECOND) for jid, when in found)
 
     def _stats(self, rest: str) -> Key | None:
         name, _, more = rest.partition(":")
@@ -361,7 +458,7 @@ class Virtual:
         if not moment.isdigit() or len(moment) > 12:
             return None
         day, begun = divmod(int(moment) * SECOND, DAY)
-        found = self.engine.count().days.get((queue, day))
+        found = self.engine.count().days.get((self.qless.scoped(queue), day))
         if found is None or begun or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
@@ -369,10 +466,38 @@ class Virtual:
         return _hash(lambda: fields.of_spread(found.wait if name == "wait" else found.run))
 
     def _stats_fields(self, day: QueueDay) -> Fields:
-        word = b"%d" % (day.day * DAY // SECOND)
-        shown = lua.decode(looking.stats(self.qless, day.day * DAY, [encode_name(day.queue), word]))
+        word, name = b"%d" % (day.day * DAY // SECOND), encode_name(self.qless.local(day.queue))
+        shown = lua.decode(looking.stats(self.qless, day.day * DAY, [name, word]))
         names = ("failures", "failed", "retries")
         return [(encode_name(name), b"%d" % shown[name]) for name in names if shown[name]]
+
+
+SLICE_SIZE: Final = 500
+
+
+def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
+    """All rows in order: parts of them are sorted, then merged, a slice at a time."""
+    parts: list[list[Any]] = []
+    part: list[Any] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == SLICE_SIZE:
+            parts.append(sorted(part))
+            part = []
+            yield
+    if not parts:
+        return sorted(part)
+    parts.append(sorted(part))
+    order: list[Any] = []
+    for row in merge(*parts):
+        order.append(row)
+        if len(order) % SLICE_SIZE == 0:
+            yield
+    return order
+
+
+def _is_in(job: Job, queue: Queue, state: int) -> bool:
+    return job.state == state and job.queue == queue.name
 
 
 # Kinds of keys
@@ -401,7 +526,3 @@ def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
     """The lowest first; of equal ones, by their bytes."""
     members = ((encode_name(name), score) for name, score in found)
     return sorted(members, key=lambda member: (member[1], member[0]))
-
-
-def _timed(moments: dict[str, int]) -> Scores:
-    return _sorted((name, when / SECOND) for name, when in moments.items())

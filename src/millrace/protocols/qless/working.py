@@ -47,11 +47,12 @@ def put(q: Qless, now: int, args: Args) -> bytes:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
         depends = jids(chosen["depends"]) if "depends" in chosen else []
-        part.throttles = jids(chosen["throttles"]) if "throttles" in chosen else part.throttles
+        if "throttles" in chosen:
+            part.throttles = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
     due = now + lua.moment(delay) if delay > 0 else 0
     if q.heard:
         q.log({"jid": jid, "event": "put", "queue": queue})
-    q.see(queue, now)
+    q.see(q.scoped(queue), now)
     part.priority, part.lower_first, part.since = priority, lower_first, now
     if job is None:
         job = _create(q, now, queue, jid, klass, data, due, retries, depends, part)
@@ -60,7 +61,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     q.set_tags(job, part, tagged)
     if job.state == SCHEDULED:
         q.plan(job)
-    q.tell_tracked("put", jid)
+    q.tell_tracked("put", job.jid)
     return encode_name(jid)
 
 
@@ -98,20 +99,21 @@ def _create(
     part: Part,
 ) -> Job:
     part.add("put", now, q.max_history, {"q": queue})
+    name = q.scoped(queue)
     blockers = _blockers(q, depends)
     if jid in depends:
         blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
     push = Push(
-        jid,
+        q.scoped(jid),
         klass,
         data,
         QLESS,
-        queue,
+        name,
         retries,
         LEASE_FOR,
         rank=part.rank,
         due=due,
-        place=q.place(queue, now),
+        place=q.place(name, now),
         blockers=blockers,
         own=part,
     )
@@ -139,7 +141,7 @@ def _move(
     job.rank, job.holder, job.deadline = part.rank, "", 0
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
-    q.engine.move(job, queue, now, QLESS, due=due, blockers=blockers)
+    q.engine.move(job, q.scoped(queue), now, QLESS, due=due, blockers=blockers)
 
 
 def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
@@ -175,7 +177,8 @@ MOST_AT_ONCE: Final = 1000
 
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
     """queue, worker, count"""
-    queue = text(args, 0, "Queue(): no queue name provided")
+    local = text(args, 0, "Queue(): no queue name provided")
+    queue = q.scoped(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
     count = min(number(args, 2, 'Pop(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     engine = q.engine
@@ -183,7 +186,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
     if known is not None and known.paused:
         return []
     q.hear(worker, now)
-    most = q.setting(f"{queue}-max-concurrency") if q.config else 0
+    most = q.setting(f"{local}-max-concurrency") if q.config else 0
     if most > 0:
         count = min(count, max(0, most - q.running(queue, now)))
     if count <= 0:
@@ -246,8 +249,8 @@ def _lose_lock(q: Qless, job: Job, part: Part, now: int, grace: int) -> None:
 
 def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
     """True if there was one left: the job is ready."""
-    worker, group = job.holder, f"failed-retries-{job.queue}"
-    message = f'Job exhausted retries in queue "{job.queue}"'
+    worker, queue = job.holder, q.local(job.queue)
+    group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
     if job.origin == QLESS:
         q.engine.fail(job, now, QLESS, group, message, [])
     else:
@@ -262,7 +265,7 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
 
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     """queue, count"""
-    queue = text(args, 0, "Queue(): no queue name provided")
+    queue = q.scoped(text(args, 0, "Queue(): no queue name provided"))
     count = min(number(args, 1, 'Peek(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
     found = q.expired(queue, now, offset + count)
     recurring.spawn(q, queue, now, offset + count - len(found))
@@ -306,8 +309,8 @@ def timeout(q: Qless, now: int, args: Args) -> None:
             raise ScriptError(f"Timeout(): Job {jid} does not exist")
         if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
-    for jid in dict.fromkeys(texts(args)):
-        take_away(q, now, q.engine.by_jid[jid], now)
+    for job in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
+        take_away(q, now, q.engine.jobs[job], now)
 
 
 def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
@@ -336,7 +339,7 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     part.failure, part.expired_at = None, None
     if data != data_of(job) and (job.origin == QLESS or chosen is not None):
         q.engine.amend(job, payload=data)
-    q.tell_tracked("completed", jid)
+    q.tell_tracked("completed", job.jid)
     if chosen is None:
         return _finish(q, now, job, part, _result(job, data))
     following, delay, depends = chosen
@@ -394,14 +397,15 @@ def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
         )
-    if job.queue != queue:
-        raise ScriptError(f"Complete(): Job {jid} running in another queue: {job.queue}")
+    if job.queue != q.scoped(queue):
+        raise ScriptError(f"Complete(): Job {jid} running in another queue: {q.local(job.queue)}")
     return job
 
 
 def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> bytes:
     if q.heard:
-        q.log({"jid": job.jid, "event": "completed", "queue": job.queue})
+        names = q.local(job.jid), q.local(job.queue)
+        q.log({"jid": names[0], "event": "completed", "queue": names[1]})
     part.done_at = now
     job.failures = 0
     q.engine.complete(job, now, QLESS, result=result)
@@ -429,8 +433,10 @@ def drop(q: Qless, job: Job, now: int) -> None:
 def _advance(
     q: Qless, now: int, job: Job, part: Part, queue: str, due: int, depends: list[str]
 ) -> bytes:
-    q.log({"jid": job.jid, "to": queue, "event": "advanced", "queue": job.queue})
+    names = q.local(job.jid), q.local(job.queue)
+    q.log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
     part.add("put", now, q.max_history, {"q": queue})
+    queue = q.scoped(queue)
     q.see(queue, now)
     q.engine.advance(job, now, QLESS)
     part.since = now
@@ -445,9 +451,11 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
     """jid, worker, group, message, data"""
     job, worker = _to_fail(q, args)
     if job.state != LEASED:
-        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state_of(job)}")
     if not is_held(job, worker):
-        raise ScriptError(f"Fail(): Job {job.jid} running with another worker: {job.holder}")
+        raise ScriptError(
+            f"Fail(): Job {q.local(job.jid)} running with another worker: {job.holder}"
+        )
     return _fail(q, now, job, args)
 
 
@@ -455,7 +463,7 @@ def fail_any(q: Qless, now: int, args: Args, states: Container[int]) -> bytes:
     """As fail, of a job in one of these states, whoever has it."""
     job, _ = _to_fail(q, args)
     if job.state not in states:
-        raise ScriptError(f"Fail(): Job {job.jid}not currently running: {state_of(job)}")
+        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state_of(job)}")
     return _fail(q, now, job, args)
 
 
@@ -492,7 +500,7 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     else:
         q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
         job.failures -= 1  # it takes none of the tries
-    return encode_name(job.jid)
+    return encode_name(q.local(job.jid))
 
 
 def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
@@ -508,7 +516,7 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
         part.failure = Failed(group, message, now // 1_000_000, worker)
         q.tell_tracked("failed", job.jid)
         q.log_failed(job, worker, group, message)
-    return encode_name(job.jid)
+    return encode_name(q.local(job.jid))
 
 
 def _end_foreign(
@@ -560,7 +568,9 @@ def retry(q: Qless, now: int, args: Args) -> int:
         job.deadline, part.expired_at = part.expired_at, None
     told = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
-    message = text(args, 5, "") if told else f'Job exhausted retries in queue "{job.queue}"'
+    message = (
+        text(args, 5, "") if told else f'Job exhausted retries in queue "{q.local(job.queue)}"'
+    )
     again_at = now + lua.moment(delay) if delay > 0 else now
     if job.origin == QLESS:
         q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
@@ -573,7 +583,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
         part.add("failed", now, q.max_history, {"group": group})
         if not told:
             part.failure = Failed(group, message, now / 1_000_000, "")
-        q.tell_tracked("failed", jid)
+        q.tell_tracked("failed", job.jid)
     elif job.state == SCHEDULED and job.origin == QLESS:
         q.plan(job)
     return -1 if job.state in {DEAD, GONE} else remaining(job)
@@ -590,9 +600,9 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
     for job in jobs:
         for dependent in q.engine.dependents(job):
-            if dependent.jid not in chosen:
+            if q.local(dependent.jid) not in chosen:
                 raise ScriptError(
-                    f"Cancel(): {job.jid} is a dependency of {dependent.jid}"
+                    f"Cancel(): {q.local(job.jid)} is a dependency of {q.local(dependent.jid)}"
                     " but is not mentioned to be canceled"
                 )
     for job in jobs:
@@ -601,7 +611,7 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
         known = q.find(jid)
         if known is None:
             q.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
-            q.tell_tracked("canceled", jid)
+            q.tell_tracked("canceled", q.scoped(jid))
         elif known.state != DONE:
             _cancel(q, known, now)
     return wanted
@@ -616,7 +626,8 @@ def tell_cancelled(q: Qless, job: Job) -> None:
     """Tell all who listen that a job is about to go."""
     worker = shown_worker(job)
     if q.heard:
-        fields = {"jid": job.jid, "queue": job.queue, "event": "canceled", "worker": worker}
+        names = q.local(job.jid), q.local(job.queue)
+        fields = {"jid": names[0], "queue": names[1], "event": "canceled", "worker": worker}
         q.log(fields)
         if worker:
             q.publish(f"w:{worker}", lua.event(fields))

@@ -1,0 +1,43 @@
+"""FLUSHDB and FLUSHALL: remove what was pushed over Qless, and nothing of other protocols."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from millrace.engine.job import QLESS, Job
+from millrace.engine.states import BLOCKED
+
+from .contract import Refused
+from .state import Qless
+
+#: Number of jobs that one slice examines.
+FLUSH_BATCH_SIZE: Final = 200
+
+
+def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
+    """Remove the jobs, settings and statistics of the database in use, or of all of them."""
+    engine, undone = q.engine, q.engine.reverts
+    for number, seq in enumerate(list(engine.blocked), 1):
+        job = engine.blocked.get(seq)
+        if job is not None and _is_flushed(q, job, everything):
+            engine.detach(job)  # so that no job becomes ready on the way
+        if number % FLUSH_BATCH_SIZE == 0:
+            yield from _pause(q, undone)
+    for number, seq in enumerate(list(engine.jobs), 1):
+        job = engine.jobs.get(seq)
+        if job is not None and _is_flushed(q, job, everything):
+            if job.state == BLOCKED:
+                engine.detach(job)
+            engine.cancel(job, now, QLESS)
+        if number % FLUSH_BATCH_SIZE == 0:
+            yield from _pause(q, undone)
+    q.forget_all(everything=everything)
+
+
+def _is_flushed(q: Qless, job: Job, everything: bool) -> bool:
+    return job.origin == QLESS and (everything or q.is_listed(job.queue))
+
+
+def _pause(q: Qless, undone: int) -> Iterator[None]:
+    yield
+    if q.engine.halted or q.engine.reverts != undone:
+        raise Refused

@@ -1,0 +1,342 @@
+"""A bounded scratch space: strings, lists, hashes, sets and sorted sets beside the jobs.
+
+It is in memory only: a restart empties it, and FLUSHDB empties it for one database. The number of
+keys and their size are bounded. The keys of Qless itself are not here.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from millrace.protocols.errors import ClientError
+
+from .commands import NOT_INTEGER, WRONG_TYPE, integer
+
+if TYPE_CHECKING:
+    from .connection import QlessConnection
+
+#: What a key, and each of its members, takes beside its bytes.
+MEMBER_COST: Final = 64
+_OTHER_DATABASE: Final = re.compile(rb"\0[0-9]+\0")
+
+
+class SortedSet:
+    """The members of a sorted set with their scores."""
+
+    __slots__ = ("scores",)
+
+    def __init__(self) -> None:
+        self.scores: dict[bytes, float] = {}
+
+    def ordered(self) -> list[tuple[bytes, float]]:
+        """The lowest score first; of equal ones, by their bytes."""
+        return sorted(self.scores.items(), key=lambda item: (item[1], item[0]))
+
+
+Value = bytes | list[bytes] | dict[bytes, bytes] | set[bytes] | SortedSet
+
+
+def kind_of(value: Value) -> str:
+    if isinstance(value, bytes):
+        return "string"
+    if isinstance(value, list):
+        return "list"
+    if isinstance(value, dict):
+        return "hash"
+    return "set" if isinstance(value, set) else "zset"
+
+
+def scratch_prefix(database: int) -> bytes:
+    """What the keys of a database begin with here."""
+    return b"\0%d\0" % database if database else b""
+
+
+class ScratchKeys:
+    """Keys of all databases. Every name here begins with `scratch_prefix` of its database."""
+
+    def __init__(self, max_keys: int, max_bytes: int) -> None:
+        self._max_keys = max_keys
+        self._max_bytes = max_bytes
+        self._values: dict[bytes, Value] = {}
+        #: When keys expire; an expired key is removed when a command looks at it.
+        self._expires: dict[bytes, int] = {}
+        self._size = 0
+        #: Connections that wait for a list to have an item, the longest waiter first.
+        self._waiters: dict[bytes, dict[QlessConnection, None]] = {}
+        #: Lists that got an item while a connection waited for it.
+        self.pushed: dict[bytes, None] = {}
+        #: Connections whose EXEC depends on a key.
+        self._watchers: dict[bytes, set[QlessConnection]] = {}
+
+    # Reading
+
+    def get(self, key: bytes, now: int) -> Value | None:
+        if self._expires and self._expires.get(key, now) < now:
+            self.delete(key, now)
+        return self._values.get(key)
+
+    def string_at(self, key: bytes, now: int) -> bytes | None:
+        value = self.get(key, now)
+        if value is not None and not isinstance(value, bytes):
+            raise ClientError(WRONG_TYPE)
+        return value
+
+    def list_at(self, key: bytes, now: int) -> list[bytes] | None:
+        value = self.get(key, now)
+        if value is not None and not isinstance(value, list):
+            raise ClientError(WRONG_TYPE)
+        return value
+
+    def hash_at(self, key: bytes, now: int) -> dict[bytes, bytes] | None:
+        value = self.get(key, now)
+        if value is not None and not isinstance(value, dict):
+            raise ClientError(WRONG_TYPE)
+        return value
+
+    def set_at(self, key: bytes, now: int) -> set[bytes] | None:
+        value = self.get(key, now)
+        if value is not None and not isinstance(value, set):
+            raise ClientError(WRONG_TYPE)
+        return value
+
+    def sorted_set_at(self, key: bytes, now: int) -> SortedSet | None:
+        value = self.get(key, now)
+        if value is not None and not isinstance(value, SortedSet):
+            raise ClientError(WRONG_TYPE)
+        return value
+
+    def names(self, now: int, prefix: bytes = b"") -> list[bytes]:
+        """The keys of one database, without its prefix."""
+        self._drop_expired(now)
+        if prefix:
+            start = len(prefix)
+            return [key[start:] for key in self._values if key.startswith(prefix)]
+        return [key for key in self._values if not _OTHER_DATABASE.match(key)]
+
+    def expires(self, key: bytes) -> int | None:
+        return self._expires.get(key)
+
+    # Writing
+
+    def set_string(self, key: bytes, text: bytes, now: int, expires: int = 0) -> None:
+        """Replace whatever the key holds."""
+        have = self.get(key, now)
+        freed = 0 if have is None else _size(have) + len(key) + MEMBER_COST
+        self._make_room(key, new=True, more=len(text) - freed, now=now, keys=have is None)
+        self._values[key] = text
+        self._expires.pop(key, None)
+        if expires:
+            self._expires[key] = expires
+        self._touch(key)
+
+    def increment(self, key: bytes, by: int, now: int) -> int:
+        have = self.string_at(key, now)
+        number = (0 if have is None else integer(have)) + by
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ClientError(NOT_INTEGER)
+        self.set_string(key, b"%d" % number, now, self._expires.get(key, 0))
+        return number
+
+    def push(self, key: bytes, items: list[bytes], now: int, *, left: bool) -> int:
+        """Add items at an end of a list, one after the other; its length."""
+        have = self.list_at(key, now)
+        self._make_room(key, have is None, sum(map(len, items)) + MEMBER_COST * len(items), now)
+        if have is None:
+            have = []
+            self._values[key] = have
+        if left:
+            have[:0] = items[::-1]
+        else:
+            have += items
+        if key in self._waiters:
+            self.pushed[key] = None
+        self._touch(key)
+        return len(have)
+
+    def pop(self, key: bytes, now: int, *, left: bool = False) -> bytes | None:
+        """Take the last item of a list, or the first."""
+        have = self.list_at(key, now)
+        if not have:
+            return None
+        item = have.pop(0 if left else -1)
+        self._size -= len(item) + MEMBER_COST
+        self._drop_if_empty(key, have, now)
+        return item
+
+    def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
+        """Set fields of a hash; how many of them are new."""
+        have = self.hash_at(key, now)
+        old = {} if have is None else have
+        more = 0
+        for field, text in fields.items():
+            before = old.get(field)
+            if before is None:
+                more += len(field) + len(text) + MEMBER_COST
+            else:
+                more += len(text) - len(before)
+        self._make_room(key, have is None, more, now)
+        if have is None:
+            self._values[key] = have = {}
+        new = len(fields.keys() - have.keys())
+        have.update(fields)
+        self._touch(key)
+        return new
+
+    def add_members(self, key: bytes, members: list[bytes], now: int) -> int:
+        """Add members to a set; how many of them are new."""
+        have = self.set_at(key, now)
+        new = set(members) - (have or set())
+        if not new:
+            return 0
+        self._make_room(key, have is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
+        if have is None:
+            self._values[key] = have = set()
+        have |= new
+        self._touch(key)
+        return len(new)
+
+    def remove_members(self, key: bytes, members: list[bytes], now: int) -> int:
+        have = self.set_at(key, now)
+        if have is None:
+            return 0
+        gone = have & set(members)
+        have -= gone
+        self._size -= sum(map(len, gone)) + MEMBER_COST * len(gone)
+        self._drop_if_empty(key, have, now)
+        return len(gone)
+
+    def set_scores(self, key: bytes, scores: dict[bytes, float], now: int) -> int:
+        """Set scores of members of a sorted set; how many members are new."""
+        have = self.sorted_set_at(key, now)
+        known = {} if have is None else have.scores
+        new = scores.keys() - known.keys()
+        self._make_room(key, have is None, sum(map(len, new)) + MEMBER_COST * len(new), now)
+        if have is None:
+            have = SortedSet()
+            self._values[key] = have
+        have.scores.update(scores)
+        self._touch(key)
+        return len(new)
+
+    def remove_scores(self, key: bytes, members: list[bytes], now: int) -> int:
+        have = self.sorted_set_at(key, now)
+        if have is None:
+            return 0
+        gone = have.scores.keys() & set(members)
+        for member in gone:
+            del have.scores[member]
+        self._size -= sum(map(len, gone)) + MEMBER_COST * len(gone)
+        self._drop_if_empty(key, have.scores, now)
+        return len(gone)
+
+    def delete(self, key: bytes, now: int) -> bool:
+        value = self._values.pop(key, None)
+        if value is None:
+            return False
+        self._expires.pop(key, None)
+        self._size -= _size(value) + len(key) + MEMBER_COST
+        self._touch(key)
+        return True
+
+    def expire(self, key: bytes, when: int, now: int) -> bool:
+        """Remove a key at that time, or now if it is over."""
+        if self.get(key, now) is None:
+            return False
+        if when <= now:
+            self.delete(key, now)
+        else:
+            self._expires[key] = when
+        self._touch(key)
+        return True
+
+    def clear(self) -> None:
+        self._values.clear()
+        self._expires.clear()
+        self.pushed.clear()
+        self._size = 0
+        for key in self._watchers:
+            self._touch(key)
+
+    def clear_database(self, prefix: bytes, now: int) -> None:
+        for name in self.names(now, prefix):
+            self.delete(prefix + name, now)
+
+    def _drop_if_empty(self, key: bytes, value: object, now: int) -> None:
+        if not value:
+            self.delete(key, now)
+        self._touch(key)
+
+    def _make_room(
+        self, key: bytes, new: bool, more: int, now: int, *, keys: bool | None = None
+    ) -> None:
+        """Count what is about to be kept, unless it is too much. `keys`: the key is a new one."""
+        if keys is None:
+            keys = new
+        if new:
+            more += len(key) + MEMBER_COST
+        if self._expires and not self._fits(keys, more):
+            self._drop_expired(now)
+        if not self._fits(keys, more):
+            raise ClientError(
+                "OOM command not allowed: the scratch space has room for "
+                f"{self._max_keys} keys and {self._max_bytes} bytes"
+            )
+        self._size += more
+
+    def _fits(self, new: bool, more: int) -> bool:
+        return self._size + more <= self._max_bytes and len(self._values) + new <= self._max_keys
+
+    def _drop_expired(self, now: int) -> None:
+        for key in [key for key, when in self._expires.items() if when < now]:
+            self.delete(key, now)
+
+    # Waiting for lists
+
+    def wait(self, keys: list[bytes], waiter: "QlessConnection") -> None:
+        for key in keys:
+            self._waiters.setdefault(key, {})[waiter] = None
+
+    def unwait(self, keys: list[bytes], waiter: "QlessConnection") -> None:
+        for key in keys:
+            waiters = self._waiters.get(key, {})
+            waiters.pop(waiter, None)
+            if not waiters:
+                self._waiters.pop(key, None)
+
+    def served(self, now: int) -> Iterator[tuple["QlessConnection", bytes, bytes]]:
+        """The connections whose wait is over, each with its key and item."""
+        while self.pushed:
+            key = next(iter(self.pushed))
+            waiters = self._waiters.get(key)
+            value = self.get(key, now)
+            if not waiters or not isinstance(value, list):
+                del self.pushed[key]
+                continue
+            item = self.pop(key, now)
+            assert item is not None, "an empty list was kept"
+            yield next(iter(waiters)), key, item
+
+    # Watching
+
+    def watch(self, key: bytes, watcher: "QlessConnection") -> None:
+        self._watchers.setdefault(key, set()).add(watcher)
+
+    def unwatch(self, key: bytes, watcher: "QlessConnection") -> None:
+        watchers = self._watchers.get(key, set())
+        watchers.discard(watcher)
+        if not watchers:
+            self._watchers.pop(key, None)
+
+    def _touch(self, key: bytes) -> None:
+        for watcher in self._watchers.get(key, ()) if self._watchers else ():
+            watcher.disturbed = True
+
+
+def _size(value: Value) -> int:
+    """What a value takes, its key not counted."""
+    if isinstance(value, bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(len(k) + len(v) + MEMBER_COST for k, v in value.items())
+    members = value.scores if isinstance(value, SortedSet) else value
+    return sum(len(member) + MEMBER_COST for member in members)
