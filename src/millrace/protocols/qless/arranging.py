@@ -9,7 +9,7 @@ from . import looking, lua
 from .arguments import Args, number, raw, text, texts
 from .contract import ScriptError
 from .names import encode_name
-from .part import part_of, state_of
+from .part import forget_holder, part_of, state_of
 from .state import Qless
 
 # Jobs
@@ -119,7 +119,7 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     found = looking.failure_groups(q).get(group, [])[: max(0, count)]
     for job in found:
         part_of(job).add("put", now, q.max_history, {"q": queue})
-        job.holder, job.deadline = "", 0
+        forget_holder(job)
         q.engine.move(job, q.scoped(queue), now, QLESS)
     return len(found)
 

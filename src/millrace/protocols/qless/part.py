@@ -103,6 +103,11 @@ def read_part(job: Job) -> Part:
     return Part(job.rank, [(job.created // 1_000_000, "put", {"q": job.queue})], tags)
 
 
+def forget_holder(job: Job) -> None:
+    """Let a job that is put again show no worker."""
+    job.holder, job.deadline = "", 0
+
+
 def shown_worker(job: Job) -> str:
     """Who has a job, or had it last; nobody, once it is over or put anew."""
     return "" if job.state in {DONE, DEAD} else job.holder

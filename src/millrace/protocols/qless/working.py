@@ -15,7 +15,17 @@ from . import lua, recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
 from .names import decode_name, encode_name
-from .part import Failed, Part, data_of, part_of, remaining, shown_worker, state_of, waits_since
+from .part import (
+    Failed,
+    Part,
+    data_of,
+    forget_holder,
+    part_of,
+    remaining,
+    shown_worker,
+    state_of,
+    waits_since,
+)
 from .state import Qless, is_held
 
 #: How long workers of other protocols may keep a job.
@@ -138,7 +148,8 @@ def _move(
     if shown_worker(job) not in {"", text(args, 0, "")}:
         q.log_lost(job)
     part.expired_at, part.stalled, part.throttled = None, False, None
-    job.rank, job.holder, job.deadline = part.rank, "", 0
+    job.rank = part.rank
+    forget_holder(job)
     q.engine.amend(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
     q.engine.move(job, q.scoped(queue), now, QLESS, due=due, blockers=blockers)
@@ -156,7 +167,8 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     q.see(queue, theirs)
     part.since = theirs
     part.expired_at, part.stalled, part.throttled = None, False, None
-    job.rank, job.holder, job.deadline = part.rank, "", 0
+    job.rank = part.rank
+    forget_holder(job)
     q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
     if job.state == SCHEDULED and job.origin == QLESS:
         q.plan(job)
@@ -440,7 +452,7 @@ def _advance(
     q.see(queue, now)
     q.engine.advance(job, now, QLESS)
     part.since = now
-    job.holder, job.deadline = "", 0
+    forget_holder(job)
     q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
     if job.state == SCHEDULED:
         q.plan(job)
