@@ -306,21 +306,25 @@ def test_many_commands_in_one_piece():
 
 
 @pytest.mark.parametrize("timeout", [0, 60])
-def test_a_half_closed_client_waits_no_longer(timeout):
+def test_a_half_closed_client_goes_on_waiting(timeout):
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
-        client.reserves(timeout=timeout).says_no_more().hears(TIMEOUT).hears_the_end()
-        other.adds(1).reserves().hears_job(1)
+        client.reserves(timeout=timeout).says_no_more().hears_nothing().is_still_there()
+        other.adds(1)
+        client.hears_job(1).hears_the_end()
 
 
 def test_a_half_closed_client_is_answered_all_it_asked_for():
     with Goqueue() as talk:
         client = talk.connect()
         client.says(
-            reserve(timeout=0) + add(b"x") + reserve(timeout=0) + reserve("b", 0) + delete(1)
+            reserve(timeout=1) + add(b"x") + reserve(timeout=0) + reserve("b", 1) + delete(1)
         )
-        client.says_no_more().hears(TIMEOUT, added(1), reserved(1, b"x"), TIMEOUT, OK)
-        client.hears_the_end()
+        client.says_no_more().hears_nothing()
+        talk.advance(1)
+        client.hears(TIMEOUT, added(1), reserved(1, b"x"))
+        talk.advance(1)
+        client.hears(TIMEOUT, OK).hears_the_end()
 
 
 def test_a_half_closed_client_with_nothing_open():

@@ -226,13 +226,17 @@ def test_a_client_that_vanishes_while_it_waits_takes_nothing():
         assert client.fetches() == {"id": 1, "queue": "default", "name": "a"}
 
 
-def test_a_client_that_says_no_more_while_it_waits_takes_nothing():
+def test_a_half_closed_client_goes_on_waiting():
     with Masenko() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.says('FETCH {"timeout":"20s"}\nPING\nFETCH {"timeout":"20s"}\nPING').says_no_more()
-        gone.hears(EMPTY, b"PONG {}\n", EMPTY, b"PONG {}\n").hears_the_end()
-        client.pushes()
-        assert client.fetches() == {"id": 1, "queue": "default", "name": "a"}
+        half, client = talk.connect(), talk.connect()
+        half.says('FETCH {"timeout":"20s"}\nPING\nFETCH {"timeout":"20s"}\nPING').says_no_more()
+        half.hears_nothing()
+        talk.advance(20)
+        half.hears(EMPTY, b"PONG {}\n")
+        client.pushes(retry=1)
+        half.hears(b'OK {"id":1,"queue":"default","name":"a"}\n', b"PONG {}\n").hears_the_end()
+        talk.advance(1)
+        assert client.fetches()["failures"] == 1  # it could not acknowledge the task
 
 
 def test_what_was_asked_before_the_end_is_answered():

@@ -107,10 +107,10 @@ def test_a_run_goes_with_its_client():
         client.completes(2).hears_not_found()
 
 
-def test_a_run_goes_when_its_client_will_say_no_more():
+def test_a_run_goes_with_its_client_after_a_half_close():
     with Workq() as talk:
         gone, client = talk.connect(), talk.connect()
-        gone.runs(1).says_no_more().hears_timeout().hears_the_end()
+        gone.runs(1).says_no_more().hears_nothing().hangs_up()
         client.leases().hears_timeout()
 
 

@@ -328,11 +328,28 @@ def test_half_close_answers_everything_sent():
         client.says_no_more().hears_the_end()
 
 
-def test_after_a_half_close_no_lease_waits():
+def test_after_a_half_close_leases_wait():
     with Workq() as talk:
-        client = talk.connect()
-        client.says(b"lease a 60000\r\nlease b 60000\r\n").says_no_more()
-        client.hears(TIMEOUT, TIMEOUT).hears_the_end()
+        client, other = talk.connect(), talk.connect()
+        client.says(b"lease a 60000\r\nlease b 60000\r\n").says_no_more().hears_nothing()
+        talk.pass_ms(60_000)
+        client.hears(TIMEOUT)
+        other.says(b"add %b b 1000 1000 1\r\nx\r\n" % ID).hears_ok()
+        client.hears(b"+OK 1\r\n%b b 1\r\nx\r\n" % ID).hears_the_end()
+
+
+@pytest.mark.parametrize("block", [b"xy", b"xy\r", b"x\n"])
+def test_a_size_that_is_too_small_is_refused_without_waiting(block):
+    """With a size of 1 the second byte must be a CR."""
+    with Workq() as talk:
+        client = talk.connect().says(b"add %b q 1000 1000 1\r\n" % ID + block)
+        client.hears(SIZE).hears_the_end()
+
+
+def test_a_block_without_its_end_is_waited_for():
+    with Workq() as talk:
+        client = talk.connect().says(b"add %b q 1000 1000 1\r\nx" % ID).hears_nothing()
+        client.says(b"\r").hears_nothing().says(b"\n").hears_ok()
 
 
 def test_the_backlog_is_all_that_waits_but_not_what_is_incomplete():
@@ -392,10 +409,10 @@ def test_eof_inside_a_line():
         talk.connect().says(b"add 123").says_no_more().hears_the_end()
 
 
-def test_eof_ends_a_wait_for_a_job():
+def test_the_end_of_a_connection_ends_a_wait_for_a_job():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
-        client.leases("ping", "pong", wait=5000).says_no_more().hears(TIMEOUT).hears_the_end()
+        client.leases("ping", "pong", wait=5000).says_no_more().hears_nothing().hangs_up()
         other.adds(1)
         assert other.inspects(1)["attempts"] == "0"
         other.says(b"inspect server\r\n")

@@ -160,21 +160,38 @@ def test_tasks_of_a_connection_that_ends_have_failed(server, masenko, how):
     other.socket.close()
 
 
-@pytest.mark.parametrize("how", ["close", "half-close"])
-def test_who_leaves_while_it_waits_takes_nothing(server, masenko, how):
+@pytest.mark.parametrize("how", ["close", "half-close and close"])
+def test_a_task_for_a_client_that_is_gone_is_returned(server, masenko, how):
     other = connect(server)
     other.send(b'FETCH {"timeout":"20s"}\n')
     soon(lambda: masenko.info()["metrics"]["masenko_requests_total"]["FETCH"], 1)
-    if how == "close":
-        other.socket.close()
-        soon(lambda: masenko.info()["metrics"]["masenko_clients_total"], 1)
-    else:
+    if how != "close":
         other.socket.shutdown(socket.SHUT_WR)
-        assert other.line() == b"EMPTY {}"
-        assert other.at_end()
-        other.socket.close()
+        time.sleep(0.05)
+    other.socket.close()
+    time.sleep(0.05)
     task = masenko.push()
-    assert masenko.fetch() == {"id": task, "queue": "default", "name": "a"}
+    assert masenko.fetch(timeout="5s") == {"id": task, "queue": "default", "name": "a"}
+    soon(lambda: masenko.info()["metrics"]["masenko_clients_total"], 1)
+
+
+def test_a_half_closed_client_waits_for_its_task(server, masenko):
+    with connect(server) as half:
+        half.send(b'FETCH {"timeout":"20s"}\nFETCH {"timeout":"200ms"}\n')
+        half.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        task = masenko.push()
+        assert half.line() == b'OK {"id":%d,"queue":"default","name":"a"}' % task
+        assert half.line() == b"EMPTY {}"
+        assert half.at_end()
+
+
+def test_a_stop_answers_those_who_wait(server):
+    with connect(server) as client:
+        client.send(b'FETCH {"timeout":"20s"}\n')
+        time.sleep(0.2)
+        assert server.stop() == 0
+        assert client.line() == b"EMPTY {}"
 
 
 def test_a_client_without_a_heartbeat_is_cut(tmp_path):

@@ -197,25 +197,79 @@ def test_half_close_while_waiting_for_a_result(server, workq):
         assert workq.at_end()
 
 
-@pytest.mark.parametrize("how", ["close", "reset", "half"])
-def test_a_client_that_leaves_its_lease_takes_nothing(server, workq, how):
+@pytest.mark.parametrize("how", ["close", "reset", "half-close and close"])
+def test_a_lease_of_a_client_that_is_gone_is_returned(server, workq, how):
     gone = RawWorkq(server.ports["workq"])
     gone.send(b"lease q other 60000\r\n")
     while int(workq.server()["active-clients"]) < 2:
         time.sleep(0.01)
     time.sleep(0.05)
-    if how == "half":
-        gone.socket.shutdown(socket.SHUT_WR)
-        assert gone.line() == b"-TIMEOUT"
-        assert gone.at_end()
-    elif how == "reset":
+    if how == "reset":
         gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    elif how != "close":
+        gone.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.05)
     gone.socket.close()
+    time.sleep(0.05)
+    workq.add(uid(1), "q", b"x")
+    assert workq.lease("q", wait=5000) == (uid(1), b"x")
+    assert workq.inspect(uid(1))["attempts"] == "1"
+    assert int(workq.server()["active-clients"]) == 1
+
+
+def test_a_half_closed_client_waits_for_its_lease(server, workq):
+    with RawWorkq(server.ports["workq"]) as half:
+        half.send(b"lease q 60000\r\nlease q 60000\r\n")
+        half.socket.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        for number in (1, 2):
+            workq.add(uid(number), "q", b"x")
+            assert (half.line(), half.line(), half.block(1)) == (
+                b"+OK 1",
+                uid(number) + b" q 1",
+                b"x",
+            )
+        assert half.at_end()
+    time.sleep(0.05)
+    assert [workq.inspect(uid(n))["attempts"] for n in (1, 2)] == ["1", "1"]
+    assert [workq.inspect(uid(n))["state"] for n in (1, 2)] == ["4", "4"]  # leased
+
+
+def test_a_half_closed_client_waits_for_its_run(server, workq):
+    with RawWorkq(server.ports["workq"]) as half:
+        half.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
+        half.socket.shutdown(socket.SHUT_WR)
+        assert workq.lease("q", wait=5000) == (uid(1), b"x")
+        assert workq.complete(uid(1), b"done") == b"+OK"
+        assert [half.line() for _ in range(3)] == [b"+OK 1", uid(1) + b" 1 4", b"done"]
+        assert half.at_end()
+
+
+def test_a_reset_ends_a_wait_after_a_half_close(server, workq):
+    gone = RawWorkq(server.ports["workq"])
+    gone.send(b"lease q 60000\r\n")
+    gone.socket.shutdown(socket.SHUT_WR)
+    time.sleep(0.1)
+    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    gone.socket.close()
+    deadline = time.monotonic() + 10
     while int(workq.server()["active-clients"]) > 1:
-        time.sleep(0.01)
-    workq.add(uid(1), "q")
-    seen = workq.inspect(uid(1))
-    assert (seen["attempts"], seen["state"]) == ("0", "0")
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_stop_answers_those_who_wait(server):
+    with RawWorkq(server.ports["workq"]) as client, RawWorkq(server.ports["workq"]) as other:
+        client.send(b"lease q 60000\r\n")
+        other.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
+        assert client.line() == b"+OK 1"  # the job of the run
+        assert (client.line(), client.block(1)) == (uid(1) + b" q 1", b"x")
+        client.send(b"lease q 60000\r\n")
+        time.sleep(0.1)
+        started = time.monotonic()
+        assert server.stop() == 0
+        assert time.monotonic() - started < 10
+        assert (client.line(), other.line()) == (b"-TIMEOUT", b"-TIMEOUT")
 
 
 def test_a_run_dies_with_its_client(server, workq):
@@ -223,6 +277,7 @@ def test_a_run_dies_with_its_client(server, workq):
     gone.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
     while workq.inspect(uid(1)) is None:
         time.sleep(0.01)
+    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     gone.socket.close()
     deadline = time.monotonic() + 5
     while workq.inspect(uid(1)) is not None:

@@ -131,6 +131,9 @@ class Connection:
         self.handed.append((job, job.attempt))
         self.replies.append(reply)
 
+    def stop_waiting(self, now: int) -> None:
+        """The server stops: answer a command that waits as if its time were over."""
+
     def reject_web_client(self, hub: Hub) -> None:
         """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
         hub.errors += 1

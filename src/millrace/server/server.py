@@ -155,6 +155,10 @@ class Server:
                 await asyncio.wait_for(hurry.wait(), 0.05)
             except TimeoutError:
                 continue
+        now = self.clock()
+        for session in list(self.sessions):
+            session.connection.stop_waiting(now)
+            session.flush()
         await self.turns.drain()
         for session in list(self.sessions):
             session.transport.close()

@@ -1,8 +1,11 @@
 """A connected client: moves bytes between its socket and its protocol's connection."""
 
 import asyncio
+import fcntl
 import logging
 import socket
+import struct
+import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -30,6 +33,12 @@ READ_WITHIN: Final = 60.0
 #: After an error that ends the connection, the server discards input for this time and up to this
 #: size: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
+#: After a client has closed its sending side, it may be gone: the server probes it so often, in
+#: seconds, and looks for a reset.
+PROBE_INTERVAL: Final = 10
+RESET_CHECK_INTERVAL: Final = 1.0
+#: The first look whether a lease has arrived; the later ones are twice as far apart each.
+ARRIVAL_CHECK_INTERVAL: Final = 0.001
 MAX_DRAINED_BYTES: Final = 256 << 20
 
 
@@ -166,7 +175,10 @@ class Session(asyncio.Protocol):
         self._ended = True
         self.advance(now)
         self._server.after(now)
-        return not self._finished()
+        if self._finished() and not self.connection.handed:
+            return False
+        self._probe_peer()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -303,6 +315,8 @@ class Session(asyncio.Protocol):
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
         transport = self.transport
+        if self._ended and self.connection.handed and self._timer is not None:
+            return  # _check_peer closes it
         if not self.connection.drains_input or self._ended or not transport.can_write_eof():
             transport.close()
             return
@@ -324,7 +338,52 @@ class Session(asyncio.Protocol):
             if self._drained > MAX_DRAINED_BYTES:
                 self.transport.abort()
 
+    def _probe_peer(self) -> None:
+        """A client that has closed its sending side waits for replies, or is gone: find out."""
+        sock = self.transport.get_extra_info("socket")
+        if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
+            return
+        for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+            sock.setsockopt(socket.IPPROTO_TCP, option, PROBE_INTERVAL)
+        self._check_peer_in(RESET_CHECK_INTERVAL)
+
+    def _check_peer_in(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._server.loop.call_later(seconds, self._check_peer, seconds)
+
+    def _check_peer(self, waited: float) -> None:
+        """After a half-close: abort a connection that was reset, and learn whether leases arrived.
+
+        The peer's system acknowledges data for a process that still reads, and answers with a reset
+        for one that is gone. Leases that did not arrive are returned by `connection_lost`.
+        """
+        self._timer = None
+        sock = self.transport.get_extra_info("socket")
+        if self.lost or sock is None:
+            return
+        if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.transport.abort()
+            return
+        if not self.connection.handed or self.pending > self._server.turns.synced:
+            self._check_peer_in(RESET_CHECK_INTERVAL)
+        elif self.transport.get_write_buffer_size() or unacknowledged_bytes(sock):
+            self._check_peer_in(min(2 * waited, RESET_CHECK_INTERVAL))
+        else:
+            self._forget_handed()
+            if self._finished():
+                self._close()
+            else:
+                self._check_peer_in(RESET_CHECK_INTERVAL)
+
     def _has_heard(self) -> None:
+        """What may be written was written."""
+        if self._ended and self.transport.get_extra_info("socket") is not None:
+            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # it may be gone
+        else:
+            self._forget_handed()
+
+    def _forget_handed(self) -> None:
         """All that may be said was said: of those jobs the client knows."""
         handed, synced = self.connection.handed, self._server.turns.synced
         if self.pending <= synced:
@@ -396,3 +455,9 @@ class Session(asyncio.Protocol):
     def _cut(self) -> None:
         log.warning("cut a client that did not read its replies for %d s", READ_WITHIN)
         self.transport.abort()
+
+
+def unacknowledged_bytes(sock: socket.socket) -> int:
+    """How many written bytes the peer's system has not acknowledged."""
+    packed = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
+    return int(struct.unpack("i", packed)[0])

@@ -191,14 +191,16 @@ class GoqueueConnection(Connection):
     # The end of a connection
 
     def ended(self, now: int) -> bool:
-        """The client will say no more, and may be gone: all that it asked for is answered, but no
-        more is waited for.
+        """The client has closed its sending side: everything that it sent is answered. The session
+        finds out if the client is gone.
         """
         self._ended = True
+        return True
+
+    def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
             self._give_up()
             self.replies.append(TIMEOUT)
-        return True
 
     def lost(self, now: int) -> None:
         self.closing = True
@@ -299,8 +301,6 @@ class GoqueueConnection(Connection):
         job = self.engine.lease(names, "", GOQUEUE, now)
         if job is not None:
             self._hand(job)
-        elif self._ended:
-            self.replies.append(TIMEOUT)
         else:
             self.waiter = Waiter(names, "", GOQUEUE, self)
             self.engine.wait(self.waiter, now + timeout * SECOND if timeout else FOREVER)

@@ -199,15 +199,16 @@ class MasenkoConnection(Connection):
     # The end of a connection
 
     def ended(self, now: int) -> bool:
-        """The client will say no more, and may be gone: it gets no task, but all that it asked for
-        is answered.
+        """The client has closed its sending side: everything that it sent is answered. The session
+        finds out if the client is gone.
         """
         self._ended = True
+        return True
+
+    def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
-            self.waiter = None
-            self._say(b"EMPTY", EMPTY)
-        return True
+            self.timed_out(now)
 
     def lost(self, now: int) -> None:
         self.closing = True
@@ -259,7 +260,7 @@ class MasenkoConnection(Connection):
             self._queues, self._timeout = tasks.read_fetch(payload, self.hub.heartbeat)
             self._asked = payload if len(payload) <= MOST_ASKED else None
         queues = self._queues
-        if not queues or self._ended:
+        if not queues:
             self._say(b"EMPTY", EMPTY)
             return
         if not self.name:

@@ -177,16 +177,26 @@ class WorkqConnection(Connection):
     def _take_block(self, now: int) -> bool:
         block = self._inbox.take(self._size)
         if block is None:
+            end = self._size - len(CRLF)
+            if len(self._inbox) > end and self._inbox.at(end) != CRLF[0]:
+                assert self._begun is not None
+                self._refuse_block(self._begun[0])
+                return True
             return False
         assert self._begun is not None
         command, args, flags = self._begun
         self._begun = None
         if block.endswith(CRLF):
             self._execute(command, args, flags, block[:-2], now)
-        else:  # its size was another one, and nobody knows where it ends
-            self._say_error(client_error(command.size_error))
-            self.closing = self.drains_input = True
+        else:
+            self._refuse_block(command)
         return True
+
+    def _refuse_block(self, command: Command) -> None:
+        """The size was wrong, so that the end of the block is unknown."""
+        self._begun = None
+        self._say_error(client_error(command.size_error))
+        self.closing = self.drains_input = True
 
     def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
         """Refuse a line; the block that follows it is passed over."""
@@ -249,14 +259,18 @@ class WorkqConnection(Connection):
     # The end of a connection
 
     def ended(self, now: int) -> bool:
-        """The client will say no more, and may be gone: it gets no job, and none is run for it. All
-        that it asked for is answered.
+        """The client has closed its sending side: everything that it sent is answered. The session
+        finds out if the client is gone.
         """
         self._ended = True
-        if self.waiter is not None and (self._runs or not self.waiter.seq):
+        return True
+
+    def stop_waiting(self, now: int) -> None:
+        if self.waiter is not None:
+            if self._runs:
+                self.marks.append(len(self.replies))
             self._give_up(now)
             self._say(TIMEOUT)
-        return True
 
     def lost(self, now: int) -> None:
         self.closing = True
@@ -370,7 +384,7 @@ class WorkqConnection(Connection):
         job = lease(names, "", WORKQ, now)
         if job is not None:
             self._hand(job)
-        elif timeout and not self._ended:
+        elif timeout:
             self.waiter = Waiter(names, "", WORKQ, self)
             engine.wait(self.waiter, now + timeout * 1000)
         else:

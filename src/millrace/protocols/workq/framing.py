@@ -34,6 +34,13 @@ class Inbox:
         else:
             self._later += data
 
+    def at(self, place: int) -> int:
+        """The byte at this place, which has come."""
+        place += self._at
+        return (
+            self._data[place] if place < len(self._data) else self._later[place - len(self._data)]
+        )
+
     def line(self) -> bytes | None:
         """The next line, without its LF; None if it is not all there."""
         at = self._at
