@@ -21,7 +21,7 @@ PACKAGE = Path(millrace.__file__).parent
 ALLOWED = {
     "engine": ("millrace.engine",),
     "protocols": ("millrace.engine", "millrace.protocols", "millrace.records", "millrace"),
-    "records": ("millrace.records", "millrace.engine.stats", "millrace.engine.why"),
+    "records": ("millrace.records", "millrace.protocols.times"),
     "admin": (
         "millrace.engine",
         "millrace.protocols",

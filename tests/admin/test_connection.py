@@ -127,7 +127,7 @@ def why_beside(talk: Resp, jid: str) -> list[Reason]:
     hub = AdminService(talk.engine, 10)
     hub.hubs = [talk.world.hub, hub]
     (job,) = hub.why(jid, 12_000_000).jobs
-    return job.reasons
+    return [msgspec.convert(msgspec.to_builtins(each), Reason) for each in job.reasons]
 
 
 def test_a_limit_of_qless_is_told():

@@ -32,13 +32,13 @@ def test_a_job_of_faktory(room):
     )
     told = room.asks(job={"id": "12345678"})
     assert told["job"]["kind"] == "Kind"
-    assert base64.b64decode(told["payload"]) == b"[12345678901234567890123]"
+    assert base64.b64decode(told["job"]["payload"]) == b"[12345678901234567890123]"
     assert told["lease_for"] == 90 * SECOND
     own = told["own"]
     assert own["custom"] == {"big": 12345678901234567890123, "lone": "\ufffd"}
     assert (own["reserve_for"], own["backtrace"], own["unknown"]) == (90, 3, [1])
     assert [reason["code"] for reason in told["reasons"]] == ["unasked", "queued"]
-    assert told["why"][0].startswith("No worker of any protocol asks")
+    assert told["reasons"][0]["text"].startswith("No worker of any protocol asks")
     assert told["history"] == []
 
 
@@ -48,7 +48,7 @@ def test_a_failed_job(room):
     room.engine.fail(job, room.now, 3, "Oops", "m" * 5000, ["line 1", "x" * 9999])
     told = room.asks(job={"id": "a1"})
     assert told["job"]["state"] == "scheduled"
-    assert told["job"]["message"] == "m" * 5000
+    assert told["job"]["failure"]["message"] == "m" * 5000
     assert [len(line) for line in told["backtrace"]] == [6, jobs.MAX_BACKTRACE_LINE]
     assert told["first_failed_at"] == START
 
@@ -64,9 +64,9 @@ def test_a_job_of_qless(room):
     assert told["own"]["remaining"] == 3
     assert [stage[1] for stage in told["history"]] == ["put", "said"]
     assert told["history"][1][2] == {"more": [1]}
-    assert [each["jid"] for each in told["dependents"]] == ["b1"]
+    assert [each["jid"] for each in told["waited_for_by"]["jobs"]] == ["b1"]
     waits = room.asks(job={"id": "b1"})
-    assert [each["jid"] for each in waits["blockers"]] == ["a1"]
+    assert [each["jid"] for each in waits["waits_for"]["jobs"]] == ["a1"]
     assert waits["own"]["state"] == "depends"
 
 
@@ -87,7 +87,7 @@ def test_jobs_of_the_others(room):
     assert room.asks(job={"id": "m"})["dead_queue"] == "graves"
     goqueue = room.asks(job={"id": "g"})
     assert goqueue["job"]["priority"] == 3
-    assert base64.b64decode(goqueue["payload"]) == b"\xff\x00"
+    assert base64.b64decode(goqueue["job"]["payload"]) == b"\xff\x00"
 
 
 def test_twins_and_numbers(room):
@@ -107,8 +107,8 @@ def test_of_many_that_wait_the_first_are_told(room):
     for number in range(jobs.MAX_RELATED_JOBS + 5):
         room.push(f"b{number}", blockers=[first.seq])
     told = room.asks(job={"id": "first"})
-    assert len(told["dependents"]) == jobs.MAX_RELATED_JOBS
-    assert told["dependents_more"] == 5
+    assert len(told["waited_for_by"]["jobs"]) == jobs.MAX_RELATED_JOBS
+    assert told["waited_for_by"]["more"] == 5
 
 
 def test_large_payloads_and_results_are_cut(room):
@@ -119,8 +119,8 @@ def test_large_payloads_and_results_are_cut(room):
     room.engine.complete(job, room.now, WORKQ, result=b"y" * (jobs.MAX_DETAIL_BYTES + 1))
     told = room.asks(job={"id": "a1"})
     assert told["job"]["size"] == jobs.MAX_DETAIL_BYTES + 1
-    for what in ("payload", "result"):
-        assert len(base64.b64decode(told[what])) == jobs.MAX_DETAIL_BYTES
+    for data in (told["job"]["payload"], told["result"]):
+        assert len(base64.b64decode(data)) == jobs.MAX_DETAIL_BYTES
 
 
 def test_what_cannot_be_read_again_is_text(room):
@@ -136,10 +136,10 @@ def test_the_error_message_is_complete_in_the_detail(room):
     message = "m" * 5000
     room.engine.fail(room.lease(), room.now, FAKTORY, "E", message, [])
     told = room.asks(job={"id": "a1"})
-    assert told["job"]["message"] == message
+    assert told["job"]["failure"]["message"] == message
     assert not told["job"]["truncated"]
     (row,) = room.asks(search={"query": {}})["jobs"]
-    assert (len(row["message"]), row["truncated"]) == (jobs.MESSAGE_EXCERPT_SIZE, True)
+    assert (len(row["failure"]["message"]), row["truncated"]) == (jobs.MESSAGE_EXCERPT_SIZE, True)
 
 
 def test_a_truncated_value_is_marked(room):

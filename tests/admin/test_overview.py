@@ -54,9 +54,9 @@ def test_all_of_it_in_numbers(room):
     assert told["counts"] == [2, 0, 2, 0, 0, 1]
     assert (told["queues"], told["paused"], told["retrying"]) == (3, 1, 1)
     assert (told["processed"], told["failures"]) == (2, 1)
-    assert (told["oldest_jid"], told["oldest_queue"]) == ("d", "other")
-    assert told["oldest"] == room.engine.find("d").ready_at
-    assert told["oldest_seq"] == room.engine.find("d").seq
+    job = room.engine.find("d")
+    oldest = {"jid": "d", "queue": "other", "ready_at": job.ready_at, "seq": job.seq}
+    assert told["oldest_job"] == oldest
     assert (told["memory_mb"], told["started_at"], told["halted"]) == (42, START, "")
     (now,) = told["samples"]
     assert now == [room.now, 6, 1, 1, 4, 0]
@@ -66,7 +66,7 @@ def test_all_of_it_in_numbers(room):
 def test_an_empty_server(room):
     told = room.asks(overview=True)
     assert told["counts"] == [0] * 6
-    assert (told["oldest"], told["oldest_jid"], told["days"]) == (0, "", [])
+    assert (told["oldest_job"], told["days"]) == (None, [])
 
 
 def test_a_name_that_somebody_waits_for_is_no_queue(room):

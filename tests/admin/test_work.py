@@ -149,7 +149,7 @@ def test_lease_and_complete(room):
     assert (job.state, job.holder, job.actor) == (LEASED, "w1", HTTP)
     assert leased["token"].startswith("1-1-")
     assert leased["deadline"] == START + 1800 * SECOND
-    assert b64decode(leased["payload"]) == b"[1]"
+    assert b64decode(leased["job"]["payload"]) == b"[1]"
     assert end(room, given(room, 1), "complete") is None
     assert not room.engine.jobs
     assert refused_end(room, given(room, 1)) == "conflict"
@@ -257,7 +257,8 @@ def test_fail(room):
     (leased,) = lease(room)
     backtrace = [f"line {number}" for number in range(100)]
     row = end(room, leased["token"], "fail", group="Oops", message="it broke", backtrace=backtrace)
-    assert (row["state"], row["group"], row["message"]) == ("scheduled", "Oops", "it broke")
+    assert (row["state"], row["failure"]["group"]) == ("scheduled", "Oops")
+    assert row["failure"]["message"] == "it broke"
     assert row["due"] == START + 15 * SECOND
     job = room.engine.find("a1")
     assert len(job.failure.backtrace) == 50

@@ -12,7 +12,7 @@ import msgspec
 from knocking import FORM, TOKENS, House, bearer, told
 
 from millrace.admin.errors import AdminError
-from millrace.records import Request
+from millrace.records import SocketRequest
 
 READER, OPERATOR, CHIEF = TOKENS
 #: A house that asks who one is.
@@ -28,7 +28,7 @@ class PretendedControl:
 
     async def ask(self, type_: type[Any], *, patience: float = 1.0, **request: Any) -> Any:
         assert patience > 0
-        wanted = msgspec.json.decode(msgspec.json.encode(request), type=Request)
+        wanted = msgspec.json.decode(msgspec.json.encode(request), type=SocketRequest)
         (name,) = request
         self.asked.append((name, getattr(wanted, name)))
         answer = self.answers.get(name, {"ok": True})

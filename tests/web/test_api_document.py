@@ -16,8 +16,8 @@ from millrace.records import (
     RecurringPage,
     RecurringRecord,
 )
+from millrace.records.forms import as_json, to_rfc3339
 from millrace.web.api.openapi import make
-from millrace.web.api.shapes import json_of, moment
 from millrace.web.api.table import ROOT, TABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
@@ -78,7 +78,7 @@ def test_a_server_that_cannot_write_is_not_ready() -> None:
     ],
 )
 def test_what_is_json_is_told_as_json(data: bytes, is_json: bool) -> None:
-    assert (json_of(data) is not None) == is_json
+    assert (as_json(data) is not None) == is_json
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_is_json_is_told_as_json(data: bytes, is_json: bool) -> None:
     ],
 )
 def test_every_moment_can_be_written(at: int, text: str | None) -> None:
-    assert moment(at) == text
+    assert to_rfc3339(at) == text
 
 
 def test_the_document_names_the_path_prefix() -> None:
@@ -102,7 +102,7 @@ def test_the_document_names_the_path_prefix() -> None:
 
 
 def test_the_oldest_job_and_the_newest_failure_have_numbers() -> None:
-    group = FailureGroup("f", "E", "m", 1, 0, 5, "j", 42, ["q"])
+    group = FailureGroup("f", "E", "m", 1, 0, 5, "j", ["q"], 42)
     told = world(failures=FailurePage([group], 1, 1))
     assert msgspec.json.decode(go(told, "/api/v1/overview").text)["oldest"]["number"] == 7
     (found,) = msgspec.json.decode(go(told, "/api/v1/failures").text)["failures"]
@@ -110,8 +110,8 @@ def test_the_oldest_job_and_the_newest_failure_have_numbers() -> None:
 
 
 def test_a_long_result_and_a_long_recurring_payload_are_marked() -> None:
-    long = RecurringRecord("r", "k", "q", 60, 0, 5, 0, [], 0, 0, b'"abc', [], size=70_000)
-    short = RecurringRecord("s", "k", "q", 60, 0, 5, 0, [], 0, 0, b"[1]", [], size=3)
+    long = RecurringRecord("r", "k", "q", 60, 0, 5, 0, [], 0, 0, [], 70_000, b'"abc')
+    short = RecurringRecord("s", "k", "q", 60, 0, 5, 0, [], 0, 0, [], 3, b"[1]")
     told = Told(recurring=RecurringPage([long, short], 2, ""))
     first, second = msgspec.json.decode(go(told, "/api/v1/recurring").text)["recurring"]
     assert (first["size"], "payload" in first, "payload_base64" in first) == (70_000, False, False)
@@ -123,3 +123,21 @@ def test_the_priority_limit_of_the_document_is_that_of_the_server(priority: int)
     told = Told(act=BulkProgress(1, []))
     assert go(told, "/api/v1/jobs/a/priority", json={"priority": priority}).status == 200
     assert go(told, "/api/v1/jobs/a/priority", json={"priority": priority * 2}).status == 422
+
+
+def test_every_property_and_parameter_has_a_description() -> None:
+    document = make()
+    missing = [
+        f"{schema}.{name}"
+        for schema, described in document["components"]["schemas"].items()
+        for name, each in described.get("properties", {}).items()
+        if not schema.startswith("Analytics") and not each.get("description")
+    ]
+    missing += [
+        f"{operation['operationId']} {each['name']}"
+        for item in document["paths"].values()
+        for operation in item.values()
+        for each in operation["parameters"]
+        if not each.get("description")
+    ]
+    assert missing == []

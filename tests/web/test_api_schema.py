@@ -20,7 +20,7 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis import Case, GenerationMode
 
-from millrace.web.api.asked import LONGEST_WAIT
+from millrace.records import MAX_WAIT_SECONDS
 from millrace.web.api.openapi import make
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
@@ -107,7 +107,7 @@ class World:
             if case.query:
                 case.query.pop("number", None)
         wait = case.body.get("wait") if isinstance(case.body, dict) else None
-        if isinstance(wait, int | float) and 0.05 < wait <= LONGEST_WAIT:
+        if isinstance(wait, int | float) and 0.05 < wait <= MAX_WAIT_SECONDS:
             case.body["wait"] = 0.05
 
     def get(self, path: str) -> Any:

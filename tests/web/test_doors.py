@@ -16,7 +16,7 @@ from starlette.routing import Match
 
 from millrace.web.access import ROLES, SAFE
 from millrace.web.addresses import own_path
-from millrace.web.api.endpoints import Elsewhere
+from millrace.web.api.endpoints import ApiFallback
 from millrace.web.app import doors
 from millrace.web.doors import Door, Form
 
@@ -78,7 +78,7 @@ def test_every_route_is_a_door():
     assert all(isinstance(door, Door) for door in doors())
     assert len(ALL) > 50
     without_methods = [door for door in doors() if isinstance(door, Door) and not door.methods]
-    assert all(isinstance(door, Elsewhere) for door in without_methods)  # which answers nothing
+    assert all(isinstance(door, ApiFallback) for door in without_methods)  # which answers nothing
 
 
 def test_doors_without_a_role_are_known():

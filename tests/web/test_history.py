@@ -9,12 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from told_room import SETTINGS, job_row
+from told_room import SETTINGS, job_detail, job_row
 
 from millrace.journal.landing import FOLDER, landed
-from millrace.journal.tracing import Happened
 from millrace.pipeline import reading
-from millrace.records import JobDetail
+from millrace.records import EventRecord, JobDetail
 from millrace.web import history
 from millrace.web.settings import Settings
 from millrace.web.timeline import draw
@@ -23,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "journal"))
 from kept import Kept, kept
 
 
-def happened(kind: str, at: int, before: str, state: str, **more: object) -> Happened:
+def happened(kind: str, at: int, before: str, state: str, **more: object) -> EventRecord:
     values = {"attempt": 1, "queue": "q", "jid": "j", "kind": "k", "origin": "faktory"}
-    return Happened(
+    return EventRecord(
         event_id=at,
         time=at,
         type=kind,
@@ -138,7 +137,7 @@ def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(
 
     monkeypatch.setattr(history, "_read", hasty)
     row = job_row(1)
-    detail = JobDetail(row, b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0)
+    detail = job_detail(row)
     found = read(settings(work), 1, "job-1", detail)
     assert [event.type for event in found.events] == ["pushed", "leased", "completed"]
     assert not found.whole
@@ -146,7 +145,7 @@ def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(
 
 def test_without_a_journal_the_job_tells_itself() -> None:
     row = job_row(state="dead", leased_at=5, ended_at=9, failed_at=9, created=1, ready_at=1)
-    detail = JobDetail(row, b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0)
+    detail = job_detail(row)
     found = read(SETTINGS, 1, "job-1", detail)
     assert found.source == "job"
     assert [event.type for event in found.events] == ["pushed", "leased", "failed"]
@@ -189,9 +188,7 @@ def test_readers_of_the_whole_journal_do_not_delay_other_pages(
             await asyncio.gather(*busy)
 
     settings = msgspec.structs.replace(SETTINGS, data=str(tmp_path), lake=str(tmp_path))
-    detail = JobDetail(
-        job_row(), b"", None, [], 0, [], 0, [], 0, 0, 0, 0, "", "", {}, [], [], [], 0
-    )
+    detail = job_detail()
     monkeypatch.setattr(history, "_read", slow)
     monkeypatch.setattr(history, "_readers", asyncio.Semaphore(history.MAX_READERS))
     found = asyncio.run(visit())

@@ -5,10 +5,9 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from told_room import NOW, SECOND, SETTINGS, Told, go, job_row, world
+from told_room import NOW, SECOND, SETTINGS, Told, go, job_detail, job_row, world
 
 from millrace.admin.errors import AdminError
-from millrace.engine.why import Blocker
 from millrace.records import (
     ActionRequest,
     BulkProgress,
@@ -17,6 +16,9 @@ from millrace.records import (
     JobDetail,
     JobFilter,
     JobPage,
+    ReasonRecord,
+    RelatedJob,
+    RelatedJobs,
     SearchJobs,
     SkippedJob,
 )
@@ -33,11 +35,16 @@ def asked(told: Told, name: str) -> Any:
 
 
 def detail(row: Any = None, **more: Any) -> JobDetail:
+    """`payload`, `blockers` and `dependents` go where the record has them."""
     row = row or job_row()
-    made = JobDetail(
-        row, row.payload, None, [], 0, [], 0, [], 0, 1800 * SECOND, 0, 0, "", "", {}, [], [], [], 0
-    )
-    return msgspec.structs.replace(made, **more)
+    if "payload" in more:
+        row = msgspec.structs.replace(row, payload=more.pop("payload"))
+    for old, new in (("blockers", "waits_for"), ("dependents", "waited_for_by")):
+        if old in more:
+            more[new] = RelatedJobs(more.pop(old), more.pop(f"{old}_more", 0))
+    if "why" in more:
+        more["reasons"] = [ReasonRecord("queued", text) for text in more.pop("why")]
+    return job_detail(row, lease_for=1800 * SECOND, **more)
 
 
 # The search
@@ -100,7 +107,7 @@ def test_words_of_strangers_stay_words() -> None:
         go(world(search=JobPage([row], 1, 1, "")), path).text
         for path in ("/jobs", "/retries", "/scheduled", "/morgue", "/completed", "/failures/x")
     ]
-    blockers = [Blocker(XSS, 1, "dead")]
+    blockers = [RelatedJob(XSS, 1, "dead")]
     pages.append(
         go(
             world(
@@ -363,7 +370,7 @@ def test_faktorys_keys_lead_to_the_job() -> None:
 
 # Failures
 
-GROUP = FailureGroup("f1", "Timeout", "no answer", 1200, 34, NOW, "job-1", 1, ["mail", "a/b"])
+GROUP = FailureGroup("f1", "Timeout", "no answer", 1200, 34, NOW, "job-1", ["mail", "a/b"], 1)
 
 
 def test_failures() -> None:
@@ -433,7 +440,7 @@ def test_what_is_asked_before_something_is_done_to_a_job() -> None:
     text = go(world(job=detail(job_row(state="dead"))), "/jobs/job-1").text
     assert "It is dead: it begins anew in that queue" in text
     assert "wait for it" not in text
-    waiting = Blocker("b", 2, "blocked")
+    waiting = RelatedJob("b", 2, "blocked")
     text = go(world(job=detail(dependents=[waiting])), "/jobs/job-1").text
     assert "One job waits for it, and will wait for it no longer: it may run." in text
     text = go(world(job=detail(dependents=[waiting], dependents_more=1233)), "/jobs/job-1").text

@@ -5,6 +5,7 @@ from pretended import GUARDED, READER, get, post, pretended
 
 from millrace.records import (
     BulkProgress,
+    FailureRecord,
     JobRecord,
     LimitPage,
     LimitRecord,
@@ -25,12 +26,12 @@ def job(jid: str = "j1", state: str = "ready", **more: object) -> JobRecord:
     values = dict.fromkeys(
         (
             "created", "due", "ready_at", "leased_at", "deadline", "ended_at", "attempt",
-            "failures", "retries", "failed_at", "size",
+            "failures", "retries", "size",
         ),
         0,
-    ) | dict.fromkeys(("kind", "worker", "worker_protocol", "group", "message"), "")  # fmt: skip
+    ) | dict.fromkeys(("kind", "worker", "worker_protocol"), "")  # fmt: skip
     values |= {"seq": 5, "queue": "mail", "protocol": "qless", "priority": 0.0, "tags": []}
-    values |= {"tracked": True, "payload": b"{}"}
+    values |= {"tracked": True, "payload": b"{}", "failure": None}
     return JobRecord(jid=jid, state=state, **values | more)  # type: ignore[arg-type]
 
 
@@ -47,6 +48,7 @@ def recurring(jid: str = "every", **more: object) -> RecurringRecord:
         "count": 12,
         "payload": b'{"deep": true}',
         "throttles": [],
+        "size": 14,
     }
     return RecurringRecord(jid=jid, **values | more)  # type: ignore[arg-type]
 
@@ -114,7 +116,7 @@ def tracked() -> TrackedPage:
     rows = [
         TrackedJob("j1", NOW, job("j1", "ready")),
         TrackedJob("j2", NOW, job("j2", "leased", deadline=1, worker="w1")),
-        TrackedJob("j3", NOW, job("j3", "dead", group="Boom", message=XSS)),
+        TrackedJob("j3", NOW, job("j3", "dead", failure=FailureRecord("Boom", XSS))),
         TrackedJob("j4", NOW, None),
     ]
     return TrackedPage(rows, 4, "")

@@ -60,7 +60,7 @@ def test_the_job_that_waits_longest_and_its_queue():
     html = text(world())
     assert 'href="/jobs/job%2F1?seq=7"' in html
     assert 'href="/queues/a%2Fb"' in html
-    assert "no job is ready" in text(world(overview=an_overview(oldest=0)))
+    assert "no job is ready" in text(world(overview=an_overview(oldest_job=None)))
 
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/morgue", "/tasks"])
@@ -94,8 +94,8 @@ def test_days_that_are_none(days):
 
 
 def test_what_fails_who_works_what_is_tracked():
-    group = FailureGroup("f/1", XSS, XSS, 4, 2, NOW, "a", 1, ["mail"])
-    worker = WorkerRecord("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, [], 7, 2)
+    group = FailureGroup("f/1", XSS, XSS, 4, 2, NOW, "a", ["mail"], 1)
+    worker = WorkerRecord("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, 7, 2, [])
     tracked = [TrackedJob("a", NOW, job_row(1, state="dead")), TrackedJob("b", NOW, None)]
     html = text(
         world(

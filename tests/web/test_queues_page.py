@@ -194,7 +194,7 @@ class TestOne:
 
     def test_recurring_jobs_of_this_queue(self):
         def row(jid: str, queue: str) -> RecurringRecord:
-            return RecurringRecord(jid, "Sweep", queue, 3600, 0, 5, 0, ["t"], NOW, 3, b"{}", [])
+            return RecurringRecord(jid, "Sweep", queue, 3600, 0, 5, 0, ["t"], NOW, 3, [], 2, b"{}")
 
         pages = {
             "": RecurringPage([row("one", "mail"), row("two", "other")], 3, "two"),

@@ -8,19 +8,24 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from millrace.admin.errors import AdminError
-from millrace.engine.stats import QueueDay, Spread
 from millrace.records import (
     DayTotals,
+    DurationSpread,
     FailurePage,
+    FailureRecord,
+    JobDetail,
     JobPage,
     JobRecord,
     LatencySummary,
+    OldestJob,
     Overview,
     PortStatus,
     QueueDetail,
     QueuePage,
     QueueRecord,
+    QueueStatistics,
     RecurringPage,
+    RelatedJobs,
     Sample,
     TrackedPage,
     WorkerPage,
@@ -179,11 +184,11 @@ def queue_row(name: str = "mail", **more: Any) -> QueueRecord:
 
 
 def queue_detail(row: QueueRecord | None = None, **more: Any) -> QueueDetail:
-    spread = Spread(3, 61.5, 8.0, {0: 5, 12: 2, 60: 1, 119: 1, 147: 3})
+    spread = DurationSpread(3, 61.5, 8.0, {0: 5, 12: 2, 60: 1, 119: 1, 147: 3})
     row = row or queue_row()
     detail = QueueDetail(
         queue=row,
-        day=QueueDay(row.name, TODAY, spread, spread, failures=9, failed=4, retries=2),
+        day=QueueStatistics(row.name, TODAY, spread, spread, failures=9, failed=4, retries=2),
         days=[TODAY - 1, TODAY],
         stalled=1,
         recurring=0,
@@ -212,15 +217,41 @@ def job_row(number: int = 1, **more: Any) -> JobRecord:
         retries=25,
         worker="",
         worker_protocol="",
-        group="",
-        message="",
-        failed_at=0,
+        failure=None,
         tags=[],
         tracked=False,
         payload=b'["hello"]',
         size=9,
     )
+    failure = {name: more.pop(name) for name in ("group", "message") if name in more}
+    if "failed_at" in more:
+        failure["at"] = more.pop("failed_at")
+    if failure:
+        more["failure"] = FailureRecord(**failure)
     return msgspec.structs.replace(row, **more)
+
+
+def job_detail(row: JobRecord | None = None, **more: Any) -> JobDetail:
+    detail = JobDetail(
+        job=row or job_row(),
+        backtrace=[],
+        first_failed_at=0,
+        waits_for=RelatedJobs([], 0),
+        waited_for_by=RelatedJobs([], 0),
+        lease_for=0,
+        expires=0,
+        most_attempts=0,
+        dead_queue="",
+        own={},
+        history=[],
+        reasons=[],
+        twins=0,
+        backtrace_truncated=False,
+        result_size=-1,
+        result_truncated=False,
+        result=None,
+    )
+    return msgspec.structs.replace(detail, **more)
 
 
 def an_overview(**more: Any) -> Overview:
@@ -235,9 +266,7 @@ def an_overview(**more: Any) -> Overview:
         failures=789,
         queues=4,
         paused=1,
-        oldest=NOW - 300 * SECOND,
-        oldest_queue="a/b",
-        oldest_jid="job/1",
+        oldest_job=OldestJob("job/1", "a/b", NOW - 300 * SECOND, 7),
         workers=2,
         protocols=[
             PortStatus("faktory", 7419, 5, 2, 1000, 3),
@@ -248,7 +277,6 @@ def an_overview(**more: Any) -> Overview:
         halted="",
         memory_mb=120,
         started_at=NOW - 3600 * SECOND,
-        oldest_seq=7,
     )
     return msgspec.structs.replace(overview, **more)
 

@@ -14,7 +14,7 @@ from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import ClientError
-from millrace.records import Code, ErrorReply, LeasedJobs, LeaseJobs, Request
+from millrace.records import Code, ErrorReply, LeasedJobs, LeaseJobs, SocketRequest
 
 from . import (
     arranging,
@@ -39,7 +39,7 @@ from .service import AdminService
 #: The longest job that can be pushed over HTTP, and some.
 MAX_LINE_BYTES = 24 << 20
 
-_decode = msgspec.json.Decoder(Request).decode
+_decode = msgspec.json.Decoder(SocketRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 _MODULES: Final = (
@@ -69,7 +69,7 @@ LONG: Final[dict[str, Telling]] = {
 for _module in _MODULES:
     ANSWERS.update(_module.ANSWERS)
     LONG.update(_module.LONG)
-_NAMES: Final = Request.__struct_fields__
+_NAMES: Final = SocketRequest.__struct_fields__
 _ABSENT: Final = (None, False)
 
 
@@ -237,7 +237,7 @@ class AdminConnection(Connection):
         self.hub.connections.discard(self)
 
 
-def _asked(request: Request) -> tuple[str, Any]:
+def _asked(request: SocketRequest) -> tuple[str, Any]:
     given = [(name, asked) for name in _NAMES if (asked := getattr(request, name)) not in _ABSENT]
     if len(given) > 1:
         names = ", ".join(f"`{name}`" for name, _ in given)

@@ -7,6 +7,7 @@ from millrace.engine.engine import Engine
 from millrace.records import Counters
 
 from .errors import AdminError
+from .queues import queue_statistics
 
 if TYPE_CHECKING:
     from .service import AdminService
@@ -34,7 +35,7 @@ def counters(hub: "AdminService") -> Iterator[Counters]:
             hub.event,
             [(name, _counts(engine, name)) for name in names[first:last]],
             [
-                days[key]
+                queue_statistics(days[key])
                 for key in keys[max(0, first - others) : max(0, last - others)]
                 if key in days
             ],

@@ -7,12 +7,19 @@ from typing import Any, Final, cast
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Job
+from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Failure, Job
 from millrace.engine.states import STATE_NAMES
-from millrace.engine.why import Blocker, sentence
 from millrace.protocols.faktory.wrapping import wrapped
 from millrace.protocols.qless.part import Part, read_part, state_of
-from millrace.records import GetJob, JobDetail, JobRecord, State
+from millrace.records import (
+    FailureRecord,
+    GetJob,
+    JobDetail,
+    JobRecord,
+    RelatedJob,
+    RelatedJobs,
+    State,
+)
 
 from .answering import Answering, Telling
 from .audit import truncate
@@ -38,31 +45,28 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 def job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
     found = _find(hub.engine, asked)
     failure, extra = found.failure, found.extra
-    blockers, blockers_more = _blockers(hub.engine, found)
-    dependents, dependents_more = hub.engine.some_dependents(found, MAX_RELATED_JOBS)
-    why = hub.reasons(found, now)
+    record = whole(hub, found)
+    record.payload = found.payload[max(0, asked.start) :][:MAX_DETAIL_BYTES]
+    result = None if extra is None else extra.result
     return JobDetail(
-        job=whole(hub, found),
-        payload=found.payload[max(0, asked.start) :][:MAX_DETAIL_BYTES],
-        result=None if extra is None or extra.result is None else extra.result[:MAX_DETAIL_BYTES],
+        job=record,
         backtrace=[] if failure is None else _lines(failure.backtrace),
         first_failed_at=0 if failure is None else failure.first_at,
-        blockers=_others(blockers),
-        blockers_more=blockers_more,
-        dependents=_others(dependents),
-        dependents_more=dependents_more,
+        waits_for=_related(*_blockers(hub.engine, found)),
+        waited_for_by=_related(*hub.engine.some_dependents(found, MAX_RELATED_JOBS)),
         lease_for=found.lease_for,
         expires=moment(found.expires),
         most_attempts=found.most_attempts,
         dead_queue="" if extra is None else extra.dead_queue,
-        load="" if extra is None else extra.load,
         own=_own(found),
         history=_history(found),
-        reasons=why.reasons,
-        why=[sentence(reason, why, now) for reason in why.reasons],
+        reasons=hub.reasons(found, now),
         twins=hub.engine.count_of(found.jid) - 1,
-        result_size=0 if extra is None or extra.result is None else len(extra.result),
         backtrace_truncated=failure is not None and _is_long(failure.backtrace),
+        result_size=-1 if result is None else len(result),
+        result_truncated=result is not None and len(result) > MAX_DETAIL_BYTES,
+        result=None if result is None else result[:MAX_DETAIL_BYTES],
+        load="" if extra is None else extra.load,
     )
 
 
@@ -87,8 +91,9 @@ def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
     return named_ones, len(seqs) - len(named_ones)
 
 
-def _others(jobs: Iterable[Job]) -> list[Blocker]:
-    return [Blocker(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
+def _related(jobs: Iterable[Job], more: int) -> RelatedJobs:
+    found = [RelatedJob(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
+    return RelatedJobs(found, more)
 
 
 def _is_long(backtrace: list[str]) -> bool:
@@ -206,14 +211,15 @@ MAX_PAGE_TEXT: Final = 1 << 20
 
 
 def row(hub: AdminService, job: Job) -> JobRecord:
-    """For a list."""
+    """The record of a job in a list: long names, the message and the payload are shortened."""
     found = whole(hub, job)
     complete = job_names(found)
     found.jid, found.queue, found.kind = text(job.jid), text(job.queue), text(job.kind)
-    found.worker, found.group = text(found.worker), text(found.group)
-    found.called = text(found.called)
+    found.worker, found.called = text(found.worker), text(found.called)
     found.tags = [text(tag) for tag in found.tags[:MAX_LISTED_TAGS]]
-    found.message = found.message[:MESSAGE_EXCERPT_SIZE]
+    if found.failure is not None:
+        found.failure.group = text(found.failure.group)
+        found.failure.message = found.failure.message[:MESSAGE_EXCERPT_SIZE]
     found.truncated = job_names(found) != complete
     return found
 
@@ -247,9 +253,7 @@ def whole(hub: AdminService, job: Job) -> JobRecord:
         retries=job.retries,
         worker=job.holder,
         worker_protocol=PROTOCOLS[job.actor],
-        group="" if failure is None else failure.group,
-        message="" if failure is None else failure.message[:MAX_MESSAGE_SIZE],
-        failed_at=0 if failure is None else failure.last_at,
+        failure=_failure(failure),
         tags=[] if extra is None else list(extra.tags),
         tracked=qless is not None and job.jid in qless.tracked,
         payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
@@ -257,6 +261,12 @@ def whole(hub: AdminService, job: Job) -> JobRecord:
         called=wrapped(job),
         truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,
     )
+
+
+def _failure(failure: Failure | None) -> FailureRecord | None:
+    if failure is None or not (failure.group or failure.message or failure.last_at):
+        return None
+    return FailureRecord(failure.group, failure.message[:MAX_MESSAGE_SIZE], failure.last_at)
 
 
 def text(said: str) -> str:

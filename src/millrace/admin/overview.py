@@ -7,7 +7,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.connection import Hub
-from millrace.records import Overview, PortStatus
+from millrace.records import OldestJob, Overview, PortStatus
 
 from .answering import Answering, Telling
 from .queues import is_known, spans
@@ -70,9 +70,9 @@ def overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
         failures=engine.totals.failures,
         queues=census.queues,
         paused=census.paused,
-        oldest=0 if oldest is None else oldest.ready_at,
-        oldest_queue="" if oldest is None else oldest.queue,
-        oldest_jid="" if oldest is None else oldest.jid,
+        oldest_job=None
+        if oldest is None
+        else OldestJob(oldest.jid, oldest.queue, oldest.ready_at, oldest.seq),
         workers=workers(hub),
         protocols=protocols,
         commit=spans(hub.samples.measured.commits.lately()),
@@ -80,7 +80,6 @@ def overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
         halted=engine.halted,
         memory_mb=hub.memory_mb(),
         started_at=hub.started_at,
-        oldest_seq=0 if oldest is None else oldest.seq,
     )
 
 

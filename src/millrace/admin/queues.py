@@ -14,12 +14,14 @@ from millrace.protocols.qless.part import read_part
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.qless.throttles import OF_QUEUE
 from millrace.records import (
+    DurationSpread,
     GetQueue,
     LatencySummary,
     ListQueues,
     QueueDetail,
     QueuePage,
     QueueRecord,
+    QueueStatistics,
 )
 
 from .answering import Answering, Telling
@@ -79,7 +81,7 @@ def queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail 
             yield None
     yield QueueDetail(
         row(hub, found, now),
-        engine.count().days.get((name, day)) or QueueDay(name, day),
+        queue_statistics(engine.count().days.get((name, day)) or QueueDay(name, day)),
         days,
         stalled,
         recurring,
@@ -104,6 +106,14 @@ def row(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
         asked=queue.asked,
         depths=list(hub.samples.depths.get(queue.name, ())),
     )
+
+
+def queue_statistics(day: QueueDay) -> QueueStatistics:
+    wait, run = (
+        DurationSpread(each.count, each.mean, each.vk, each.histogram)
+        for each in (day.wait, day.run)
+    )
+    return QueueStatistics(day.queue, day.day, wait, run, day.failures, day.failed, day.retries)
 
 
 def is_known(queue: Queue) -> bool:

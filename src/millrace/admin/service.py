@@ -5,15 +5,23 @@ from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job, seq_of
+from millrace.engine.job import PROTOCOLS, Job, seq_of
 from millrace.engine.sizes import sizes
-from millrace.engine.states import LEASED, READY
-from millrace.engine.why import Why, why
+from millrace.engine.states import LEASED, READY, STATE_NAMES
+from millrace.engine.why import sentence, why
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory import FaktoryHub
 from millrace.protocols.qless import QlessApi, QlessHub
 from millrace.protocols.qless.state import Qless
-from millrace.records import Explanation, PipelineRun, ServerStatus, ShippingStatus
+from millrace.records import (
+    Explanation,
+    JobExplanation,
+    PipelineRun,
+    ReasonRecord,
+    RelatedJob,
+    ServerStatus,
+    ShippingStatus,
+)
 
 from .audit import AuditLog
 from .errors import AdminError
@@ -140,7 +148,7 @@ class AdminService(Hub):
         if len(name) > MAX_NAME_LENGTH:
             raise AdminError(f"the name is longer than {MAX_NAME_LENGTH} characters", "too large")
         found = named(self.engine, name)
-        jobs = [self.reasons(job, now) for job in found[:MAX_JOBS_PER_ID]]
+        jobs = [self._explain(job, now) for job in found[:MAX_JOBS_PER_ID]]
         seq = number_of(name)
         known = bool(jobs) or 0 < seq < self.engine.next_seq
         return Explanation(jobs, now, known, len(found) - len(jobs))
@@ -148,13 +156,38 @@ class AdminService(Hub):
     def sizes(self) -> dict[str, int]:
         return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
 
-    def reasons(self, job: Job, now: int) -> Why:
-        """Why a job is not running, with what its protocols know of it."""
+    def _explain(self, job: Job, now: int) -> JobExplanation:
+        return JobExplanation(
+            job.jid,
+            job.seq,
+            job.queue,
+            job.kind,
+            PROTOCOLS[job.origin],
+            STATE_NAMES[job.state],
+            job.attempt,
+            self.reasons(job, now),
+        )
+
+    def reasons(self, job: Job, now: int) -> list[ReasonRecord]:
+        """Reasons why a job is not running, from the engine and the protocols."""
         found = why(self.engine, job, now)
         if job.state == READY:
             held = [reason for hub in self.hubs for reason in hub.holds_back(job, now)]
-            found.reasons[-1:-1] = held  # its place in the queue says least
-        return found
+            found.reasons[-1:-1] = held  # the place in the queue matters least
+        return [
+            ReasonRecord(
+                reason.code,
+                sentence(reason, found, now),
+                reason.since,
+                reason.until,
+                reason.holder,
+                reason.protocol,
+                reason.count,
+                [RelatedJob(each.jid, each.seq, each.state) for each in reason.blockers],
+                reason.about,
+            )
+            for reason in found.reasons
+        ]
 
 
 def named(engine: Engine, name: str) -> list[Job]:

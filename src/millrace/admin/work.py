@@ -185,8 +185,9 @@ def waiter(queues: tuple[str, ...], asked: LeaseJobs, owner: Any) -> Waiter:
 
 
 def leased(hub: AdminService, job: Job) -> LeasedJob:
-    right = token(hub, Lease(job.seq, job.attempt, job.leased_at))
-    return LeasedJob(whole(hub, job), right, job.deadline, job.payload)
+    record = whole(hub, job)
+    record.payload = job.payload
+    return LeasedJob(token(hub, Lease(job.seq, job.attempt, job.leased_at)), job.deadline, record)
 
 
 # Tokens

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from millrace.engine.why import Why, sentence
-from millrace.records import Explanation
+from millrace.records import Explanation, JobExplanation
 from millrace.server.control_socket import beside, socket_of
 
 PATIENCE = 30.0  # seconds
@@ -78,16 +77,16 @@ def in_words(answer: Explanation, name: str) -> str:
             f"There is no job {shown(name)}. It never was, or it has ended and nothing is kept of "
             "it; the id must be whole, as it was pushed."
         )
-    told = [_about(job, answer.now) for job in answer.jobs]
+    told = [_about(job) for job in answer.jobs]
     if answer.more:
         told.append(f"{answer.more:,} more jobs have that id. Name one by its number.")
     return "\n\n".join(told)
 
 
-def _about(job: Why, now: int) -> str:
+def _about(job: JobExplanation) -> str:
     kind = f" {job.kind}" if job.kind else ""
     head = f'{job.jid} is {job.state}: job {job.seq},{kind} in queue "{job.queue}", of {job.origin}'
-    reasons = (f"  - {sentence(reason, job, now)}" for reason in job.reasons)
+    reasons = (f"  - {reason.text}" for reason in job.reasons)
     return "\n".join(shown(line) for line in (head, *reasons))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from millrace.engine.job import Job
 from millrace.engine.states import STATE_NAMES
 from millrace.engine.stats import SLOTS, QueueDay
+from millrace.records import QueueStatistics
 from millrace.store.errors import StoreError, readable, translated
 from millrace.store.examination import Findings, held, reader, traceless
 from millrace.store.folder import DATABASE
@@ -89,7 +90,7 @@ def queues_table(queues: Iterable[Queue], event: int) -> "pa.Table":
     return pa.table(columns)
 
 
-def days_table(days: Iterable[QueueDay], event: int) -> "pa.Table":
+def days_table(days: Iterable[QueueDay | QueueStatistics], event: int) -> "pa.Table":
     """The statistics after an event, in the words of the table queue_day; days are numbers."""
     import pyarrow as pa  # noqa: PLC0415
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from millrace.engine.events import Event, Row
+from millrace.records import EventRecord
 from millrace.store.errors import StoreError
 
 from . import columns, outbox
@@ -53,47 +54,19 @@ class Wanted(NamedTuple):
         return seq + (msgspec.msgpack.encode(self.jid) if self.jid else b"")
 
 
-class Happened(msgspec.Struct):
-    """An event in words; times and spans in microseconds, None and empty where there is none."""
-
-    event_id: int
-    time: int
-    type: str
-    seq: int
-    jid: str
-    queue: str
-    kind: str
-    origin: str
-    attempt: int
-    state: str
-    priority: float
-    actor: str | None = None
-    worker: str | None = None
-    before: str | None = None
-    wait_us: int | None = None
-    run_us: int | None = None
-    due: int | None = None
-    error_group: str | None = None
-    error_message: str | None = None
-    fingerprint: str | None = None
-    source: str | None = None
-    payload_bytes: int = 0
-    tags: list[str] | None = None
-
-
 class Traced(NamedTuple):
     """By their numbers, and whether that is all."""
 
-    events: dict[int, Happened]
+    events: dict[int, EventRecord]
     whole: bool
 
 
-_NAMES: Final = Happened.__struct_fields__
+_NAMES: Final = EventRecord.__struct_fields__
 
 
 def not_shipped(folder: Path, wanted: Wanted, start: int, until: float) -> Traced:
     """What the outbox has from event `start` on."""
-    found: dict[int, Happened] = {}
+    found: dict[int, EventRecord] = {}
     try:
         tally = outbox.tally(folder)
         first, end = max(start, tally.first_event), tally.next_event
@@ -107,7 +80,7 @@ def not_shipped(folder: Path, wanted: Wanted, start: int, until: float) -> Trace
     return Traced(found, whole=end <= first)
 
 
-def _among(stretch: outbox.Stretch, wanted: Wanted) -> dict[int, Happened]:
+def _among(stretch: outbox.Stretch, wanted: Wanted) -> dict[int, EventRecord]:
     place, value = (_SEQ, wanted.seq) if wanted.seq else (_JID, wanted.jid)
     rows: list[Row] = []
     numbers: list[int] = []
@@ -137,7 +110,7 @@ def shipped(
     if not files:
         return Traced({}, whole=True), 0, 0
     paths = [lake / FOLDER / each.name for each in files]
-    found: dict[int, Happened] = {}
+    found: dict[int, EventRecord] = {}
     whole = True
     for path in _in_turn(paths, moments):
         if time.monotonic() > until or len(found) >= MOST:
@@ -172,9 +145,9 @@ class Extent(NamedTuple):
     last_time: int
 
 
-def in_file(path: Path, server: str, wanted: Wanted) -> dict[int, Happened]:
+def in_file(path: Path, server: str, wanted: Wanted) -> dict[int, EventRecord]:
     """What a file of events has; one that is gone or damaged has nothing."""
-    found: dict[int, Happened] = {}
+    found: dict[int, EventRecord] = {}
     places = [
         place
         for place, group in enumerate(_extent(path).groups)
@@ -210,20 +183,20 @@ def _of(table: pa.Table, server: str) -> Any:
     return pc.equal(table.column("server"), server)
 
 
-def _told(table: pa.Table) -> list[Happened]:
+def _told(table: pa.Table) -> list[EventRecord]:
     names = [name for name in _NAMES if name in table.column_names]
     table = table.select(names)
     for name in _TIMES:
         place = table.column_names.index(name)
         moments = table.column(place).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         table = table.set_column(place, name, moments)
-    events = msgspec.convert(table.to_pylist(), list[Happened])
+    events = msgspec.convert(table.to_pylist(), list[EventRecord])
     for event in events:
         _keep_own(event)
     return events
 
 
-def _keep_own(event: Happened) -> None:
+def _keep_own(event: EventRecord) -> None:
     """Remove the wait and the error that the end of a lease or a job repeats."""
     if event.type != "leased":
         event.wait_us = None

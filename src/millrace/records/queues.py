@@ -1,43 +1,94 @@
 """Queues."""
 
-import msgspec
+from typing import Annotated
 
-from millrace.engine.stats import QueueDay
+from .types import Cursor, Day, Doc, LatencySummary, Record, StateCounts, Time
 
-from .types import LatencySummary
-
-
-class QueueRecord(msgspec.Struct):
-    name: str
-    paused: bool
-    #: By state, in the order of engine.states.
-    counts: list[int]
-    #: When the job that waits longest became ready.
-    oldest: int
-    wait: LatencySummary
-    run: LatencySummary
-    #: How many of its jobs may be with workers at a time; 0 is without limit.
-    limit: int
-    #: Who waits for its jobs, and when somebody last asked.
-    waiters: int
-    asked: int
-    #: Depth (ready and scheduled and blocked), every five seconds, the newest last.
-    depths: list[int]
+#: Number of slots in a histogram: 60 seconds, 60 minutes, 24 hours, then days.
+HISTOGRAM_SLOTS = 148
 
 
-class QueuePage(msgspec.Struct):
-    queues: list[QueueRecord]
-    #: All that match, and what to go on behind; empty at the end.
-    count: int
-    more: str
+class QueueRecord(Record):
+    """A queue."""
+
+    name: Annotated[str, Doc("Name", "Name of the queue.")]
+    paused: Annotated[bool, Doc("Paused", "True if no jobs are leased from it.")]
+    counts: Annotated[StateCounts, Doc("Jobs", "Number of jobs by state.", name="jobs")]
+    oldest: Annotated[
+        Time,
+        Doc(
+            "Oldest ready",
+            "Time at which its oldest ready job became ready.",
+            name="oldest_ready_at",
+        ),
+    ]
+    wait: Annotated[LatencySummary, Doc("Wait", "Time from ready to leased.")]
+    run: Annotated[LatencySummary, Doc("Run", "Time from leased to the end of the attempt.")]
+    limit: Annotated[int, Doc("Limit", "Maximum number of leased jobs; null for no limit.", null=0)]
+    waiters: Annotated[int, Doc("Waiting workers", "Number of workers that wait for a job.")]
+    asked: Annotated[
+        Time,
+        Doc(
+            "Last fetch",
+            "Time of the last fetch by a worker.",
+            name="asked_at",
+            also="last_fetch_at",
+        ),
+    ]
+    depths: Annotated[
+        list[int],
+        Doc("Depth", "Jobs that were not yet leased, every five seconds, newest last."),
+    ]
 
 
-class QueueDetail(msgspec.Struct):
-    queue: QueueRecord
-    day: QueueDay
-    #: The days of which there are statistics.
-    days: list[int]
-    #: What Qless counts apart.
-    stalled: int
-    recurring: int
-    throttled: int
+class QueuePage(Record):
+    """Queues by name."""
+
+    queues: Annotated[list[QueueRecord], Doc("Queues", "Queues of this page.")]
+    count: Annotated[int, Doc("Count", "Number of queues that match.")]
+    more: Cursor
+
+
+class DurationSpread(Record, array_like=True):
+    """Durations of one day, in seconds."""
+
+    count: Annotated[int, Doc("Count", "Number of durations.")] = 0
+    mean: Annotated[float, Doc("Mean", "Mean, in seconds.")] = 0.0
+    vk: Annotated[
+        float, Doc("Deviation", "Standard deviation, in seconds.", name="std", form="deviation")
+    ] = 0.0
+    histogram: Annotated[
+        dict[int, int],
+        Doc(
+            "Histogram",
+            "Numbers of durations: 60 slots of a second, 60 of a minute, 24 of an hour, then days.",
+            form="histogram",
+        ),
+    ] = {}
+
+    @property
+    def variance(self) -> float:
+        return self.vk / (self.count - 1) if self.count > 1 else 0.0
+
+
+class QueueStatistics(Record, array_like=True):
+    """Statistics of a queue on one day (UTC)."""
+
+    queue: Annotated[str, Doc("Queue", "Name of the queue.", internal=True)]
+    day: Annotated[Day, Doc("Date", "Day of the statistics.", name="date")]
+    wait: Annotated[DurationSpread, Doc("Wait", "Time from ready to leased.")]
+    run: Annotated[DurationSpread, Doc("Run", "Time from leased to done.")]
+    failures: Annotated[int, Doc("Failures", "Number of failed attempts.")] = 0
+    failed: Annotated[int, Doc("Failed", "Number of jobs that are dead.")] = 0
+    retries: Annotated[int, Doc("Retries", "Number of expired leases.")] = 0
+
+
+class QueueDetail(Record):
+    """A queue with its statistics of one day."""
+
+    queue: Annotated[QueueRecord, Doc("Queue", "The queue.")]
+    day: Annotated[QueueStatistics, Doc("Statistics", "Statistics of the day.", name="statistics")]
+    days: Annotated[list[Day], Doc("Dates", "Days that have statistics.", name="dates")]
+    stalled: Annotated[int, Doc("Stalled", "Number of Qless jobs with an expired lock.")]
+    recurring: Annotated[int, Doc("Recurring", "Number of recurring jobs.")]
+    throttled: Annotated[int, Doc("Throttled", "Number of jobs that wait for a limit.")]

@@ -1,21 +1,73 @@
-"""Requests over the admin socket."""
+"""Requests over the admin socket, and the query parameters and bodies of the HTTP API."""
 
-from typing import Literal
+from datetime import datetime
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
 
-from .types import Action, State
+from .types import (
+    MAX_BACKTRACE_LINE,
+    MAX_BACKTRACE_LINES,
+    MAX_ERROR_GROUP,
+    MAX_ERROR_MESSAGE,
+    MAX_LARGE_PAGE_SIZE,
+    MAX_LEASE,
+    MAX_LEASED,
+    MAX_LEASED_QUEUES,
+    MAX_NAME,
+    MAX_NAMED_JOBS,
+    MAX_OPTION_NAME,
+    MAX_OPTION_VALUE,
+    MAX_PAGE_SIZE,
+    MAX_PAYLOAD,
+    MAX_PRIORITY,
+    MAX_PUSHED,
+    MAX_QUEUE_NAME,
+    MAX_RETRIES,
+    MAX_TAG,
+    MAX_TAGS,
+    MAX_TERM,
+    MAX_TERMS,
+    MIN_LEASE,
+    SECOND,
+    Doc,
+    Order,
+    State,
+)
+
+Action = Literal[
+    "retry",
+    "kill",
+    "cancel",
+    "delete",
+    "move",
+    "priority",
+    "tag",
+    "untag",
+    "track",
+    "untrack",
+    "undepend",
+    "timeout",
+]
 
 
-class PageRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Some of what there is, by name: those behind `after`, at most so many."""
+class AdminRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Arguments of one operation; an unknown argument is an error."""
+
+
+# Queries
+
+
+class PageRequest(AdminRequest):
+    """Items by name, behind `after`."""
 
     after: str = ""
     most: int = 100
 
 
-class ListQueues(msgspec.Struct, forbid_unknown_fields=True):
-    """Queues by name. `text` is part of their names; `paused`: only those that are."""
+class ListQueues(AdminRequest):
+    """Queues by name. `text` is a part of the name."""
 
     text: str = ""
     after: str = ""
@@ -23,65 +75,67 @@ class ListQueues(msgspec.Struct, forbid_unknown_fields=True):
     paused: bool = False
 
 
-class GetQueue(msgspec.Struct, forbid_unknown_fields=True):
-    """A queue and its statistics of a day (days since 1970; -1 is today)."""
+class GetQueue(AdminRequest):
+    """A queue and its statistics of a day, in days since 1970; -1 is today."""
 
     name: str
     day: int = -1
 
 
-class JobFilter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Which jobs are meant: those for which all of it holds. None is any."""
+class JobFilter(AdminRequest):
+    """Jobs that match every given condition."""
 
-    #: The jid; where it is only looked, and no job has that one, the number.
+    #: The ID; in a search also the number, if no job has this ID.
     id: str | None = None
     queue: str | None = None
     kind: str | None = None
     state: State | None = None
-    #: Of the scheduled: those that have failed before, or those that have not.
+    #: True: scheduled jobs that have failed before. False: scheduled jobs that have not.
     retrying: bool | None = None
-    #: Dead, or scheduled for another try, as those of `failures` are; or neither.
+    #: True: dead jobs and jobs that wait for a retry. False: all other jobs.
     failing: bool | None = None
-    #: The protocol that pushed it.
+    #: The pushing protocol.
     protocol: str | None = None
     tag: str | None = None
-    #: Whoever has it, or had it last.
+    #: The current or last worker.
     worker: str | None = None
-    #: The failure's group as it is.
+    #: The exact error group.
     group: str | None = None
-    #: Dead of an error of that shape, or waiting for another try; see engine.events.fingerprint.
+    #: The failure group.
     fingerprint: str | None = None
-    #: Text in the failure's group or message.
+    #: Text in the error group or message.
     error: str | None = None
     tracked: bool | None = None
-    #: Each of these is in the payload, the id, the kind or the error; case does not matter.
+    #: Each term must occur in the payload, the ID, the kind or the error; case does not matter.
     words: list[str] = []
 
 
-class SearchJobs(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Jobs that are meant by `query`. `order`: "newest" by number, "due" the next first, "queue" as
-    they will be leased, "ended" the last first; what cannot be had of a query is "newest".
+class SearchJobs(AdminRequest):
+    """Jobs that match a filter.
+
+    Order "newest" is by number, "due" by due time, "queue" as the jobs will be leased, "ended" by
+    end, newest first. If a filter does not support an order, the order is "newest".
     """
 
     query: JobFilter
-    order: Literal["newest", "due", "queue", "ended"] = "newest"
+    order: Order = "newest"
     cursor: str = ""
     most: int = 50
-    #: Look at no more jobs than this before answering.
+    #: Maximum number of jobs to examine before the reply.
     look: int = 20_000
 
 
-class GetJob(msgspec.Struct, forbid_unknown_fields=True):
-    """A job by its jid or number; of several of one jid the oldest, unless a `seq` is given."""
+class GetJob(AdminRequest):
+    """A job by ID or number. Of several jobs with one ID the oldest, unless `seq` selects one."""
 
     id: str
     seq: int = 0
-    #: From which byte of its payload on.
+    #: Offset of the payload's excerpt.
     start: int = 0
 
 
-class ListWorkers(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Workers, those behind `after`; with a `protocol` only the one that has that `wid` there."""
+class ListWorkers(AdminRequest):
+    """Workers behind `after`, or the one with this protocol and ID."""
 
     after: str = ""
     most: int = 100
@@ -89,26 +143,23 @@ class ListWorkers(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True
     wid: str = ""
 
 
-class ListAudit(msgspec.Struct, forbid_unknown_fields=True):
-    """Those before a number, the newest first; 0 is from the newest on."""
+class ListAudit(AdminRequest):
+    """Audit entries before a number, newest first; 0 starts at the newest."""
 
     before: int = 0
     most: int = 100
 
 
-class ActionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Do something to jobs: to those named, or to all that a query means.
+# Changes. `by` is the user, for the audit log.
 
-    retry: dead or scheduled ones are ready now. kill: into the dead set. cancel: removed, unless a
-    worker has it. delete: removed, whatever it is doing. move: to `queue`. priority: to `priority`.
-    tag, untag: `tags`. track, untrack. undepend: it waits no longer for `blockers`, or for nobody.
-    timeout: its worker loses it.
-    """
+
+class ActionRequest(AdminRequest):
+    """An action on named jobs or on all jobs that match a filter; see admin.actions."""
 
     action: Action
-    #: jids; of several jobs of one jid the oldest is meant.
+    #: IDs; of several jobs with one ID the oldest.
     jobs: list[str] = []
-    #: Numbers only: they mean one job each, whatever jids there are.
+    #: Job numbers.
     seqs: list[int] = []
     query: JobFilter | None = None
     queue: str = ""
@@ -116,29 +167,29 @@ class ActionRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
     tags: list[str] = []
     blockers: list[str] = []
     by: str = ""
-    #: Of the jobs that are named, those alone for which this holds; the others are refused.
+    #: Named jobs that do not match this filter are skipped.
     only: JobFilter | None = None
 
 
-class QueueAction(msgspec.Struct, forbid_unknown_fields=True):
-    """clear removes the ready jobs, remove also the queue; both tell how far they are, as `act`
-    does with a query.
-    """
+class QueueAction(AdminRequest):
+    """`clear` removes the ready jobs, `remove` also the queue; both report progress."""
 
     name: str
     action: Literal["pause", "resume", "clear", "remove"]
     by: str = ""
 
 
-class WorkerAction(msgspec.Struct, forbid_unknown_fields=True):
-    """Of Faktory; `wid` "all" is every one."""
+class WorkerAction(AdminRequest):
+    """A signal to a Faktory worker; `wid` "all" means every worker."""
 
     wid: str
     action: Literal["quiet", "terminate"]
     by: str = ""
 
 
-class RecurringAction(msgspec.Struct, forbid_unknown_fields=True):
+class RecurringAction(AdminRequest):
+    """An action on a recurring job."""
+
     jid: str
     action: Literal["cancel", "move", "priority", "tag", "untag"]
     queue: str = ""
@@ -148,68 +199,75 @@ class RecurringAction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SetQlessOption(msgspec.Struct, forbid_unknown_fields=True):
-    """One of Qless's settings; None unsets it."""
+    """A setting of Qless; null removes it."""
 
     option: str
     value: str | None
     by: str = ""
 
 
-class RunPipeline(msgspec.Struct, forbid_unknown_fields=True):
-    by: str = ""
-
-
-class Flush(msgspec.Struct, forbid_unknown_fields=True):
-    """Forget everything."""
+class RunPipeline(AdminRequest):
+    """Start a run of the pipeline."""
 
     by: str = ""
 
 
-class AuditNote(msgspec.Struct, forbid_unknown_fields=True):
-    """Something that was done elsewhere and belongs into the audit log: a login, a refusal."""
+class Flush(AdminRequest):
+    """Delete all jobs, queues and statistics."""
+
+    by: str = ""
+
+
+class AuditNote(AdminRequest):
+    """An entry for the audit log about a change outside the server process."""
 
     action: str
     target: str = ""
     by: str = ""
 
 
-class NewJob(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+# Work
+
+
+class NewJob(AdminRequest):
+    """A job to push."""
+
     queue: str
     payload: bytes
     kind: str = ""
-    #: Made if it is empty. A job of that jid that is not over is a conflict.
+    #: Made by the server if empty. A conflict if an unfinished job has this ID.
     jid: str = ""
     priority: float = 0
-    #: When it is due; 0 is now.
+    #: Due time; 0 is now.
     at: int = 0
     retries: int = 25
-    #: How long a lease lasts if whoever leases does not say.
-    lease_for: int = 1_800_000_000
+    #: Duration of a lease if the worker gives none.
+    lease_for: int = 1800 * SECOND
     tags: list[str] = []
-    #: jids of jobs that it waits for.
+    #: IDs of jobs that must be done first.
     blockers: list[str] = []
 
 
-class PushJobs(msgspec.Struct, forbid_unknown_fields=True):
-    """All of them, or none."""
+class PushJobs(AdminRequest):
+    """Push all of these jobs, or none."""
 
     jobs: list[NewJob]
     by: str = ""
 
 
-class LeaseJobs(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Up to `most` jobs of these queues, in their order; if there is none, wait so long for one."""
+class LeaseJobs(AdminRequest):
+    """Lease up to `most` jobs of these queues in their order; wait up to `wait` for the first."""
 
     queues: list[str]
     worker: str
     most: int = 1
     wait: int = 0
-    #: 0: what the job says.
+    #: 0: the duration of the job.
     lease_for: int = 0
 
 
-class EndLease(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """End an attempt, or prolong it. A token that is not of the current attempt is a conflict."""
+class EndLease(AdminRequest):
+    """End or renew a lease. A token of an earlier attempt is a conflict."""
 
     token: str
     action: Literal["complete", "fail", "release", "renew"]
@@ -217,14 +275,14 @@ class EndLease(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     group: str = ""
     message: str = ""
     backtrace: list[str] = []
-    #: When to try again; 0 as the policy says.
+    #: Time of the next attempt; 0: as the policy says.
     again_at: int = 0
     lease_for: int = 0
     by: str = ""
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True):
-    """One of these."""
+class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of the admin socket: exactly one operation."""
 
     why: str | None = None
     sizes: bool = False
@@ -259,3 +317,327 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     push: PushJobs | None = None
     lease: LeaseJobs | None = None
     end: EndLease | None = None
+
+
+# The HTTP API: query parameters and bodies
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_TERM)]
+QueueName = Annotated[str, Meta(min_length=1, max_length=MAX_QUEUE_NAME)]
+Short = Annotated[str, Meta(max_length=MAX_NAME)]
+TagName = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
+Text = Annotated[str, Meta(max_length=MAX_TERM)]
+Date = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Priority = Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+#: A JSON number such as 3.0 is an integer, too.
+WholeNumber = Annotated[float, Meta(multiple_of=1)]
+Tags = Annotated[list[TagName], Meta(max_length=MAX_TAGS)]
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Ids = Annotated[list[Name], Meta(max_length=MAX_NAMED_JOBS)]
+LeaseSeconds = Annotated[float, Meta(ge=MIN_LEASE // SECOND, le=MAX_LEASE // SECOND)]
+When = Annotated[datetime, Meta(tz=True)]
+#: The server waits no longer for a job than this.
+MAX_WAIT_SECONDS: Final = 60.0
+MAX_DELAY_SECONDS: Final = 3_153_600_000
+#: Characters of a search.
+MAX_SEARCH: Final = 4000
+Base64 = Annotated[
+    bytes,
+    Meta(
+        max_length=MAX_PAYLOAD,
+        extra_json_schema={
+            "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+        },
+    ),
+]
+_LIMIT: Final = Doc("Limit", "Maximum number of items to return.")
+_CURSOR: Final = Doc("Cursor", "`next` of the previous page.")
+_NUMBER: Final = Doc("Number", "Job number, to select one of several jobs with this ID.")
+_SEARCH: Final = Doc("Search", "A search as on the page Jobs: `queue:mail timeout`.")
+
+
+class Parameters(msgspec.Struct, forbid_unknown_fields=True):
+    """Query parameters or a body; an unknown member is an error."""
+
+
+class PageParameters(Parameters):
+    """A page of a list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class FailureParameters(Parameters):
+    """The largest failure groups."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+
+
+class TagParameters(Parameters):
+    """The most used tags."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE), _LIMIT] = 100
+
+
+class QueueListParameters(Parameters):
+    """Queues by name."""
+
+    text: Annotated[Text, Doc("Text", "Part of the name.")] = ""
+    paused: Annotated[bool, Doc("Paused", "Only paused queues.")] = False
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class QueueParameters(Parameters):
+    """A queue and its statistics."""
+
+    date: Annotated[Date | UnsetType, Doc("Date", "Day of the statistics; default: today.")] = UNSET
+
+
+class JobListParameters(Parameters):
+    """Jobs that match every given condition."""
+
+    q: Annotated[str, Meta(max_length=MAX_SEARCH), _SEARCH] = ""
+    id: Annotated[Text | UnsetType, Doc("ID", "ID, or number if no job has this ID.")] = UNSET
+    queue: Annotated[Text | UnsetType, Doc("Queue", "Queue of the job.")] = UNSET
+    kind: Annotated[Text | UnsetType, Doc("Kind", "Kind of the job.")] = UNSET
+    state: Annotated[State | UnsetType, Doc("State", "State of the job.")] = UNSET
+    retrying: Annotated[
+        bool | UnsetType, Doc("Retrying", "Scheduled jobs that have failed before, or have not.")
+    ] = UNSET
+    failing: Annotated[
+        bool | UnsetType, Doc("Failing", "Jobs that are dead or wait for a retry, or neither.")
+    ] = UNSET
+    protocol: Annotated[Text | UnsetType, Doc("Protocol", "Pushing protocol.")] = UNSET
+    tag: Annotated[Text | UnsetType, Doc("Tag", "A tag of the job.")] = UNSET
+    worker: Annotated[Text | UnsetType, Doc("Worker", "Current or last worker.")] = UNSET
+    group: Annotated[Text | UnsetType, Doc("Error", "Exact error group.")] = UNSET
+    fingerprint: Annotated[Text | UnsetType, Doc("Fingerprint", "Failure group.")] = UNSET
+    error: Annotated[Text | UnsetType, Doc("Error text", "Text in the error.")] = UNSET
+    tracked: Annotated[bool | UnsetType, Doc("Tracked", "Tracked jobs, or others.")] = UNSET
+    text: Annotated[
+        list[Name],
+        Meta(max_length=MAX_TERMS),
+        Doc("Text", "Terms that occur in the payload, the ID, the kind or the error."),
+    ] = []
+    order: Annotated[
+        Order,
+        Doc("Order", "By number, due time, place in the queue, or end."),
+    ] = "newest"
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 50
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class JobParameters(Parameters):
+    """Selects one of several jobs with the same ID; default: the oldest."""
+
+    number: Annotated[Number | UnsetType, _NUMBER] = UNSET
+
+
+class EventParameters(Parameters):
+    """The events of a job."""
+
+    number: Annotated[Number | UnsetType, _NUMBER] = UNSET
+    thorough: Annotated[
+        bool, Doc("Thorough", "Search the complete journal; this may take seconds.")
+    ] = False
+
+
+class FailureJobParameters(Parameters):
+    """The jobs of a failure group."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 50
+    cursor: Annotated[str, _CURSOR] = ""
+
+
+class AuditParameters(Parameters):
+    """Audit entries, newest first."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 100
+    cursor: Annotated[int, Meta(ge=0, le=(1 << 63) - 1), _CURSOR] = 0
+
+
+class ReportParameters(Parameters):
+    """The days from `first` to `last`, or the last `days`."""
+
+    days: Annotated[int, Meta(ge=1, le=366), Doc("Days", "Number of most recent days.")] = 7
+    first: Annotated[Date | UnsetType, Doc("First", "First day.")] = UNSET
+    last: Annotated[Date | UnsetType, Doc("Last", "Last day.")] = UNSET
+    queue: Annotated[Text | UnsetType, Doc("Queue", "Only this queue.")] = UNSET
+
+
+class JobBody(Parameters):
+    """A job to push. The payload is JSON, stored as written, or bytes in base64."""
+
+    queue: Annotated[QueueName, Doc("Queue", "Queue of the job; up to 255 bytes.")]
+    payload: Annotated[Raw | UnsetType, Doc("Payload", "Any JSON.")] = UNSET
+    payload_base64: Annotated[
+        Base64 | UnsetType, Doc("Payload", "Bytes, instead of `payload`.")
+    ] = UNSET
+    kind: Annotated[Short, Doc("Kind", "Code to run.")] = ""
+    id: Annotated[
+        Short, Doc("ID", "Default: made by the server. 409 if an unfinished job has this ID.")
+    ] = ""
+    priority: Annotated[Priority, Doc("Priority", "Higher priorities are leased first.")] = 0
+    at: Annotated[When | None, Doc("Due", "Time at which the job is due; default: now.")] = None
+    delay: Annotated[
+        float,
+        Meta(ge=0, le=MAX_DELAY_SECONDS),
+        Doc("Delay", "Seconds until the job is due, instead of `at`."),
+    ] = 0
+    retries: Annotated[
+        WholeNumber,
+        Meta(ge=0, le=MAX_RETRIES),
+        Doc("Retries", "Number of failures after which the job is retried."),
+    ] = 25
+    lease_for: Annotated[
+        LeaseSeconds, Doc("Lease", "Seconds until a lease expires, if the worker gives none.")
+    ] = 1800
+    tags: Annotated[Tags, Doc("Tags", "Tags of the job.")] = []
+    waits_for: Annotated[Ids, Doc("Waits for", "IDs of jobs that must be done first.")] = []
+
+
+#: One job, or several: the server pushes all of them or none.
+JobBodies = JobBody | Annotated[list[JobBody], Meta(min_length=1, max_length=MAX_PUSHED)]
+
+
+class QueueBody(Parameters):
+    """The target queue."""
+
+    queue: Annotated[QueueName, Doc("Queue", "Target queue; up to 255 bytes.")]
+
+
+class PriorityBody(Parameters):
+    """The new priority."""
+
+    priority: Annotated[Priority, Doc("Priority", "New priority.")]
+
+
+class TagsBody(Parameters):
+    """Tags to add or to remove."""
+
+    tags: Annotated[Tags, Meta(min_length=1), Doc("Tags", "Tags to add or to remove.")]
+
+
+class DependencyBody(Parameters):
+    """Dependencies to remove; without any, all of them."""
+
+    waits_for: Annotated[Ids, Doc("Waits for", "IDs of jobs not to wait for.")] = []
+
+
+class FilterBody(Parameters):
+    """Jobs that match every given condition."""
+
+    id: Annotated[Text | None, Doc("ID", "ID of the job.")] = None
+    queue: Annotated[Text | None, Doc("Queue", "Queue of the job.")] = None
+    kind: Annotated[Text | None, Doc("Kind", "Kind of the job.")] = None
+    state: Annotated[State | None, Doc("State", "State of the job.")] = None
+    retrying: Annotated[
+        bool | None, Doc("Retrying", "Scheduled jobs that have failed before, or have not.")
+    ] = None
+    failing: Annotated[
+        bool | None, Doc("Failing", "Jobs that are dead or wait for a retry, or neither.")
+    ] = None
+    protocol: Annotated[Text | None, Doc("Protocol", "Pushing protocol.")] = None
+    tag: Annotated[Text | None, Doc("Tag", "A tag of the job.")] = None
+    worker: Annotated[Text | None, Doc("Worker", "Current or last worker.")] = None
+    group: Annotated[Text | None, Doc("Error", "Exact error group.")] = None
+    fingerprint: Annotated[Text | None, Doc("Fingerprint", "Failure group.")] = None
+    error: Annotated[Text | None, Doc("Error text", "Text in the error.")] = None
+    tracked: Annotated[bool | None, Doc("Tracked", "Tracked jobs, or others.")] = None
+    text: Annotated[
+        list[Name],
+        Meta(max_length=MAX_TERMS),
+        Doc("Text", "Terms that occur in the payload, the ID, the kind or the error."),
+    ] = []
+
+
+class ActionBody(Parameters):
+    """An action and its jobs: exactly one of `jobs`, `numbers`, `query` and `q`."""
+
+    action: Annotated[Action, Doc("Action", "Name of the action.")]
+    jobs: Annotated[Ids, Doc("Jobs", "IDs of jobs.")] = []
+    numbers: Annotated[
+        list[Number], Meta(max_length=MAX_NAMED_JOBS), Doc("Numbers", "Job numbers.")
+    ] = []
+    query: Annotated[FilterBody | None, Doc("Filter", "Jobs that match this filter.")] = None
+    q: Annotated[str, Meta(max_length=MAX_SEARCH), _SEARCH] = ""
+    all: Annotated[bool, Doc("All", "Confirms an action on every job, with `query` as {}.")] = False
+    queue: Annotated[Short, Doc("Queue", "Target queue of `move`.")] = ""
+    priority: Annotated[Priority, Doc("Priority", "New priority, for `priority`.")] = 0
+    tags: Annotated[Tags, Doc("Tags", "Tags of `tag` and `untag`.")] = []
+    waits_for: Annotated[Ids, Doc("Waits for", "Dependencies that `undepend` removes.")] = []
+
+
+class LeaseBody(Parameters):
+    """Up to `limit` jobs of these queues in their order; waits for one if none is ready."""
+
+    queues: Annotated[
+        list[QueueName],
+        Meta(min_length=1, max_length=MAX_LEASED_QUEUES),
+        Doc("Queues", "Queues, in the order in which they are tried."),
+    ]
+    worker: Annotated[TagName, Doc("Worker", "Name of the worker.")]
+    limit: Annotated[
+        WholeNumber, Meta(ge=1, le=MAX_LEASED), Doc("Limit", "Maximum number of jobs.")
+    ] = 1
+    wait: Annotated[
+        float, Meta(ge=0, le=MAX_WAIT_SECONDS), Doc("Wait", "Seconds to wait for a job.")
+    ] = 0
+    lease_for: Annotated[
+        LeaseSeconds | None,
+        Doc("Lease", "Seconds until the lease expires; default: as the job says."),
+    ] = None
+
+
+class CompletionBody(Parameters):
+    """The result is JSON, stored as written, or bytes in base64."""
+
+    result: Annotated[Raw | UnsetType, Doc("Result", "Any JSON.")] = UNSET
+    result_base64: Annotated[Base64 | UnsetType, Doc("Result", "Bytes, instead of `result`.")] = (
+        UNSET
+    )
+
+
+class FailureBody(Parameters):
+    """The error of a failed attempt."""
+
+    group: Annotated[
+        str, Meta(max_length=MAX_ERROR_GROUP), Doc("Error", "Class or group of the error.")
+    ] = ""
+    message: Annotated[
+        str, Meta(max_length=MAX_ERROR_MESSAGE), Doc("Message", "Error message.")
+    ] = ""
+    backtrace: Annotated[
+        list[Annotated[str, Meta(max_length=MAX_BACKTRACE_LINE)]],
+        Meta(max_length=MAX_BACKTRACE_LINES),
+        Doc("Backtrace", "Lines of the backtrace."),
+    ] = []
+    retry_at: Annotated[
+        When | None, Doc("Retry at", "Time of the next attempt; default: as the policy says.")
+    ] = None
+
+
+class RenewalBody(Parameters):
+    """The new duration of the lease."""
+
+    lease_for: Annotated[
+        LeaseSeconds | None,
+        Doc("Lease", "Seconds until the lease expires; default: as the job says."),
+    ] = None
+
+
+class QlessOptionBody(Parameters):
+    """A setting of Qless; null removes it."""
+
+    option: Annotated[
+        str, Meta(min_length=1, max_length=MAX_OPTION_NAME), Doc("Option", "Name of the setting.")
+    ]
+    value: Annotated[
+        Annotated[str, Meta(max_length=MAX_OPTION_VALUE)] | None, Doc("Value", "New value.")
+    ]
+
+
+class FlushBody(Parameters):
+    """Confirms that all jobs, queues and statistics are deleted."""
+
+    confirm: Annotated[Literal["flush"], Doc("Confirmation", "The word `flush`.")]

@@ -1,147 +1,207 @@
 """The server: overview, status, settings, audit log and metrics."""
 
-from typing import Any
+from typing import Annotated, Any
 
-import msgspec
-
-from millrace.engine.stats import QueueDay
-
-from .types import LatencySummary
+from .queues import QueueStatistics
+from .types import Day, Doc, LatencySummary, Record, StateCounts, Time
 
 
-class DayTotals(msgspec.Struct):
-    """All queues on one day."""
+class Sample(Record, array_like=True):
+    """Counters since the start, and the number of waiting and running jobs."""
 
-    day: int
-    processed: int
-    failures: int
-
-
-class Sample(msgspec.Struct, array_like=True):
-    """Counters since the start at one moment, and the backlog."""
-
-    at: int
-    pushed: int
-    completed: int
-    failed: int
-    backlog: int
-    leased: int
+    at: Annotated[Time, Doc("Time", "Time of the sample.")]
+    pushed: Annotated[int, Doc("Pushed", "Jobs pushed.")]
+    completed: Annotated[int, Doc("Completed", "Attempts completed.")]
+    failed: Annotated[int, Doc("Failed", "Attempts failed.")]
+    backlog: Annotated[int, Doc("Backlog", "Jobs that are ready, scheduled or blocked.")]
+    leased: Annotated[int, Doc("Leased", "Jobs that are leased.")]
 
 
-class PortStatus(msgspec.Struct):
-    name: str
-    port: int
-    connections: int
-    waiters: int
-    commands: int
-    errors: int
+class PortStatus(Record):
+    """The port of one protocol."""
+
+    name: Annotated[str, Doc("Protocol", "Name of the protocol.")]
+    port: Annotated[int, Doc("Port", "TCP port; 0 without one.")]
+    connections: Annotated[int, Doc("Connections", "Number of open connections.")]
+    waiters: Annotated[int, Doc("Waiting", "Connections that wait for a job or a result.")]
+    commands: Annotated[int, Doc("Commands", "Commands since the start.")]
+    errors: Annotated[int, Doc("Errors", "Error replies since the start.")]
 
 
-class Overview(msgspec.Struct):
-    now: int
-    #: The newest last; every five seconds, and one of this moment.
-    samples: list[Sample]
-    #: All jobs by state.
-    counts: list[int]
-    retrying: int
-    processed: int
-    failures: int
-    queues: int
-    paused: int
-    #: The job that waits longest.
-    oldest: int
-    oldest_queue: str
-    oldest_jid: str
-    workers: int
-    protocols: list[PortStatus]
-    commit: LatencySummary
-    #: The newest last.
-    days: list[DayTotals]
+class DayTotals(Record):
+    """All queues on one day (UTC)."""
+
+    day: Annotated[Day, Doc("Date", "The day.", name="date")]
+    processed: Annotated[int, Doc("Processed", "Attempts that ended.")]
+    failures: Annotated[int, Doc("Failures", "Attempts that failed.")]
+
+
+class OldestJob(Record):
+    """The ready job that has waited longest."""
+
+    jid: Annotated[str, Doc("ID", "ID of the job.", name="id")]
+    queue: Annotated[str, Doc("Queue", "Queue of the job.")]
+    ready_at: Annotated[Time, Doc("Ready since", "Time at which the job became ready.")]
+    seq: Annotated[int, Doc("Number", "Number of the job.", name="number")]
+
+
+class Overview(Record):
+    """The server in numbers."""
+
+    now: Annotated[Time, Doc("Now", "Time of the server.")]
+    started_at: Annotated[Time, Doc("Started", "Start of the server.")]
+    counts: Annotated[StateCounts, Doc("Jobs", "Number of jobs by state.", name="jobs")]
+    retrying: Annotated[int, Doc("Retrying", "Scheduled jobs that have failed before.")]
+    processed: Annotated[int, Doc("Processed", "Attempts that ended, all time.")]
+    failures: Annotated[int, Doc("Failures", "Attempts that failed, all time.")]
+    queues: Annotated[int, Doc("Queues", "Number of queues.")]
+    paused: Annotated[int, Doc("Paused", "Number of paused queues.", name="paused_queues")]
+    workers: Annotated[int, Doc("Workers", "Number of known Faktory and Qless workers.")]
+    oldest_job: Annotated[
+        OldestJob | None,
+        Doc("Oldest ready", "Ready job that has waited longest; null without one.", name="oldest"),
+    ]
+    protocols: Annotated[list[PortStatus], Doc("Protocols", "Ports of the server.")]
+    commit: Annotated[LatencySummary, Doc("Commit", "Time until a change is durable.")]
+    days: Annotated[list[DayTotals], Doc("Days", "Totals of the last days, newest last.")]
+    samples: Annotated[
+        list[Sample], Doc("Samples", "Samples of the last ten minutes, newest last.")
+    ]
+    halted: Annotated[str, Doc("Halted", "Reason why the server accepts no changes; else empty.")]
+    memory_mb: Annotated[int, Doc("Memory", "Memory of the server process in MiB.")]
+
+    @property
+    def oldest(self) -> int:
+        return 0 if self.oldest_job is None else self.oldest_job.ready_at
+
+    @property
+    def oldest_queue(self) -> str:
+        return "" if self.oldest_job is None else self.oldest_job.queue
+
+    @property
+    def oldest_jid(self) -> str:
+        return "" if self.oldest_job is None else self.oldest_job.jid
+
+    @property
+    def oldest_seq(self) -> int:
+        return 0 if self.oldest_job is None else self.oldest_job.seq
+
+
+class Health(Record):
+    """A cheap sign of life."""
+
+    now: Time
+    #: Reason why the server accepts no changes; else empty.
     halted: str
-    memory_mb: int
-    started_at: int
-    #: The number of the job that waits longest.
-    oldest_seq: int = 0
-
-
-class Health(msgspec.Struct):
-    """The server answers, and does it keep what it is given? It takes no time to say so."""
-
-    now: int
-    #: Why nothing can be changed, or empty.
-    halted: str
-    #: Of Faktory's port: what its tools look at.
+    #: Connections and commands of the Faktory port, for Faktory's tools.
     connections: int
     commands: int
     faktory_version: str
 
 
-class Setting(msgspec.Struct):
-    """A key of the configuration: its value as TOML (secrets hidden), where it came from."""
+class Setting(Record):
+    """A key of the configuration."""
 
-    key: str
-    value: str
-    source: str
-    about: str
-    reloadable: bool
-
-
-class PipelineRun(msgspec.Struct):
-    #: Can it be run here: is there a store, a lake?
-    able: bool
-    running: bool
-    began_at: int
-    ended_at: int
-    #: Of the last run: its exit code, -1 if there was none, and its last words.
-    code: int
-    lines: list[str]
-    every: float
+    key: Annotated[str, Doc("Key", "Section and key.")]
+    value: Annotated[str, Doc("Value", "Value as TOML; secrets are hidden.")]
+    source: Annotated[str, Doc("Source", "Source of the value.")]
+    about: Annotated[str, Doc("Description", "Description of the key.", also="description")]
+    reloadable: Annotated[bool, Doc("Reloadable", "True if SIGHUP reloads the key.")]
 
 
-class ServerStatus(msgspec.Struct):
-    version: str
-    pid: int
-    host: str
-    started_at: int
-    now: int
-    memory_mb: int
-    data: str
-    lake: str
-    durability: str
-    halted: str
-    sizes: dict[str, int]
-    #: Bytes: of the store's files, of the outbox, free and all on its disk.
-    store_bytes: int
-    disk_free: int
-    disk_size: int
-    tls: bool
-    settings: list[Setting]
-    #: Qless's own, as a client would read it.
-    qless: dict[str, Any]
-    protocols: list[PortStatus]
-    pipeline: PipelineRun
+class PipelineRun(Record):
+    """The pipeline and its last run."""
+
+    able: Annotated[bool, Doc("Available", "True if the pipeline can run here.", also="available")]
+    running: Annotated[bool, Doc("Running", "True while a run is in progress.")]
+    began_at: Annotated[Time, Doc("Started at", "Start of the last run.", also="started_at")]
+    ended_at: Annotated[Time, Doc("Ended at", "End of the last run.")]
+    code: Annotated[
+        int, Doc("Exit status", "Exit status of the last run; null before the first.", null=-1)
+    ]
+    lines: Annotated[list[str], Doc("Last output", "Last lines of its output.")]
+    every: Annotated[
+        float, Doc("Interval", "Seconds between scheduled runs; 0 for none.", name="every_seconds")
+    ]
 
 
-class AuditEntry(msgspec.Struct):
-    """One changing action."""
+class ShippingStatus(Record):
+    """Progress of journal shipping."""
 
-    number: int
-    at: int
-    by: str
-    action: str
-    #: What it was done to, in words.
-    target: str
-    #: How many jobs, where it is about jobs.
-    count: int
+    server: Annotated[str, Doc("Server", "ID of this server in the lake; empty before it ships.")]
+    lake: Annotated[str, Doc("Lake", "Location of the lake.")]
+    next_event: Annotated[int, Doc("Next event", "Number of the next event.")]
+    next_shipped: Annotated[int, Doc("Next to ship", "Number of the first event not shipped.")]
+    events: Annotated[int, Doc("Pending events", "Events not yet shipped.", name="waiting_events")]
+    bytes: Annotated[int, Doc("Outbox size", "Size of the outbox.", name="waiting_bytes")]
+    seconds: Annotated[
+        float, Doc("Lag", "Age of the oldest pending event.", name="behind_seconds")
+    ] = 0.0
+    dropped: Annotated[int, Doc("Dropped", "Events dropped before shipping, since the start.")] = 0
+    files: Annotated[int, Doc("Files", "Files shipped since the start.")] = 0
+    failing: Annotated[str, Doc("Error", "Reason why shipping fails; else empty.")] = ""
 
 
-class AuditPage(msgspec.Struct):
-    audit: list[AuditEntry]
-    more: int
+class ServerStatus(Record, kw_only=True):
+    """The server process."""
+
+    version: Annotated[str, Doc("Version", "Version of Millrace.")]
+    pid: Annotated[int, Doc("PID", "Process ID.")]
+    host: Annotated[str, Doc("Host", "Address that the ports listen on.")]
+    started_at: Annotated[Time, Doc("Started", "Start of the server.")]
+    now: Annotated[Time, Doc("Now", "Time of the server.")]
+    memory_mb: Annotated[int, Doc("Memory", "Memory of the server process in MiB.")]
+    durability: Annotated[str, Doc("Durability", "`fsync`, `os` or `memory`.")]
+    halted: Annotated[str, Doc("Halted", "Reason why the server accepts no changes; else empty.")]
+    tls: Annotated[bool, Doc("TLS", "True if the ports use TLS.")]
+    sizes: Annotated[dict[str, int], Doc("Sizes", "Sizes of internal tables.")]
+    store_bytes: Annotated[int, Doc("Store", "Size of the store's files in bytes.")]
+    disk_free: Annotated[int, Doc("Disk free", "Free bytes on the disk of the store.")]
+    disk_size: Annotated[int, Doc("Disk", "Size of the disk of the store in bytes.")]
+    protocols: Annotated[list[PortStatus], Doc("Protocols", "Ports of the server.")]
+    #: The admin socket leaves it empty: only the shipper knows it.
+    shipping: Annotated[
+        ShippingStatus | None, Doc("Shipping", "Journal shipping; null without a store.")
+    ] = None
+    pipeline: Annotated[PipelineRun, Doc("Pipeline", "The pipeline and its last run.")]
+    data: Annotated[str, Doc("Data folder", "Path of the data folder.", internal=True)] = ""
+    lake: Annotated[str, Doc("Lake", "Location of the lake.", internal=True)] = ""
+    settings: Annotated[list[Setting], Doc("Settings", "Configuration.", internal=True)] = []
+    qless: Annotated[dict[str, Any], Doc("Qless", "Qless settings.", internal=True)] = {}
 
 
-class Histogram(msgspec.Struct):
-    """Cumulative counts by upper bound in seconds, without +Inf, which is `count`."""
+class Configuration(Record):
+    """The effective configuration, for admins."""
+
+    data: Annotated[str, Doc("Data folder", "Path of the data folder.")]
+    lake: Annotated[str, Doc("Lake", "Location of the lake.")]
+    settings: Annotated[list[Setting], Doc("Settings", "All keys.")]
+    qless: Annotated[dict[str, Any], Doc("Qless", "Settings of Qless clients.")]
+
+
+class AuditEntry(Record):
+    """One change by a user."""
+
+    number: Annotated[int, Doc("Number", "Number of the entry.")]
+    at: Annotated[Time, Doc("Time", "Time of the change.")]
+    by: Annotated[str, Doc("User", "User and address.", also="user")]
+    action: Annotated[str, Doc("Action", "What was done.")]
+    target: Annotated[str, Doc("Target", "What it was done to.")]
+    count: Annotated[int, Doc("Jobs", "Number of jobs, for actions on jobs.")]
+
+
+class AuditPage(Record):
+    """Audit entries, newest first."""
+
+    audit: Annotated[list[AuditEntry], Doc("Entries", "Entries of this page.")]
+    more: Annotated[
+        int,
+        Doc("Next", "Cursor of the next page; null on the last one.", name="next", form="cursor"),
+    ]
+
+
+class Histogram(Record):
+    """Cumulative counts by upper bound in seconds; `count` is the last one."""
 
     bounds: list[float]
     counts: list[int]
@@ -149,15 +209,15 @@ class Histogram(msgspec.Struct):
     sum: float
 
 
-class Metrics(msgspec.Struct):
-    """All numbers of /metrics; every counter is since the start."""
+class Metrics(Record):
+    """The numbers of /metrics; counters since the start."""
 
-    now: int
-    started_at: int
+    now: Time
+    started_at: Time
     pushed: int
     completed: int
     failed: int
-    #: Queue -> counts by state; the largest `most` by depth, the rest summed under "".
+    #: Counts by state of the deepest queues; "" is the sum of all other queues.
     queues: dict[str, list[int]]
     queues_count: int
     paused: int
@@ -177,42 +237,19 @@ class Metrics(msgspec.Struct):
     dropped_events: int
     memory_bytes: int
     halted: bool
-    #: When the job became ready that waits longest, by queue as above; none for one without.
+    #: Time since when the oldest job of a queue is ready, by queue as above.
     oldest: dict[str, int] = {}
-    #: Bytes, of the disk that the store is on.
     disk_free: int = 0
     disk_size: int = 0
 
 
-class ShippingStatus(msgspec.Struct):
-    """To `journal` and `ship`: how far the shipping of events is, and how far behind."""
-
-    #: The id that the lake knows the server by; empty before anything was shipped.
-    server: str
-    lake: str
-    #: The event that comes next, and the first that is not known to be in the lake.
-    next_event: int
-    next_shipped: int
-    #: What waits: so many events, the bytes that the outbox holds, the age of the oldest.
-    events: int
-    bytes: int
-    seconds: float = 0.0
-    #: Events that had to go before they were shipped, and files that have landed, since the start.
-    dropped: int = 0
-    files: int = 0
-    #: Why shipping fails at the moment, or does not take place.
-    failing: str = ""
-
-
-class Counters(msgspec.Struct):
-    """Some of what is counted, as it is after an event of the journal. It is told when all of that
-    is durable; what follows is of a later event.
-    """
+class Counters(Record):
+    """A part of the counters, as they are after an event of the journal."""
 
     event: int
-    #: Queues, each with its jobs by state.
+    #: Queues with their numbers of jobs by state.
     queues: list[tuple[str, list[int]]]
-    days: list[QueueDay]
-    #: Days before this one are being forgotten.
+    days: list[QueueStatistics]
+    #: Days before this one are being removed.
     since: int
     more: bool

@@ -1,57 +1,111 @@
-"""Types and names that several records share."""
+"""Field types, limits and names that several records share."""
 
-from typing import Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 State = Literal["scheduled", "blocked", "ready", "leased", "done", "dead"]
-
-
+STATES: Final[tuple[State, ...]] = ("scheduled", "blocked", "ready", "leased", "done", "dead")
 Code = Literal[
     "bad request", "not found", "conflict", "refused", "unavailable", "too large", "stopped"
 ]
+Order = Literal["newest", "due", "queue", "ended"]
 
-
-#: Priorities lie between -MAX_PRIORITY and MAX_PRIORITY: every such integer is exact as a float.
-MAX_PRIORITY: Final = 1 << 53
-#: Length of the name and of the value of a Qless setting.
-MAX_OPTION_NAME: Final = 1000
-MAX_OPTION_VALUE: Final = 10_000
 #: The audit entry of a failed login. Anyone can cause such entries.
 LOGIN_REFUSED: Final = "login refused"
 
+# Limits
 
-class ErrorReply(msgspec.Struct):
-    """What was asked cannot be had, and why."""
+SECOND: Final = 1_000_000
+MAX_PAGE_SIZE: Final = 1000
+#: Queues, failure groups, found jobs and audit entries take more room in a reply.
+MAX_LARGE_PAGE_SIZE: Final = 500
+#: Bytes of the name of a queue; Go Job Queue accepts no longer name.
+MAX_QUEUE_NAME: Final = 255
+#: Characters of an ID or a kind that is pushed over HTTP, and of a worker's name.
+MAX_NAME: Final = 255
+MAX_TAGS: Final = 100
+MAX_TAG: Final = 255
+#: Priorities lie between -MAX_PRIORITY and MAX_PRIORITY: every such integer is exact as a float.
+MAX_PRIORITY: Final = 1 << 53
+MAX_RETRIES: Final = 1_000_000
+#: Length of the name and of the value of a Qless setting.
+MAX_OPTION_NAME: Final = 1000
+MAX_OPTION_VALUE: Final = 10_000
+#: Jobs that one request pushes, leases, or names.
+MAX_PUSHED: Final = 200
+MAX_LEASED: Final = 100
+MAX_LEASED_QUEUES: Final = 100
+MAX_NAMED_JOBS: Final = 1000
+MAX_PAYLOAD: Final = 16 << 20
+MIN_LEASE: Final = SECOND
+MAX_LEASE: Final = 31_536_000 * SECOND
+MAX_TERMS: Final = 20
+MAX_TERM: Final = 1000
+MAX_ERROR_GROUP: Final = 200
+MAX_ERROR_MESSAGE: Final = 10_000
+MAX_BACKTRACE_LINES: Final = 50
+MAX_BACKTRACE_LINE: Final = 1000
 
-    error: str
-    code: Code = "bad request"
+
+# Fields
 
 
-class LatencySummary(msgspec.Struct):
-    """How long something took lately: the last five to ten minutes."""
+def Doc(title: str, text: str, **extra: Any) -> Meta:  # noqa: N802 - reads as an annotation
+    """The title of a field on pages and in tables, and its description in the API.
 
-    count: int
-    p50: int
-    p95: int
-    p99: int
+    `name` is its name over HTTP if that differs, `also` a second name there, `null` a value that
+    is null there, and `internal=True` keeps the field out of the HTTP API.
+    """
+    return Meta(title=title, description=text, extra=extra)
 
 
-Action = Literal[
-    "retry",
-    "kill",
-    "cancel",
-    "delete",
-    "move",
-    "priority",
-    "tag",
-    "untag",
-    "track",
-    "untrack",
-    "undepend",
-    "timeout",
+def _form(form: str) -> Meta:
+    return Meta(extra={"form": form})
+
+
+#: Microseconds since 1970, 0 for none. Over HTTP: RFC 3339, or null.
+Time = Annotated[int, _form("time")]
+#: Microseconds. Over HTTP: seconds.
+Duration = Annotated[int, _form("duration")]
+#: A day as the number of days since 1970. Over HTTP: `2026-11-17`.
+Day = Annotated[int, _form("day")]
+#: Numbers of jobs in the order of STATES. Over HTTP: an object with one member per state.
+StateCounts = Annotated[list[int], _form("counts")]
+#: The first bytes of a payload; `size` beside it is the complete size. Over HTTP: `payload` or
+#: `payload_base64`, only if the payload is complete.
+Excerpt = Annotated[bytes, _form("payload")]
+#: Over HTTP: `result` or `result_base64`.
+Result = Annotated[bytes, _form("result")]
+#: Where the next page begins; empty at the end. Over HTTP: null at the end.
+Cursor = Annotated[
+    str,
+    Doc("Next", "Cursor of the next page; null on the last one.", name="next", null=""),
 ]
 
 
-class Ok(msgspec.Struct):
-    ok: bool = True
+class Record(msgspec.Struct):
+    """Part of a reply."""
+
+
+class LatencySummary(Record):
+    """Durations of the last five to ten minutes."""
+
+    count: Annotated[int, Doc("Count", "Number of measured durations.")]
+    p50: Annotated[Duration, Doc("Median", "Median, in seconds.")]
+    p95: Annotated[Duration, Doc("95 %", "95th percentile, in seconds.")]
+    p99: Annotated[Duration, Doc("99 %", "99th percentile, in seconds.")]
+
+
+class Ok(Record):
+    """The action was carried out."""
+
+    ok: Annotated[bool, Doc("OK", "Always true.")] = True
+
+
+class ErrorReply(Record):
+    """A request that was refused."""
+
+    error: str
+    code: Code = "bad request"

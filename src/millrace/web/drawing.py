@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millrace.engine.stats import SLOTS, Spread
-from millrace.records import DayTotals, Sample
+from millrace.engine.stats import SLOTS
+from millrace.records import DayTotals, DurationSpread, Sample
 
 SECOND: Final = 1_000_000
 #: A rate over less than this is noise.
@@ -99,7 +99,7 @@ def slot_label(number: int) -> str:
     raise ValueError(number)
 
 
-def slots(spread: Spread) -> list[Slot]:
+def slots(spread: DurationSpread) -> list[Slot]:
     """Those that have something."""
     return [
         Slot(number, slot_label(number), jobs)

@@ -12,12 +12,12 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from millrace.records import JobDetail, JobRecord
+from millrace.records import EventRecord, JobDetail, JobRecord
 
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from millrace.journal.tracing import Happened, Wanted
+    from millrace.journal.tracing import Wanted
 
 #: Whoever looks at a job waits for so many seconds at most: at one that is there, at one of which
 #: only the journal knows, and whoever says that all of the journal is to be looked at.
@@ -43,7 +43,7 @@ _ENDS: Final = {
 class History(NamedTuple):
     """The oldest event first."""
 
-    events: "Sequence[Happened]"
+    events: Sequence[EventRecord]
     #: Was everything looked at?
     whole: bool
     #: Where it comes from.
@@ -144,7 +144,7 @@ def _read(settings: Settings, seq: int, jid: str, moments: list[int], patience: 
 
 def _compacted(
     folder: Path, lake: Path, wanted: "Wanted", moments: list[int], before: int, until: float
-) -> "tuple[dict[int, Happened], bool]":
+) -> tuple[dict[int, EventRecord], bool]:
     """Events whose files were removed from the landing folder after they were taken in."""
     from millrace.journal import tracing  # noqa: PLC0415
     from millrace.journal.identity import known_identity  # noqa: PLC0415
@@ -153,7 +153,7 @@ def _compacted(
     from millrace.pipeline.lake import Lake  # noqa: PLC0415
     from millrace.pipeline.tables import EVENTS  # noqa: PLC0415
 
-    found: dict[int, Happened] = {}
+    found: dict[int, EventRecord] = {}
     days = {_day(moment) for moment in moments}
     try:
         parts = reading.parts(Lake(lake), EVENTS, min(days, default=None))
@@ -183,10 +183,8 @@ def _moments(detail: JobDetail | None) -> list[int]:
     return sorted(at for at in known | {detail.first_failed_at} if 0 < at < latest)
 
 
-def from_fields(job: JobRecord) -> "list[Happened]":
+def from_fields(job: JobRecord) -> list[EventRecord]:
     """What the job itself remembers: its last of everything."""
-    from millrace.journal.tracing import Happened  # noqa: PLC0415
-
     first = "ready" if job.ready_at == job.created or not job.due else "scheduled"
     told = [("pushed", job.created, "new", job.state if job.state == "blocked" else first)]
     if job.ready_at > job.created:
@@ -199,18 +197,18 @@ def from_fields(job: JobRecord) -> "list[Happened]":
         what = "completed" if job.state == "done" else "failed"
         told.append((what, job.ended_at, "leased", job.state))
     return [
-        Happened(
-            0,
-            at,
-            what,
-            job.seq,
-            job.jid,
-            job.queue,
-            job.kind,
-            job.protocol,
-            job.attempt,
-            state,
-            job.priority,
+        EventRecord(
+            event_id=0,
+            time=at,
+            type=what,
+            jid=job.jid,
+            seq=job.seq,
+            queue=job.queue,
+            state=state,
+            attempt=job.attempt,
+            kind=job.kind,
+            origin=job.protocol,
+            priority=job.priority,
             before=before,
             worker=job.worker if what in {"leased", "completed"} else None,
             actor=job.worker_protocol if what in {"leased", "completed"} else None,
@@ -221,7 +219,7 @@ def from_fields(job: JobRecord) -> "list[Happened]":
     ]
 
 
-def attempts(events: "Iterable[Happened]") -> list[Attempt]:
+def attempts(events: Iterable[EventRecord]) -> list[Attempt]:
     """The newest first."""
     found: list[Attempt] = []
     current: Attempt | None = None
@@ -252,7 +250,7 @@ def attempts(events: "Iterable[Happened]") -> list[Attempt]:
     return found[::-1]
 
 
-def _ended(attempt: Attempt, event: "Happened") -> Attempt:
+def _ended(attempt: Attempt, event: EventRecord) -> Attempt:
     run = event.run_us if event.run_us is not None else event.time - attempt.leased_at
     return attempt._replace(
         ended_at=event.time,

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from .rendering import shown, span
 
 if TYPE_CHECKING:
-    from millrace.journal.tracing import Happened
+    from millrace.records import EventRecord
 
 #: From top to bottom, as far as a job was there.
 LANES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead", "gone")
@@ -31,7 +31,7 @@ class Step(NamedTuple):
     about: str
 
 
-def draw(events: "Sequence[Happened]", now: int) -> Markup:
+def draw(events: "Sequence[EventRecord]", now: int) -> Markup:
     """As SVG; nothing if there is nothing to draw."""
     steps = [
         Step(event.state, event.time, event.type, _about(event))
@@ -128,7 +128,7 @@ def _mark(x: int, y: int, step: Step, *, first: bool) -> Markup:
     return made
 
 
-def _about(event: "Happened") -> str:
+def _about(event: "EventRecord") -> str:
     text = event.type
     if event.type == "leased" and event.worker:
         text += f" by {shown(event.worker, 80)}"

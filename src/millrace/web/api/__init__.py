@@ -1,16 +1,16 @@
-"""The HTTP API. `table.py` says what there is; doors and the OpenAPI document are made from it."""
+"""The HTTP API. Routes and the OpenAPI document are made from the table in routes.py."""
 
 from typing import Final
 
 from millrace.web.doors import Door
 
-from .endpoints import Elsewhere, door
+from .endpoints import ApiFallback, route
 from .openapi import document
 from .table import ROOT, TABLE
 
 _KNOWN: Final[list[Door]] = [
-    *(door(endpoint) for endpoint in TABLE),
+    *(route(endpoint) for endpoint in TABLE),
     Door(ROOT + "/openapi.json", document, role=None, kind="api", name="api_document"),
 ]
-_OTHERWISE: Final = ("/health", "/ready", "/stats", "/api", "/api/{rest:path}")
-DOORS: Final[list[Door]] = [*_KNOWN, *(Elsewhere(path, _KNOWN) for path in _OTHERWISE)]
+_FALLBACK: Final = ("/health", "/ready", "/stats", "/api", "/api/{rest:path}")
+DOORS: Final[list[Door]] = [*_KNOWN, *(ApiFallback(path, _KNOWN) for path in _FALLBACK)]

@@ -1,17 +1,17 @@
-"""What one may ask of the API, from which both its doors and its OpenAPI document are made.
+"""Endpoints of the API: the table of routes is made of them, and so is the OpenAPI document.
 
-An endpoint is a function of a visit and of what was asked. The types say the rest:
+A handler takes the request context and what its annotations declare:
 
-    async def queues(visit: Visit, asked: AskedQueues) -> QueueList: ...
-    async def move_job(visit: Visit, body: ToQueue) -> Done: ...
+    async def get_queue(visit: Visit, asked: QueueParameters) -> QueueDetail: ...
+    async def push(visit: Visit, body: JobBodies) -> PushedJobs: ...
 
-`asked` are the query parameters, `body` is the body, and what is returned is the answer. A Reply
-has another status or more headers than usual.
+`asked` are the query parameters and `body` is the body. The result is a record, which is sent in
+its HTTP form, or a Reply with a status or headers of its own.
 """
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
@@ -20,6 +20,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
+from millrace.records import Record
+from millrace.records.forms import http, to_http
+from millrace.records.types import Doc
 from millrace.web.doors import MOST_BODY, Door, Refusal, Visit
 from millrace.web.settings import Role
 
@@ -29,10 +32,20 @@ Handler = Callable[..., Awaitable[Any]]
 
 JSON: Final = "application/json"
 BYTES: Final = "application/octet-stream"
+MAX_PARAMETERS: Final = 100
 #: Stands for a slash that is part of a name, while the path is matched.
 _SLASH: Final = "\udc2f"
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Problem(msgspec.Struct):
+    """Problem details (RFC 9457)."""
+
+    type: Annotated[str, Doc("Type", "Always `about:blank`.")]
+    title: Annotated[str, Doc("Title", "Phrase of the status code.")]
+    status: Annotated[int, Doc("Status", "HTTP status code.")]
+    detail: Annotated[str, Doc("Detail", "Reason, for a person.")]
 
 
 class Nothing(msgspec.Struct, forbid_unknown_fields=True):
@@ -40,14 +53,14 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Reply(Generic[T]):
-    """An answer with a status, or headers, of its own."""
+    """A result with a status or headers of its own."""
 
     def __init__(self, answer: T, status: int, headers: dict[str, str] | None = None) -> None:
         self.answer, self.status, self.headers = answer, status, headers or {}
 
 
 class Endpoint:
-    """`Endpoint("GET", "/queues", queues, "read", "Queues by name")`."""
+    """`Endpoint("GET", "/queues", list_queues, "read", "List queues by name")`."""
 
     def __init__(
         self,
@@ -68,7 +81,9 @@ class Endpoint:
         self.asked: type[msgspec.Struct] = hints.get("asked", Nothing)
         self.body: Any = hints.get("body", Nothing)
         returned = hints["return"]
-        self.answer: Any = get_args(returned)[0] if get_origin(returned) is Reply else returned
+        answer = get_args(returned)[0] if get_origin(returned) is Reply else returned
+        is_record = isinstance(answer, type) and issubclass(answer, Record)
+        self.answer: Any = http(answer).type if is_record else answer
         self.refusals = refusals
         self._takes = inspect.signature(handler).parameters.keys()
 
@@ -78,7 +93,7 @@ class Endpoint:
 
     @property
     def needs_body(self) -> bool:
-        """Has the body a member that must be there?"""
+        """True if the body has a required member."""
         if not isinstance(self.body, type):
             return True
         return any(field.required for field in msgspec.structs.fields(self.body))
@@ -97,36 +112,37 @@ class Endpoint:
             return found
         if not isinstance(found, Reply):
             found = Reply(found, self.statuses[0])
-        after = getattr(found.answer, "next", None)
+        answer = to_http(found.answer) if isinstance(found.answer, Record) else found.answer
+        after = getattr(answer, "next", None)
         if after:
             found.headers["Link"] = f'<{_next(visit, after)}>; rel="next"'
-        return Response(_encode(found.answer), found.status, found.headers, media_type=JSON)
+        return Response(_encode(answer), found.status, found.headers, media_type=JSON)
 
     async def _read(self, visit: Visit) -> Any:
-        """The body. What has none may leave out its type; a page's form never passes."""
+        """The body. A request without one may omit the content type; HTML forms never match."""
         kind = visit.request.headers.get("content-type")
         if kind is not None and kind.partition(";")[0].strip().lower() != JSON:
-            raise Refusal(415, "send JSON, and say so (Content-Type: application/json)")
+            raise Refusal(415, "Send JSON with Content-Type: application/json.")
         data = await visit.body(self.most)
         if not data:
             if self.needs_body:
-                raise Refusal(400, "a body is missing: send JSON")
+                raise Refusal(400, "The request needs a JSON body.")
             return self.body()
         if kind is None:
-            raise Refusal(415, "say that it is JSON (Content-Type: application/json)")
+            raise Refusal(415, "Send JSON with Content-Type: application/json.")
         return decoded(data, self.body)
 
 
 def decoded(data: bytes, type_: Any) -> Any:
     try:
-        data.decode()  # what is kept as it came is not looked at otherwise
+        data.decode()  # msgspec does not check raw members
         return msgspec.json.decode(data, type=type_)
     except msgspec.ValidationError as error:
-        raise Refusal(422, f"the body is not as it should be: {error}") from None
+        raise Refusal(422, f"Invalid request body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"the body is no JSON: {error}") from None
+        raise Refusal(400, f"The request body is not valid JSON: {error}") from None
     except RecursionError:
-        raise Refusal(400, "the body is nested too deep") from None
+        raise Refusal(400, "The request body is nested too deeply.") from None
 
 
 def parameters(visit: Visit, type_: type[S]) -> S:
@@ -136,22 +152,25 @@ def parameters(visit: Visit, type_: type[S]) -> S:
     found: dict[str, Any] = {}
     try:
         pairs = parse_qsl(
-            visit.request.url.query, keep_blank_values=True, max_num_fields=100, errors="strict"
+            visit.request.url.query,
+            keep_blank_values=True,
+            max_num_fields=MAX_PARAMETERS,
+            errors="strict",
         )
     except ValueError as error:
-        raise Refusal(422, f"the parameters cannot be read: {error}") from None
+        raise Refusal(422, f"Invalid query parameters: {error}") from None
     for name, value in pairs:
         if name in lists:
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise Refusal(422, f"the parameter `{name}` was given twice")
+            raise Refusal(422, f"Parameter `{name}` was given more than once.")
         else:
             found[name] = value
     try:
         return msgspec.convert(found, type_, strict=False)
     except msgspec.ValidationError as error:
-        text = str(error).replace("Object contains unknown field", "there is no parameter")
-        raise Refusal(422, f"{text} (in the address)") from None
+        text = str(error).replace("Object contains unknown field", "Unknown parameter")
+        raise Refusal(422, f"Invalid query parameters: {text}") from None
 
 
 def _next(visit: Visit, cursor: str) -> str:
@@ -163,11 +182,11 @@ def _next(visit: Visit, cursor: str) -> str:
     return f"{path}?{urlencode([*kept, ('cursor', cursor)])}"
 
 
-# Addresses
+# Paths
 
 
-class Name(Convertor[str]):
-    """A stranger's name in a path: of any characters, a slash as %2F."""
+class NameConvertor(Convertor[str]):
+    """A name in a path: any characters, a slash as %2F."""
 
     regex = "[^/]+"
 
@@ -178,11 +197,11 @@ class Name(Convertor[str]):
         return value
 
 
-register_url_convertor("name", Name())
+register_url_convertor("name", NameConvertor())
 
 
-class ApiDoor(Door):
-    """A slash in a name is none of the address, if it is written as %2F."""
+class ApiRoute(Door):
+    """A route in which %2F is part of a name and not a separator."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         raw: bytes = scope.get("raw_path") or b""
@@ -196,12 +215,12 @@ class ApiDoor(Door):
         return super().matches(scope)
 
 
-class Elsewhere(ApiDoor):
-    """Every other address below a path, and every other method: a problem that says which."""
+class ApiFallback(ApiRoute):
+    """All other paths and methods: problem details with 404 or 405."""
 
     def __init__(self, path: str, doors: list[Door]) -> None:
         self._doors = doors
-        super().__init__(path, self._refuse, role="read", kind="api", name="api_elsewhere")
+        super().__init__(path, self._refuse, role="read", kind="api", name="api_fallback")
         self.methods = None  # all of them
 
     async def _refuse(self, visit: Visit) -> Response:
@@ -209,15 +228,15 @@ class Elsewhere(ApiDoor):
         there = [door for door in self._doors if door.matches(scope)[0] is not Match.NONE]
         allowed = {method for door in there for method in door.methods or ()}
         if not allowed:
-            raise Refusal(404, "there is nothing at this address; /api/v1/openapi.json says where")
+            raise Refusal(404, "No route matches this path. See /api/v1/openapi.json.")
         headers = {"Allow": ", ".join(sorted(allowed | {"OPTIONS"}))}
         if visit.request.method == "OPTIONS":
             return Response(status_code=204, headers=headers)
-        raise Refusal(405, f"{visit.request.method} is not what this address is for", headers)
+        raise Refusal(405, f"Method {visit.request.method} is not allowed for this path.", headers)
 
 
-def door(endpoint: Endpoint) -> Door:
-    return ApiDoor(
+def route(endpoint: Endpoint) -> Door:
+    return ApiRoute(
         endpoint.path,
         endpoint.answer_to,
         role=endpoint.role,

@@ -1,47 +1,51 @@
 """`/health`, `/ready` and `/stats`: for load balancers, orchestrators and Faktory's tools."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
-from millrace import records as messages
 from millrace.protocols.times import rfc3339
+from millrace.records import Health
+from millrace.records.types import Doc
 from millrace.web.doors import Refusal, Visit
 
 
-class HealthServer(msgspec.Struct):
-    description: str
-    faktory_version: str
-    connections: int
-    command_count: int
+class FaktoryServer(msgspec.Struct):
+    """The server, in the form of Faktory's /health."""
+
+    description: Annotated[str, Doc("Description", "Always `Faktory`.")]
+    faktory_version: Annotated[str, Doc("Version", "Version of the emulated Faktory.")]
+    connections: Annotated[int, Doc("Connections", "Connections of the Faktory port.")]
+    command_count: Annotated[int, Doc("Commands", "Commands of the Faktory port.")]
 
 
-class Health(msgspec.Struct):
-    """In Faktory's shape."""
+class FaktoryHealth(msgspec.Struct):
+    """A sign of life, in the form of Faktory's /health."""
 
-    now: str
-    server: HealthServer
-
-
-class Ready(msgspec.Struct):
-    ready: bool
+    now: Annotated[str, Doc("Now", "Time of the server.")]
+    server: Annotated[FaktoryServer, Doc("Server", "The server.")]
 
 
-async def health(visit: Visit) -> Health:
-    """The server is there. Nothing is read from disk for it, and nothing counted."""
-    found = await visit.ask(messages.Health, health=True)
-    server = HealthServer("Faktory", found.faktory_version, found.connections, found.commands)
-    return Health(rfc3339(found.now), server)
+class Readiness(msgspec.Struct):
+    """The server accepts changes."""
+
+    ready: Annotated[bool, Doc("Ready", "Always true.")]
 
 
-async def ready(visit: Visit) -> Ready:
-    """Changes can be made durable."""
-    found = await visit.ask(messages.Health, health=True)
+async def health(visit: Visit) -> FaktoryHealth:
+    """Cheap: it reads nothing from disk and counts nothing."""
+    found = await visit.ask(Health, health=True)
+    server = FaktoryServer("Faktory", found.faktory_version, found.connections, found.commands)
+    return FaktoryHealth(rfc3339(found.now), server)
+
+
+async def ready(visit: Visit) -> Readiness:
+    found = await visit.ask(Health, health=True)
     if found.halted:
-        raise Refusal(503, f"nothing can be changed at the moment: {found.halted}")
-    return Ready(ready=True)
+        raise Refusal(503, f"The server accepts no changes: {found.halted}")
+    return Readiness(ready=True)
 
 
 async def stats(visit: Visit) -> dict[str, Any]:
-    """What Faktory's INFO says."""
+    """Faktory's INFO."""
     return await visit.ask(dict, faktory=True)

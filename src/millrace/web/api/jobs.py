@@ -1,121 +1,154 @@
-"""Jobs: looking for them, looking at one, and doing something to it."""
+"""Jobs: search, detail, events, push, and actions on one job."""
 
 import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 from starlette.responses import Response
 
-from millrace import records as messages
+from millrace.admin.errors import AdminError
 from millrace.admin.query_language import QueryError, parse
+from millrace.records import (
+    ActionRequest,
+    BulkProgress,
+    ChangedJobs,
+    DependencyBody,
+    EventPage,
+    EventParameters,
+    FilterBody,
+    GetJob,
+    JobBodies,
+    JobBody,
+    JobDetail,
+    JobFilter,
+    JobListParameters,
+    JobPage,
+    JobParameters,
+    NewJob,
+    PriorityBody,
+    PushedJobs,
+    PushJobs,
+    QueueBody,
+    SearchJobs,
+    TagsBody,
+)
+from millrace.records.actions import JOB_ACTIONS, JobAction
+from millrace.web import history
 from millrace.web.doors import Refusal, Visit
 from millrace.web.payloads import whole
 
-from . import shapes
-from .asked import (
-    JobAsked,
-    JobsAsked,
-    NewJob,
-    NewJobs,
-    Query,
-    ToPriority,
-    ToQueue,
-    Undepend,
-    WithTags,
-    instant,
-    microseconds,
-)
-from .endpoints import BYTES
+from .endpoints import BYTES, Nothing
 
-#: A search that has found too little goes on for so many seconds, and then says how far it came.
-PATIENCE: Final = 1.0
-_SAME: Final = tuple(name for name in Query.__struct_fields__ if name != "text")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECONDS: Final = 1_000_000
+#: Seconds that a search continues until the page is full.
+SEARCH_TIMEOUT: Final = 1.0
+_CONDITIONS: Final = tuple(name for name in FilterBody.__struct_fields__ if name != "text")
 
 
-async def jobs(visit: Visit, asked: JobsAsked) -> shapes.JobList:
-    given = {name: getattr(asked, name) for name in _SAME}
-    query = Query(
+def microseconds(seconds: float) -> int:
+    return int(seconds * _MICROSECONDS)
+
+
+def time_or_zero(when: datetime | None) -> int:
+    return 0 if when is None else max(0, (when - _EPOCH) // timedelta(microseconds=1))
+
+
+# Search and detail
+
+
+async def jobs(visit: Visit, asked: JobListParameters) -> JobPage:
+    given = {name: getattr(asked, name) for name in _CONDITIONS}
+    conditions = FilterBody(
         **{name: value for name, value in given.items() if value is not UNSET}, text=asked.text
     )
-    return await search(visit, meant(asked.q, query), asked.order, asked.limit, asked.cursor)
+    query = job_filter(asked.q, conditions)
+    return await search(visit, query, asked.order, asked.limit, asked.cursor)
 
 
-async def search(
-    visit: Visit, query: messages.JobFilter, order: Any, limit: int, cursor: str
-) -> shapes.JobList:
-    until = time.monotonic() + PATIENCE
-    rows: list[messages.JobRecord] = []
+async def search(visit: Visit, query: JobFilter, order: Any, limit: int, cursor: str) -> JobPage:
+    until = time.monotonic() + SEARCH_TIMEOUT
+    page = JobPage([], 0, 0, cursor)
     while True:
-        request = messages.SearchJobs(query, order, cursor, limit - len(rows))
-        found = await visit.ask(messages.JobPage, search=request)
-        rows += found.jobs
-        cursor = found.cursor
-        if not cursor or len(rows) >= limit or time.monotonic() > until:
-            break
-    return shapes.JobList(
-        [shapes.Job.of(row) for row in rows], found.looked, found.of, cursor or None
-    )
+        request = SearchJobs(query, order, page.cursor, limit - len(page.jobs))
+        found = await visit.ask(JobPage, search=request)
+        page = JobPage(page.jobs + found.jobs, found.looked, found.of, found.cursor)
+        if not page.cursor or len(page.jobs) >= limit or time.monotonic() > until:
+            return page
 
 
-def meant(text: str, query: Query | None) -> messages.JobFilter:
-    """What the words of a search and what single members ask for, together."""
+def job_filter(text: str, conditions: FilterBody | None) -> JobFilter:
+    """The filter of a search text and of single conditions together."""
     try:
         found = parse(text)
     except QueryError as error:
-        raise Refusal(400, f"`q` cannot be understood: {error}") from None
-    if query is None:
+        raise Refusal(400, f"Invalid search `q`: {error}") from None
+    if conditions is None:
         return found
-    given = {name: getattr(query, name) for name in _SAME}
+    given = {name: getattr(conditions, name) for name in _CONDITIONS}
     more = {name: value for name, value in given.items() if value is not None}
     for name, value in more.items():
         if getattr(found, name) not in {None, value}:
-            raise Refusal(422, f"`q` and `{name}` ask for different things: give one of them")
-    return msgspec.structs.replace(found, **more, words=found.words + query.text)
+            raise Refusal(422, f"`q` and `{name}` contradict each other. Give one of them.")
+    return msgspec.structs.replace(found, **more, words=found.words + conditions.text)
 
 
-async def job(visit: Visit, asked: JobAsked) -> shapes.JobInfo:
-    return shapes.JobInfo.of(await _detail(visit, asked))
+async def job(visit: Visit, asked: JobParameters) -> JobDetail:
+    number = 0 if asked.number is UNSET else asked.number
+    return await visit.ask(JobDetail, job=GetJob(visit.path("id"), number))
 
 
-async def job_payload(visit: Visit, asked: JobAsked) -> Response:
-    """Its bytes, as they came."""
-    data = await whole(visit, await _detail(visit, asked))
+async def job_payload(visit: Visit, asked: JobParameters) -> Response:
+    data = await whole(visit, await job(visit, asked))
     return Response(data, headers={"Content-Disposition": "attachment"}, media_type=BYTES)
 
 
-async def _detail(visit: Visit, asked: JobAsked) -> messages.JobDetail:
-    number = 0 if asked.number is UNSET else asked.number
-    request = messages.GetJob(visit.path("id"), number)
-    return await visit.ask(messages.JobDetail, job=request)
+async def job_events(visit: Visit, asked: EventParameters) -> EventPage:
+    """Also of a job that no longer exists."""
+    name, number = visit.path("id"), 0 if asked.number is UNSET else asked.number
+    detail: JobDetail | None
+    try:
+        detail = await visit.ask(JobDetail, job=GetJob(name, number))
+    except AdminError as error:
+        if error.code != "not found":
+            raise
+        detail = None
+    else:
+        name, number = detail.job.jid, detail.job.seq
+    jid = "" if number and detail is None else name
+    known = await history.read(visit.settings, number, jid, detail, thorough=asked.thorough)
+    if not known.events:
+        more = "" if known.whole else " Only part of the journal was searched: add `thorough=true`."
+        raise Refusal(404, f"No events of this job were found.{more}")
+    return EventPage(list(known.events), known.whole, known.source)
 
 
-# Pushing
+# Push
 
 
-async def push(visit: Visit, body: NewJobs) -> shapes.PushedJobs:
+async def push(visit: Visit, body: JobBodies) -> PushedJobs:
     now = time.time_ns() // 1000
-    jobs = body if isinstance(body, list) else [body]
-    request = messages.PushJobs([_new(job, now) for job in jobs], visit.by)
-    pushed = await visit.ask(messages.PushedJobs, push=request)
-    return shapes.PushedJobs([shapes.Job.of(row) for row in pushed.jobs])
+    bodies = body if isinstance(body, list) else [body]
+    request = PushJobs([_new_job(each, now) for each in bodies], visit.by)
+    return await visit.ask(PushedJobs, push=request)
 
 
-def _new(job: NewJob, now: int) -> messages.NewJob:
-    if (job.payload is UNSET) == (job.payload_base64 is UNSET):
-        raise Refusal(400, "each job has either a `payload` or a `payload_base64`")
+def _new_job(job: JobBody, now: int) -> NewJob:
+    payload = json_or_bytes(job.payload, job.payload_base64, "payload")
+    if payload is None:
+        raise Refusal(400, "Each job needs `payload` or `payload_base64`.")
     if job.at is not None and job.delay:
-        raise Refusal(400, "a job has either `at` or a `delay`")
-    at = instant(job.at)
-    if job.delay:
-        at = now + microseconds(job.delay)
-    return messages.NewJob(
+        raise Refusal(400, "Give `at` or `delay`, not both.")
+    return NewJob(
         queue=job.queue,
-        payload=bytes(job.payload) if job.payload is not UNSET else job.payload_base64,  # type: ignore[arg-type]
+        payload=payload,
         kind=job.kind,
         jid=job.id,
         priority=job.priority,
-        at=max(0, at),
+        at=now + microseconds(job.delay) if job.delay else time_or_zero(job.at),
         retries=int(job.retries),
         lease_for=microseconds(job.lease_for),
         tags=job.tags,
@@ -123,72 +156,53 @@ def _new(job: NewJob, now: int) -> messages.NewJob:
     )
 
 
-# Doing something to one
+def json_or_bytes(json: Any, in_base64: Any, name: str) -> bytes | None:
+    """The bytes of a member that is given as JSON or in base64."""
+    if json is not UNSET and in_base64 is not UNSET:
+        raise Refusal(400, f"Give `{name}` or `{name}_base64`, not both.")
+    if json is not UNSET:
+        return bytes(json)
+    return None if in_base64 is UNSET else in_base64
 
 
-async def retry_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "retry")
+# Actions on one job
+
+#: The body of an action, and the name of its argument in an ActionRequest.
+_ARGUMENTS: Final[dict[str | None, tuple[type[msgspec.Struct], str, str]]] = {
+    None: (Nothing, "", ""),
+    "queue": (QueueBody, "queue", "queue"),
+    "priority": (PriorityBody, "priority", "priority"),
+    "tags": (TagsBody, "tags", "tags"),
+    "waits_for": (DependencyBody, "waits_for", "blockers"),
+}
 
 
-async def kill_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "kill")
+def action_handler(declared: JobAction) -> Callable[..., Awaitable[ChangedJobs]]:
+    """The handler of the route of one action."""
+    body_type, member, argument = _ARGUMENTS[declared.argument]
+
+    async def handler(visit: Visit, asked: JobParameters, body: Any) -> ChangedJobs:
+        more = {argument: getattr(body, member)} if argument else {}
+        return await _act(visit, asked, declared.name, **more)
+
+    handler.__name__ = declared.operation
+    handler.__annotations__ = {
+        "asked": JobParameters,
+        "body": body_type,
+        "return": ChangedJobs,
+    }
+    return handler
 
 
-async def cancel_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "cancel")
+ACTION_HANDLERS: Final = [(each, action_handler(each)) for each in JOB_ACTIONS]
 
 
-async def delete_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "delete")
-
-
-async def move_job(visit: Visit, asked: JobAsked, body: ToQueue) -> shapes.Done:
-    return await _act(visit, asked, "move", queue=body.queue)
-
-
-async def change_priority(visit: Visit, asked: JobAsked, body: ToPriority) -> shapes.Done:
-    return await _act(visit, asked, "priority", priority=body.priority)
-
-
-async def tag_job(visit: Visit, asked: JobAsked, body: WithTags) -> shapes.Done:
-    return await _act(visit, asked, "tag", tags=body.tags)
-
-
-async def untag_job(visit: Visit, asked: JobAsked, body: WithTags) -> shapes.Done:
-    return await _act(visit, asked, "untag", tags=body.tags)
-
-
-async def track_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "track")
-
-
-async def untrack_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "untrack")
-
-
-async def undepend_job(visit: Visit, asked: JobAsked, body: Undepend) -> shapes.Done:
-    return await _act(visit, asked, "undepend", blockers=body.waits_for)
-
-
-async def time_out_job(visit: Visit, asked: JobAsked) -> shapes.Done:
-    return await _act(visit, asked, "timeout")
-
-
-async def _act(visit: Visit, asked: JobAsked, action: Any, **more: Any) -> shapes.Done:
+async def _act(visit: Visit, asked: JobParameters, action: Any, **more: Any) -> ChangedJobs:
     which: dict[str, Any] = (
         {"jobs": [visit.path("id")]} if asked.number is UNSET else {"seqs": [asked.number]}
     )
-    request = messages.ActionRequest(action, **which, by=visit.by, **more)
-    acted = await visit.ask(messages.BulkProgress, act=request)
-    if acted.refused:
-        raise Refusal(409 if acted.of else 404, acted.refused[0].reason)
-    return shapes.Done(acted.done)
-
-
-def payload_of(given: Any, in_base64: Any) -> bytes | None:
-    """What was given as JSON or in base64."""
-    if given is not UNSET and in_base64 is not UNSET:
-        raise Refusal(400, "give it as JSON or in base64, not both")
-    if given is not UNSET:
-        return bytes(given)
-    return None if in_base64 is UNSET else in_base64
+    request = ActionRequest(action, **which, by=visit.by, **more)
+    progress = await visit.ask(BulkProgress, act=request)
+    if progress.refused:
+        raise Refusal(409 if progress.of else 404, progress.refused[0].reason)
+    return ChangedJobs(progress.done)

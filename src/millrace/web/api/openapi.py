@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table."""
+"""The OpenAPI document, made from the table of routes."""
 
 import functools
 import re
@@ -12,13 +12,12 @@ from millrace import __version__
 from millrace.pipeline.report.model import Report
 from millrace.web.doors import Visit
 
-from . import shapes
-from .endpoints import BYTES, JSON, Endpoint, Nothing
+from .endpoints import BYTES, JSON, Endpoint, Nothing, Problem
 from .table import ROOT, TABLE
 
 PROBLEM: Final = "application/problem+json"
 _REF: Final = "#/components/schemas/{name}"
-#: A report has queues, days and workers of its own.
+#: The prefix of the schemas of the report, which has queues, days and workers of its own.
 _REPORTED: Final = "Analytics"
 _PARAMETER: Final = re.compile(r"{(\w+)(?::\w+)?}")
 _GROUPS: Final = {
@@ -30,18 +29,27 @@ _GROUPS: Final = {
     "failures": "Failures",
     "workers": "Workers",
     "leases": "Leases",
-    "recurring": "Qless",
-    "tracked": "Qless",
-    "tags": "Qless",
-    "throttles": "Qless",
+    "recurring": "Recurring and limits",
+    "tracked": "Recurring and limits",
+    "tags": "Recurring and limits",
+    "throttles": "Recurring and limits",
+}
+#: The parameters in paths.
+_PATH: Final = {
+    "name": "Name of the queue.",
+    "id": "ID of the job, or its number if no job has this ID.",
+    "number": "Number of the bulk action.",
+    "fingerprint": "Fingerprint of the failure group.",
+    "protocol": "Protocol of the worker.",
+    "wid": "ID of the worker.",
+    "token": "Token of the lease.",
 }
 _ABOUT: Final = """\
-Everything that the pages of Millrace do, and pushing and working on jobs for scripts.
+All functions of the web interface, and pushing and working jobs from scripts.
 
-Errors are problem details (RFC 9457). Times are RFC 3339 in UTC, spans are seconds. Names in
-addresses are percent-encoded, a slash in them as `%2F`. Lists are paged: `next` of an answer is the
-`cursor` of the next request, and the header `Link` has its whole address. Parameters and members
-that are not known are refused.
+Errors are problem details (RFC 9457). Times are RFC 3339 in UTC, durations are seconds. Names in
+paths are percent-encoded, a slash as `%2F`. Lists are paged: pass `next` of a response as `cursor`
+of the next request; the header `Link` has its address. Unknown parameters and members are errors.
 """
 
 
@@ -56,7 +64,7 @@ def _document() -> dict[str, Any]:
 
 
 def make() -> dict[str, Any]:
-    types: list[Any] = [shapes.Problem]
+    types: list[Any] = [Problem]
     for endpoint in TABLE:
         types += [endpoint.body, endpoint.answer]
     wanted = [each for each in dict.fromkeys(types) if each not in {Nothing, Response, Report}]
@@ -84,7 +92,7 @@ def make() -> dict[str, Any]:
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
-    role = f"Needs the role `{endpoint.role}`." if endpoint.role else "For everybody."
+    role = f"Requires the role `{endpoint.role}`." if endpoint.role else "Requires no role."
     made: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
@@ -111,7 +119,13 @@ def _group(endpoint: Endpoint) -> str:
 
 def _in_path(endpoint: Endpoint) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": _PATH[name],
+            "schema": {"type": "string", "minLength": 1},
+        }
         for name in _PARAMETER.findall(endpoint.path)
     ]
 

@@ -1,9 +1,10 @@
-"""All of the API: what is where, who may use it, and how it may be refused."""
+"""The routes of the API, with the role each requires and the errors it may return."""
 
 from typing import Final
 
-from . import actions, analytics, events, health, jobs, leases, queues, standing
-from .asked import MOST_PUSH
+from millrace.records import MAX_PAYLOAD
+
+from . import bulk, health, jobs, leases, status
 from .endpoints import BYTES, Endpoint, Handler
 
 ROOT: Final = "/api/v1"
@@ -16,137 +17,136 @@ _RECURRING: Final = ROOT + "/recurring/{id:name}"
 _LEASE: Final = ROOT + "/leases/{token:name}"
 
 
-def _look(path: str, handler: Handler, summary: str) -> Endpoint:
+def _list(path: str, handler: Handler, summary: str) -> Endpoint:
     return Endpoint("GET", ROOT + path, handler, "read", summary)
 
 
-def _one(path: str, handler: Handler, summary: str) -> Endpoint:
-    """Something that may not be there."""
+def _get(path: str, handler: Handler, summary: str) -> Endpoint:
     return Endpoint("GET", path, handler, "read", summary, refusals=(404,))
 
 
-def _do(path: str, handler: Handler, summary: str) -> Endpoint:
-    """Something that may not be there, or not be possible."""
+def _change(path: str, handler: Handler, summary: str) -> Endpoint:
     return Endpoint("POST", path, handler, "operate", summary, refusals=(404, 409))
 
 
-def _long(path: str, handler: Handler, summary: str) -> Endpoint:
+def _bulk(path: str, handler: Handler, summary: str) -> Endpoint:
     return Endpoint(
         "POST", path, handler, "operate", summary, statuses=(200, 202), refusals=(404, 409)
     )
 
 
 TABLE: Final = (
-    _look("/overview", queues.overview, "The numbers of the moment, and of the last days"),
+    _list("/overview", status.overview, "Get the current numbers and the totals of the last days"),
     # Queues
-    _look("/queues", queues.queues, "Queues by name"),
-    _one(_QUEUE, queues.queue, "A queue, and its statistics of a day"),
-    _do(_QUEUE + "/pause", queues.pause_queue, "Hand out no more of its jobs"),
-    _do(_QUEUE + "/resume", queues.resume_queue, "Hand out its jobs again"),
-    _long(_QUEUE + "/clear", queues.clear_queue, "Remove its ready jobs"),
-    _long(_QUEUE + "/remove", queues.remove_queue, "Remove its ready jobs, and the queue"),
+    _list("/queues", status.queues, "List queues by name"),
+    _get(_QUEUE, status.queue, "Get a queue and its statistics of a day"),
+    _change(_QUEUE + "/pause", status.pause_queue, "Stop leasing jobs of the queue"),
+    _change(_QUEUE + "/resume", status.resume_queue, "Lease jobs of the queue again"),
+    _bulk(_QUEUE + "/clear", status.clear_queue, "Remove the ready jobs of the queue"),
+    _bulk(_QUEUE + "/remove", status.remove_queue, "Remove the ready jobs and the queue"),
     # Jobs
-    _look("/jobs", jobs.jobs, "Jobs that match"),
+    _list("/jobs", jobs.jobs, "Search jobs"),
     Endpoint(
         "POST",
         ROOT + "/jobs",
         jobs.push,
         "operate",
-        "Push jobs: all of them, or none",
+        "Push jobs: all of them or none",
         statuses=(201,),
         refusals=(409,),
-        most=MOST_PUSH,
+        most=MAX_PAYLOAD,
     ),
     Endpoint(
         "GET",
         _JOB + "/payload",
         jobs.job_payload,
         "read",
-        "A job's payload: its bytes as they came",
+        "Get the bytes of a job's payload",
         refusals=(404, 409),
         media=BYTES,
     ),
-    _one(_JOB + "/events", events.job_events, "What happened to a job, as the journal has it"),
-    _one(_JOB, jobs.job, "A job, its failure, and why it is not running"),
-    _do(_JOB + "/retry", jobs.retry_job, "A dead or scheduled job is ready now"),
-    _do(_JOB + "/kill", jobs.kill_job, "Put it among the dead"),
-    _do(_JOB + "/cancel", jobs.cancel_job, "Remove it, unless a worker has it"),
-    _do(_JOB + "/delete", jobs.delete_job, "Remove it, whatever it is doing"),
-    _do(_JOB + "/move", jobs.move_job, "Put it into another queue"),
-    _do(_JOB + "/priority", jobs.change_priority, "Change its priority"),
-    _do(_JOB + "/tag", jobs.tag_job, "Add tags"),
-    _do(_JOB + "/untag", jobs.untag_job, "Take tags away"),
-    _do(_JOB + "/track", jobs.track_job, "Track it"),
-    _do(_JOB + "/untrack", jobs.untrack_job, "Track it no longer"),
-    _do(_JOB + "/undepend", jobs.undepend_job, "It waits no longer for other jobs"),
-    _do(_JOB + "/timeout", jobs.time_out_job, "Its worker loses it"),
-    # Actions
-    _look("/actions", actions.actions, "What is being done to many jobs, the newest first"),
-    _long(ROOT + "/actions", actions.begin_action, "Do something to many jobs"),
-    _one(_ACTION, actions.action, "How far an action is"),
-    _do(_ACTION + "/stop", actions.stop_action, "Stop an action: what is done stays done"),
+    _get(_JOB + "/events", jobs.job_events, "List the events of a job from the journal"),
+    _get(_JOB, jobs.job, "Get a job, its failure, and the reasons why it is not running"),
+    *(
+        _change(f"{_JOB}/{action.name}", handler, action.effect)
+        for action, handler in jobs.ACTION_HANDLERS
+    ),
+    # Bulk actions
+    _list("/actions", bulk.actions, "List bulk actions, newest first"),
+    _bulk(ROOT + "/actions", bulk.begin_action, "Start an action on several jobs"),
+    _get(_ACTION, bulk.action, "Get the progress of a bulk action"),
+    _change(_ACTION + "/stop", bulk.stop_action, "Stop a bulk action; finished changes remain"),
     # Failures
-    _look("/failures", standing.failures, "Failures by error, the largest first"),
-    _one(_FAILURE, standing.failure, "The jobs that failed of an error"),
-    _long(_FAILURE + "/retry", standing.retry_failure, "Retry all jobs that failed of it"),
-    _long(_FAILURE + "/delete", standing.delete_failure, "Delete all jobs that failed of it"),
+    _list("/failures", status.failures, "List failure groups, largest first"),
+    _get(_FAILURE, status.failure, "List the jobs of a failure group"),
+    _bulk(_FAILURE + "/retry", status.retry_failure, "Retry all jobs of a failure group"),
+    _bulk(_FAILURE + "/delete", status.delete_failure, "Delete all jobs of a failure group"),
     # Workers
-    _look("/workers", standing.workers, "Workers, and what they have"),
-    _one(_WORKER, standing.worker, "A worker, and what it has"),
-    _do(_WORKER + "/quiet", standing.quiet_worker, "A worker of Faktory takes no more jobs"),
-    _do(_WORKER + "/terminate", standing.terminate_worker, "A worker of Faktory ends"),
-    # What Qless keeps
-    _look("/recurring", standing.recurring, "Recurring jobs"),
-    _do(_RECURRING + "/cancel", standing.cancel_recurring, "It recurs no longer"),
-    _do(_RECURRING + "/move", standing.move_recurring, "Put its jobs into another queue"),
-    _do(_RECURRING + "/priority", standing.change_recurring_priority, "Change its priority"),
-    _do(_RECURRING + "/tag", standing.tag_recurring, "Add tags"),
-    _do(_RECURRING + "/untag", standing.untag_recurring, "Take tags away"),
-    _look("/tracked", standing.tracked, "Tracked jobs"),
-    _look("/tags", standing.tags, "Tags, the most used first"),
-    _look("/throttles", standing.throttles, "Throttles, and who holds them"),
-    # Working
+    _list("/workers", status.workers, "List workers and the jobs they hold"),
+    _get(_WORKER, status.worker, "Get a worker and the jobs it holds"),
+    _change(_WORKER + "/quiet", status.quiet_worker, "Tell a Faktory worker to stop fetching"),
+    _change(_WORKER + "/terminate", status.terminate_worker, "Tell a Faktory worker to exit"),
+    # Recurring jobs, tracked jobs, tags and limits
+    _list("/recurring", status.recurring, "List recurring jobs"),
+    _change(_RECURRING + "/cancel", status.cancel_recurring, "Cancel a recurring job"),
+    _change(_RECURRING + "/move", status.move_recurring, "Move a recurring job to another queue"),
+    _change(
+        _RECURRING + "/priority",
+        status.change_recurring_priority,
+        "Change the priority of a recurring job",
+    ),
+    _change(_RECURRING + "/tag", status.tag_recurring, "Add tags to a recurring job"),
+    _change(_RECURRING + "/untag", status.untag_recurring, "Remove tags from a recurring job"),
+    _list("/tracked", status.tracked, "List tracked jobs"),
+    _list("/tags", status.tags, "List tags, most used first"),
+    _list("/throttles", status.throttles, "List limits and the jobs that hold them"),
+    # Leases
     Endpoint("POST", ROOT + "/leases", leases.lease, "operate", "Lease jobs, or wait for one"),
     Endpoint(
         "POST",
         _LEASE + "/complete",
         leases.complete,
         "operate",
-        "The job is done",
+        "Complete the job",
         refusals=(404, 409),
-        most=MOST_PUSH,
+        most=MAX_PAYLOAD,
     ),
-    _do(_LEASE + "/fail", leases.fail, "The attempt failed"),
-    _do(_LEASE + "/release", leases.release, "Give the job back; the attempt is counted"),
-    _do(_LEASE + "/renew", leases.renew, "Prolong the lease"),
+    _change(_LEASE + "/fail", leases.fail, "Fail the attempt"),
+    _change(_LEASE + "/release", leases.release, "Return the job; the attempt counts"),
+    _change(_LEASE + "/renew", leases.renew, "Extend the lease"),
     # The server
-    _look("/server", standing.server, "The server: its version, store, disk and journal"),
-    _do(ROOT + "/ship", standing.ship, "Ship what waits in the journal to the lake, now"),
+    _list("/server", status.server, "Get the status of the server"),
+    _change(ROOT + "/ship", status.ship, "Ship pending events to the lake now"),
     Endpoint(
         "GET",
         ROOT + "/analytics",
-        analytics.analytics,
+        status.analytics,
         "read",
-        "What the pipeline made of some days, for all queues or one",
+        "Get the report of some days, for all queues or one",
         refusals=(409,),
     ),
-    _look("/pipeline", standing.pipeline, "When the pipeline last ran"),
-    _do(ROOT + "/pipeline/run", standing.run_pipeline, "Run the pipeline"),
-    Endpoint("GET", ROOT + "/configuration", standing.configuration, "admin", "All settings"),
+    _list("/pipeline", status.pipeline, "Get the last run of the pipeline"),
+    _change(ROOT + "/pipeline/run", status.run_pipeline, "Run the pipeline"),
+    Endpoint("GET", ROOT + "/configuration", status.configuration, "admin", "List all settings"),
     Endpoint(
         "POST",
         ROOT + "/configuration/qless",
-        standing.set_qless,
+        status.set_qless,
         "operate",
-        "Change one of Qless's settings",
+        "Change a Qless setting",
         refusals=(409,),
     ),
-    Endpoint("GET", ROOT + "/audit", standing.audit, "admin", "What was changed, and by whom"),
+    Endpoint("GET", ROOT + "/audit", status.audit, "admin", "List audit entries, newest first"),
     Endpoint(
-        "POST", ROOT + "/flush", standing.flush, "admin", "Forget everything", refusals=(409,)
+        "POST",
+        ROOT + "/flush",
+        status.flush,
+        "admin",
+        "Delete all jobs, queues and statistics",
+        refusals=(409,),
     ),
-    # Outside of it
-    Endpoint("GET", "/health", health.health, None, "Is the server there?"),
-    Endpoint("GET", "/ready", health.ready, None, "Can changes be made durable?"),
-    Endpoint("GET", "/stats", health.stats, "read", "What Faktory's INFO says"),
+    # Outside of the API
+    Endpoint("GET", "/health", health.health, None, "Check that the server replies"),
+    Endpoint("GET", "/ready", health.ready, None, "Check that the server accepts changes"),
+    Endpoint("GET", "/stats", health.stats, "read", "Get Faktory's INFO"),
 )
