@@ -21,7 +21,7 @@ QUEUE_FIELDS = frozenset(Queue.__slots__)
 #: Packages that handle the engine's jobs and queues. Elsewhere `job` is a record of another type.
 SCANNED = ("protocols", "server", "store", "journal", "admin")
 #: Assignments that are left: protocols/qless, and the admin actions on Qless jobs.
-MAX_WRITES = 27
+MAX_WRITES = 22
 
 BANNED = re.compile(
     r"\b(whoever|whomever|somebody|nobody|anybody|everybody|those who|so many|is told|are told"

@@ -7,7 +7,7 @@ Qless keeps data with the job, its subscribers receive the message of the matchi
 from collections.abc import Callable, Container
 from typing import Final
 
-from millrace.engine.job import GOQUEUE, NO_PROTOCOL, QLESS, Extra, Failure, Job
+from millrace.engine.job import GOQUEUE, NO_PROTOCOL, QLESS, Failure, Job, extra_of
 from millrace.engine.policy import POLICIES
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.qless import working
@@ -225,9 +225,7 @@ def set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:
     """Give a job these tags, and let Qless find it by them."""
     qless = hub.qless
     if qless is None and not _has_part(job):
-        if job.extra is None:
-            job.extra = Extra()
-        job.extra.tags = tags
+        extra_of(job).tags = tags
         return
     part = part_of(job)
     known, theirs = {str(tag): (tag, when) for tag, when in part.tags}, now + hub.engine.theirs
@@ -236,8 +234,7 @@ def set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:
         qless.set_tags(job, part, kept)
     else:
         part.tags = kept
-        assert job.extra is not None
-        job.extra.tags = tags
+        extra_of(job).tags = tags
 
 
 def _set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:

@@ -164,6 +164,13 @@ class Push(msgspec.Struct, gc=False):
     load: str = ""
 
 
+def extra_of(job: Job) -> Extra:
+    """The fields that few jobs have, created if the job has none yet."""
+    if job.extra is None:
+        job.extra = Extra()
+    return job.extra
+
+
 Changing = tuple[Any, ...]
 
 

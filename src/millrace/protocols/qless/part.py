@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from millrace.engine.job import FOREVER, QLESS, Extra, Job
+from millrace.engine.job import FOREVER, QLESS, Job, extra_of
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.crossing import BASE64, as_json
 
@@ -81,9 +81,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
 def part_of(job: Job) -> Part:
     """A job's part, for a command that changes it. A job of another protocol gets one here."""
     part = read_part(job)
-    if job.extra is None:
-        job.extra = Extra()
-    job.extra.own = part
+    extra_of(job).own = part
     return part
 
 
