@@ -44,7 +44,7 @@ def test_a_running_server_s_folder_is_checked(server, data):
     assert (ran.returncode, ran.stderr) == (0, "")
     assert f"process {server.pid}" in ran.stdout
     assert "50: 50 ready" in ran.stdout
-    assert "sums, structure and indexes are as must be" in ran.stdout
+    assert "checksums, structure and indexes verified" in ran.stdout
 
 
 def test_a_stopped_server_s_folder_is_checked_for_programs(server, data):
@@ -87,7 +87,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
     assert json.loads(ran.stdout)["ok"] is False
     ran = millrace("backup", tmp_path / "backup", "--data", tmp_path / "nowhere")
     assert ran.returncode == 1
-    assert "no backup was made" in ran.stderr
+    assert "Backup failed" in ran.stderr
 
 
 def test_a_wrong_configuration_is_told(tmp_path):
@@ -112,7 +112,7 @@ def test_a_server_starts_on_a_backup_with_all_that_was_acknowledged(server, data
             before = known + len(acknowledged)
             ran = millrace("backup", tmp_path / name, "--data", data)
             assert ran.returncode == 0, ran.stderr
-            assert "whole" in ran.stdout
+            assert "ok " in ran.stdout
             with running_server(tmp_path / name) as other, RawFaktory(other.port) as connection:
                 enqueued = connection.info()["faktory"]["total_enqueued"]
             assert before <= enqueued <= known + len(acknowledged)

@@ -19,7 +19,7 @@ import pytest
 
 from certificates import Certificates
 from millrace import __version__
-from millrace.cli import faktory, main
+from millrace.cli import main, workers
 from millrace.cli.serve import flags, plain_flags
 from millrace.config import Config, LoadedConfig, keys, load
 
@@ -179,7 +179,7 @@ def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(mi
         *(f"--{key.section}-port" for key in keys().values() if key.name == "port"),
     }
     assert "millrace serve --data /var/lib/millrace" in ran.out
-    assert "There is no flag for passwords" in ran.out
+    assert "Passwords have no flag" in ran.out
 
 
 def test_a_mistyped_flag_or_command_comes_with_a_suggestion(millrace: Millrace):
@@ -315,7 +315,7 @@ def test_every_command_explains_itself(millrace: Millrace):
     for command in commands:
         ran = millrace(*command, "--help")
         assert ran.code == 0
-        assert f"millrace {' '.join(command)} " in ran.out.split("For example:")[1]
+        assert f"millrace {' '.join(command)} " in ran.out.split("Examples:")[1]
 
 
 # faktory quiet, faktory terminate
@@ -384,22 +384,22 @@ def said_by_client(script: list[tuple[str, bytes]]) -> list[bytes]:
             "quiet",
             "4qpc2443vpvai",
             b"WORKER QUIET 4qpc2443vpvai\r\n",
-            "Worker 4qpc2443vpvai is told on its next BEAT, usually within 15 s, to fetch no more jobs.\n",
+            "Worker 4qpc2443vpvai will stop fetching at its next heartbeat, usually within 15 s.\n",
         ),
         (
             "terminate",
             "4qpc2443vpvai",
             b"WORKER TERMINATE 4qpc2443vpvai\r\n",
             (
-                "Worker 4qpc2443vpvai is told on its next BEAT, usually within 15 s, to stop. "
-                "Jobs not finished 30 s later are failed, to be retried.\n"
+                "Worker 4qpc2443vpvai will exit within 30 s of its next heartbeat. "
+                "Unfinished jobs are retried.\n"
             ),
         ),
         (
             "quiet",
             "all",
             b"WORKER QUIET *\r\n",
-            "Every worker is told on its next BEAT, usually within 15 s, to fetch no more jobs.\n",
+            "Every worker will stop fetching at its next heartbeat, usually within 15 s.\n",
         ),
     ],
 )
@@ -423,7 +423,7 @@ def test_the_server_is_found_by_its_configuration(millrace: Millrace):
 
 def test_a_password_is_proven_but_not_sent(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
     pwdhash = "6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"
-    assert faktory.password_hash("foobar", "55104dc76695721d", 1545) == pwdhash
+    assert workers.password_hash("foobar", "55104dc76695721d", 1545) == pwdhash
     monkeypatch.setenv("MILLRACE_FAKTORY_PASSWORD", "foobar")
     script = conversation(b"WORKER QUIET w1\r\n")
     script[0] = ("S", b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
@@ -437,32 +437,32 @@ def test_a_password_is_proven_but_not_sent(millrace: Millrace, monkeypatch: pyte
     [
         (
             conversation(b"", b"-ERR unknown worker w1\r\n")[:5],
-            "the server at 127.0.0.1:{port} answers: unknown worker w1\n",
+            "The server at 127.0.0.1:{port} refused the signal: unknown worker w1\n",
         ),
         (
             [("S", b'+HI {"v":2}\r\n'), ("C", b""), ("S", b"-ERR Invalid password\r\n")],
-            "the server at 127.0.0.1:{port} answers: Invalid password\n",
+            "The server at 127.0.0.1:{port} refused the signal: Invalid password\n",
         ),
         (
             [("S", b'+HI {"v":2,"i":4000,"s":"0"}\r\n')],
             (
-                "the server at 127.0.0.1:{port} wants a password: set faktory.password in the file, or "
-                "MILLRACE_FAKTORY_PASSWORD\n"
+                "The server at 127.0.0.1:{port} requires a password. Set faktory.password in the "
+                "configuration file, or MILLRACE_FAKTORY_PASSWORD.\n"
             ),
         ),
         (
             [("S", b"SSH-2.0-OpenSSH_9.2\r\n")],
-            "what listens at 127.0.0.1:{port} is no Faktory server: it says SSH-2.0-OpenSSH_9.2\n",
+            "No Faktory server at 127.0.0.1:{port}: it sent SSH-2.0-OpenSSH_9.2\n",
         ),
         (
             [("S", b"\x1b[2J\r\n")],
-            "what listens at 127.0.0.1:{port} is no Faktory server: it says '\\x1b[2J'\n",
+            "No Faktory server at 127.0.0.1:{port}: it sent '\\x1b[2J'\n",
         ),
         (
             [],
             (
-                "cannot talk to a Faktory server at 127.0.0.1:{port}: it closed the connection. Is it "
-                "running there? --host, --port and --tls say where else to look.\n"
+                "Cannot connect to a Faktory server at 127.0.0.1:{port}: the server closed the "
+                "connection. Check that it is running, or set --host, --port and --tls.\n"
             ),
         ),
     ],
@@ -482,7 +482,7 @@ def test_a_server_cannot_ask_for_the_password_itself_nor_for_endless_work(
     with FakeServer(("S", greeting), ("C", b"")) as server:
         ran = millrace("faktory", "quiet", "w1", "--port", server.port)
     assert ran.code == 1
-    assert "is no Faktory server" in ran.err
+    assert "No Faktory server at" in ran.err
     assert server.heard == [b""]
 
 
@@ -492,13 +492,13 @@ def test_no_server_there(millrace: Millrace):
     assert millrace("faktory", "terminate", "w1", "--port", str(port)) == Ran(
         1,
         "",
-        f"cannot talk to a Faktory server at 127.0.0.1:{port}: Connection refused. Is it running "
-        "there? --host, --port and --tls say where else to look.\n",
+        f"Cannot connect to a Faktory server at 127.0.0.1:{port}: Connection refused. Check that it "
+        "is running, or set --host, --port and --tls.\n",
     )
 
 
 def test_a_server_that_says_nothing(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(faktory, "PATIENCE", 0.05)
+    monkeypatch.setattr(workers, "STEP_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
         ran = millrace("faktory", "quiet", "w1", "--port", port)
@@ -509,12 +509,12 @@ def test_a_server_that_says_nothing(millrace: Millrace, monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("port", "told"),
     [
-        ("off", "the configured Faktory port is off: give it with --port\n"),
+        ("off", "The configured Faktory port is off. Pass the port with --port.\n"),
         (
             "0",
             (
-                "the configured Faktory port is any free one (the server prints it when it starts): "
-                "give it with --port\n"
+                "The configured Faktory port is 0 (the server prints its port at startup). "
+                "Pass the port with --port.\n"
             ),
         ),
     ],
@@ -528,7 +528,9 @@ def test_a_port_that_the_configuration_does_not_know(
 
 @pytest.mark.parametrize("wid", ["", "w1\r\nFLUSH", "w\0"])
 def test_a_worker_id_cannot_smuggle_in_another_command(millrace: Millrace, wid: str):
-    assert millrace("faktory", "quiet", wid) == Ran(1, "", "a worker id is one line of text\n")
+    assert millrace("faktory", "quiet", wid) == Ran(
+        1, "", "A worker ID must be one line of text.\n"
+    )
 
 
 def test_a_wrong_configuration_is_told_before_anything_is_sent(
@@ -553,11 +555,11 @@ def tls_context(certificates: Certificates) -> ssl.SSLContext:
 @pytest.fixture
 def beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Takes 127.0.0.1 for some other machine."""
-    monkeypatch.setattr(faktory, "is_loopback", lambda host: False)
+    monkeypatch.setattr(workers, "is_loopback", lambda host: False)
 
 
-def target(server: FakeServer, certificate: str = "") -> faktory.Target:
-    return faktory.Target("127.0.0.1", int(server.port), "", tls=True, certificate=certificate)
+def target(server: FakeServer, certificate: str = "") -> workers.Target:
+    return workers.Target("127.0.0.1", int(server.port), "", tls=True, certificate=certificate)
 
 
 def test_tls_on_loopback_needs_no_known_certificate(
@@ -573,17 +575,17 @@ def test_tls_on_loopback_needs_no_known_certificate(
 def test_tls_is_used_where_the_configuration_has_it(certificates: Certificates):
     environ = {"MILLRACE_TLS_CERT": str(certificates.cert)}
     config = load({}, environ, listening=False).config
-    assert faktory.target(config, host=None, port=None, tls=False).tls
-    assert not faktory.target(Config(), host=None, port=None, tls=False).tls
+    assert workers.target(config, host=None, port=None, tls=False).tls
+    assert not workers.target(Config(), host=None, port=None, tls=False).tls
 
 
 @pytest.mark.usefixtures("beyond_loopback")
 def test_tls_elsewhere_refuses_an_unknown_certificate(tls_context: ssl.SSLContext):
     with (
         FakeServer(("S", b""), context=tls_context) as server,
-        pytest.raises(faktory.OrderFailedError, match="certificate verify failed"),
+        pytest.raises(workers.SignalFailed, match="certificate verify failed"),
     ):
-        faktory.give_order(target(server), "QUIET", "w1")
+        workers.send_signal(target(server), "QUIET", "w1")
 
 
 @pytest.mark.usefixtures("beyond_loopback")
@@ -594,18 +596,18 @@ def test_tls_elsewhere_trusts_the_configured_certificate_or_its_authority(
     script = conversation(b"WORKER QUIET w1\r\n")
     with FakeServer(*script, context=tls_context) as server:
         certificate = str(getattr(certificates, trusted))
-        faktory.give_order(target(server, certificate=certificate), "QUIET", "w1")
+        workers.send_signal(target(server, certificate=certificate), "QUIET", "w1")
     assert server.heard == said_by_client(script)
 
 
 def test_a_certificate_that_cannot_be_read():
-    server = faktory.Target("queue.example.com", 7419, "", tls=True, certificate="missing.pem")
-    with pytest.raises(faktory.OrderFailedError, match=r"tls\.cert: cannot use missing\.pem: "):
-        faktory.give_order(server, "QUIET", "w1")
+    server = workers.Target("queue.example.com", 7419, "", tls=True, certificate="missing.pem")
+    with pytest.raises(workers.SignalFailed, match=r"tls\.cert: cannot load missing\.pem: "):
+        workers.send_signal(server, "QUIET", "w1")
 
 
 def test_addresses_are_shown_as_they_are_written():
-    assert str(faktory.Target("::1", 7419, "", tls=False, certificate="")) == "[::1]:7419"
+    assert str(workers.Target("::1", 7419, "", tls=False, certificate="")) == "[::1]:7419"
 
 
 @pytest.mark.parametrize("command", ["enqueue", "drain", "loads"])

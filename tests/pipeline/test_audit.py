@@ -20,7 +20,7 @@ from engine_history import SERVERS, History
 from rich.console import Console
 from typer.testing import CliRunner
 
-from millrace.cli.commands import app
+from millrace.cli.app import app
 from millrace.cli.pipeline import audit as audit_command
 from millrace.cli.pipeline import settings
 from millrace.cli.pipeline import state as state_command
@@ -265,16 +265,16 @@ def test_what_people_are_told(tmp_path):
     told = out.getvalue()
     for words in (
         "a1: events 5 to 9 are missing",
-        "4 jobs are older than the first events in the lake",
+        "4 jobs are older than the first event in the lake",
         "2 rows are in quarantine, 1 files refused",
-        "1 jobs that the server does not have, though no event ended them (lost):",
+        "1 jobs missing on the server without an event that ended them (lost):",
         "[red]\\x1b[31m",
         "its events left it ready in [b]q[/b]",
         "Compared with server a1 after its event 12: 3 jobs, 2 queues, the statistics of 1 ",
         "Something is left out.",
         "failures",
-        "Events are missing. If their files were moved out of",
-        "The server and the lake do not agree.",
+        "Events are missing. If files were moved out of",
+        "The server and the lake differ.",
     ):
         assert words in told
     assert "\x1b" not in told

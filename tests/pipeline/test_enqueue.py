@@ -72,8 +72,8 @@ def test_files_become_jobs_and_jobs_become_files(
         "--jid", "user", "--args", "user,amount", "--load", "L",
     )  # fmt: skip
     assert said.exit_code == 0, said.output
-    assert said.output.startswith("1,500 jobs enqueued in ")
-    assert said.output.endswith(" s, as the load L.\n")
+    assert said.output.startswith("Pushed 1,500 jobs in ")
+    assert said.output.endswith(" s as load L.\n")
     assert client.queue_size("money") == 1500
     job = client.fetch("money")
     assert job is not None
@@ -81,13 +81,13 @@ def test_files_become_jobs_and_jobs_become_files(
     client.fail(job["jid"], 'no "money"')
 
     said = run(server, "drain", "--to", tmp_path / "out", "--queue", "money")
-    assert said.output.startswith(f"1,500 jobs written to {tmp_path / 'out'} in "), said.output
+    assert said.output.startswith(f"Wrote 1,500 jobs to {tmp_path / 'out'} in "), said.output
     drained = pq.read_table(tmp_path / "out").to_pylist()
     assert sorted(row["jid"] for row in drained) == rows["user"].to_pylist()
     assert {row["state"] for row in drained} == {"ready", "scheduled"}
 
     said = run(server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "scheduled")
-    assert said.output.startswith("1 jobs written"), said.output
+    assert said.output.startswith("Wrote 1 jobs"), said.output
     (part,) = (tmp_path / "csv").glob("part-*.csv")
     (row,) = pyarrow.csv.read_csv(part).to_pylist()
     assert (row["payload"], row["error_message"]) == ('["user-000000",0]', 'no "money"')
@@ -112,7 +112,7 @@ def test_a_mistake_in_the_rows_is_told_in_one_sentence(
     )  # fmt: skip
     assert said.exit_code == 1
     assert said.output == (
-        "no job was enqueued: 1 of L's jobs cannot be taken; 'short': "
+        "No jobs pushed: 1 of L's jobs cannot be taken; 'short': "
         "jobs must have a reasonable jid parameter\n"
     )
     assert client.command("MILLRACE", {"loads": True}) == b'{"loads":[]}'
@@ -132,7 +132,7 @@ def test_a_load_that_was_released_is_not_added_again(
     said = run(server, "enqueue", "--from", "rows.parquet", "--kind", "k", "--load", "L")
     assert (said.exit_code, said.output) == (
         0,
-        "The load L was released before: nothing was added.\n",
+        "Load L was already released; no jobs added.\n",
     )
 
 
@@ -147,22 +147,22 @@ def test_loads_are_shown_released_and_discarded(server: ServerProcess, client: R
         ["two", "open", "since"],
     ]
     assert shown[0].endswith(" UTC  1 jobs, 1 of them staged")
-    assert run(server, "loads", "--release", "one").output == "1 jobs of one released.\n"
-    assert run(server, "loads", "--discard", "two").output == "1 jobs of two discarded.\n"
+    assert run(server, "loads", "--release", "one").output == "Released 1 jobs of one.\n"
+    assert run(server, "loads", "--discard", "two").output == "Discarded 1 jobs of two.\n"
     assert client.queue_size("default") == 1
     refused = run(server, "loads", "--release", "three")
     assert refused.exit_code == 1
-    assert refused.output.endswith(" answers: no such load: three\n")
+    assert refused.output.endswith(" refused the request: no such load: three\n")
     both = run(server, "loads", "--release", "one", "--discard", "one")
-    assert (both.exit_code, both.output) == (1, "a load is either released or discarded\n")
+    assert (both.exit_code, both.output) == (1, "Use either --release or --discard.\n")
 
 
 @pytest.mark.usefixtures("spark_is_not_started")
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["enqueue", "--from", "x", "--url", "tcp://127.0.0.1:1"], "cannot talk to a server at tcp://127.0.0.1:1: "),
-        (["drain", "--to", "x", "--url", "tcp://:hush@127.0.0.1:1"], "cannot talk to a server at tcp://127.0.0.1:1: "),
+        (["enqueue", "--from", "x", "--url", "tcp://127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
+        (["drain", "--to", "x", "--url", "tcp://:hush@127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
         (["enqueue", "--from", "x", "--url", "http://x"], "the url must be tcp://"),
         (["enqueue", "--from", "x", "--format", "xml"], "--format must be one of parquet, json, csv, not xml"),
     ],
@@ -178,4 +178,4 @@ def test_what_cannot_be_is_told_before_spark_is_started(
 
 def test_without_a_port_the_url_is_asked_for() -> None:
     said = CliRunner().invoke(app, ["loads"], env={"MILLRACE_FAKTORY_PORT": "off"})
-    assert said.output == "the configured Faktory port is off: give it with --url\n"
+    assert said.output == "The configured Faktory port is off. Pass the port with --url.\n"

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from millrace.cli.commands import app
+from millrace.cli.app import app
 from millrace.pipeline import reading
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.export import export, listed, named

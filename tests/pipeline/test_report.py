@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import report_lake
 from millrace import extras
-from millrace.cli.commands import app
+from millrace.cli.app import app
 from millrace.extras import missing_package
 from millrace.journal.landing import Landed
 from millrace.pipeline import refreshed, tables
@@ -575,7 +575,7 @@ def test_days_without_events_make_a_page_that_says_so(lake: Lake, tmp_path: Path
     days = ("--from", "2020-01-01", "--to", "2020-01-02")
     code, told, _ = command("report", "--lake", str(lake.root), *days, "--out", str(out))
     assert code == 0
-    assert told.endswith("nothing happened in these days\n")
+    assert told.endswith("no events in these days\n")
     text = Texts(out.read_text("utf-8")).text
     assert "Nothing happened in these days" in text
     assert "--from 2026-11-10 --to 2026-11-12" in text
@@ -586,11 +586,11 @@ def test_days_without_events_make_a_page_that_says_so(lake: Lake, tmp_path: Path
     ("arguments", "complaint"),
     [
         (("--lake", "/nowhere"), "has no tables yet: `millrace pipeline run` makes them"),
-        (("--days", "0"), "--days must be from 1 to 36500, not 0"),
-        (("--days", "soon"), "--days must be a day, as 2026-11-16"),
-        (("--days", "3", "--from", "2026-11-01"), "--days says which days"),
-        (("--from", "2026-11-31"), "--from must be a day, as 2026-11-16, not 2026-11-31"),
-        (("--from", "2026-11-12", "--to", "2026-11-11"), "2026-11-12 is after 2026-11-11"),
+        (("--days", "0"), "--days must be between 1 and 36500, not 0"),
+        (("--days", "soon"), "--days must be a day such as 2026-11-16"),
+        (("--days", "3", "--from", "2026-11-01"), "Use either --days"),
+        (("--from", "2026-11-31"), "--from must be a day such as 2026-11-16, not 2026-11-31"),
+        (("--from", "2026-11-12", "--to", "2026-11-11"), "The first day, 2026-11-12, is after"),
         (("--out", "/nowhere/x.html"), "cannot write /nowhere/x.html: No such file or directory"),
     ],
 )

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 import millrace.cli.pipeline.compact as compact_command
 import millrace.cli.pipeline.ingest as ingest_command
 import millrace.cli.pipeline.run as run_command
-from millrace.cli.pipeline.progress import Steps
+from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.ship import NotShipped
 from millrace.config.sections import Config, LakeConfig, ServerConfig
 from millrace.journal.landing import Landed
@@ -47,7 +47,7 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
         yield spark
 
     for command in (run_command, ingest_command, compact_command):
-        monkeypatch.setattr(command, "started", started)
+        monkeypatch.setattr(command, "tables_session", started)
     return spark
 
 
@@ -55,7 +55,7 @@ def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever starts Spark here fails."""
     for command in (run_command, ingest_command, compact_command):
-        monkeypatch.setattr(command, "started", None)
+        monkeypatch.setattr(command, "tables_session", None)
 
 
 def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
@@ -64,9 +64,9 @@ def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
     assert compact_command.compact(config) == 0
     said = capsys.readouterr()
     assert said.out.splitlines() == [
-        f"Nothing new in {lake.landing}.",
-        f"Nothing new in {lake.landing}.",
-        "Every closed day is compacted.",
+        f"No new events in {lake.landing}.",
+        f"No new events in {lake.landing}.",
+        "All past days are compacted.",
     ]
     assert said.err == ""
 
@@ -74,12 +74,12 @@ def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
 def test_nothing_new_does_not_load_spark(config, lake):
     code = (
         "import sys\n"
-        "from millrace.cli.commands import app\n"
+        "from millrace.cli.app import app\n"
         f"app(['pipeline', 'run', '--lake', {str(lake.root)!r}], standalone_mode=False)\n"
         "assert not [name for name in sys.modules if name.startswith('pyspark')]\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"Nothing new in {lake.landing}.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"No new events in {lake.landing}.\n"), done.stderr
 
 
 def test_a_run_and_another_with_nothing_to_do(config, lake, shared, capsys):
@@ -87,7 +87,7 @@ def test_a_run_and_another_with_nothing_to_do(config, lake, shared, capsys):
     assert outstanding(lake) == Outstanding(6, 1, unfinished=False)
     assert run_command.run(config) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("Took in 6 events of 2 days, and refreshed the tables in ")
+    assert said.out.startswith("Ingested 6 events of 2 days and refreshed the tables in ")
     assert "`millrace pipeline report`" in said.out
     # Not a terminal: a line for each step.
     assert said.err.splitlines()[:2] == ["start Spark", "ingest: 0 of 6"]
@@ -95,7 +95,7 @@ def test_a_run_and_another_with_nothing_to_do(config, lake, shared, capsys):
     assert [row["wait_n"] for row in read(lake, QUEUE_DAY).to_pylist()] == [1, 1]
     assert not outstanding(lake)
     assert run_command.run(config) == 0
-    assert capsys.readouterr().out == f"Nothing new in {lake.landing}.\n"
+    assert capsys.readouterr().out == f"No new events in {lake.landing}.\n"
     # What is interrupted between the steps is outstanding.
     (lake.ops / "quality" / "b-00000001.json").unlink()
     assert outstanding(lake) == Outstanding(0, 0, unfinished=True)
@@ -109,7 +109,7 @@ def test_a_check_that_fails_makes_it_end_with_1(config, lake, shared, capsys):
     bad.write_text("no Parquet")
     assert run_command.run(config) == 1
     said = capsys.readouterr()
-    assert "Took in 1 event of 1 day, 1 row in quarantine, and" in said.out
+    assert "Ingested 1 event of 1 day, 1 row in quarantine and" in said.out
     told = [line for line in said.err.splitlines() if line.startswith("error: ")]
     assert told[0].startswith(f"error: landing/{bad.name} was not taken: it cannot be read: ")
     assert told[1].startswith(
@@ -126,7 +126,7 @@ def test_a_check_that_fails_makes_it_end_with_1(config, lake, shared, capsys):
 def test_ingest_alone_says_what_is_wrong_too(config, lake, shared, capsys):
     land(lake, [event(1), event(2, type="jumped")])
     assert ingest_command.ingest(config) == 1
-    assert "Took in 1 event of 1 day in " in capsys.readouterr().out
+    assert "Ingested 1 event of 1 day in " in capsys.readouterr().out
     assert outstanding(lake).unfinished
 
 
@@ -146,8 +146,8 @@ def test_follow_takes_in_what_comes_until_ctrl_c(config, lake, shared, monkeypat
     assert waits == [30, 30, 30]
     said = capsys.readouterr().out.splitlines()
     assert [line.partition(" in 0")[0].partition(" of ")[0] for line in said] == [
-        "Took in 1 event",
-        "Took in 2 events",
+        "Ingested 1 event",
+        "Ingested 2 events",
     ]
     assert Ledger(lake).last == 2
 
@@ -159,7 +159,7 @@ def test_compact_and_prune(config, lake, shared, capsys):
     capsys.readouterr()
     assert compact_command.compact(config, prune_landing=True) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "Compacted 2 events of 1 day; 1 smaller file went.",
+        "Compacted 2 events of 1 day; 1 smaller file removed.",
         "Removed 1 landing file.",
     ]
 
@@ -173,7 +173,7 @@ def test_ctrl_c_says_that_nothing_is_lost(config, lake, shared, monkeypatch, cap
     with monkeypatch.context() as patch:
         patch.setattr(commit, "reached", stop)
         assert run_command.run(config) == 130
-        assert "the next run goes on from here" in capsys.readouterr().err
+        assert "the next run resumes here" in capsys.readouterr().err
     assert Ledger(lake).interrupted() is not None
     assert ingest_command.ingest(config) == 0
     assert Ledger(lake).interrupted() is None
@@ -214,17 +214,17 @@ def test_what_cannot_be_shipped_does_not_stop_it(config, no_spark, monkeypatch, 
 
     monkeypatch.setattr(run_command, "shipped", shipped)
     assert run_command.run(config) == 0
-    assert capsys.readouterr().err == "warn: the disk is full\n"
+    assert capsys.readouterr().err == "Warning: the disk is full\n"
     elsewhere = ShippingStatus(
         server="a1", lake="/other", next_event=1, next_shipped=1, events=0, bytes=0
     )
     monkeypatch.setattr(run_command, "shipped", lambda _: elsewhere)
     assert run_command.run(config) == 0
-    assert "ships to /other, and not to" in capsys.readouterr().err
+    assert "ships to /other, not to" in capsys.readouterr().err
 
 
 def test_lines_where_there_is_no_terminal(capsys):
-    with Steps() as steps:
+    with StepProgress() as steps:
         steps("ingest", 0, 2000)
         steps("ingest", 1000, 2000)
         steps("ingest", 2000, 2000)

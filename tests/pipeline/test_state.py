@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from typer.testing import CliRunner
 
-from millrace.cli.commands import app
-from millrace.cli.pipeline.state import moment
+from millrace.cli.app import app
+from millrace.cli.pipeline.state import parse_time
 from millrace.pipeline.errors import PipelineError
 
 NOW = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
@@ -27,22 +27,22 @@ NOW = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
     ],
 )
 def test_a_moment(text, meant):
-    assert moment(text, NOW) == meant
-    assert moment(text, NOW.astimezone(timezone(timedelta(hours=5)))) == meant
+    assert parse_time(text, NOW) == meant
+    assert parse_time(text, NOW.astimezone(timezone(timedelta(hours=5)))) == meant
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2h", "-2", "-2y", "12:30", "2026-13-01"])
 def test_no_moment(text):
-    with pytest.raises(PipelineError, match="is no moment: give it as"):
-        moment(text, NOW)
+    with pytest.raises(PipelineError, match="Invalid time"):
+        parse_time(text, NOW)
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--at", "noon"], "'noon' is no moment"),
-        (["--state", "asleep"], "'asleep' is no state: ready, scheduled"),
-        ([], "there are no events in"),
+        (["--at", "noon"], "Invalid time 'noon'"),
+        (["--state", "asleep"], "Unknown state 'asleep'. States: ready, scheduled"),
+        ([], "No events in"),
     ],
 )
 def test_what_cannot_be_told_is_said_before_spark_starts(tmp_path, arguments, told):

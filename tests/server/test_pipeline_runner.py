@@ -153,7 +153,7 @@ def test_the_command_has_every_setting_as_a_flag() -> None:
         pipeline=PipelineConfig(memory=1 << 30, master="spark://host:7077"),
     )
     assert pipeline_command(config)[2:] == [
-        "-m", "millrace.cli.scheduled", "pipeline", "run", "--data", "/srv/data",
+        "-m", "millrace.cli.background", "pipeline", "run", "--data", "/srv/data",
         "--lake", "/srv/lake", "--memory", str(1 << 30), "--master", "spark://host:7077",
     ]  # fmt: skip
 
@@ -176,7 +176,7 @@ def test_it_does_not_outlive_a_killed_server(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     process = os.posix_spawn(
         sys.executable,
-        [sys.executable, "-m", "millrace.cli.scheduled", "serve", "--data", str(tmp_path / "data")]
+        [sys.executable, "-m", "millrace.cli.background", "serve", "--data", str(tmp_path / "data")]
         + [f"--{name}-port=0" for name in ("faktory", "workq", "masenko", "goqueue", "qless")],
         dict(os.environ),
         file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_CLOSE, writing)],

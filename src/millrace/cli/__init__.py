@@ -1,8 +1,7 @@
 """The `millrace` command.
 
-`serve` is the one command whose start is waited for, so its plain form (flags with values, nothing
-to explain) does not load typer and rich, which cost more than reading the configuration. Help,
-mistakes and every other command are typer's; both read the flags from one table.
+`serve` must start fast, so its plain form (flags with values) is parsed without typer and rich,
+which take longer to load than the configuration. Typer handles help, errors and all other commands.
 """
 
 import sys
@@ -16,11 +15,11 @@ def main() -> int:
         given = serve.plain_flags(arguments[1:])
         if given is not None:
             return serve.serve(given)
-    from millrace.cli.commands import app  # noqa: PLC0415 - see above
+    from millrace.cli.app import app  # noqa: PLC0415 - see above
     from millrace.extras import EXTRAS, missing_package  # noqa: PLC0415
 
     try:
-        return int(app(prog_name="millrace") or 0)  # typer exits by itself, in truth
+        return int(app(prog_name="millrace") or 0)  # typer normally exits itself
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         if package not in EXTRAS:

@@ -1,24 +1,51 @@
-"""`millrace backup`: a copy of a data folder, from which a server can start."""
+"""`millrace backup`."""
 
 import gc
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from millrace.cli.check import content, size
-from millrace.cli.progress import Bar
-from millrace.store.backup import back_up
-from millrace.store.errors import StoreError
+import typer
+
+from millrace.cli.check import content, format_size
+from millrace.cli.options import ConfigFile, Data, on_folder
+from millrace.cli.output import ProgressBar
+
+
+def backup_command(
+    dest: Annotated[
+        str,
+        typer.Argument(metavar="DEST", help="A new or empty folder.", show_default=False),
+    ],
+    data: Data = None,
+    config: ConfigFile = None,
+) -> None:
+    """Back up a data folder. The server may keep running.
+
+    The backup is one committed state. It is written next to DEST, verified as by `millrace check`,
+    and then renamed to DEST, so a folder named DEST is always complete. To restore it, start a
+    server on it or on a copy of it.
+
+    Examples:
+    - `millrace backup /backups/monday --data /var/lib/millrace`
+    - `millrace serve --data /backups/monday`
+
+    """
+    on_folder(config, data, lambda folder: backup(folder, Path(dest)))
 
 
 def backup(folder: Path, target: Path) -> int:
+    from millrace.store.backup import back_up  # noqa: PLC0415 - only this command needs the store
+    from millrace.store.errors import StoreError  # noqa: PLC0415
+
     gc.disable()  # as in check
     try:
-        with Bar("copying") as progress:
+        with ProgressBar("copying") as progress:
             findings = back_up(folder, target, progress)
     except StoreError as error:
-        sys.stderr.write(f"no backup was made: {error}\n")
+        sys.stderr.write(f"Backup failed: {error}\n")
         return 1
-    lines = [f"backup       {target}, {size(findings.bytes)}", *content(findings)]
-    lines.append("whole        sums, structure and indexes are as must be")
+    lines = [f"backup       {target}, {format_size(findings.bytes)}", *content(findings)]
+    lines.append("ok           checksums, structure and indexes verified")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0

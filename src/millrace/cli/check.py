@@ -1,21 +1,42 @@
-"""`millrace check`: is a data folder whole, and what is in it?"""
+"""`millrace check`."""
 
 import gc
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from millrace.cli.progress import Bar
-from millrace.store.errors import StoreError
-from millrace.store.examination import Findings, examine
+from millrace.cli.options import ConfigFile, Data, Json, on_folder
+from millrace.cli.output import ProgressBar
+
+if TYPE_CHECKING:
+    from millrace.store.examination import Findings
+
+
+def check_command(data: Data = None, config: ConfigFile = None, *, json: Json = False) -> None:
+    """Verify a data folder and summarize its contents (read-only).
+
+    Verifies the checksum of every row, the structure of the database, the sequence of turns and
+    events, and the indexes. A server may run on the folder; the check then covers one committed
+    state. Exits with status 1 and a suggestion if it finds a problem.
+
+    Examples:
+    - `millrace check --data /var/lib/millrace`
+    - `millrace check --data /backups/monday --json | jq .jobs`
+
+    """
+    on_folder(config, data, lambda folder: check(folder, json=json))
 
 
 def check(folder: Path, *, json: bool) -> int:
-    """The exit code: 0 only if all is well."""
-    gc.disable()  # a million jobs are read, and nothing of them is cyclic
+    """Return the exit code: 0 if the folder has no problem."""
+    from millrace.store.errors import StoreError  # noqa: PLC0415 - only this command needs the store
+    from millrace.store.examination import Findings, examine  # noqa: PLC0415
+
+    gc.disable()  # up to a million jobs are read, none of them part of a cycle
     try:
-        with Bar("reading") as progress:
+        with ProgressBar("reading") as progress:
             findings = examine(folder, progress)
     except StoreError as error:
         if json:
@@ -30,34 +51,36 @@ def check(folder: Path, *, json: bool) -> int:
     return 1 if findings.problems else 0
 
 
-def as_json(findings: Findings) -> str:
-    told = {"ok": not findings.problems, **msgspec.to_builtins(findings)}
-    return msgspec.json.encode(told).decode() + "\n"
+def as_json(findings: "Findings") -> str:
+    document = {"ok": not findings.problems, **msgspec.to_builtins(findings)}
+    return msgspec.json.encode(document).decode() + "\n"
 
 
-def as_text(findings: Findings) -> str:
-    lines = [f"data folder  {findings.folder}, {size(findings.bytes)}"]
+def as_text(findings: "Findings") -> str:
+    lines = [f"data folder  {findings.folder}, {format_size(findings.bytes)}"]
     if findings.server:
-        lines.append(f"server       process {findings.server}; this is of one moment of its work")
+        lines.append(
+            f"server       running, process {findings.server}; checked one committed state"
+        )
     if findings.summed:
         lines += content(findings)
     elif not findings.problems and not findings.format:
-        lines.append("empty        no server has written anything to it yet")
+        lines.append("empty        no server has written to this folder")
     elif not findings.problems:
         lines.append(
-            f"format       {findings.format}; it has no sums. They are added when a server of this "
-            "version starts on it"
+            f"format       {findings.format}, without checksums; a server of this version adds "
+            "them when it starts"
         )
     if findings.problems:
         lines.append("damaged      see below")
     else:
-        looked_at = "sums, structure and indexes are" if findings.summed else "its structure is"
-        lines.append(f"whole        {looked_at} as must be")
+        verified = "checksums, structure and indexes" if findings.summed else "structure"
+        lines.append(f"ok           {verified} verified")
     return "\n".join(lines) + "\n"
 
 
-def content(findings: Findings) -> list[str]:
-    """What is in a folder, in lines."""
+def content(findings: "Findings") -> list[str]:
+    """The contents of a folder, one line per subject."""
     states = ", ".join(f"{count:,} {state}" for state, count in findings.jobs.items())
     paused = f", {findings.paused:,} paused" if findings.paused else ""
     return [
@@ -68,5 +91,5 @@ def content(findings: Findings) -> list[str]:
     ]
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     return f"{count / (1 << 20):,.1f} MiB"

@@ -1,4 +1,4 @@
-"""`millrace serve`, its flags, and how they become a configuration. Kept free of slow imports."""
+"""`millrace serve`: its flags and its configuration. Imports nothing slow."""
 
 import os
 import sys
@@ -10,13 +10,13 @@ from millrace.config import ConfigError, ConfigKey, LoadedConfig, keys, load
 
 
 class Flag(NamedTuple):
-    """A flag with a value, as `serve` and `config` take it."""
+    """A flag of `serve` and `config`, with a value."""
 
     name: str
-    value: str  # what stands for its value in a help text
+    value: str  # placeholder in the help text
     about: str
     default: str
-    key: str | None  # the dotted key it overrides; None for the path of the file
+    key: str | None  # the dotted key that it overrides; None for --config
 
     @property
     def parameter(self) -> str:
@@ -26,14 +26,14 @@ class Flag(NamedTuple):
 CONFIG_FLAG = Flag(
     name="--config",
     value="FILE",
-    about="The file to read, instead of the one that MILLRACE_CONFIG names.",
-    default="./millrace.toml, if there is one",
+    about="Configuration file. Overrides MILLRACE_CONFIG.",
+    default="./millrace.toml if it exists",
     key=None,
 )
 
 
 def flags() -> list[Flag]:
-    """The one table of flags; the tiny parser below and typer's commands are made from it."""
+    """The table of flags, used by the parser below and by the typer commands."""
     return [CONFIG_FLAG] + [
         Flag(key.flag, key.name.upper(), key.doc.text, _bare(key), key.dotted)
         for key in keys().values()
@@ -42,12 +42,12 @@ def flags() -> list[Flag]:
 
 
 def _bare(key: ConfigKey) -> str:
-    """The default as one would type it after the flag."""
+    """The default as it is typed after the flag."""
     return key.kind.write(key.default).strip('"')
 
 
 def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
-    """The values of `--flag value` and `--flag=value`; None where there is something to explain."""
+    """The values of `--flag value` and `--flag=value`; None for anything else, such as --help."""
     names = {flag.name for flag in flags()}
     given: dict[str, str] = {}
     rest = iter(arguments)
@@ -66,16 +66,14 @@ def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
 def read(
     given: Mapping[str, str], own: Mapping[str, str] | None = None, *, listening: bool = True
 ) -> LoadedConfig:
-    """The configuration, with `given` flags on top of everything else, and values that a command
-    has flags of its `own` for, by dotted key.
-    """
+    """The configuration with the `given` flags on top, and `own` values by dotted key."""
     overrides = {flag.key: given[flag.name] for flag in flags() if flag.key and flag.name in given}
     overrides |= own or {}
     path = given.get(CONFIG_FLAG.name)
     return load(overrides, os.environ, None if path is None else Path(path), listening=listening)
 
 
-def complain(error: ConfigError) -> int:
+def print_errors(error: ConfigError) -> int:
     for problem in error.problems:
         sys.stderr.write(f"{problem}\n")
     return 2
@@ -85,7 +83,7 @@ def serve(given: Mapping[str, str]) -> int:
     try:
         loaded = read(given)
     except ConfigError as error:
-        return complain(error)
-    from millrace.server.start import run  # noqa: PLC0415 - a mistake is told before the server loads
+        return print_errors(error)
+    from millrace.server.start import run  # noqa: PLC0415 - after configuration errors
 
     return run(loaded, reload=lambda: read(given))

@@ -1,12 +1,15 @@
-"""`millrace ship`: what has happened goes to the lake now, by its server or without one."""
+"""`millrace ship`: by the running server, or without one."""
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
+import typer
 
 from millrace.cli.control import NoServer, NotAnswered, converse, shown
-from millrace.cli.progress import Bar
+from millrace.cli.options import ConfigFile, Data, Json, load_config
+from millrace.cli.output import ProgressBar
 from millrace.config import Config
 from millrace.extras import missing_package
 from millrace.journal.status import has_store, look
@@ -14,40 +17,66 @@ from millrace.pipeline.errors import PipelineError
 from millrace.records import ShippingStatus
 from millrace.store.errors import DataFolderInUse, StoreError
 
-#: A full outbox takes a minute, and a file system that hangs no more than this.
-PATIENCE = 600.0  # seconds
+#: A full outbox takes about a minute to ship.
+SHIP_TIMEOUT = 600.0  # seconds
 
 
 class NotShipped(PipelineError):
-    """Nothing was shipped, or not everything; the text says why."""
+    """Not all events were shipped; the message gives the reason."""
+
+
+def ship_command(
+    data: Data = None,
+    lake: Annotated[
+        str | None,
+        typer.Option("--lake", help="Lake folder, used if no server is running."),
+    ] = None,
+    config: ConfigFile = None,
+    *,
+    status: Annotated[
+        bool, typer.Option("--status", help="Show the shipping status without shipping.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Ship pending events to the lake now.
+
+    A running server ships automatically, every `[lake] ship_every`. This command returns when all
+    events committed before it started are in the lake. Without a running server the command ships
+    the events itself and locks the data folder.
+
+    Examples:
+    - `millrace ship --data /var/lib/millrace && millrace pipeline run --data /var/lib/millrace`
+    - `millrace ship --status --json | jq .seconds`: the age of the oldest pending event
+
+    """
+    raise typer.Exit(ship(load_config(config, data, lake), status=status, json=json))
 
 
 def ship(config: Config, *, status: bool, json: bool) -> int:
-    """The exit code: 0 only if everything is shipped, or nothing but the status was asked for."""
+    """Return the exit code: 0 if all events are shipped, or if only the status was requested."""
     try:
         if not has_store(config.server.data):
-            raise NotShipped(f"there is no data folder {config.server.data} with anything in it")  # noqa: TRY301
+            raise NotShipped(f"Data folder {config.server.data} does not exist or is empty.")  # noqa: TRY301
         journal = shipping_of(config) if status else shipped(config)
     except NotShipped as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    told = msgspec.json.encode(journal).decode() + "\n" if json else in_words(journal)
-    sys.stdout.write(told)
+    sys.stdout.write(msgspec.json.encode(journal).decode() + "\n" if json else as_text(journal))
     return 0
 
 
 def shipped(config: Config) -> ShippingStatus:
-    """Bring all to the lake that is committed by now. Where nothing is kept, nothing is shipped."""
+    """Ship all events committed so far. A server without a store has none."""
     try:
         return _ask(config.server.data, b'{"ship":true}\n')
     except NoServer:
         if has_store(config.server.data):
-            _by_hand(config)
+            _ship_folder(config)
     return shipping_of(config)
 
 
 def shipping_of(config: Config) -> ShippingStatus:
-    """How far it is."""
+    """The shipping status."""
     folder, lake = config.server.data, config.lake_path
     try:
         return _ask(folder, b'{"journal":true}\n')
@@ -69,7 +98,7 @@ def shipping_of(config: Config) -> ShippingStatus:
 
 def _ask(folder: Path, line: bytes) -> ShippingStatus:
     try:
-        answer = converse(folder, line, PATIENCE)
+        answer = converse(folder, line, SHIP_TIMEOUT)
     except NoServer:
         raise
     except NotAnswered as error:
@@ -77,37 +106,37 @@ def _ask(folder: Path, line: bytes) -> ShippingStatus:
     try:
         return msgspec.json.decode(answer, type=ShippingStatus)
     except msgspec.DecodeError:
-        told = shown(answer[:500].decode(errors="replace").rstrip())
-        told = told or "it ended before it answered"
-        raise NotShipped(f"the server on {folder} says: {told}") from None
+        reply = shown(answer[:500].decode(errors="replace").rstrip())
+        reply = reply or "it stopped before it replied"
+        raise NotShipped(f"Shipping by the server on {folder} failed: {reply}") from None
 
 
-def _by_hand(config: Config) -> None:
+def _ship_folder(config: Config) -> None:
     try:
         from millrace.journal.by_hand import NotAll, ship_folder  # noqa: PLC0415 - with pyarrow
     except ImportError:
         raise NotShipped(missing_package("pyarrow")) from None
     folder = config.server.data
     try:
-        with Bar("shipping") as progress:
+        with ProgressBar("shipping") as progress:
             ship_folder(folder, config.lake_path, config.lake.ship_events, progress)
     except DataFolderInUse:
-        raise NotShipped(f"a server is starting on {folder}, or stopping. Try again.") from None
+        raise NotShipped(f"A server is starting or stopping on {folder}. Try again.") from None
     except (NotAll, StoreError) as error:
-        raise NotShipped(f"not everything is shipped: {error}") from error
+        raise NotShipped(f"Not all events were shipped: {error}") from error
 
 
-def in_words(journal: ShippingStatus) -> str:
+def as_text(journal: ShippingStatus) -> str:
     lines = [
-        f"server       {journal.server or 'has no id before something is shipped'}",
+        f"server       {journal.server or 'no ID before the first shipment'}",
         f"lake         {journal.lake}",
-        f"shipped      {journal.next_shipped - 1:,} of {journal.next_event - 1:,}",
+        f"shipped      {journal.next_shipped - 1:,} of {journal.next_event - 1:,} events",
     ]
     if journal.events:
-        oldest = f", the oldest for {journal.seconds:,.0f} s" if journal.seconds else ""
-        lines.append(f"waiting      {journal.events:,}, of {journal.bytes:,} bytes{oldest}")
+        oldest = f", oldest {journal.seconds:,.0f} s" if journal.seconds else ""
+        lines.append(f"pending      {journal.events:,} events, {journal.bytes:,} bytes{oldest}")
     if journal.dropped:
-        lines.append(f"lost         {journal.dropped:,}, before they could be shipped")
+        lines.append(f"dropped      {journal.dropped:,} events, because the outbox was full")
     if journal.failing:
         lines.append(f"failing      {journal.failing}")
     return "\n".join(lines) + "\n"

@@ -36,7 +36,7 @@ NO_LAKE: Final = (
 
 def pipeline_command(config: Config) -> list[str]:
     """Each setting as a flag: the server may have been given its own in many ways."""
-    program = [sys.executable, "-P", "-m", "millrace.cli.scheduled", "pipeline", "run"]
+    program = [sys.executable, "-P", "-m", "millrace.cli.background", "pipeline", "run"]
     flags = {
         "--data": str(config.server.data),
         "--lake": str(config.lake_path),

@@ -1,6 +1,6 @@
-"""`millrace pipeline`: what the Spark pipeline does, one module per command.
+"""`millrace pipeline`: the commands and their options.
 
-Only typer and what the flags need is loaded here: `--help` must not wait for Spark.
+Each command imports its module when it runs, because `--help` must not wait for Spark.
 """
 
 from collections.abc import Callable
@@ -9,37 +9,24 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.serve import complain, read
-from millrace.config import Config, ConfigError
+from millrace.cli.options import ConfigFile, Data, Lake, load_config
+from millrace.config import Config
 
 app = typer.Typer(
-    help="Tables, reports and audits of the whole history, made by Spark.", no_args_is_help=True
+    help="Analyze job history with Spark: tables, reports, audits.", no_args_is_help=True
 )
 
-LakeFolder = Annotated[
-    str | None,
-    typer.Option("--lake", help="The lake's folder, if not where the configuration says."),
-]
-Data = Annotated[
-    str | None,
-    typer.Option("--data", help="The server's data folder, if not where the configuration says."),
-]
-ConfigFile = Annotated[
-    str | None, typer.Option("--config", help="The file that the server was started with.")
-]
 Days = Annotated[
     str | None,
-    typer.Option(
-        help="The last so many days that there are, or which ones, as `2026-11-01..2026-11-07`."
-    ),
+    typer.Option(help="Number of most recent days, or a range such as `2026-11-01..2026-11-07`."),
 ]
 Master = Annotated[
     str | None,
     typer.Option(
-        help="The Spark cluster, as `spark://host:7077`; without it the cores of this machine."
+        help="Spark cluster, such as `spark://host:7077`. Default: the cores of this machine."
     ),
 ]
-Memory = Annotated[str | None, typer.Option(help="The heap of Spark's driver, as `2GiB`.")]
+Memory = Annotated[str | None, typer.Option(help="Heap size of the Spark driver, such as `2GiB`.")]
 
 
 def settings(
@@ -49,20 +36,13 @@ def settings(
     master: str | None = None,
     memory: str | None = None,
 ) -> Config:
-    """The configuration with these flags on top; a mistake in it is told, and ends the command."""
-    given = {"--config": config, "--data": data, "--lake-path": lake}
-    known = {flag: value for flag, value in given.items() if value is not None}
+    """The configuration with these flags on top."""
     own = {"pipeline.master": master, "pipeline.memory": memory}
-    try:
-        return read(
-            known, {key: value for key, value in own.items() if value is not None}, listening=False
-        ).config
-    except ConfigError as error:
-        raise typer.Exit(complain(error)) from error
+    return load_config(config, data, lake, own)
 
 
-def told(act: Callable[[], int]) -> None:
-    """Run a command; what it cannot do is told in one sentence, and makes it end with 1."""
+def run_command(act: Callable[[], int]) -> None:
+    """Run a command and exit with its code. An error is printed as one line, with exit code 1."""
     from millrace.pipeline.errors import PipelineError  # noqa: PLC0415 - see above
 
     try:
@@ -71,7 +51,7 @@ def told(act: Callable[[], int]) -> None:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from error
     except BrokenPipeError:
-        raise  # whoever read has enough, as `head` does: typer ends quietly
+        raise  # the reader closed the pipe, as `head` does; typer exits quietly
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         typer.echo(f"{where}{error.strerror or error}", err=True)
@@ -82,196 +62,195 @@ def told(act: Callable[[], int]) -> None:
 def _run(
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     *,
     fail: Annotated[
-        bool, typer.Option("--fail/--no-fail", help="End with 1 if a quality check fails.")
+        bool, typer.Option("--fail/--no-fail", help="Exit with status 1 if a quality check fails.")
     ] = True,
 ) -> None:
-    """Bring all tables up to date: ship, take in what is new, refresh what it affects, check.
+    """Ship, ingest, refresh and check all tables.
 
-    If there is nothing new it says so at once. Interrupted or killed anywhere, the next run ends
-    with the same tables. A check that fails is told, and makes it end with 1.
+    Returns quickly if there are no new events. If a run is interrupted or killed, the next run
+    produces the same tables. Exits with status 1 if a quality check fails.
 
-    For example:
-
+    Examples:
     - `millrace pipeline run`
     - `millrace pipeline run --lake /mnt/lake --master spark://host:7077`: on a cluster
+
     """
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.run import run  # noqa: PLC0415
 
-    # A lake that was named by itself is not the place for the journal of whatever server is near.
-    told(lambda: run(chosen, ship=lake is None or data is not None, fail=fail))
+    # With only --lake, no data folder belongs to the lake, so nothing is shipped.
+    run_command(lambda: run(chosen, ship=lake is None or data is not None, fail=fail))
 
 
 @app.command("ingest")
 def _ingest(
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     follow: Annotated[
         float | None,
         typer.Option(
-            help="Stay, and look again every so many seconds.", min=0.1, metavar="SECONDS"
+            help="Keep running and check again every SECONDS.", min=0.1, metavar="SECONDS"
         ),
     ] = None,
 ) -> None:
-    """Take in what was shipped since: check every row, divide the events by day.
+    """Ingest shipped events: validate every row and partition the events by day.
 
-    Rows that are no events go into quarantine, with the reasons. The tables stay as they are; see
-    `refresh`, or do both with `run`. Ctrl-C ends it whenever you like.
+    Invalid rows go to the quarantine table with a reason. This command does not refresh the other
+    tables; use `refresh`, or `run` for both. Stop it with Ctrl-C at any time.
 
-    For example:
-
+    Examples:
     - `millrace pipeline ingest`
     - `millrace pipeline ingest --follow 30`
+
     """
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.ingest import ingest  # noqa: PLC0415
 
-    told(lambda: ingest(chosen, follow=follow))
+    run_command(lambda: ingest(chosen, follow=follow))
 
 
 @app.command("refresh")
 def _refresh(
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     days: Days = None,
 ) -> None:
-    """Make the tables anew for every day that the events taken in since then affect.
+    """Rebuild the tables of days changed by new events.
 
-    With `--days` also for those, whether they changed or not.
+    With `--days`, rebuild those days as well, changed or not.
 
-    For example:
-
+    Examples:
     - `millrace pipeline refresh`
     - `millrace pipeline refresh --days 7`
     - `millrace pipeline refresh --days 2026-11-01..2026-11-15`
+
     """
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.days import parse  # noqa: PLC0415
     from millrace.cli.pipeline.refresh import refresh  # noqa: PLC0415
 
-    told(lambda: refresh(chosen, None if days is None else parse(days)))
+    run_command(lambda: refresh(chosen, None if days is None else parse(days)))
 
 
 @app.command("compact")
 def _compact(
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     *,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also today, which is not over yet.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Include the current day.")] = False,
     prune_landing: Annotated[
         bool,
         typer.Option(
-            "--prune-landing", help="Remove landing files of which all events are compacted."
+            "--prune-landing", help="Remove landing files whose events are all compacted."
         ),
     ] = False,
 ) -> None:
-    """Rewrite the events of closed days: sorted, in few large files.
+    """Rewrite the events of past days as a few large, sorted files.
 
-    Once a day is enough. Events that come late stay right; the next compaction takes them in.
+    Run it once a day. The next compaction includes events that arrive late.
 
-    For example:
-
+    Examples:
     - `millrace pipeline compact`
-    - `millrace pipeline compact --prune-landing`: and need less room
+    - `millrace pipeline compact --prune-landing`: free disk space
+
     """
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.compact import compact  # noqa: PLC0415
 
-    told(lambda: compact(chosen, everything=everything, prune_landing=prune_landing))
+    run_command(lambda: compact(chosen, everything=everything, prune_landing=prune_landing))
 
 
 @app.command("audit")
 def _audit(
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     *,
     live: Annotated[
         bool,
-        typer.Option("--live/--no-live", help="Compare the lake with the server's own data."),
+        typer.Option("--live/--no-live", help="Compare the lake with the data of the server."),
     ] = True,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="Look at every job's events one by one.")
+        bool, typer.Option("--thorough", help="Verify the events of every job one by one.")
     ] = False,
     fail: Annotated[
-        bool, typer.Option("--fail/--no-fail", help="End with 1 if anything is wrong.")
+        bool,
+        typer.Option("--fail/--no-fail", help="Exit with status 1 if the audit finds a problem."),
     ] = True,
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check the whole history: is every event there, can they all be, and does the server agree?
+    """Verify that the history is complete, consistent, and in agreement with the server.
 
-    The server's events are shipped and taken in first; it may go on working. What its queues hold,
-    its statistics and the state of every job are compared as of one event. Whatever is wrong is
-    told, with what to do, and makes it end with 1.
+    Ships and ingests the events of the server first; the server may keep running. Then compares
+    queues, statistics and the state of every job as of one event. Reports each problem with a
+    suggestion and exits with status 1.
 
-    For example:
-
+    Examples:
     - `millrace pipeline audit`
-    - `millrace pipeline audit --lake /mnt/lake --no-live`: a lake by itself
+    - `millrace pipeline audit --lake /mnt/lake --no-live`: only the lake
     - `millrace pipeline audit --json | jq .problems`
+
     """
     chosen = settings(config, data, lake, master, memory)
     from millrace.cli.pipeline.audit import audit  # noqa: PLC0415
 
-    told(lambda: audit(chosen, fail=fail, json=json, thorough=thorough, live=live))
+    run_command(lambda: audit(chosen, fail=fail, json=json, thorough=thorough, live=live))
 
 
 @app.command("state")
 def _state(
     at: Annotated[
-        str, typer.Option(help="When: `2026-11-16T12:30`, in UTC if not told; `-2h`; `now`.")
+        str, typer.Option(help="Time: `2026-11-16T12:30` (UTC by default), `-2h` or `now`.")
     ] = "now",
     config: ConfigFile = None,
     data: Data = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     master: Master = None,
     memory: Memory = None,
     *,
-    jobs: Annotated[bool, typer.Option("--jobs", help="Tell of each job.")] = False,
-    queue: Annotated[str, typer.Option(help="Only of this queue.")] = "",
-    state: Annotated[str, typer.Option(help="Only of jobs in this state.")] = "",
-    limit: Annotated[int, typer.Option(help="Tell of so many jobs.", min=1)] = 20,
+    jobs: Annotated[bool, typer.Option("--jobs", help="List individual jobs.")] = False,
+    queue: Annotated[str, typer.Option(help="Only this queue.")] = "",
+    state: Annotated[str, typer.Option(help="Only jobs in this state.")] = "",
+    limit: Annotated[int, typer.Option(help="Maximum number of jobs to list.", min=1)] = 20,
     to: Annotated[
-        Path | None, typer.Option(help="Write all of the jobs to this Parquet file, too.")
+        Path | None, typer.Option(help="Also write all jobs to this Parquet file.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what was in every queue at a moment, and with `--jobs` where each job was.
+    """Show the contents of every queue at a point in time, and with `--jobs` each job.
 
-    It is made of the events that the lake has; `millrace pipeline run` takes in the newest.
+    Computed from the events in the lake. `millrace pipeline run` ingests the newest ones.
 
-    For example:
-
+    Examples:
     - `millrace pipeline state --at -2h`
     - `millrace pipeline state --at 2026-11-16T12:30:00+01:00 --jobs --queue mail --state dead`
     - `millrace pipeline state --at 2026-11-16 --to jobs.parquet`
+
     """
     chosen = settings(config, data, lake, master, memory)
-    from millrace.cli.pipeline.state import Wanted, tell_state  # noqa: PLC0415
+    from millrace.cli.pipeline.state import Selection, show_state  # noqa: PLC0415
 
-    told(lambda: tell_state(chosen, at, Wanted(jobs, queue, state, limit, json, to)))
+    run_command(lambda: show_state(chosen, at, Selection(jobs, queue, state, limit, json, to)))
 
 
-From = Annotated[str | None, typer.Option("--from", help="The first day, as `2026-11-01`.")]
-To = Annotated[str | None, typer.Option("--to", help="The last day.")]
+From = Annotated[str | None, typer.Option("--from", help="First day, such as `2026-11-01`.")]
+To = Annotated[str | None, typer.Option("--to", help="Last day.")]
 
 
 @app.command("report")
@@ -283,122 +262,129 @@ def _report(
     out: Annotated[
         str | None,
         typer.Option(
-            help="The file to write, `-` for the standard output; without it "
-            "`millrace-report.html`, or the standard output with `--json`."
+            help="Output file; `-` for standard output. Default: `millrace-report.html`, or "
+            "standard output with `--json`."
         ),
     ] = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     data: Data = None,
     config: ConfigFile = None,
     *,
-    json: Annotated[bool, typer.Option("--json", help="The numbers as JSON, no page.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON instead of a page.")
+    ] = False,
 ) -> None:
-    """Make a page of what the queues did: throughput, waits, failures, workers. A week if no days
-    are said.
+    """Write a report: throughput, waits, failures, workers. Default: the last seven days.
 
-    One file that asks nothing of the network, to be opened in a browser, mailed or printed. It is
-    made of the tables as the last `millrace pipeline run` left them; no Java is needed.
+    The report is one self-contained HTML file. It uses the tables of the last `millrace pipeline
+    run` and needs no Java.
 
-    For example:
-
+    Examples:
     - `millrace pipeline report --out week.html`
     - `millrace pipeline report --days 30 --queue mail`
     - `millrace pipeline report --from 2026-11-01 --to 2026-11-07 --json | jq .headline`
+
     """
     from millrace.cli.pipeline.days import parse  # noqa: PLC0415
     from millrace.cli.pipeline.report import report  # noqa: PLC0415
 
     folder = settings(config, data, lake).lake_path
-    told(lambda: report(folder, parse(days, first, last), queue, out, json=json))
+    run_command(lambda: report(folder, parse(days, first, last), queue, out, json=json))
 
 
 @app.command("export")
 def _export(
     table: Annotated[str | None, typer.Argument(metavar="TABLE", show_default=False)] = None,
     form: Annotated[
-        str, typer.Option("--format", help="`csv`, `json` (one object a line) or `parquet`.")
+        str, typer.Option("--format", help="`csv`, `json` (one object per line) or `parquet`.")
     ] = "csv",
-    out: Annotated[str, typer.Option(help="The file to write; `-` is the standard output.")] = "-",
+    out: Annotated[str, typer.Option(help="Output file; `-` for standard output.")] = "-",
     days: Days = None,
     first: From = None,
     last: To = None,
-    lake: LakeFolder = None,
+    lake: Lake = None,
     data: Data = None,
     config: ConfigFile = None,
     *,
     only_list: Annotated[
-        bool, typer.Option("--list", help="Say which tables there are, and how large.")
+        bool, typer.Option("--list", help="List the tables and their sizes.")
     ] = False,
 ) -> None:
-    """Write a table of the lake as CSV, JSON lines or one Parquet file.
+    """Export a table of the lake as CSV, JSON lines or one Parquet file.
 
-    For example:
-
+    Examples:
     - `millrace pipeline export --list`
     - `millrace pipeline export queue_day --out queues.csv`
     - `millrace pipeline export failure_groups --format json --days 7 | jq .sample_message`
+
     """
     from millrace.cli.pipeline.days import parse  # noqa: PLC0415
     from millrace.cli.pipeline.export import export  # noqa: PLC0415
 
     folder = settings(config, data, lake).lake_path
-    told(lambda: export(folder, table, form, out, parse(days, first, last), only_list=only_list))
+    run_command(
+        lambda: export(folder, table, form, out, parse(days, first, last), only_list=only_list)
+    )
 
 
 @app.command("doctor")
 def _doctor() -> None:
-    """Say whether Spark can run here: which Java, which Python, and what is missing.
+    """Check whether Spark can run here: Java, Python and missing packages.
 
-    For example:
-
+    Examples:
     - `millrace pipeline doctor`
+
     """
     from millrace.cli.pipeline.doctor import doctor  # noqa: PLC0415
 
-    told(doctor)
+    run_command(doctor)
 
 
 @app.command("bench")
 def _bench(
     events: Annotated[
-        str, typer.Option("--events", "-n", help="How many, as `200k` or `50M`.", metavar="N")
+        str,
+        typer.Option(
+            "--events", "-n", help="Number of events, such as `200k` or `50M`.", metavar="N"
+        ),
     ] = "10M",
     tables: Annotated[
         list[str] | None,
-        typer.Option("--tables", help="Only these, as `ingest,queue_day`.", metavar="NAMES"),
+        typer.Option(
+            "--tables", help="Only these tables, such as `ingest,queue_day`.", metavar="NAMES"
+        ),
     ] = None,
     keep: Annotated[
         Path | None,
-        typer.Option(help="Where to make the lake, which stays there, instead of a temporary one."),
+        typer.Option(help="Folder for the lake, which is kept. Default: a temporary folder."),
     ] = None,
     config: ConfigFile = None,
     master: Master = None,
     memory: Memory = None,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure how fast each table is made, by Spark and by DuckDB from the same files.
+    """Measure the time to build each table with Spark and with DuckDB from the same files.
 
-    The events are made for it, in a lake of its own, and take about 100 bytes of disk each. Each
-    table is made of a quarter of them, of half, and of all. Without DuckDB, Spark is measured
-    alone.
+    Generates events in a separate lake, about 100 bytes of disk each. Builds each table from a
+    quarter, half and all of them. Without DuckDB, measures only Spark.
 
-    For example:
-
+    Examples:
     - `millrace pipeline bench -n 1M`
     - `millrace pipeline bench -n 50M --memory 2GiB --tables ingest,queue_day`
+
     """
     chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.bench import run  # noqa: PLC0415
 
-    told(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
+    run_command(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
 
 
 Url = Annotated[
     str | None,
     typer.Option(
-        help="The server's Faktory port, as `tcp://:password@host:7419`, or `tcp+tls://...`; "
-        "without it the one that the configuration says."
+        help="Faktory port of the server, such as `tcp://:password@host:7419` or `tcp+tls://...`. "
+        "Default: from the configuration."
     ),
 ]
 Format = Annotated[str, typer.Option("--format", help="`parquet`, `json` (lines) or `csv`.")]
@@ -406,22 +392,26 @@ Format = Annotated[str, typer.Option("--format", help="`parquet`, `json` (lines)
 
 @app.command("enqueue")
 def _enqueue(
-    files: Annotated[list[str], typer.Option("--from", help="Files or folders; `*` is allowed.")],
+    files: Annotated[
+        list[str], typer.Option("--from", help="Files or folders; `*` matches any name.")
+    ],
     kind: Annotated[
-        str | None, typer.Option(help="What to run; without it the column `kind` says.")
+        str | None, typer.Option(help="Kind of the jobs. Default: the column `kind`.")
     ] = None,
     queue: Annotated[
-        str | None, typer.Option(help="The queue; without it the column `queue`, or `default`.")
+        str | None, typer.Option(help="Queue. Default: the column `queue`, or `default`.")
     ] = None,
     jid: Annotated[
-        str | None, typer.Option(help="The column with ids, if it is not called `jid`.")
+        str | None, typer.Option(help="Column with the job IDs. Default: `jid`.")
     ] = None,
     args: Annotated[
-        str | None, typer.Option(help="The columns that are the arguments, as `user,amount`.")
+        str | None, typer.Option(help="Columns for the arguments, such as `user,amount`.")
     ] = None,
     load: Annotated[
         str | None,
-        typer.Option(help="A name for all of it: whoever says it again adds nothing twice."),
+        typer.Option(
+            help="Name of the load. Repeating a load under the same name adds no duplicates."
+        ),
     ] = None,
     form: Format = "parquet",
     url: Url = None,
@@ -429,27 +419,29 @@ def _enqueue(
     master: Master = None,
     memory: Memory = None,
 ) -> None:
-    """Make a job of every row of some files: all of them, or none.
+    """Push one job per row of the files, all or none.
 
-    For example:
-
+    Examples:
     - `millrace pipeline enqueue --from users.parquet --queue mail --kind greet`
     - `millrace pipeline enqueue --from 'day/*.json' --format json --kind bill --args user,amount`
+
     """
     chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.enqueue import Rows, enqueue  # noqa: PLC0415
 
     rows = Rows(files, form, kind, queue, jid, args, load)
-    told(lambda: enqueue(chosen, rows, url))
+    run_command(lambda: enqueue(chosen, rows, url))
 
 
 @app.command("drain")
 def _drain(
-    to: Annotated[str, typer.Option("--to", help="The folder to write; it must not be there.")],
-    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    to: Annotated[str, typer.Option("--to", help="Output folder; it must not exist.")],
+    queue: Annotated[str | None, typer.Option(help="Only this queue.")] = None,
     state: Annotated[
         str | None,
-        typer.Option(help="`scheduled`, `blocked`, `ready`, `leased`, `done` or `dead`."),
+        typer.Option(
+            help="Only this state: `scheduled`, `blocked`, `ready`, `leased`, `done` or `dead`."
+        ),
     ] = None,
     form: Format = "parquet",
     url: Url = None,
@@ -457,35 +449,35 @@ def _drain(
     master: Master = None,
     memory: Memory = None,
 ) -> None:
-    """Write jobs with their results and failures to files. The jobs stay where they are.
+    """Export jobs with their results and failures to files. The jobs stay on the server.
 
-    For example:
-
+    Examples:
     - `millrace pipeline drain --to dead --queue mail --state dead`
+
     """
     chosen = settings(config, master=master, memory=memory)
     from millrace.cli.pipeline.drain import drain  # noqa: PLC0415
 
-    told(lambda: drain(chosen, to, form, queue, state, url))
+    run_command(lambda: drain(chosen, to, form, queue, state, url))
 
 
 @app.command("loads")
 def _loads(
-    release: Annotated[str | None, typer.Option(help="Let the jobs of this load run.")] = None,
+    release: Annotated[str | None, typer.Option(help="Release the jobs of this load.")] = None,
     discard: Annotated[
-        str | None, typer.Option(help="Remove the jobs of this load, which is not released.")
+        str | None, typer.Option(help="Remove the jobs of this unreleased load.")
     ] = None,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """Show the loads that were enqueued, or end one whose `enqueue` did not.
+    """List the loads, or release or discard an unfinished one.
 
-    For example:
-
+    Examples:
     - `millrace pipeline loads`
     - `millrace pipeline loads --discard spark-6f1c`
+
     """
     chosen = settings(config)
     from millrace.cli.pipeline.loads import loads  # noqa: PLC0415
 
-    told(lambda: loads(chosen, release, discard, url))
+    run_command(lambda: loads(chosen, release, discard, url))

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from millrace.cli.control import shown
 from millrace.cli.pipeline.live import look
-from millrace.cli.pipeline.progress import Steps
-from millrace.cli.pipeline.starting import started
+from millrace.cli.pipeline.progress import StepProgress
+from millrace.cli.pipeline.session import tables_session
 from millrace.cli.ship import shipped
 from millrace.config import Config
 from millrace.journal.identity import identity
@@ -20,67 +20,67 @@ from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import outstanding
 
-#: So many of each kind are printed; --json tells more, the tables all.
-MOST_PRINTED: Final = 10
+#: Rows printed per problem. --json prints more; the tables contain all.
+MAX_PRINTED: Final = 10
 
-#: What each problem is, in words.
+#: Description of each problem.
 PROBLEMS: Final = {
-    "illegal": "events that the state machine does not know",
-    "broken": "events that found a job otherwise than the one before had left it",
-    "ended_twice": "jobs that ended, and then ended again",
-    "leased_twice": "jobs that were leased while somebody had them",
-    "after_gone": "jobs to which something happened after they were gone",
-    "lost": "jobs that the server does not have, though no event ended them",
-    "unknown": "jobs that the server has, and of which no event tells",
-    "differs": "jobs that the server has in another state or queue than their events say",
+    "illegal": "events with an invalid transition",
+    "broken": "events whose state before differs from the state after the previous event",
+    "ended_twice": "jobs that ended more than once",
+    "leased_twice": "jobs that were leased while already leased",
+    "after_gone": "jobs with events after their removal",
+    "lost": "jobs missing on the server without an event that ended them",
+    "unknown": "jobs on the server without events",
+    "differs": "jobs whose state or queue on the server differs from their events",
 }
 
 
 def audit(config: Config, *, fail: bool, json: bool, thorough: bool, live: bool) -> int:
-    """The exit code: 1 if anything is wrong. Not `live`: only the lake is looked at."""
+    """Return the exit code: 1 if there is a problem. Without `live`, audit only the lake."""
     lake = Lake(config.lake_path)
     known = _known(config, lake) if live else None
-    from millrace.pipeline import audit as auditing  # noqa: PLC0415 - they load Spark
+    from millrace.pipeline import audit as auditing  # noqa: PLC0415 - loads Spark
     from millrace.pipeline.ingest import ingest  # noqa: PLC0415
 
-    with Steps(quiet=json) as steps:
+    with StepProgress(quiet=json) as steps:
         steps("start Spark", 0, 0)
-        with started(config, events=outstanding(lake).events) as spark:
+        with tables_session(config, events=outstanding(lake).events) as spark:
             ingest(spark, lake, steps)
             findings = auditing.run(spark, lake, known, thorough=thorough, progress=steps)
     if json:
-        told = {"ok": findings.ok, **msgspec.to_builtins(findings)}
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        document = {"ok": findings.ok, **msgspec.to_builtins(findings)}
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
         tell(findings, lake, Console(markup=False, highlight=False))
     return 1 if fail and not findings.ok else 0
 
 
 def _known(config: Config, lake: Lake) -> Live | None:
-    """What the server of the data folder knows, once all of that is in the lake."""
+    """The data of the server, after its events are shipped to the lake."""
     known = look(config.server.data)
     if known is None:
         return None
     journal = shipped(config)
     if Path(journal.lake).resolve() != lake.root.resolve():
         raise PipelineError(
-            f"the server on {config.server.data} ships to {journal.lake}, and not to {lake.root}. "
-            "Audit that lake, or this one by itself with --no-live."
+            f"The server on {config.server.data} ships to {journal.lake}, not to {lake.root}. "
+            "Audit that lake, or audit this one with --no-live."
         )
-    # A server that has shipped nothing since its start does not tell its id.
+    # A server reports its ID only after its first shipment.
     return known.live(journal.server or identity(config.server.data))
 
 
 def tell(findings: Findings, lake: Lake, console: Console) -> None:
-    """For people: what is there, what is wrong with it, and what to do."""
+    """Print the numbers, the problems and suggestions."""
     _numbers(findings, console)
     _problems(findings, console)
     if findings.compared is not None:
         _compared(findings.compared, console)
     if not findings.servers:
-        console.print("There are no events in the lake yet. `millrace ship` brings them there.")
+        console.print("No events in the lake yet. Ship them with `millrace ship`.")
     elif findings.ok:
-        console.print("Nothing is wrong.")
+        console.print("No problems found.")
     else:
         console.print()
         for sentence in advice(findings, lake):
@@ -89,7 +89,7 @@ def tell(findings: Findings, lake: Lake, console: Console) -> None:
 
 def _numbers(findings: Findings, console: Console) -> None:
     table = Table("server", box=None, pad_edge=False)
-    for column in ("first event", "last", "events", "missing", "doubled"):
+    for column in ("first event", "last", "events", "missing", "duplicates"):
         table.add_column(column, justify="right")
     for each in findings.servers:
         counts = (each.first_event, each.last_event, each.events, each.missing, each.duplicates)
@@ -97,10 +97,10 @@ def _numbers(findings: Findings, console: Console) -> None:
     if findings.servers:
         console.print(table)
     for each in findings.servers:
-        for gap in each.gaps[:MOST_PRINTED]:
+        for gap in each.gaps[:MAX_PRINTED]:
             console.print(f"{each.server}: events {gap.first:,} to {gap.last:,} are missing")
     if findings.older:
-        console.print(f"{findings.older:,} jobs are older than the first events in the lake")
+        console.print(f"{findings.older:,} jobs are older than the first event in the lake")
     if findings.quarantined or findings.refused:
         console.print(
             f"{findings.quarantined:,} rows are in quarantine, {findings.refused:,} files refused"
@@ -114,9 +114,9 @@ def _problems(findings: Findings, console: Console) -> None:
         table.add_column("job", justify="right")
         table.add_column("id")
         table.add_column("event", justify="right")
-        table.add_column("what is wrong", overflow="fold")
+        table.add_column("problem", overflow="fold")
         some = [each for each in findings.told if each.problem == problem]
-        for each in some[:MOST_PRINTED]:
+        for each in some[:MAX_PRINTED]:
             cells = (each.server, str(each.seq), each.jid, str(each.event_id), each.detail)
             table.add_row(*map(shown, cells))
         console.print(table)
@@ -126,49 +126,49 @@ def _compared(compared: Compared, console: Console) -> None:
     console.print(
         f"\nCompared with server {compared.server} after its event {compared.event:,}: "
         f"{compared.jobs:,} jobs, {compared.queues:,} queues, the statistics of {compared.days:,} "
-        f"queues' days. {compared.differing:,} numbers differ.",
+        f"queue days. {compared.differing:,} numbers differ.",
         soft_wrap=True,
     )
     for sentence in compared.left_out:
         console.print(sentence, soft_wrap=True)
     if not compared.differences:
         return
-    table = Table("what", "queue", "day", "the server", "the lake", box=None, pad_edge=False)
-    for each in compared.differences[:MOST_PRINTED]:
+    table = Table("value", "queue", "day", "server", "lake", box=None, pad_edge=False)
+    for each in compared.differences[:MAX_PRINTED]:
         cells = (each.what, each.queue, each.day or "", each.live, each.lake)
         table.add_row(*map(shown, cells))
     console.print(table)
 
 
 def advice(findings: Findings, lake: Lake) -> list[str]:
-    """What to do about what was found."""
-    told = []
+    """Suggestions for the problems found."""
+    sentences = []
     if any(each.missing for each in findings.servers):
-        told.append(
-            f"Events are missing. If their files were moved out of {lake.landing}, put them back "
-            "and run `millrace pipeline run`; rows in quarantine count as missing, and "
-            "tables/quarantine says why they are there. Events that a full outbox dropped are gone."
+        sentences.append(
+            f"Events are missing. If files were moved out of {lake.landing}, put them back and run "
+            "`millrace pipeline run`. Rows in quarantine count as missing; tables/quarantine has "
+            "the reasons. Events dropped by a full outbox cannot be recovered."
         )
     if any(each.duplicates for each in findings.servers):
-        told.append(
-            "Events are there twice: files of tables/events_hot or tables/events were copied or "
-            "restored. Restore the lake's tables and ops from one backup. If the landing folder "
-            "still has every file (none was pruned), you may remove tables and ops instead and run "
-            "`millrace pipeline run`: all of it is made anew from there."
+        sentences.append(
+            "Events are duplicated: files of tables/events_hot or tables/events were copied or "
+            "restored. Restore the folders tables and ops of the lake from one backup. If no "
+            "landing file was pruned, you can instead remove both folders and run "
+            "`millrace pipeline run`, which rebuilds them."
         )
     if findings.problems.keys() - {"lost", "unknown", "differs"}:
-        told.append(
-            "Events contradict each other. If some are missing or doubled, mend that first. If "
-            "not, files of the lake were changed, or the server has a defect: please report it, "
-            "with the rows of tables/audit_jobs."
+        sentences.append(
+            "Events contradict each other. Fix missing or duplicate events first. If there are "
+            "none, files of the lake were changed, or the server has a bug: please report it with "
+            "the rows of tables/audit_jobs."
         )
     compared = findings.compared
     if findings.problems.keys() & {"lost", "unknown", "differs"} or (
         compared and compared.differing
     ):
-        told.append(
-            "The server and the lake do not agree. If events are missing or doubled, mend that "
-            "first. If the data folder is a restored copy, remove its file journal-id, so that the "
-            "lake takes it for another server. If neither is so, please report it."
+        sentences.append(
+            "The server and the lake differ. Fix missing or duplicate events first. If the data "
+            "folder is a restored copy, remove its file journal-id, so that the lake treats it as "
+            "another server. Otherwise please report it."
         )
-    return told
+    return sentences

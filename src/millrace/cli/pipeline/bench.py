@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 import typer
 
-from millrace.cli.pipeline.progress import Steps
-from millrace.cli.pipeline.starting import started
+from millrace.cli.pipeline.progress import StepProgress
+from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.bench.measuring import STEPS, Benched, bench
 from millrace.pipeline.errors import PipelineError
@@ -47,9 +47,9 @@ def run(
             "DuckDB is not installed: only Spark is measured. `pip install duckdb`", err=True
         )
     try:
-        with Steps() as steps:
+        with StepProgress() as steps:
             steps("start Spark", 0, 0)
-            with started(config, events=number) as spark:
+            with tables_session(config, events=number) as spark:
                 found = bench(spark, scratch, number, steps, tables=chosen)
     except KeyboardInterrupt:
         return 130

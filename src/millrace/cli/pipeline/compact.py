@@ -2,9 +2,9 @@
 
 import typer
 
-from millrace.cli.pipeline.progress import Steps
-from millrace.cli.pipeline.run import INTERRUPTED, counted
-from millrace.cli.pipeline.starting import started
+from millrace.cli.pipeline.progress import StepProgress
+from millrace.cli.pipeline.run import INTERRUPTED, plural
+from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.compact import compact as act
 from millrace.pipeline.compact import due, prune
@@ -16,18 +16,18 @@ def compact(config: Config, *, everything: bool = False, prune_landing: bool = F
     days = due(lake, everything=everything)
     try:
         if days:
-            with Steps() as steps:
+            with StepProgress() as steps:
                 steps("start Spark", 0, 0)
-                with started(config, events=sum(each.rows for each in days)) as spark:
+                with tables_session(config, events=sum(each.rows for each in days)) as spark:
                     done = act(spark, lake, steps, everything=everything)
             typer.echo(
-                f"Compacted {counted(done.events, 'event')} of {counted(len(done.days), 'day')}; "
-                f"{counted(done.replaced, 'smaller file')} went."
+                f"Compacted {plural(done.events, 'event')} of {plural(len(done.days), 'day')}; "
+                f"{plural(done.replaced, 'smaller file')} removed."
             )
         else:
-            typer.echo("Every closed day is compacted.")
+            typer.echo("All past days are compacted.")
         if prune_landing:
-            typer.echo(f"Removed {counted(prune(lake), 'landing file')}.")
+            typer.echo(f"Removed {plural(prune(lake), 'landing file')}.")
     except KeyboardInterrupt:
         typer.echo(INTERRUPTED, err=True)
         return 130

@@ -1,4 +1,4 @@
-"""Which days a command is about: `--days 7`, `--days 2026-11-01..2026-11-07`, `--from`, `--to`."""
+"""The options `--days 7`, `--days 2026-11-01..2026-11-07`, `--from` and `--to`."""
 
 from datetime import date
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from millrace.pipeline.errors import PipelineError
 
 
 class Days(NamedTuple):
-    """The `latest` so many that there are, or those from `first` to `last`; None is open."""
+    """The number of `latest` days, or the days from `first` to `last`; None is unbounded."""
 
     latest: int | None = None
     first: date | None = None
@@ -16,11 +16,11 @@ class Days(NamedTuple):
 
 def parse(days: str | None, first: str | None = None, last: str | None = None) -> Days:
     if days is not None and (first is not None or last is not None):
-        raise PipelineError("--days says which days; --from and --to would say it again")
+        raise PipelineError("Use either --days, or --from and --to.")
     if days is not None and days.isascii() and days.isdigit():
         count = int(days)
         if not 1 <= count <= 36_500:
-            raise PipelineError(f"--days must be from 1 to 36500, not {days}")
+            raise PipelineError(f"--days must be between 1 and 36500, not {days}.")
         return Days(count)
     if days is not None:
         start, dots, end = days.partition("..")
@@ -28,7 +28,7 @@ def parse(days: str | None, first: str | None = None, last: str | None = None) -
     else:
         found = Days(None, _date("--from", first), _date("--to", last))
     if found.first and found.last and found.first > found.last:
-        raise PipelineError(f"{found.first} is after {found.last}")
+        raise PipelineError(f"The first day, {found.first}, is after the last day, {found.last}.")
     return found
 
 
@@ -38,5 +38,7 @@ def _date(flag: str, text: str | None) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError as error:
-        example = " or 2026-11-01..2026-11-16, or a number" if flag == "--days" else ""
-        raise PipelineError(f"{flag} must be a day, as 2026-11-16{example}, not {text}") from error
+        forms = ", a range such as 2026-11-01..2026-11-16, or a number" if flag == "--days" else ""
+        raise PipelineError(
+            f"{flag} must be a day such as 2026-11-16{forms}, not {text}."
+        ) from error

@@ -12,7 +12,7 @@ from millrace.pipeline import java
 
 
 def doctor() -> int:
-    """The exit code: 0 if Spark started and counted to ten."""
+    """Return the exit code: 0 if Spark starts and runs a query."""
     typer.echo(f"Python  {platform.python_version()} ({sys.executable})")
     for package in ("pyspark", "pyarrow"):
         if not is_installed(package):
@@ -20,21 +20,21 @@ def doctor() -> int:
             return 1
         typer.echo(f"{package:7} {metadata.version(package)}")
     if shutil.which("bash") is None:
-        typer.echo("bash is missing: Spark's own scripts need it.", err=True)
+        typer.echo("bash not found. Spark's scripts require it.", err=True)
         return 1
     found, refused = java.find()
     for each in refused:
         typer.echo(f"Java    {each.where} {each.reason}")
     if found is None:
-        java.ensure()  # which says what to do
+        java.ensure()  # raises NoJava with a suggestion
         return 1
-    typer.echo(f"Java    {found.name} of {found.source}, started by {found.home / 'bin/java'}")
-    from millrace.pipeline import session  # noqa: PLC0415 - Spark loads when all else is there
+    typer.echo(f"Java    {found.name} from {found.source} ({found.home / 'bin/java'})")
+    from millrace.pipeline import session  # noqa: PLC0415 - loads Spark
 
     spark = session.start("local[1]", memory="512m", quick=True)
     try:
-        counted = spark.range(10).count()
+        spark.range(10).count()
     finally:
         spark.stop()
-    typer.echo(f"Spark   started, and counted to {counted}. The pipeline can run.")
+    typer.echo("Spark   started and ran a query. The pipeline can run.")
     return 0

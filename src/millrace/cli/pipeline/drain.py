@@ -1,4 +1,4 @@
-"""`millrace pipeline drain`: jobs with their results and failures, as files."""
+"""`millrace pipeline drain`."""
 
 import time
 from typing import TYPE_CHECKING
@@ -7,7 +7,8 @@ import typer
 
 from millrace.config import Config
 
-from . import wiring
+from . import server
+from .session import transfer_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
 def drain(
     config: Config, to: str, form: str, queue: str | None, state: str | None, url: str | None
 ) -> int:
-    wiring.check_format(form)
-    given = wiring.options(config, url)
-    with wiring.talking(given):
-        pass  # the server is there; Spark takes longer to say that it is not
+    server.check_format(form)
+    given = server.options(config, url)
+    with server.connected(given):
+        pass  # fail fast: Spark needs longer to report an unreachable server
     began = time.monotonic()
     chosen = {key: value for key, value in (("queue", queue), ("state", state)) if value}
-    with wiring.spark(config) as spark:
-        from pyspark.sql import Observation, functions  # noqa: PLC0415 - it costs half a second
+    with transfer_session(config) as spark:
+        from pyspark.sql import Observation, functions  # noqa: PLC0415 - takes half a second to load
 
         cores = str(spark.sparkContext.defaultParallelism)
         reader = spark.read.format("millrace").options(**given, parts=cores)
@@ -32,21 +33,21 @@ def drain(
         _flat(frame, form).write.format(form).options(**_written(form)).save(to)
         rows = seen.get["rows"]
     seconds = time.monotonic() - began
-    typer.echo(f"{rows:,} jobs written to {to} in {seconds:.1f} s. They are still on the server.")
+    typer.echo(f"Wrote {rows:,} jobs to {to} in {seconds:.1f} s. They remain on the server.")
     return 0
 
 
 def _written(form: str) -> dict[str, str]:
-    """How text is written: moments to the microsecond, and quotes as most readers of CSV want."""
-    moments = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
-    return {"csv": {**moments, "header": "true", "escape": '"'}, "json": moments}.get(form, {})
+    """Writer options: times with microseconds, and doubled quotes in CSV."""
+    times = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+    return {"csv": {**times, "header": "true", "escape": '"'}, "json": times}.get(form, {})
 
 
 def _flat(frame: "DataFrame", form: str) -> "DataFrame":
-    """Lists as JSON text, where a file cannot have lists."""
+    """Lists as JSON text if the format has no lists."""
     if form != "csv":
         return frame
-    from pyspark.sql import functions  # noqa: PLC0415 - it costs half a second
+    from pyspark.sql import functions  # noqa: PLC0415 - takes half a second to load
 
     lists = [name for name, kind in frame.dtypes if kind.startswith("array")]
     return frame.withColumns({name: functions.to_json(name) for name in lists})

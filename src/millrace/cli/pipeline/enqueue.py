@@ -1,4 +1,4 @@
-"""`millrace pipeline enqueue`: every row of some files becomes a job."""
+"""`millrace pipeline enqueue`."""
 
 import threading
 import time
@@ -7,21 +7,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import typer
 
-from millrace.cli.progress import Bar
+from millrace.cli.output import ProgressBar
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 
-from . import wiring
+from . import server
+from .session import transfer_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: How often it is looked how far it is, in seconds.
-LOOK: Final = 0.5
+#: Seconds between two updates of the progress bar.
+PROGRESS_INTERVAL: Final = 0.5
 
 
 class Rows(NamedTuple):
-    """Which rows, and what they mean."""
+    """The rows to push and their interpretation."""
 
     files: list[str]
     form: str
@@ -33,18 +34,16 @@ class Rows(NamedTuple):
 
 
 def enqueue(config: Config, rows: Rows, url: str | None) -> int:
-    wiring.check_format(rows.form)
-    given = wiring.options(config, url)
+    server.check_format(rows.form)
+    given = server.options(config, url)
     load = rows.load or f"enqueue-{uuid.uuid4()}"
-    before = known(
-        given, load
-    )  # and before Spark is started, which takes longer, is the server up?
+    before = known(given, load)  # fail fast: starting Spark takes longer
     if before is not None and before["state"] == "released":
-        typer.echo(f"The load {load} was released before: nothing was added.")
+        typer.echo(f"Load {load} was already released; no jobs added.")
         return 0
     began = time.monotonic()
     try:
-        with wiring.spark(config) as spark:
+        with transfer_session(config) as spark:
             frame = _read(spark, rows)
             total = frame.count() if rows.form == "parquet" else 0
             named = {"kind": rows.kind, "queue": rows.queue, "jid": rows.jid, "args": rows.args}
@@ -57,22 +56,22 @@ def enqueue(config: Config, rows: Rows, url: str | None) -> int:
     after = known(given, load)
     seconds = time.monotonic() - began
     count = 0 if after is None else after["total"]
-    typer.echo(f"{count:,} jobs enqueued in {seconds:.1f} s, as the load {load}.")
+    typer.echo(f"Pushed {count:,} jobs in {seconds:.1f} s as load {load}.")
     return 0
 
 
 def _unfinished(given: dict[str, str], load: str, error: PipelineError) -> str:
-    """What became of a load that did not come to its end: all, some or none of it may be there."""
+    """Describe an unfinished load: all, some or none of its jobs may be on the server."""
     try:
         left = known(given, load)
     except PipelineError:
-        left = {"state": "unknown"}  # the server is away
+        left = {"state": "unknown"}  # the server is unreachable
     if left is None or left["state"] == "open":
-        return f"no job was enqueued: {error}"
+        return f"No jobs pushed: {error}"
     return (
-        f"the load {load} is not whole yet: {error}. `millrace pipeline loads` shows it, and "
-        f"`millrace pipeline loads --release {load}` goes on; enqueue the rows again only with "
-        f"`--load {load}`, or jobs come twice."
+        f"Load {load} is incomplete: {error}. `millrace pipeline loads` shows it. Resume it with "
+        f"`millrace pipeline loads --release {load}`. To push the rows again, use `--load {load}`; "
+        "otherwise jobs are duplicated."
     )
 
 
@@ -84,18 +83,18 @@ def _read(spark: "SparkSession", rows: Rows) -> "DataFrame":
 
 
 def known(given: dict[str, str], load: str) -> dict[str, Any] | None:
-    """What the server knows of a load."""
-    with wiring.talking(given) as wire:
+    """The state of a load on the server."""
+    with server.connected(given) as wire:
         found = wire.ask({"loads": True})["loads"]
     return next((each for each in found if each["load"] == load), None)
 
 
 class Watch:
-    """Shows how many jobs are staged, and then how many are released, while Spark works."""
+    """Shows the number of staged and released jobs while Spark runs."""
 
     def __init__(self, given: dict[str, str], load: str, total: int) -> None:
         self._given, self._load, self._total = given, load, total
-        self._bar = Bar("enqueue")
+        self._bar = ProgressBar("enqueue")
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -110,13 +109,13 @@ class Watch:
         self._bar.__exit__()
 
     def _look(self) -> None:
-        while not self._over.wait(LOOK):
+        while not self._over.wait(PROGRESS_INTERVAL):
             try:
                 load = known(self._given, self._load)
             except PipelineError:
-                continue  # whoever does the work will tell
+                continue  # the load itself reports the error
             if load is None:
                 continue
-            # Each job is moved twice: to the server, and then to its queue.
+            # Each job counts twice: when it is staged, and when it is released.
             released = 0 if load["state"] == "open" else load["total"] - load["staged"]
             self._bar(load["total"] + released, 2 * max(self._total, load["total"]))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from millrace.cli.output import ProgressBar
 from millrace.cli.pipeline.days import Days
-from millrace.cli.progress import Bar
 from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def export(
     folder: Path, table: str | None, form: str, out: str, days: Days, *, only_list: bool
 ) -> int:
-    """The exit code: 0 if the file is written, or the list is."""
+    """Return the exit code: 0 if the file or the list was written."""
     if not is_installed("pyarrow"):
         raise PipelineError(missing_package("pyarrow"))
-    from millrace.pipeline import export as exporting  # noqa: PLC0415 - Arrow loads when it is there
+    from millrace.pipeline import export as exporting  # noqa: PLC0415 - loads Arrow
 
     lake = Lake(folder)
     if only_list:
@@ -36,7 +36,7 @@ def export(
     if days.latest is not None:
         there = reading.days(lake, chosen)[-days.latest :]
         first = there[0] if there else None
-    with Bar("writing") as bar:
+    with ProgressBar("writing") as bar:
         done = exporting.export(
             lake, chosen, form, out, first, last, progress=lambda _, n, total: bar(n, total)
         )

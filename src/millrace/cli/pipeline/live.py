@@ -1,4 +1,4 @@
-"""What a server knows itself, for the audit: from its store, and asked of it where it runs."""
+"""The data of a server for the audit: from its store, and from the running process."""
 
 import socket
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from millrace.cli.progress import Bar
+from millrace.cli.output import ProgressBar
 from millrace.journal.snapshot import Snapshot, days_table, queues_table, snapshot
 from millrace.journal.status import has_store
 from millrace.pipeline.errors import PipelineError
@@ -17,22 +17,22 @@ from millrace.records import Counters
 from millrace.server.control_socket import beside, socket_of
 from millrace.store.errors import StoreError
 
-PATIENCE: Final = 60.0  # seconds
-#: A flush begins the counters anew; nobody flushes so often.
+REPLY_TIMEOUT: Final = 60.0  # seconds
+#: A flush resets the counters, so that they must be read again.
 _TRIES: Final = 5
 
 
 class Known(NamedTuple):
-    """What was known at one moment, before anything was shipped."""
+    """The data at one point in time, before shipping."""
 
     stored: Snapshot
-    #: Empty where no server runs.
-    counted: list[Counters]
+    #: Empty if no server is running.
+    plural: list[Counters]
 
     def live(self, server: str) -> Live:
-        """The same in the pipeline's words; a server gets its id when its journal is shipped."""
+        """The same as a record of the pipeline. A server gets its ID at its first shipment."""
         event = self.stored.event
-        if not self.counted:
+        if not self.plural:
             return Live(
                 server=server,
                 event=event,
@@ -42,33 +42,33 @@ class Known(NamedTuple):
                 asked=event,
                 since=self.stored.since,
             )
-        first = self.counted[0]
+        first = self.plural[0]
         return Live(
             server=server,
             event=event,
             jobs=self.stored.jobs,
-            days=pa.concat_tables(days_table(each.days, each.event) for each in self.counted),
-            queues=pa.concat_tables(queues_table(each.queues, each.event) for each in self.counted),
+            days=pa.concat_tables(days_table(each.days, each.event) for each in self.plural),
+            queues=pa.concat_tables(queues_table(each.queues, each.event) for each in self.plural),
             asked=first.event,
             since=first.since,
         )
 
 
 def look(folder: Path) -> Known | None:
-    """None: nothing was ever written to that folder."""
+    """The data of the server, or None for an empty folder."""
     try:
         if not has_store(folder):
             return None
-        with Bar("reading the store") as progress:
+        with ProgressBar("reading the store") as progress:
             stored = snapshot(folder, progress)
     except StoreError as error:
         raise PipelineError(str(error)) from error
-    # In this order: what a server tells is of an event that is not before the store's.
+    # The store is read first: the reply of the server must not be older.
     return Known(stored, counters(folder))
 
 
 def counters(folder: Path) -> list[Counters]:
-    """What the server on this folder has counted; nothing if none runs."""
+    """The counters of the server on this folder; empty if none is running."""
     for _ in range(_TRIES):
         try:
             lines = list(_asked(folder))
@@ -76,20 +76,20 @@ def counters(folder: Path) -> list[Counters]:
             return []
         except OSError as error:
             reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
-            raise PipelineError(f"cannot ask the server on {folder}: {reason}") from error
+            raise PipelineError(f"Cannot query the server on {folder}: {reason}") from error
         try:
             pieces = [msgspec.json.decode(line, type=Counters) for line in lines]
         except msgspec.DecodeError:
-            continue  # it began anew meanwhile, or could not write
+            continue  # the counters were reset in between, or the server could not write
         if pieces and not pieces[-1].more:
             return pieces
-    raise PipelineError(f"the server on {folder} does not tell what it counted: try again")
+    raise PipelineError(f"The server on {folder} did not return its counters. Try again.")
 
 
 def _asked(folder: Path) -> Iterator[bytes]:
-    """The lines of the answer, to the last piece or to a refusal."""
+    """The lines of the reply, up to the last part or an error."""
     with socket.socket(socket.AF_UNIX) as connection, beside(socket_of(folder)) as name:
-        connection.settimeout(PATIENCE)
+        connection.settimeout(REPLY_TIMEOUT)
         connection.connect(name)
         connection.sendall(b'{"counters":true}\n')
         with connection.makefile("rb") as stream:

@@ -1,4 +1,4 @@
-"""`millrace pipeline loads`: what was enqueued, and the end of what was left half-way."""
+"""`millrace pipeline loads`."""
 
 from datetime import UTC, datetime
 
@@ -7,21 +7,21 @@ import typer
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 
-from . import wiring
+from . import server
 
 
 def loads(config: Config, release: str | None, discard: str | None, url: str | None) -> int:
     if release is not None and discard is not None:
-        raise PipelineError("a load is either released or discarded")
-    given = wiring.options(config, url)
-    with wiring.talking(given) as wire:
-        # It needs pyspark, which is there where loads are made.
+        raise PipelineError("Use either --release or --discard.")
+    given = server.options(config, url)
+    with server.connected(given) as wire:
+        # Requires pyspark.
         from pyspark_millrace import writing  # noqa: PLC0415
 
         if release is not None:
-            typer.echo(f"{writing.release(wire, release):,} jobs of {release} released.")
+            typer.echo(f"Released {writing.release(wire, release):,} jobs of {release}.")
         elif discard is not None:
-            typer.echo(f"{writing.discard(wire, discard):,} jobs of {discard} discarded.")
+            typer.echo(f"Discarded {writing.discard(wire, discard):,} jobs of {discard}.")
         else:
             for load in wire.ask({"loads": True})["loads"]:
                 when = datetime.fromtimestamp(load["at"] // 1_000_000, UTC)

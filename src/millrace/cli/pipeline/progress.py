@@ -1,4 +1,4 @@
-"""How far a run of the pipeline is: bars on a terminal, a line for each step elsewhere."""
+"""Progress of a pipeline run: bars on a terminal, otherwise one line per step."""
 
 import sys
 import time
@@ -15,12 +15,12 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-#: A step that takes longer says so again, this many seconds apart.
+#: Seconds between two lines of a long step.
 _AGAIN: Final = 10.0
 
 
-class Steps:
-    """Called as millrace.pipeline.progress.Progress says."""
+class StepProgress:
+    """Implements millrace.pipeline.progress.Progress."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         console = Console(stderr=True)

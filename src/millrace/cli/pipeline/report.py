@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import typer
 
+from millrace.cli.output import ProgressBar
 from millrace.cli.pipeline.days import Days
-from millrace.cli.progress import Bar
 from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
@@ -16,15 +16,15 @@ PAGE = "millrace-report.html"
 
 
 def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json: bool) -> int:
-    """The exit code: 0 if it was written."""
+    """Return the exit code: 0 if the report was written."""
     for package in ("pyarrow",) if json else ("pyarrow", "plotly"):
         if not is_installed(package):
             raise PipelineError(missing_package(package))
-    from millrace.pipeline.report import making  # noqa: PLC0415 - Arrow loads when it is there
+    from millrace.pipeline.report import making  # noqa: PLC0415 - loads Arrow
 
     lake = Lake(folder)
     first, last = making.chosen(lake, days.latest, days.first, days.last)
-    with Bar("reading") as bar:
+    with ProgressBar("reading") as bar:
         made = making.make(
             lake, first, last, queue, progress=lambda _, done, total: bar(done, total)
         )
@@ -39,6 +39,6 @@ def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json
         file.write(text.encode())
     if out != STANDARD:
         size = len(text.encode()) / (1 << 20)
-        nothing = ": nothing happened in these days" if made.empty else ""
-        typer.echo(f"{out}  {first} to {last}, {size:.1f} MiB{nothing}")
+        empty = ", no events in these days" if made.empty else ""
+        typer.echo(f"{out}  {first} to {last}, {size:.1f} MiB{empty}")
     return 0

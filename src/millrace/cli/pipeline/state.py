@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from millrace.cli.control import shown
-from millrace.cli.pipeline.progress import Steps
-from millrace.cli.pipeline.starting import started
+from millrace.cli.pipeline.progress import StepProgress
+from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import Lake
@@ -26,8 +26,8 @@ _AGO: Final = regex(r"-(\d+(?:\.\d+)?)([smhdw])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-class Wanted(NamedTuple):
-    """What is to be told, and how."""
+class Selection(NamedTuple):
+    """The rows to print, and the form."""
 
     jobs: bool = False
     queue: str = ""
@@ -37,8 +37,8 @@ class Wanted(NamedTuple):
     to: Path | None = None
 
 
-def moment(text: str, now: datetime) -> datetime:
-    """`now`, so long ago (`-2h`), or ISO 8601, where UTC is meant if nothing else is said."""
+def parse_time(text: str, now: datetime) -> datetime:
+    """Parse `now`, an age (`-2h`), or ISO 8601 with UTC as the default zone."""
     if text == "now":
         return now
     if ago := _AGO.fullmatch(text):
@@ -50,34 +50,34 @@ def moment(text: str, now: datetime) -> datetime:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise PipelineError(
-            f"{text!r} is no moment: give it as 2026-11-16T12:30:00, -2h (s, m, h, d, w) or now"
+            f"Invalid time {text!r}. Use 2026-11-16T12:30:00, -2h (s, m, h, d, w) or now."
         ) from None
     return when.replace(tzinfo=UTC) if when.tzinfo is None else when.astimezone(UTC)
 
 
-def tell_state(config: Config, at: str, wanted: Wanted) -> int:
+def show_state(config: Config, at: str, wanted: Selection) -> int:
     if wanted.state and wanted.state not in STATES:
-        raise PipelineError(f"{wanted.state!r} is no state: {', '.join(STATES)}")
-    when, lake = moment(at, datetime.now(UTC)), Lake(config.lake_path)
+        raise PipelineError(f"Unknown state {wanted.state!r}. States: {', '.join(STATES)}.")
+    when, lake = parse_time(at, datetime.now(UTC)), Lake(config.lake_path)
     events = sum(batch.rows for batch in Ledger(lake).batches())
     if not events:
         raise PipelineError(
-            f"there are no events in {lake.root} yet: `millrace pipeline run` takes them in"
+            f"No events in {lake.root} yet. Ingest them with `millrace pipeline run`."
         )
-    from millrace.pipeline.state import State, Which  # noqa: PLC0415 - it loads Spark
+    from millrace.pipeline.state import State, Which  # noqa: PLC0415 - loads Spark
 
-    with Steps(quiet=wanted.json) as steps:
+    with StepProgress(quiet=wanted.json) as steps:
         steps("start Spark", 0, 0)
-        with started(config, events=events) as spark:
-            steps("fold the events", 0, 0)
+        with tables_session(config, events=events) as spark:
+            steps("replay the events", 0, 0)
             found = State(spark, lake, when, Which(wanted.queue, wanted.state))
             depths = found.depths()
             jobs = found.jobs(wanted.limit) if wanted.jobs else []
             if wanted.to is not None:
                 found.write(wanted.to)
     if wanted.json:
-        told = {"at": when, "queues": depths} | ({"jobs": jobs} if wanted.jobs else {})
-        sys.stdout.write(msgspec.json.encode(told).decode() + "\n")
+        document = {"at": when, "queues": depths} | ({"jobs": jobs} if wanted.jobs else {})
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return 0
     console = Console(markup=False, highlight=False)
     console.print(f"{when:%Y-%m-%d %H:%M:%S} UTC")
@@ -87,7 +87,9 @@ def tell_state(config: Config, at: str, wanted: Wanted) -> int:
         console.print(_jobs(jobs))
         total = sum(getattr(depth, name) for depth in depths for name in STATES)
         if total > len(jobs):
-            console.print(f"{total - len(jobs):,} more: --limit, or --to a file, tells of them")
+            console.print(
+                f"{total - len(jobs):,} more jobs. Use --limit, or write all to a file with --to."
+            )
     return 0
 
 

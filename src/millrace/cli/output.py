@@ -1,4 +1,4 @@
-"""How far long work is, for whoever looks at a terminal."""
+"""Progress bars on a terminal."""
 
 from typing import Self
 
@@ -6,12 +6,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 
-class Bar:
-    """A bar on stderr that goes when the work is done; nothing where stderr is no terminal."""
+class ProgressBar:
+    """A bar on stderr that disappears at the end. Prints nothing if stderr is not a terminal."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, label: str) -> None:
         self._progress = Progress(
-            TextColumn(what),
+            TextColumn(label),
             BarColumn(),
             TaskProgressColumn(),
             TimeRemainingColumn(),
@@ -30,6 +30,6 @@ class Bar:
             self._progress.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """As the store calls its Progress."""
+        """Called by the store and the shipper with the work done so far."""
         if total:
             self._progress.update(self._task, completed=done, total=total, visible=True)

@@ -1,14 +1,46 @@
-"""The effective configuration as people and programs read it, with the source of every value."""
+"""`millrace config`."""
 
 from typing import Any
 
 import msgspec
+import typer
 
-from millrace.config import HIDDEN, Config, ConfigKey, LoadedConfig, keys, quoted, value_of
+from millrace.cli.options import Json, with_flags
+from millrace.cli.serve import print_errors, read
+from millrace.config import (
+    HIDDEN,
+    Config,
+    ConfigError,
+    ConfigKey,
+    LoadedConfig,
+    keys,
+    quoted,
+    value_of,
+)
+
+
+@with_flags
+def config_command(given: dict[str, str], *, json: Json = False) -> int:
+    """Show the effective configuration and the source of each value.
+
+    Accepts the flags of `serve` and shows the values that `serve` would use. Passwords are hidden.
+    The output is a valid `millrace.toml`.
+
+    Examples:
+    - `millrace config > example.toml`: a file with every key, to start from
+    - `millrace config --json | jq .faktory.port`
+
+    """
+    try:
+        loaded = read(given)
+    except ConfigError as error:
+        return print_errors(error)
+    typer.echo(as_json(loaded) if json else as_toml(loaded))
+    return 0
 
 
 def as_toml(loaded: LoadedConfig) -> str:
-    """A file that says the same again. A password is commented out, so that it says nothing."""
+    """A configuration file with these values. Passwords are hidden and commented out."""
     lines = []
     for section in Config.__struct_fields__:
         lines.append(f"[{section}]")
@@ -32,7 +64,7 @@ def _source(loaded: LoadedConfig, key: ConfigKey) -> str:
 
 
 def as_json(loaded: LoadedConfig) -> str:
-    """Sizes in bytes, durations in seconds, a port that is off as null."""
+    """JSON with sizes in bytes, durations in seconds and null for a disabled port."""
     document: dict[str, dict[str, Any]] = {}
     for key in keys().values():
         value = value_of(loaded.config, key.dotted)
