@@ -1,5 +1,7 @@
 import re
+from pathlib import Path
 
+import msgspec
 import pytest
 from told_room import NOW, Told, an_overview, go, job_row, spans, world
 
@@ -12,6 +14,7 @@ from millrace.records import (
     WorkerPage,
     WorkerRecord,
 )
+from millrace.web.pages import overview
 from millrace.web.rendering import NONE
 
 XSS = "<script>hacked()</script>"
@@ -127,3 +130,11 @@ def test_a_server_that_does_not_answer():
 def test_a_young_server_has_no_rates():
     html = text(world(overview=an_overview(samples=an_overview().samples[:1])))
     assert number(html, "pushed") == "0.0"
+
+
+def test_the_script_reads_members_that_the_live_stream_sends() -> None:
+    """overview.js takes the oldest job from `oldest_job`."""
+    script = (Path(overview.__file__).parents[1] / "static" / "overview.js").read_text()
+    assert "({ oldest_job: job })" in script
+    sent = msgspec.to_builtins(an_overview())
+    assert {"ready_at", "jid", "seq", "queue"} <= sent["oldest_job"].keys()

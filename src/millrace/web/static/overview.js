@@ -62,7 +62,8 @@
     made.append(inner);
     return made;
   };
-  const tellOldest = ({ oldest: at, oldest_jid: jid, oldest_seq: seq, oldest_queue: queue }) => {
+  const tellOldest = ({ oldest_job: job }) => {
+    const { ready_at: at, jid, seq, queue } = job || { ready_at: 0, jid: "", seq: 0, queue: "" };
     const which = at ? String(seq) : "";
     if (oldest.dataset.which === which || oldest.contains(document.activeElement)) return;
     oldest.dataset.which = which;
