@@ -32,11 +32,17 @@ class Dice(Random):
 class World:
     """One engine, a clock, and the connections made so far."""
 
+    _holds_commits = False
+
     def __init__(self, dead_max: int = 100_000) -> None:
         self.now = START
         self.dice = Dice()
         self.engine = Engine(self.dice, dead_max=dead_max)
         self.clients: list[Wire] = []
+
+    def hold_commits(self) -> None:
+        """From now on no change is committed."""
+        self.engine.durable = self._holds_commits = True
 
     def advance(self, microseconds: int) -> None:
         """Let time pass; what falls due on the way happens at its own moment."""
@@ -78,7 +84,8 @@ class World:
                 owner.alarm(what, self.now)
                 if isinstance(owner, Connection):
                     owner.session.run()
-        self.keep(engine.take_batch())
+        if not self._holds_commits:
+            self.keep(engine.take_batch())
 
     def keep(self, batch: Batch) -> None:
         """A turn is over. Most tests have no store."""

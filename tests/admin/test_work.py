@@ -217,7 +217,7 @@ def test_a_job_that_did_not_reach_its_worker_is_given_back(room):
 
 
 def test_a_job_that_may_still_be_refused_is_handed_out_when_it_cannot(room):
-    room.engine.synced_seq = 1
+    room.hold_commits()
     room.push()
     lease(room)
     assert room.wire.durable == [0]
@@ -351,10 +351,11 @@ def test_a_token_cannot_be_guessed(room):
     assert refused_end(another, leased["token"]) == "not found"
 
 
-def stored(room: Room) -> MemoryStore:
-    """All that is durable until now."""
-    store = MemoryStore()
-    store.load()
+def stored(room: Room, store: MemoryStore | None = None) -> MemoryStore:
+    """All that is durable until now, in addition to what a store has."""
+    if store is None:
+        store = MemoryStore()
+        store.load()
     for batch in room.kept:
         store.begin(batch, room.engine)
         store.commit()
@@ -380,12 +381,32 @@ def test_a_lease_that_a_crash_has_forgotten_can_be_ended():
     assert end(again, first["token"], "renew")["state"] == "leased"
     assert end(again, first["token"], "renew")["state"] == "leased"
     end(again, first["token"], "complete")
-    assert not again.hub.reclaimed
     (anew,) = lease(again)
     assert anew["token"] != second["token"]
     assert refused_end(again, second["token"]) == "conflict"
     end(again, anew["token"], "complete")
     assert not again.engine.jobs
+
+
+def test_a_reclaimed_lease_survives_a_second_crash():
+    room = Room()
+    room.hub.lease_key()
+    push(room, new())
+    store = stored(room)
+    (first,) = lease(room)
+    again = restarted(store)
+    end(again, first["token"], "renew")
+    last = restarted(stored(again, store))
+    assert end(last, first["token"], "renew")["state"] == "leased"
+    end(last, first["token"], "complete")
+    assert not last.engine.jobs
+
+
+def test_a_token_waits_for_the_commit_of_its_key(room):
+    room.push()
+    room.hold_commits()
+    lease(room)
+    assert room.wire.durable == [0]
 
 
 def test_what_was_never_given_cannot_be_ended():
@@ -479,19 +500,3 @@ def test_one_that_waits_for_a_dead_one_stays(room):
     lease(room)
     end(room, given(room, 1), "fail")
     assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)
-
-
-def test_the_table_of_reclaimed_leases_shrinks():
-    """A reclaimed lease that ends in another way than by its token leaves no entry."""
-    room = Room()
-    room.hub.lease_key()
-    push(room, new(), new("a2"))
-    store = stored(room)
-    first, second = lease(room, most=2)
-    again = restarted(store)
-    for leased in (first, second):
-        end(again, leased["token"], "renew")
-    again.act("timeout", "a1")
-    again.hub.alarm("sample", again.now)
-    assert list(again.hub.reclaimed) == [2]
-    assert end(again, second["token"], "renew")["state"] == "leased"

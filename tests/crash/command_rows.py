@@ -66,7 +66,7 @@ def row(protocol: str, command: str, effect: Effect = "changes") -> Callable[[Pr
     return add
 
 
-def plain(protocol: str, effect: Effect, **commands: Callable[["Stage"], bytes]) -> None:
+def plain(protocol: str, effect: Effect, **commands: Prepare) -> None:
     for command, prepare in commands.items():
         row(protocol, command, effect)(prepare)
 
@@ -468,8 +468,14 @@ def _(s: Stage) -> bytes:
     return workq("inspect", "queue", s.queue)
 
 
-plain("workq", "reads", **{"inspect queues": lambda _: workq("inspect", "queues", 0, 10)})
-plain("workq", "nothing", **{"inspect server": lambda _: workq("inspect", "server")})
+plain(
+    "workq",
+    "reads",
+    **{
+        "inspect queues": lambda _: workq("inspect", "queues", 0, 10),
+        "inspect server": lambda _: workq("inspect", "server"),
+    },
+)
 
 
 # Masenko
@@ -555,13 +561,13 @@ plain(
     QUIT=lambda _: words("QUIT"),
     RESET=lambda _: words("RESET"),
     CLIENT=lambda _: words("CLIENT", "ID"),
-    MULTI=lambda _: words("MULTI"),
+    MULTI=lambda s: Request("qless", words("MULTI"), s.name),
     DISCARD=lambda s: s.queued(words("PING")) and words("DISCARD"),
     UNWATCH=lambda _: words("UNWATCH"),
     WATCH=lambda _: words("WATCH", "scratch"),
-    SUBSCRIBE=lambda _: words("SUBSCRIBE", "channel"),
+    SUBSCRIBE=lambda s: Request("qless", words("SUBSCRIBE", "channel"), s.name),
     UNSUBSCRIBE=lambda _: words("UNSUBSCRIBE", "channel"),
-    PSUBSCRIBE=lambda _: words("PSUBSCRIBE", "channel*"),
+    PSUBSCRIBE=lambda s: Request("qless", words("PSUBSCRIBE", "channel*"), s.name),
     PUNSUBSCRIBE=lambda _: words("PUNSUBSCRIBE", "channel*"),
     PUBLISH=lambda _: words("PUBLISH", "channel", "x"),
     PUBSUB=lambda _: words("PUBSUB", "CHANNELS"),
@@ -570,7 +576,6 @@ plain(
     COMMAND=lambda _: words("COMMAND"),
     CONFIG=lambda _: words("CONFIG", "GET", "save"),
     SLOWLOG=lambda _: words("SLOWLOG", "LEN"),
-    **{"SCRIPT KILL": lambda _: words("SCRIPT", "KILL")},
 )
 plain(
     "redis",
@@ -584,16 +589,35 @@ plain(
     LRANGE=lambda _: words("LRANGE", "ql:qp:priorities", 0, -1),
     HGETALL=lambda _: words("HGETALL", "ql:qp:identifiers"),
     HMGET=lambda _: words("HMGET", "ql:qp:identifiers", "a"),
+    SCAN=lambda _: words("SCAN", 0),
+    GET=lambda _: words("GET", "scratch"),
+    HGET=lambda _: words("HGET", "ql:qp:identifiers", "a"),
+    SISMEMBER=lambda _: words("SISMEMBER", "ql:paused_queues", "a"),
     SMEMBERS=lambda _: words("SMEMBERS", "ql:paused_queues"),
     ZSCORE=lambda _: words("ZSCORE", "ql:queues", "a"),
     ZCARD=lambda _: words("ZCARD", "ql:queues"),
     ZRANGE=lambda _: words("ZRANGE", "ql:queues", 0, -1),
-    **{"SCRIPT EXISTS": lambda _: words("SCRIPT", "EXISTS", "0" * 40)},
+    **{
+        "SCRIPT EXISTS": lambda _: words("SCRIPT", "EXISTS", "0" * 40),
+        "SCRIPT KILL": lambda _: words("SCRIPT", "KILL"),
+    },
 )
 plain(
     "redis",
     "memory",
     EXPIRE=lambda _: words("EXPIRE", "scratch", 10),
+    SET=lambda s: words("SET", s.name, "x"),
+    SETEX=lambda s: words("SETEX", s.name, 10, "x"),
+    INCR=lambda s: words("INCR", s.name),
+    DECR=lambda s: words("DECR", s.name),
+    INCRBY=lambda s: words("INCRBY", s.name, 2),
+    DECRBY=lambda s: words("DECRBY", s.name, 2),
+    LPOP=lambda s: words("LPOP", s.name),
+    RPOP=lambda s: words("RPOP", s.name),
+    SADD=lambda s: words("SADD", s.name, "x"),
+    SREM=lambda s: words("SREM", s.name, "x"),
+    ZADD=lambda s: words("ZADD", s.name, 1, "x"),
+    ZREM=lambda s: words("ZREM", s.name, "x"),
     BRPOP=lambda s: s.need("qless", words("RPUSH", s.name, "x")) and words("BRPOP", s.name, 1),
     **{
         "RPUSH scratch": lambda s: words("RPUSH", s.name, "x"),
@@ -944,12 +968,12 @@ plain(
     tags=lambda _: control(tags={}),
     throttles=lambda _: control(throttles=True),
     audit=lambda _: control(audit={}),
+    counters=lambda _: control(counters=True),
 )
 plain(
     "control",
     "nothing",
     sizes=lambda _: control(sizes=True),
-    counters=lambda _: control(counters=True),
     overview=lambda _: control(overview=True),
     health=lambda _: control(health=True),
     server=lambda _: control(server=True),

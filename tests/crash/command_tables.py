@@ -52,14 +52,14 @@ def served() -> set[tuple[str, str]]:
         *_named("C", api.COMMANDS),
         *_named("D", _distinct(reqless._COMMANDS)),
         *_named("T", reqless._EARLY),
-        *_named("control", _expanded(requests.Request.__struct_fields__, _actions())),
+        *_named("control", _expanded(requests.SocketRequest.__struct_fields__, _actions())),
         *_named("http", (_route(each.path) for each in TABLE if each.method != "GET")),
     }
 
 
 def unknown_requests() -> set[str]:
     """Handlers of the control socket that no request names."""
-    return {*ANSWERS, *LONG} - set(requests.Request.__struct_fields__)
+    return {*ANSWERS, *LONG} - set(requests.SocketRequest.__struct_fields__)
 
 
 def _named(protocol: str, commands: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -74,7 +74,7 @@ def test_d3_what_changes_nothing_is_answered_at_once(talk, line):
 
 def test_d3_a_job_handed_out_before_its_push_is_durable_waits_with_it(talk):
     client = talk.client()
-    talk.acts(lambda world: setattr(world.engine, "synced_seq", world.engine.next_seq))
+    talk.acts(lambda world: world.hold_commits())
     client.pushes(unit()).fetches()
     assert client.wire.durable == [2, 3]
 

@@ -380,7 +380,6 @@ def test_a_stopping_server_hands_out_nothing():
 
 def test_which_replies_wait_for_the_disk():
     with Goqueue() as talk:
-        talk.acts(lambda world: setattr(world.engine, "synced_seq", 2))
         client = talk.connect()
         client.adds(1, b"x")  # 0
         client.says(b"CONNECT\0").hears_ok()
@@ -388,6 +387,7 @@ def test_which_replies_wait_for_the_disk():
         client.deletes(1).hears_ok()  # 3
         client.deletes(1).hears_error("Job 1 already deleted")  # 4
         client.says(add(b"", "")).hears_error("Error adding new job to queue ")
+        talk.acts(lambda world: world.hold_commits())
         client.adds(2)  # 6
         client.reserves().hears_job(2)  # 7: its ADD may still be refused
         assert client.wire.durable == [0, 3, 4, 6, 7]
@@ -395,7 +395,7 @@ def test_which_replies_wait_for_the_disk():
 
 def test_a_delivery_of_a_job_that_is_not_durable_waits_for_the_disk():
     with Goqueue() as talk:
-        talk.acts(lambda world: setattr(world.engine, "synced_seq", 1))
+        talk.acts(lambda world: world.hold_commits())
         waiter, client = talk.connect(), talk.connect()
         waiter.reserves()
         client.adds(1)

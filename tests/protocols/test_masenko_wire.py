@@ -949,7 +949,7 @@ def test_a_task_whose_push_is_not_durable_yet_waits_for_it():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
-        talk.acts(lambda world: setattr(world.engine, "synced_seq", 2))
+        talk.acts(lambda world: world.hold_commits())
         client.pushes()
         client.fetches()
         client.fetches()

@@ -34,7 +34,7 @@ from . import (
 from .answering import Answering, Said, Telling
 from .counting import counters
 from .errors import AdminError
-from .service import AdminService
+from .service import LEASE_KEY, AdminService
 
 #: The longest job that can be pushed over HTTP, and some.
 MAX_LINE_BYTES = 24 << 20
@@ -71,6 +71,10 @@ for _module in _MODULES:
     LONG.update(_module.LONG)
 _NAMES: Final = SocketRequest.__struct_fields__
 _ABSENT: Final = (None, False)
+#: Overviews and reports on the process: they show the state in memory, also while a commit hangs.
+NEVER_WAIT: Final = frozenset(
+    {"sizes", "overview", "health", "server", "metrics", "faktory", "pipeline", "journal", "ship"}
+)
 
 
 class AdminConnection(Connection):
@@ -79,6 +83,9 @@ class AdminConnection(Connection):
         self.hub = hub
         self._lines = Lines(MAX_LINE_BYTES)
         self._telling: Iterator[Said | None] | None = None
+        #: Whether replies to the request in progress wait for commits, and how many changes there
+        #: were before it.
+        self._waits, self._before = True, 0
         hub.connections.add(self)
 
     @property
@@ -130,12 +137,14 @@ class AdminConnection(Connection):
         except AdminError as error:
             self._refuse(error)
             return
-        before = self.hub.engine.changes
+        self._waits, self._before = name not in NEVER_WAIT, self.hub.engine.changes
         try:
             if name == "lease":
                 self._lease(asked, now)
             elif name in ANSWERS:
-                self._say(ANSWERS[name](self.hub, asked, now), before)
+                answer = ANSWERS[name](self.hub, asked, now)
+                self._wait()
+                self._say(answer)
             elif name in LONG:
                 self._telling = LONG[name](self.hub, asked, now)
             elif name in {"journal", "ship"}:
@@ -144,7 +153,14 @@ class AdminConnection(Connection):
                 asked_for = ", ".join(f"`{each}`" for each in _NAMES)
                 self._refuse(AdminError(f"nothing was asked: one of {asked_for}"))
         except (ClientError, EngineError) as error:
+            self._wait()
             self._refuse(error)
+
+    def _wait(self) -> None:
+        """Hold the next reply back until everything is committed that it may depend on."""
+        engine = self.hub.engine
+        if self._waits and (engine.changes != self._before or engine.has_uncommitted):
+            self.marks.append(len(self.replies))
 
     def _about_journal(self, name: str) -> None:
         keeper = self.hub.keeper
@@ -156,25 +172,20 @@ class AdminConnection(Connection):
             self._say(keeper.journal())
 
     def _tell(self, telling: Iterator[Said | None]) -> None:
-        before = self.hub.engine.changes
         try:
             said = next(telling)
         except StopIteration:
             self._telling = None
         except (ClientError, EngineError) as error:
             self._telling = None
+            self._wait()
             self._refuse(error)
         else:
             if said is not None:
-                # It may rest on what is not durable yet: on changes of this piece or of an earlier.
-                self.marks.append(len(self.replies))
-                self._say(said, before)
+                self._wait()
+                self._say(said)
 
-    def _say(self, answer: Said, changes: int | None = None) -> None:
-        """`changes`: how many there were before."""
-        changed = changes is not None and changes != self.hub.engine.changes
-        if changed and (not self.marks or self.marks[-1] != len(self.replies)):
-            self.marks.append(len(self.replies))
+    def _say(self, answer: Said) -> None:
         self.replies.append(_encode(answer) + b"\n")
 
     def _refuse(self, error: ClientError | EngineError) -> None:
@@ -220,10 +231,14 @@ class AdminConnection(Connection):
         self._hand_all([])
 
     def _hand_all(self, jobs: list[Job]) -> None:
-        if any(job.seq >= self.hub.engine.synced_seq for job in jobs):
-            self.marks.append(len(self.replies))  # their push may still be refused
+        engine = self.hub.engine
+        leased = LeasedJobs([work.leased(self.hub, job) for job in jobs])
+        if any(job.seq in engine.unsettled for job in jobs) or (
+            jobs and engine.is_note_uncommitted(LEASE_KEY)
+        ):
+            self.marks.append(len(self.replies))
         self.handed += [(job, job.attempt) for job in jobs]
-        self._say(LeasedJobs([work.leased(self.hub, job) for job in jobs]))
+        self._say(leased)
 
     def refusal(self, reason: str) -> bytes:
         return _encode(ErrorReply(reason, "unavailable")) + b"\n"

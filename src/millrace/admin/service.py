@@ -1,13 +1,12 @@
 """What all connections to the control socket share."""
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import PROTOCOLS, Job, seq_of
 from millrace.engine.sizes import sizes
-from millrace.engine.states import LEASED, READY, STATE_NAMES
+from millrace.engine.states import READY, STATE_NAMES
 from millrace.engine.why import sentence, why
 from millrace.protocols.connection import Hub
 from millrace.protocols.faktory import FaktoryHub
@@ -35,9 +34,6 @@ MAX_NAME_LENGTH: Final = 65_536
 
 #: So long others have their turn between two bits of what the failures are grouped by.
 FAILURE_INDEX_INTERVAL: Final = 10_000
-
-#: Number of reclaimed leases that are checked with each sample.
-RECLAIMED_SLICE_SIZE: Final = 1000
 
 #: The note of what tokens are made with.
 LEASE_KEY: Final = "http/lease-key"
@@ -84,8 +80,6 @@ class AdminService(Hub):
         self.samples = Samples(engine)
         #: What makes a key that nobody can guess.
         self.make_key: Callable[[], bytes] = lambda: engine.random.randbytes(32)
-        #: Jobs whose leases a crash had forgotten: which one was given, when it began anew.
-        self.reclaimed: dict[int, tuple[tuple[int, int, int], int]] = {}
         #: When the server began, and on which port it serves which protocol; "web" is one.
         self.started_at = 0
         self.ports: dict[str, int] = {}
@@ -101,17 +95,8 @@ class AdminService(Hub):
     def alarm(self, what: str, now: int) -> None:
         if what == "sample":
             self.engine.alarm((self, what), self.samples.take(now))
-            self._drop_ended_leases()
         if self.engine.failing.go_on():
             self.engine.alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
-
-    def _drop_ended_leases(self) -> None:
-        """Remove reclaimed leases that have ended, checking a part of the table at a time."""
-        for seq in list(islice(self.reclaimed, RECLAIMED_SLICE_SIZE)):
-            entry = self.reclaimed.pop(seq)
-            job = self.engine.jobs.get(seq)
-            if job is not None and (job.state, job.leased_at) == (LEASED, entry[1]):
-                self.reclaimed[seq] = entry  # at the end, behind those not yet checked
 
     @property
     def event(self) -> int:

@@ -187,7 +187,7 @@ def waiter(queues: tuple[str, ...], asked: LeaseJobs, owner: Any) -> Waiter:
 def leased(hub: AdminService, job: Job) -> LeasedJob:
     record = whole(hub, job)
     record.payload = job.payload
-    return LeasedJob(token(hub, Lease(job.seq, job.attempt, job.leased_at)), job.deadline, record)
+    return LeasedJob(token(hub, Lease.of(job)), job.deadline, record)
 
 
 # Tokens
@@ -199,6 +199,10 @@ class Lease(NamedTuple):
     seq: int
     attempt: int
     leased_at: int
+
+    @classmethod
+    def of(cls, job: Job) -> "Lease":
+        return cls(job.seq, job.attempt, job.leased_at)
 
 
 def token(hub: AdminService, lease: Lease) -> str:
@@ -240,7 +244,6 @@ def end(hub: AdminService, asked: EndLease, now: int) -> EndedLease:
             _check_span(span)
             engine.renew(job, now + span, now)
     if asked.action != "renew":
-        hub.reclaimed.pop(job.seq, None)
         hub.audit.add_work(now, asked.by, asked.action, "jobs over HTTP", 1)
     return EndedLease(whole(hub, job) if engine.jobs.get(job.seq) is job else None)
 
@@ -264,27 +267,18 @@ def _held(hub: AdminService, asked: EndLease, now: int) -> Job:
     engine, lease = hub.engine, _read(hub, asked.token)
     job = engine.jobs.get(lease.seq)
     if job is None:
-        engine.depend()  # it may be gone since just now
         raise AdminError("the job is gone: it was completed, or removed", "conflict")
-    if job.state == LEASED and job.actor == HTTP and _is_of(hub, job, lease):
+    if job.state == LEASED and job.actor == HTTP and Lease.of(job) == lease:
         return job
-    # A lease that a crash has forgotten was given all the same: nobody else can have its token.
+    # A crash may lose a lease whose token was sent. The job is leased again with the same number
+    # and time, so that the token stays valid after another crash.
     if (job.state, job.attempt) == (READY, lease.attempt - 1) and engine.reclaim(
-        job, asked.by, HTTP, now
+        job, asked.by, HTTP, now, lease.leased_at
     ):
-        hub.reclaimed[lease.seq] = lease, job.leased_at
         return job
-    engine.depend()
     raise AdminError(
         f"this attempt is over: {STATE_TEXT[job.state]}, at attempt {job.attempt}", "conflict"
     )
-
-
-def _is_of(hub: AdminService, job: Job, lease: Lease) -> bool:
-    """Is the job leased by this lease, and not by another that began in its place?"""
-    if job.attempt != lease.attempt:
-        return False
-    return job.leased_at == lease.leased_at or hub.reclaimed.get(job.seq) == (lease, job.leased_at)
 
 
 ANSWERS: Final[dict[str, Answering]] = {"push": push, "end": end}

@@ -58,6 +58,10 @@ class Batch:
             or self.cleared
         )
 
+    def touches(self, seq: int) -> bool:
+        """Whether the batch has a change of that job."""
+        return seq in self.changed or seq in self.new or seq in self.rewritten or seq in self.gone
+
     def parts(self) -> tuple[Iterable[int], ...]:
         """The seqs of all jobs that the batch touched."""
         return self.new, self.changed, self.rewritten, self.gone

@@ -127,8 +127,24 @@ class Jobs:
         #: How often batches were undone, and how often all jobs were forgotten.
         self.reverts = 0
         self.wipes = 0
-        #: Jobs from this seq on may still be refused, because their push is not durable yet.
-        self.synced_seq = FOREVER
+        #: Whether a store makes changes durable. Without one, no reply waits.
+        self.durable = False
+        #: The batch whose commit is under way.
+        self.committing: Batch | None = None
+        #: Jobs that were leased in this turn although an earlier change of theirs, such as the push
+        #: or the transition to ready, is not committed. The replies with these leases must wait.
+        self.unsettled: set[int] = set()
+
+    # What is not committed yet
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether the memory has any change that the store may still lose."""
+        return self.durable and (self.committing is not None or bool(self.batch))
+
+    def is_note_uncommitted(self, key: str) -> bool:
+        committing = self.committing
+        return key in self.batch.notes or (committing is not None and key in committing.notes)
 
     # Looking
 
@@ -201,7 +217,7 @@ class Jobs:
     # Keeping
 
     def depend(self) -> None:
-        """What is about to be answered rests on what is in memory: it must wait for the sync."""
+        """The reply to this command depends on state in memory: it must wait for the commit."""
         self.changes += 1
 
     def note(self, key: str, value: bytes | None) -> None:
@@ -233,6 +249,7 @@ class Jobs:
         self.count()
         batch = self.batch
         self.batch = Batch()
+        self.unsettled.clear()
         self.turn += 1
         return batch
 
@@ -289,6 +306,7 @@ class Jobs:
             self.timers.set(job.seq + LIFE, 0)
         self.reverts += 1
         self.batch = Batch()
+        self.unsettled.clear()
 
     def _forlorn(self) -> list[Job]:
         """Fleeting jobs whose clients are gone."""
@@ -676,6 +694,12 @@ class Jobs:
         job.holder = holder
         job.actor = actor
         queue.asked = now
+        if self.durable:
+            committing = self.committing
+            if self.batch.touches(job.seq) or (
+                committing is not None and committing.touches(job.seq)
+            ):
+                self.unsettled.add(job.seq)
         self._change(job, queue, "leased", LEASED, now, actor, wait)
 
     def _serve(self, queue: Queue, now: int) -> None:

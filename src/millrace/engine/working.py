@@ -175,8 +175,12 @@ class Working(Jobs):
                 return job
         return None
 
-    def reclaim(self, job: Job, holder: str, actor: int, now: int) -> bool:
-        """Is this job leased to that holder? If it may have been, as above, it is again."""
+    def reclaim(
+        self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
+    ) -> bool:
+        """Is this job leased to that holder? If it may have been, as above, it is again. The lease
+        began at `leased_at`, where the holder knows that.
+        """
         if self.jobs.get(job.seq) is not job:
             return False
         if job.state == LEASED:
@@ -185,6 +189,8 @@ class Working(Jobs):
         if job.state != READY or not untouched or self.halted:
             return False
         self.lease_this(job, holder, actor, now)
+        if leased_at is not None:
+            job.leased_at = leased_at
         return True
 
     def renew(self, job: Job, deadline: int, now: int) -> None:

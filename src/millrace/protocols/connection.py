@@ -65,9 +65,15 @@ class Hub:
 class Connection:
     """One client's side of a conversation, sans-IO.
 
-    The server calls `receive` with what came, then `run` until one says False; after each call it
-    takes `replies`. `marks` says which of them announce a change: those, and all that follow them,
-    go out only when the change is durable, and become `refusal` if it cannot be made so.
+    The server calls `receive` with the bytes that came, then `run` until it returns False; after
+    each call it takes `replies`. `marks` has the indexes of the replies that must wait: they, and
+    all that follow them, are sent after the commit of the turn, and become `refusal` if the commit
+    fails.
+
+    A reply waits if its command changed something, or if any change is not committed yet: a read,
+    an error or an "already done" may depend on another client's change. The exceptions are leases,
+    which wait only for earlier changes of the job (`hand`), and commands whose replies depend on no
+    durable state, such as handshakes and statistics.
     """
 
     def __init__(self) -> None:
@@ -124,10 +130,10 @@ class Connection:
         """The wait is over: a job has ended."""
         raise NotImplementedError
 
-    def hand(self, job: Job, reply: bytes, synced_seq: int) -> None:
+    def hand(self, job: Job, reply: bytes, engine: Engine) -> None:
         """Answer with a job that was just leased to this client."""
-        if job.seq >= synced_seq:
-            self.marks.append(len(self.replies))  # its push may still be refused
+        if job.seq in engine.unsettled:
+            self.marks.append(len(self.replies))
         self.handed.append((job, job.attempt))
         self.replies.append(reply)
 
@@ -139,6 +145,11 @@ class Connection:
         hub.errors += 1
         self.replies.append(web_error(hub.label))
         self.closing = self.drains_input = True
+
+    def wait_for_commit(self, engine: Engine) -> None:
+        """Hold the next reply back until everything is committed that it may depend on."""
+        if engine.has_uncommitted:
+            self.marks.append(len(self.replies))
 
     def timed_out(self, now: int) -> None:
         """The wait is over: nothing came."""

@@ -73,11 +73,11 @@ class Turns:
         self.synced = 0
         self._held: list[HeldReply] = []
         self._scheduled = False
-        self._committing: tuple[Batch, list[HeldReply], int] | None = None
+        self._committing: tuple[Batch, list[HeldReply]] | None = None
         self._idle: asyncio.Future[None] | None = None
         if store is None:
             return
-        engine.synced_seq = engine.next_seq
+        engine.durable = True
         self._commits = commits(self._loop, self._after_commit)
 
     @property
@@ -136,7 +136,8 @@ class Turns:
         if store is None or not must_write(batch, store):
             self._done(number, held)
             return
-        self._committing = (batch, held, engine.next_seq)
+        self._committing = (batch, held)
+        engine.committing = batch
         self._begun = perf_counter()  # the loop's own clock has only milliseconds
         try:
             store.begin(batch, engine)
@@ -147,11 +148,10 @@ class Turns:
 
     def _after_commit(self, error: Exception | None) -> None:
         assert self._committing is not None
-        batch, held, next_seq = self._committing
-        self._committing = None
+        batch, held = self._committing
+        self._committing = self.engine.committing = None
         if error is None:
             self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
-            self.engine.synced_seq = next_seq
             self._done(self.number - 1, held)
             assert self._store is not None
             if self._held or must_write(self.engine.batch, self._store):

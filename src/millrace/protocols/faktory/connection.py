@@ -43,6 +43,8 @@ RESEND_PERIOD: Final = 60 * SECOND
 MOST_QUEUES: Final = 1000
 #: And so much all their names may take.
 MOST_QUEUES_BYTES: Final = 1 << 20
+#: Commands whose replies depend on no durable state; a lease decides by its job.
+NEVER_WAIT: Final = frozenset({b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER"})
 #: Commands that are refused while nothing can be made durable; of QUEUE, some are.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -171,12 +173,14 @@ class FaktoryConnection(Connection):
         if engine.halted and verb in CHANGING:
             self._say_error(self.refusal(engine.halted))
             return
-        before = engine.changes
+        before, said = engine.changes, len(self.replies)
         try:
             command(self, argument if space else None, now)
         except ClientError as problem:
             self._say_error(error(str(problem)))
-        if engine.changes != before:
+        if len(self.replies) > said and (
+            engine.changes != before or (verb not in NEVER_WAIT and engine.has_uncommitted)
+        ):
             self.marks.append(len(self.replies) - 1)
 
     def _say(self, reply: bytes) -> None:
@@ -350,6 +354,7 @@ class FaktoryConnection(Connection):
                     yield
                     self._go_on(undone)
         except ClientError as problem:
+            self.wait_for_commit(self.engine)
             self._say_error(error(str(problem)))
             return
         self.marks.append(len(self.replies))
@@ -386,7 +391,7 @@ class FaktoryConnection(Connection):
         self._hand(job)
 
     def _hand(self, job: Job) -> None:
-        self.hand(job, bulk(workunit.write(job)), self.engine.synced_seq)
+        self.hand(job, bulk(workunit.write(job)), self.engine)
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
@@ -497,6 +502,7 @@ class FaktoryConnection(Connection):
                 yield
                 self._go_on(undone)
         except ClientError as problem:
+            self.wait_for_commit(self.engine)
             self._say_error(error(str(problem)))
             return
         self.marks.append(len(self.replies))
@@ -542,9 +548,10 @@ class FaktoryConnection(Connection):
         try:
             body = yield from many.answer(engine, request, self.hub.readings, self, go_on, now)
         except ClientError as problem:
+            self.wait_for_commit(engine)
             self._say_error(error(str(problem)))
             return
-        if engine.changes != before:
+        if engine.changes != before or engine.has_uncommitted:
             self.marks.append(len(self.replies))
         self._say(bulk(body))
 

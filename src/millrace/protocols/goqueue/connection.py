@@ -151,7 +151,9 @@ class GoqueueConnection(Connection):
             self._say_error(error(str(problem)))
             done = True
         self.hub.commands += done
-        if engine.changes != before and len(replies) > said:
+        if len(replies) > said and (
+            engine.changes != before or (command not in self._never_wait and engine.has_uncommitted)
+        ):
             self.marks.append(len(replies) - 1)
         return done
 
@@ -315,7 +317,7 @@ class GoqueueConnection(Connection):
         self.replies.append(TIMEOUT)
 
     def _hand(self, job: Job) -> None:
-        self.hand(job, reserved(job), self.engine.synced_seq)
+        self.hand(job, reserved(job), self.engine)
 
     _commands: ClassVar[dict[bytes, Callable[["GoqueueConnection", int, int], bool]]] = {
         b"ADD": _add,
@@ -323,6 +325,8 @@ class GoqueueConnection(Connection):
         b"DELETE": _delete,
         b"RESERVE": _reserve,
     }
+    #: A connection promises nothing, and a lease decides by its job.
+    _never_wait: Final = frozenset({_connect, _reserve})
 
     # Errors
 

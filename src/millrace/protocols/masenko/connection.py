@@ -149,7 +149,9 @@ class MasenkoConnection(Connection):
             do(self, payload, now)
         except ClientError as problem:
             self._say_error(error(str(problem)))
-        if engine.changes != before and len(replies) > said:
+        if len(replies) > said and (
+            engine.changes != before or (do not in self._never_wait and engine.has_uncommitted)
+        ):
             self.marks.append(len(replies) - 1)
 
     def _say(self, verb: bytes, reply: bytes) -> None:
@@ -282,7 +284,7 @@ class MasenkoConnection(Connection):
     def _hand(self, job: Job) -> None:
         self._held.add(job.seq)
         self.hub.responses[b"OK"] += 1
-        self.hand(job, tasks.written(job), self.engine.synced_seq)
+        self.hand(job, tasks.written(job), self.engine)
 
     def timed_out(self, now: int) -> None:
         self._waited(now)
@@ -381,6 +383,8 @@ class MasenkoConnection(Connection):
         b"QUIT": _quit,
         b"ATOMIC": _atomic,
     }
+    #: Commands whose replies depend on no durable state; a lease decides by its job.
+    _never_wait: Final = frozenset({_ping, _fetch, _info, _quit})
 
 
 def refused(reason: str) -> str:

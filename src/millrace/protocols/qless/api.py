@@ -77,6 +77,7 @@ class QlessApi:
                 raise Refused
         elif self._learned_for != self.engine.reverts:
             self._learn_again()
+        self.hub.leased = call[0] == "pop"
         return self._answer(call, now)
 
     def _answer(self, call: first.Call, now: int) -> Reply:

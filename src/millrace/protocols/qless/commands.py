@@ -21,6 +21,8 @@ STRANGER: Final = 1
 SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
 ALONE: Final = 8
+#: Its reply depends on no durable state.
+NEVER_WAITS: Final = 16
 
 #: The largest reply to a command that can ask for the same thing many times.
 MOST_REPLY: Final = 64 << 20

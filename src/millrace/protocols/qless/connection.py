@@ -22,6 +22,7 @@ from .commands import (
     ALONE,
     ANY,
     MOST_REPLY,
+    NEVER_WAITS,
     STRANGER,
     SUBSCRIBER,
     SYNTAX,
@@ -251,6 +252,7 @@ class QlessConnection(Connection):
         engine, hub, replies = self.engine, self.hub, self.replies
         before, said = engine.changes, len(replies)
         hub.commands += 1
+        hub.leased = False
         answer = self._perform(command, request[1:], now)
         if answer.__class__ not in PLAIN_REPLIES and isinstance(answer, Generator):
             self._work, self._work_changed = answer, engine.changes != before
@@ -259,7 +261,10 @@ class QlessConnection(Connection):
         reply: Any = answer
         if not isinstance(reply, Nothing):
             replies.append(encode(reply, self.protocol))
-        if engine.changes != before and len(replies) > said:
+        if len(replies) > said and (
+            engine.changes != before
+            or (not (command.rights & NEVER_WAITS or hub.leased) and engine.has_uncommitted)
+        ):
             self.marks.append(len(replies) - 1)
         if hub.scratch.pushed:
             for waiter, key, item in hub.scratch.served(now):
@@ -275,7 +280,7 @@ class QlessConnection(Connection):
             return
         self._work = None
         if not isinstance(answer, Nothing):
-            if self._work_changed:
+            if self._work_changed or self.engine.has_uncommitted:
                 self.marks.append(len(self.replies))
             self.replies.append(encode(answer, self.protocol))
 
@@ -307,7 +312,6 @@ class QlessConnection(Connection):
         try:
             return action()
         except ScriptError as problem:
-            self.engine.depend()  # it may tell of what somebody did just now
             found = Error(f"ERR user_script:1: {problem}")
         except ClientError as problem:
             found = Error(str(problem))
@@ -545,6 +549,7 @@ class QlessConnection(Connection):
             return self._perform_all(queued, now)
         finally:
             self.transacting = False
+            self.hub.leased = False
 
     def _perform_all(self, queued: list[Queued], now: int) -> list[Reply]:
         """All are done, but together they are told no more than one may tell."""
@@ -639,19 +644,19 @@ class QlessConnection(Connection):
 
     #: All commands, in upper case.
     commands: Final[Mapping[bytes, Command]] = {
-        b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE),
-        b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE),
-        b"PING": Command(_ping, 0, 1, SUBSCRIBER),
-        b"ECHO": Command(_echo, 1, 1),
-        b"SELECT": Command(_select, 1, 1),
-        b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED),
-        b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED),
-        b"CLIENT": Command(_client, 1, ANY),
-        b"MULTI": Command(_multi, 0, 0, UNQUEUED),
+        b"HELLO": Command(_hello, 0, ANY, STRANGER | ALONE | NEVER_WAITS),
+        b"AUTH": Command(_auth, 1, ANY, STRANGER | ALONE | NEVER_WAITS),
+        b"PING": Command(_ping, 0, 1, SUBSCRIBER | NEVER_WAITS),
+        b"ECHO": Command(_echo, 1, 1, NEVER_WAITS),
+        b"SELECT": Command(_select, 1, 1, NEVER_WAITS),
+        b"QUIT": Command(_quit, 0, ANY, STRANGER | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
+        b"RESET": Command(_reset, 0, 0, STRANGER | SUBSCRIBER | UNQUEUED | NEVER_WAITS),
+        b"CLIENT": Command(_client, 1, ANY, NEVER_WAITS),
+        b"MULTI": Command(_multi, 0, 0, UNQUEUED | NEVER_WAITS),
         b"EXEC": Command(_exec, 0, 0, UNQUEUED),
-        b"DISCARD": Command(_discard, 0, 0, UNQUEUED),
-        b"WATCH": Command(_watch, 1, ANY, UNQUEUED),
-        b"UNWATCH": Command(_unwatch_all),
+        b"DISCARD": Command(_discard, 0, 0, UNQUEUED | NEVER_WAITS),
+        b"WATCH": Command(_watch, 1, ANY, UNQUEUED | NEVER_WAITS),
+        b"UNWATCH": Command(_unwatch_all, rights=NEVER_WAITS),
         **scripts.COMMANDS,
         **keys.COMMANDS,
         **pubsub.COMMANDS,

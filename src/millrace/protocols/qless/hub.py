@@ -54,6 +54,8 @@ class QlessHub(Hub):
         self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
         self.scratch = ScratchKeys(max_keys, max_scratch)
+        #: The command in progress is a pop: its reply waits only for earlier changes of its jobs.
+        self.leased = False
         #: Counters since the start.
         self.received = 0
         #: What the names of the database in use begin with, during a command of that database.

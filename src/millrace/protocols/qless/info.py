@@ -7,7 +7,16 @@ from millrace import __version__
 from millrace.engine.policy import DAY, SECOND
 from millrace.protocols.errors import ClientError
 
-from .commands import ANY, Answer, Command, expect, integer, shown, unknown_subcommand
+from .commands import (
+    ANY,
+    NEVER_WAITS,
+    Answer,
+    Command,
+    expect,
+    integer,
+    shown,
+    unknown_subcommand,
+)
 from .resp import OK, Map, Reply, Verbatim
 
 if TYPE_CHECKING:
@@ -174,9 +183,9 @@ def _slowlog(_connection: "QlessConnection", args: list[bytes], _now: int) -> An
 
 
 COMMANDS: Final = {
-    b"INFO": Command(_info, 0, ANY),
-    b"TIME": Command(_time),
-    b"COMMAND": Command(_command, 0, ANY),
-    b"CONFIG": Command(_config, 1, ANY),
-    b"SLOWLOG": Command(_slowlog, 1, ANY),
+    b"INFO": Command(_info, 0, ANY, NEVER_WAITS),
+    b"TIME": Command(_time, rights=NEVER_WAITS),
+    b"COMMAND": Command(_command, 0, ANY, NEVER_WAITS),
+    b"CONFIG": Command(_config, 1, ANY, NEVER_WAITS),
+    b"SLOWLOG": Command(_slowlog, 1, ANY, NEVER_WAITS),
 }

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 from millrace.protocols.errors import ClientError
 
-from .commands import ALONE, ANY, NOTHING, SUBSCRIBER, Answer, Command, expect, unknown_subcommand
+from .commands import (
+    ALONE,
+    ANY,
+    NEVER_WAITS,
+    NOTHING,
+    SUBSCRIBER,
+    Answer,
+    Command,
+    expect,
+    unknown_subcommand,
+)
 from .globs import matcher, pattern_of
 from .resp import Push, Reply, encode
 
@@ -168,10 +178,10 @@ def _pubsub(connection: "QlessConnection", args: list[bytes], _now: int) -> Answ
 
 
 COMMANDS: Final = {
-    b"SUBSCRIBE": Command(_subscribe, 1, ANY, SUBSCRIBER | ALONE),
-    b"UNSUBSCRIBE": Command(_unsubscribe, 0, ANY, SUBSCRIBER | ALONE),
-    b"PSUBSCRIBE": Command(_psubscribe, 1, ANY, SUBSCRIBER | ALONE),
-    b"PUNSUBSCRIBE": Command(_punsubscribe, 0, ANY, SUBSCRIBER | ALONE),
-    b"PUBLISH": Command(_publish, 2, 2),
-    b"PUBSUB": Command(_pubsub, 1, ANY),
+    b"SUBSCRIBE": Command(_subscribe, 1, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
+    b"UNSUBSCRIBE": Command(_unsubscribe, 0, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
+    b"PSUBSCRIBE": Command(_psubscribe, 1, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
+    b"PUNSUBSCRIBE": Command(_punsubscribe, 0, ANY, SUBSCRIBER | ALONE | NEVER_WAITS),
+    b"PUBLISH": Command(_publish, 2, 2, NEVER_WAITS),
+    b"PUBSUB": Command(_pubsub, 1, ANY, NEVER_WAITS),
 }

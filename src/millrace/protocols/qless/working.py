@@ -222,8 +222,8 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
             break
         popped.append(found)
     for job in popped:
-        if job.seq >= engine.synced_seq:
-            engine.depend()  # its put may still be refused
+        if job.seq in engine.unsettled:
+            engine.depend()
         part = part_of(job)
         if part.stalled:
             part.stalled, job.rank = False, part.rank

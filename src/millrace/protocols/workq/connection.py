@@ -50,6 +50,8 @@ class Command(NamedTuple):
     changes: bool
     arguments: int = 0
     size_error: str = ""
+    #: A lease waits only for earlier changes of its job.
+    leases: bool = False
 
 
 class WorkqConnection(Connection):
@@ -235,7 +237,9 @@ class WorkqConnection(Connection):
             self._say_error(client_error(str(problem)))
         except NotFound:
             self._say_error(NOT_FOUND)
-        if engine.changes != before and len(replies) > said:
+        if len(replies) > said and (
+            engine.changes != before or (not command.leases and engine.has_uncommitted)
+        ):
             self.marks.append(len(replies) - 1)
 
     def _say(self, reply: bytes) -> None:
@@ -251,6 +255,7 @@ class WorkqConnection(Connection):
         if piece is None:
             self._pieces = None
         else:
+            self.wait_for_commit(self.engine)
             self._say(piece)
 
     def refusal(self, reason: str) -> bytes:
@@ -395,7 +400,7 @@ class WorkqConnection(Connection):
         self._hand(job)
 
     def _hand(self, job: Job) -> None:
-        self.hand(job, jobs.leased(job, with_ttr=self.hub.with_ttr), self.engine.synced_seq)
+        self.hand(job, jobs.leased(job, with_ttr=self.hub.with_ttr), self.engine)
 
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
@@ -443,7 +448,7 @@ class WorkqConnection(Connection):
         b"schedule": Command(_schedule, True, 6, words.INVALID_PAYLOAD_SIZE),
         b"run": Command(_run, True, 5, words.INVALID_PAYLOAD_SIZE),
         b"result": Command(_result, False),
-        b"lease": Command(_lease, True),
+        b"lease": Command(_lease, True, leases=True),
         b"complete": Command(_complete, True, 2, words.INVALID_PAYLOAD_SIZE),
         b"fail": Command(_fail, True, 2, words.INVALID_RESULT_SIZE),
         b"delete": Command(_delete, True),

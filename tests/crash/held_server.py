@@ -1,0 +1,182 @@
+"""A server in this process whose commits a test can hold back: sessions without sockets.
+
+Everything between the bytes of a client and the store is the server's own: sessions, turns, hubs
+and connections. Only the transport and the thread that waits for the disk are replaced.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar
+
+import msgspec
+from raw_conversation import greeting
+
+from millrace.admin.connection import AdminConnection
+from millrace.admin.service import AdminService
+from millrace.config import Config
+from millrace.engine.engine import Engine
+from millrace.server.app import clock, listeners, recover
+from millrace.server.commit_thread import CommitThread
+from millrace.server.server import Server
+from millrace.server.session import Session
+from millrace.store import SqliteStore, Store
+
+MAX_CONNECTIONS = 10_000
+#: Passes of the loop after which a reply that does not wait has been written.
+PASSES = 60
+
+
+class HeldCommits(CommitThread):
+    """Commits on the loop's thread, or keeps the commit until it is released."""
+
+    held: ClassVar[bool] = False
+    waiting: ClassVar[list[Callable[[], None]]] = []
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, after: Any) -> None:
+        self._loop, self._after = loop, after
+
+    def commit(self, store: Store) -> None:
+        def finish() -> None:
+            store.commit()
+            self._loop.call_soon(self._after, None)
+
+        if HeldCommits.held:
+            HeldCommits.waiting.append(finish)
+        else:
+            finish()
+
+    def close(self) -> None:
+        """No thread to join."""
+
+
+class _Transport(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is ever unsent."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        """All requests of these tests are small."""
+
+    resume_reading = pause_reading
+
+
+class HeldServer:
+    """A Conversation with an in-process server."""
+
+    def __init__(self, folder: Path) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._sessions: dict[tuple[str, str], tuple[Session, _Transport]] = {}
+        HeldCommits.held, HeldCommits.waiting = False, []
+        self._loop.run_until_complete(self._open(folder))
+
+    async def _open(self, folder: Path) -> None:
+        self.engine = Engine(Random(1))
+        self.store = SqliteStore(folder / "data", sync=False)
+        recover(self.engine, self.store, clock)
+        self.server = Server(
+            self.engine,
+            self.store,
+            clock,
+            max_connections=MAX_CONNECTIONS,
+            max_output=1 << 30,
+            ended=_fail,
+            commits=HeldCommits,
+        )
+        made = listeners(msgspec.convert({}, Config), self.engine, clock(), MAX_CONNECTIONS)
+        self._connect = {each.name: each.connect for each in made}
+        admin = AdminService(self.engine, MAX_CONNECTIONS)
+        self._connect["control"] = lambda: AdminConnection(admin)
+        for hub in (*(each.hub for each in made), admin):
+            self.server.hubs.append(hub)
+            hub.hubs, hub.touched = self.server.hubs, self.server.touched
+        admin.begin(clock())
+
+    def close(self) -> None:
+        self.release()
+        for _, transport in self._sessions.values():
+            transport.close()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+        self.store.close()
+
+    def hold(self) -> None:
+        """Commit nothing from now on."""
+        assert self.engine.committing is None
+        HeldCommits.held = True
+
+    def release(self) -> None:
+        """Finish the commit that was held back, and those after it."""
+        HeldCommits.held = False
+        waiting, HeldCommits.waiting = HeldCommits.waiting, []
+        for finish in waiting:
+            finish()
+        self._spin()
+
+    def send(self, protocol: str, request: bytes, client: str = "main") -> bytes:
+        """Send a request; the reply, or nothing if the reply waits."""
+        session, transport = self._session(protocol, client)
+        transport.written = b""
+        session.data_received(request)
+        self._spin()
+        return transport.written
+
+    def written(self, protocol: str, client: str) -> bytes:
+        """What the client has received since its last request."""
+        return self._sessions[protocol, client][1].written
+
+    def advance_timers(self, now: int) -> None:
+        self.engine.tick(now)
+        self.server.after(clock())
+        self._spin()
+
+    def _session(self, protocol: str, client: str) -> tuple[Session, _Transport]:
+        key = (protocol, client)
+        if key in self._sessions and not self._sessions[key][1].closed:
+            return self._sessions[key]
+        transport = _Transport()
+
+        async def connect() -> None:
+            session = Session(self.server, self._connect[protocol])
+            session.connection_made(transport)
+            self._sessions[key] = session, transport
+
+        self._loop.run_until_complete(connect())
+        hello = greeting(protocol, client)
+        if hello:
+            self._sessions[key][0].data_received(hello)
+            self._spin()
+        return self._sessions[key]
+
+    def _spin(self) -> None:
+        async def passes() -> None:
+            for _ in range(PASSES):
+                await asyncio.sleep(0)
+
+        self._loop.run_until_complete(passes())
+
+
+def _fail(reason: str) -> None:
+    raise AssertionError(reason)
