@@ -1,6 +1,6 @@
 """What one client can ask for, or leave behind, is done in slices, between which others are served."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from random import Random
 
 import pytest
@@ -12,7 +12,7 @@ from millrace.protocols.faktory.hub import AT_ONCE, LOST_AFTER
 from millrace.protocols.masenko import MasenkoHub
 from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
 from millrace.protocols.qless import QlessApi, QlessHub
-from millrace.protocols.qless.working import MOST_AT_ONCE, peek, pop
+from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.server.run_queue import MOMENT, MOST, SHARE, SLICE, RunQueue
 
 NOW = 1_794_771_831_000_000
@@ -83,12 +83,25 @@ def test_a_hello_that_tells_a_story_is_refused():
     assert client.closing
 
 
-def test_a_pop_gives_no_more_than_can_be_done_at_once():
-    engine = filled(MOST_AT_ONCE + 5)
+def finish(slices: Generator[None, None, bytes]) -> bytes:
+    while True:
+        try:
+            next(slices)
+        except StopIteration as ended:
+            return ended.value
+
+
+def test_qless_pops_and_peeks_in_slices() -> None:
+    engine = filled(2 * JOBS_BATCH_SIZE + 5)
     api = QlessApi(QlessHub(engine, started_at=NOW))
-    assert len(peek(api.qless, NOW, [b"q", b"100000"])) == MOST_AT_ONCE
-    assert len(pop(api.qless, NOW, [b"q", b"w", b"100000"])) == MOST_AT_ONCE
-    assert len(pop(api.qless, NOW, [b"q", b"w", b"100000"])) == 5
+    for command, arguments in (("peek", ["q", "100000"]), ("pop", ["q", "w", "100000"])):
+        words = [b"1", *(word.encode() for word in arguments)]
+        slices = api.call("C", command, [], words, NOW)
+        assert isinstance(slices, Generator)
+        held = len(engine.leased)
+        next(slices)
+        assert len(engine.leased) - held <= JOBS_BATCH_SIZE
+        assert finish(slices).count(b'"jid"') == 2 * JOBS_BATCH_SIZE + 5
 
 
 # The queue of those who have more commands than their share

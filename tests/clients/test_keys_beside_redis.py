@@ -88,7 +88,10 @@ class Both:
         if kind == "zset":
             return virtual.scores(key)
         if kind == "hash":
-            return plain(dict(virtual.fields(key)))
+            fields = dict(virtual.fields(key))
+            if key.startswith(b"ql:j:"):  # the spec has these, the original has not
+                del fields[b"type"], fields[b"history"]
+            return plain(fields)
         if kind == "list":
             return [decoded(item) for item in virtual.items(key)]
         return sorted(virtual.members(key))
@@ -96,11 +99,8 @@ class Both:
     def compare(self) -> None:
         expected = {key for key in self.real.scan_iter() if not key.startswith(b"ql:th:")}
         assert set(self.hub.virtual.names()) == expected
-        for key in sorted(expected - {b"ql:queues"}):
+        for key in sorted(expected):
             assert self.ours(key) == self.theirs(key), key
-        assert [name for name, _ in self.ours(b"ql:queues")] == [
-            name for name, _ in self.theirs(b"ql:queues")
-        ]
 
 
 def plain(fields: dict[bytes, bytes]) -> dict[bytes, Any]:
@@ -141,7 +141,8 @@ def test_a_queues_day(real: redis.Redis) -> None:
     both.do("unpause", 98, "r")
     both.compare()
     real.flushdb()
-    both.hub.flush(T * 1_000_000)
+    for _ in both.hub.flush(T * 1_000_000, b"", everything=True):
+        pass
     both.compare()
 
 

@@ -168,7 +168,6 @@ def test_track_refuses(c: QlessClient) -> None:
     assert c.refused("track", 2, "track") == 'Track(): Arg "jid" missing'
     assert c.refused("track", 2, "foo", "a") == 'Track(): Unknown action "foo"'
     assert c.refused("track", 2, "track", "zz") == "Track(): Job does not exist"
-    assert c.refused("track", 2, "untrack", "zz") == "Track(): Job does not exist"
 
 
 # unfail

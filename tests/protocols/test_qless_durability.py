@@ -340,3 +340,15 @@ def test_an_error_waits_for_what_it_tells_of():
     connection.receive(ends, SERVER_NOW, 10)
     assert b"not currently running" in connection.replies[1]
     assert connection.marks == [0, 1]
+
+
+def test_idle_workers_survive_a_restart(kept: Kept) -> None:
+    assert json.loads(kept("pop", 10, "q", "idle", 1)) == {}
+    kept.commits()
+    kept.restarts()
+    workers = json.loads(kept("workers", 20))
+    assert workers == [{"name": "idle", "jobs": 0, "stalled": 0}]
+    kept("worker.deregister", 20, "idle")
+    kept.commits()
+    kept.restarts()
+    assert json.loads(kept("workers", 20)) == {}

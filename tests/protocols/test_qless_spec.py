@@ -83,11 +83,7 @@ def test_a_job_in_any_state_can_be_marked_as_failed(q: QlessClient, state: str) 
     assert q("Pop", 1, "testing", "w1", 5, 100) == []
 
 
-def test_a_job_that_is_over_cannot_fail(q: QlessClient) -> None:
-    put(q, 1, "a")
-    pop(q, 2)
-    q("Complete", 0, "a", "w1", "testing", 3, "{}")
-    assert q("Fail", 0, "a", "w1", "type", "message", 4) is None
+def test_a_job_that_does_not_exist_cannot_fail(q: QlessClient) -> None:
     assert q("Fail", 0, "unknown", "w1", "type", "message", 4) is None
 
 

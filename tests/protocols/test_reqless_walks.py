@@ -204,7 +204,7 @@ class Living(Walk):
                 ("cancel", self.now, self.jid()),
                 ("tag", self.now, "add", self.jid(), self.dice.choice("abc")),
                 ("tag", self.now, "remove", self.jid(), self.dice.choice("abc")),
-                ("track", self.now, self.dice.choice(("track", "untrack")), self.jid()),
+                ("track", self.now, "track", self.jid()),
                 ("unfail", self.now, self.queue(), "g", 2),
                 ("put", self.now, "me", self.queue(), self.jid(), "other", "{}", 0),
             ]

@@ -331,7 +331,7 @@ def test_recurring(client: ReqlessClient) -> None:
     assert first["throttles"] == ["t", "ql:q:q"]
     client.calls("recurringJob.update", 76, "r", "queue", "p", "throttles", ["u"]).hears(b":1\r\n")
     client.calls("recurringJob.get", 76, "r")
-    assert client.hears_json()["throttles"] == ["u", "ql:q:p"]
+    assert client.hears_json()["throttles"] == ["u"]
     client.calls("recurringJob.cancel", 77, "r").hears(b":1\r\n")
     client.calls("recurringJob.get", 77, "r").hears(NIL)
     client.calls("queue.recurAtInterval", 0, "q", "r", "k", "{}", 0, 10).hears_complaint(

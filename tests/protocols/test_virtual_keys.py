@@ -139,8 +139,8 @@ def test_a_queues_lengths_are_read_from_its_counters(
 
 def test_queues_are_in_the_order_in_which_they_were_seen(keys: Keys) -> None:
     keys.put("a", T, "second-work")
-    keys.put("b", T, "first")
-    assert list(keys.scores("ql:queues")) == ["second-work", "first"]
+    keys.put("b", T + 1, "first")
+    assert keys.scores("ql:queues") == {"second-work": T, "first": T + 1}
     assert list(keys.scores("ql:q:second-work-work")) == ["a"]
     keys.do("queue.forget", T, "second-work")
     assert list(keys.scores("ql:queues")) == ["first"]
@@ -160,6 +160,8 @@ def test_a_job_is_a_hash(keys: Keys) -> None:
     assert keys.fields("ql:j:a") == {
         "jid": "a",
         "klass": "K",
+        "type": "K",
+        "history": f'[{{"q":"q","put":{T}}}]',
         "data": "{}",
         "priority": "2.5",
         "tags": '["x",1]',

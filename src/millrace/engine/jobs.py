@@ -229,6 +229,11 @@ class Jobs:
         self.batch.notes[key] = value
         self.changes += 1
 
+    def note_unacknowledged(self, key: str, value: bytes) -> None:
+        """Keep something that no reply waits for."""
+        self.notes[key] = value
+        self.batch.notes[key] = value
+
     def touch(self, job: Job) -> None:
         """Something of a job has changed that is not its state."""
         if job.seq not in self.batch.new:

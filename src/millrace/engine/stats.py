@@ -85,13 +85,15 @@ class DayTotal:
 
 
 class Statistics:
-    __slots__ = ("_totals", "days", "dirty", "dropped")
+    __slots__ = ("_totals", "days", "dirty", "dropped", "keep_days")
 
     def __init__(self) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
         self._totals: dict[int, DayTotal] | None = None
         #: Days that changed since the store last wrote them down.
         self.dirty: set[tuple[str, int]] = set()
+        #: How many days are kept.
+        self.keep_days = KEPT_DAYS
         #: Days that were dropped since then.
         self.dropped: set[tuple[str, int]] = set()
 
@@ -182,7 +184,7 @@ class Statistics:
         or of a Qless client may have been ahead.
         """
         newest = max((day for _, day in self.days), default=0)
-        return (min(newest, clock // DAY) if clock else newest) - KEPT_DAYS
+        return (min(newest, clock // DAY) if clock else newest) - self.keep_days
 
     def forget(self, before_day: int) -> list[tuple[str, int]]:
         """Drop days older than `before_day`, and say which."""

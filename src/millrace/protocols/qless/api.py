@@ -4,15 +4,16 @@ Every dialect is brought to the form of the newest one (C): command, now, argume
 dialect and the spec have differently is in first.py, what reqless has in reqless.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import ceil
 from typing import Any, Final
 
 from millrace.engine.job import Job
 from millrace.engine.why import Reason
 
-from . import arranging, first, flush, looking, lua, recurring, reqless, throttles, working
+from . import arranging, batches, first, flush, looking, lua, recurring, reqless, throttles, working
 from .arguments import Args
+from .commands import Slices
 from .contract import Refused, ScriptError
 from .dialects import Script
 from .hub import QlessHub
@@ -39,6 +40,9 @@ _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "consistencycheck": {None, b"0"},
 }
 
+#: Most replies; asking whether they are generators would cost more than making them.
+PLAIN: Final = frozenset({bytes, int, str, list, type(None)})
+
 #: What these say is jobs.
 _JOBS: Final = frozenset({"pop", "peek"})
 
@@ -60,14 +64,16 @@ class QlessApi:
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
-    ) -> Reply:
+    ) -> Reply | Slices:
         qless = self.qless
         qless.refresh()
         early = dialect in {"A", "spec"}
-        qless.bare = early
+        qless.early = early
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
-            call = first.translate(command, keys, args, now, spec=dialect == "spec")
+            # A call without a time is made at the time that the last caller's clock shows.
+            clock = now + self.engine.theirs
+            call = first.translate(command, keys, args, clock, spec=dialect == "spec")
         elif keys:
             raise ScriptError("No Keys should be provided")
         else:
@@ -80,7 +86,7 @@ class QlessApi:
         self.hub.leased = call[0] == "pop"
         return self._answer(call, now)
 
-    def _answer(self, call: first.Call, now: int) -> Reply:
+    def _answer(self, call: first.Call, now: int) -> Reply | Slices:
         caller, throttles = call[1], self.qless.throttles
         self.engine.skew = self.engine.theirs = caller - now
         try:
@@ -91,7 +97,28 @@ class QlessApi:
                 throttles.settle(caller)
         finally:
             self.engine.skew = 0
+        if reply.__class__ not in PLAIN and isinstance(reply, Generator):
+            return self._in_slices(reply, caller, now)
         return reply
+
+    def _in_slices(self, work: Slices, caller: int, now: int) -> Slices:
+        """Run each slice of a command as the command itself runs."""
+        engine, qless = self.engine, self.qless
+        undone = engine.reverts
+        modes = qless.early, qless.lower_first
+        while True:
+            qless.early, qless.lower_first = modes
+            engine.skew = engine.theirs = caller - now
+            try:
+                next(work)
+            except StopIteration as ended:
+                reply: Reply = ended.value
+                return reply
+            finally:
+                engine.skew = 0
+            yield
+            if engine.reverts != undone:
+                raise Refused
 
     def do(self, command: str, now: int, args: Args) -> Any:
         return COMMANDS[command](self.qless, now, args)
@@ -173,12 +200,11 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
     return first.Call(command, lua.clock(now), rest, _as_it_says)
 
 
-def _as_it_says(api: Any, call: first.Call) -> Reply:
+def _as_it_says(api: Any, call: first.Call) -> Any:
     """What a script of dialect B or C would answer."""
     command, now, args, _ = call
-    found = COMMANDS[command](api.qless, now, args)
     if command in _JOBS:
-        jobs: list[Job] = found
-        return lua.listed([job_json(api.qless, job) for job in jobs])
+        return batches.reply(api, call, job_json, lua.listed)
+    found = COMMANDS[command](api.qless, now, args)
     reply: Reply = found
     return reply

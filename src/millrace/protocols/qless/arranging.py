@@ -89,7 +89,10 @@ def track(q: Qless, now: int, args: Args) -> bytes:
     action = command.lower()
     if action not in {"track", "untrack"}:
         raise ScriptError(f'Track(): Unknown action "{command}"')
-    if job is None and not (action == "untrack" and q.scoped(jid) in q.tracked):
+    if job is None and action == "untrack" and q.scoped(jid) not in q.tracked:
+        q.engine.depend()
+        return b"0"
+    if job is None and action == "track":
         raise ScriptError("Track(): Job does not exist")
     q.publish(action, encode_name(jid))
     name = q.scoped(jid) if job is None else job.jid
@@ -117,6 +120,8 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
     found = looking.failure_groups(q).get(group, [])[: max(0, count)]
+    if found:
+        q.see(q.scoped(queue), now)
     for job in found:
         part_of(job).add("put", now, q.max_history, {"q": queue})
         forget_holder(job)
@@ -139,8 +144,7 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
     for name in _some(args):
-        q.engine.open_queue(q.scoped(name))
-        q.engine.pause(q.scoped(name), paused=paused, now=now)
+        q.pause(q.scoped(name), now, paused=paused)
         q.engine.depend()
 
 
@@ -154,7 +158,7 @@ def forget_queue(q: Qless, now: int, args: Args) -> None:
 def deregister(q: Qless, now: int, args: Args) -> None:
     """workers"""
     for name in _some(args):
-        q.workers.pop(q.scoped(name), None)
+        q.forget_worker(q.scoped(name))
 
 
 def _some(args: Args) -> list[str]:

@@ -1,7 +1,7 @@
 """What the RESP side asks of the Qless commands, and what a command may answer with."""
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from millrace.engine.job import Job
 from millrace.engine.why import Reason
@@ -34,7 +34,7 @@ class Api(Protocol):
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
-    ) -> Reply:
+    ) -> Reply | Generator[None, None, Any]:
         """Do a command as a script would, and return what the script would.
 
         `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>; `now` is the server's time, the

@@ -98,6 +98,7 @@ def of_job(q: Qless, job: Job) -> Fields:
     found = [
         (b"jid", encode_name(q.local(job.jid))),
         (b"klass", encode_name(klass_of(job))),
+        (b"type", encode_name(klass_of(job))),
         (b"data", data),
         (b"priority", number(part.priority)),
         (b"tags", _tags_json(part.tag_names())),
@@ -108,6 +109,7 @@ def of_job(q: Qless, job: Job) -> Fields:
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
+        (b"history", lua.encode(looking.stages(part.history))),
     ]
     failure = looking.failure_json(job)
     if failure != lua.NOTHING or job.state == DONE:

@@ -5,12 +5,13 @@ an error these answer nil.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import Job
-from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.states import DONE
 
-from . import consistency, looking, lua, working
+from . import batches, consistency, looking, lua, recurring, working
 from .arguments import Args
 from .contract import ScriptError
 from .names import decode_name, encode_name
@@ -25,7 +26,7 @@ from .part import (
     state_of,
 )
 from .resp import Reply
-from .state import Qless
+from .state import UNLISTED, Qless
 
 
 class Call(NamedTuple):
@@ -63,12 +64,8 @@ def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> 
         args = [*keys[:1], *args]
     elif command == "unfail":
         args = [args[1], args[0], *args[2:]] if len(args) > 1 else args[1:]
-    elif command == "stats":
-        caller = lua.clock(lua.tonumber(args[1]) or 0) if len(args) > 1 else now
     elif command == "jobs":
         return _jobs(args, now, spec=spec)
-    elif command == "fail" and spec:
-        return Call(form.command, caller, args, _fail_any)
     return Call(form.command, caller, args, form.answer)
 
 
@@ -95,7 +92,13 @@ def _nothing(api: Any, call: Call) -> Reply:
 
 
 #: How an error begins that the first dialect answers with nil: the job is not there, or not theirs.
-_NIL: Final = ("does not exist", "currently running", "another worker", "the depends state")
+_NIL: Final = (
+    "does not exist",
+    "currently running",
+    "another worker",
+    "the depends state",
+    "No recurring job",
+)
 
 
 def _or_nil(api: Any, call: Call) -> Reply:
@@ -112,9 +115,8 @@ def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
         raise
 
 
-def _jobs_popped(api: Any, call: Call) -> Reply:
-    jobs: list[Job] = api.do(call.command, call.now, call.args)
-    return [job_json(api.qless, job, alone=True) for job in jobs]
+def _jobs_popped(api: Any, call: Call) -> Any:
+    return batches.reply(api, call, partial(job_json, alone=True), list)
 
 
 def _job(api: Any, call: Call) -> Reply:
@@ -125,17 +127,8 @@ def _job(api: Any, call: Call) -> Reply:
 
 
 def _fail(api: Any, call: Call) -> Reply:
-    """Whoever has the job loses it."""
-    return _fail_in(api, call, {LEASED})
-
-
-def _fail_any(api: Any, call: Call) -> Reply:
-    """A job in any state can be marked as failed, says the spec; these are not over yet."""
-    return _fail_in(api, call, {LEASED, READY, SCHEDULED, BLOCKED})
-
-
-def _fail_in(api: Any, call: Call, states: set[int]) -> Reply:
-    return _nil_if_missing(api, lambda: working.fail_any(api.qless, call.now, call.args, states))
+    """A job in any state can be marked as failed, says the spec, by any worker."""
+    return _nil_if_missing(api, lambda: working.fail_any(api.qless, call.now, call.args))
 
 
 def _failed(api: Any, call: Call) -> Reply:
@@ -176,6 +169,14 @@ def _tracked(api: Any, call: Call) -> Reply:
     return int(reply)
 
 
+def _config_get(api: Any, call: Call) -> Reply:
+    """An option in force, also if it is a default that lists do not have."""
+    reply = _as_it_is(api, call)
+    if reply is None and call.args:
+        return UNLISTED.get(decode_name(call.args[0]))
+    return reply
+
+
 def _check(api: Any, call: Call) -> Reply:
     return consistency.report(api.qless, call.now, resolve=call.args[:1] not in ([], [b"0"]))
 
@@ -204,24 +205,11 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         data,
         encoding,
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
-        lua.encode(stages(part.history)),
+        lua.encode(looking.stages(part.history)),
         looking.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.NOTHING if alone else lua.strings(looking.dependencies(q, job)),
     )
-
-
-def stages(history: list[Any]) -> list[dict[str, Any]]:
-    """A history as the first dialect tells it: what happened in one queue after another."""
-    found: list[dict[str, Any]] = []
-    for when, what, more in history:
-        if what == "put":
-            found.append({"q": (more or {}).get("q", ""), "put": when})
-        elif found and what in {"popped", "done", "failed"}:
-            found[-1][what] = when
-            if more and "worker" in more:
-                found[-1]["worker"] = more["worker"]
-    return found
 
 
 # Commands with commands of their own
@@ -259,7 +247,7 @@ def _config(args: Args, now: int) -> Call:
     action = decode_name(args[0]) if args else "get"
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
-    return Call(f"config.{action}", now, args[1:], _as_it_is)
+    return Call(f"config.{action}", now, args[1:], _config_get if action == "get" else _as_it_is)
 
 
 def _setconfig(args: Args, now: int) -> Call:
@@ -283,7 +271,12 @@ def _recur(args: Args, now: int) -> Call:
     }.get(action)
     if command is None:
         raise ScriptError("Recur(): First argument must be one of on, off, get, update, tag, untag")
-    return Call(command, now, rest, _as_it_is)
+    return Call(command, now, rest, _recurring if action == "get" else _or_nil)
+
+
+def _recurring(api: Any, call: Call) -> Reply:
+    """A recurring job with its data decoded."""
+    return recurring.get(api.qless, call.now, call.args, decoded=True)
 
 
 _FAMILIES: Final[dict[str, Callable[[Args, int], Call]]] = {
@@ -303,7 +296,7 @@ _FORMS: Final[dict[str, _Form]] = {
     "fail": _Form("fail", 4, _fail),
     "failed": _Form("failed", None, _failed),
     "get": _Form("get", None, _job),
-    "getconfig": _Form("config.get", None, _as_it_is),
+    "getconfig": _Form("config.get", None, _config_get),
     "heartbeat": _Form("heartbeat", 2, _or_nil),
     "jobs": _Form("jobs", None, _as_it_is),
     "multiget": _Form("multiget", None, _as_it_is),

@@ -38,7 +38,7 @@ class QlessHub(Hub):
         dialect: str = "spec",
         max_connections: int = 10_000,
         max_line: int = 64 << 20,
-        max_arguments: int = 65_536,
+        max_arguments: int = 131_072,
         max_keys: int = 10_000,
         max_scratch: int = 16 << 20,
     ) -> None:

@@ -91,6 +91,19 @@ def _shown_stage(stage: Stage, queue_key: str) -> dict[str, Any]:
     return {**more, "when": when, "what": what}
 
 
+def stages(history: list[Any]) -> list[dict[str, Any]]:
+    """A history as the first dialect tells it: what happened in one queue after another."""
+    found: list[dict[str, Any]] = []
+    for when, what, more in history:
+        if what == "put":
+            found.append({"q": (more or {}).get("q", ""), "put": when})
+        elif found and what in {"popped", "done", "failed"}:
+            found[-1][what] = when
+            if what == "popped" and more and "worker" in more:
+                found[-1]["worker"] = more["worker"]
+    return found
+
+
 def dependencies(q: Qless, job: Job) -> list[str]:
     seqs = () if job.extra is None else job.extra.blockers
     found = map(q.engine.jobs.get, seqs)
@@ -190,8 +203,7 @@ def queue_names(q: Qless) -> list[str]:
 
 def counts_json(q: Qless, now: int, name: str) -> bytes:
     counts = counted(q, now, name)
-    queue = q.engine.queues.get(name)
-    counts["paused"] = queue is not None and queue.paused
+    counts["paused"] = q.is_paused(name)
     return lua.encode({"name": q.local(name), **counts})
 
 
@@ -231,7 +243,7 @@ def workers(q: Qless, now: int, args: Args) -> bytes:
 def prune_workers(q: Qless, now: int) -> None:
     oldest = now - lua.moment(q.setting("max-worker-age"))
     for name in [name for name, heard in q.workers.items() if heard <= oldest]:
-        del q.workers[name]
+        q.forget_worker(name)
 
 
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:

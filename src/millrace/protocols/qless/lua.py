@@ -158,11 +158,21 @@ def check(data: bytes | None) -> bytes:
 
 
 def decode_list(data: bytes) -> list[Any]:
-    """A list; `{}` is an empty one."""
+    """A list. An object has no items that a script would see; any other value is an error."""
     value = decode(data)
     if isinstance(value, list):
         return value
-    return list(value.values()) if isinstance(value, dict) else []
+    if isinstance(value, dict):
+        return []
+    raise ScriptError(f"bad argument #1 to 'ipairs' (table expected, got {_lua_type(value)})")
+
+
+def _lua_type(value: Any) -> str:
+    if value is None:
+        return "userdata"
+    if isinstance(value, bool):
+        return "boolean"
+    return "string" if isinstance(value, str) else "number"
 
 
 # What cjson says of text that is no JSON: which token it wanted, and which one it found where

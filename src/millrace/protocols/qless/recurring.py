@@ -70,13 +70,13 @@ def unrecur(q: Qless, now: int, args: Args) -> int:
     return 1
 
 
-def get(q: Qless, now: int, args: Args) -> bytes | None:
-    """jid"""
+def get(q: Qless, now: int, args: Args, *, decoded: bool = False) -> bytes | None:
+    """jid; `decoded`: the data as JSON, not as a string"""
     recurring = q.recurring.get(q.scoped(text(args, 0, "Recurring(): no jid provided")))
-    return None if recurring is None else shown(q, recurring)
+    return None if recurring is None else shown(q, recurring, decoded=decoded)
 
 
-def shown(q: Qless, recurring: Recurring) -> bytes:
+def shown(q: Qless, recurring: Recurring, *, decoded: bool = False) -> bytes:
     """As `recur.get` shows it."""
     return (
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
@@ -85,7 +85,7 @@ def shown(q: Qless, recurring: Recurring) -> bytes:
         lua.encode(recurring.tags) if recurring.tags else lua.NOTHING,
         lua.string(q.local(recurring.jid)),
         recurring.retries,
-        lua.string(decode_name(recurring.data)),
+        recurring.data if decoded else lua.string(decode_name(recurring.data)),
         lua.string(q.local(recurring.queue)),
         recurring.count,
         lua.number(recurring.interval),
@@ -134,7 +134,7 @@ def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
     elif name == "queue":
         recurring.queue = q.scoped(decode_name(value))
     elif name == "throttles":
-        recurring.throttles = _throttles(q, value)
+        recurring.throttles, recurring.own_throttle = _throttles(q, value), False
     else:
         raise ScriptError(f'Recur(): Unrecognized option "{name}"')
 

@@ -3,12 +3,13 @@ lists that are lists also when they are empty.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, READY
 
-from . import looking, lua, throttles, working
+from . import batches, looking, lua, throttles, working
 from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
@@ -84,8 +85,11 @@ def multiget(shape: Shape, api: Any, call: Call) -> Reply:
     return _jobs(shape, api.qless, [job for job in found if job is not None])
 
 
-def pop(shape: Shape, api: Any, call: Call) -> Reply:
-    return _jobs(shape, api.qless, api.do("pop", call.now, call.args))
+def pop(shape: Shape, api: Any, call: Call) -> Any:
+    def finish(rows: list[bytes]) -> Reply:
+        return lua.listed(rows) if rows else shape.nothing
+
+    return batches.reply(api, call, partial(job_json, shape), finish)
 
 
 def peek(shape: Shape, api: Any, call: Call) -> Reply:
@@ -206,8 +210,7 @@ def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
     counts = looking.counted(q, now, name)
     counts["waiting"] -= throttled
     counts["throttled"] = throttled
-    known = q.engine.queues.get(name)
-    counts["paused"] = known is not None and known.paused
+    counts["paused"] = q.is_paused(name)
     return lua.encode({"name": q.local(name), **counts})
 
 
@@ -248,7 +251,8 @@ def recurring(api: Any, call: Call) -> Reply:
     if found is None:
         return None
     own = OF_QUEUE + found.queue
-    names = [*(name for name in found.throttles if name != own), own]
+    names = [name for name in found.throttles if name != own or not found.own_throttle]
+    names += [own] if found.own_throttle else []
     shown = lua.encode([q.local_throttle(name) for name in names])
     return recurring_jobs.shown(q, found)[:-1] + b',"throttles":%b}' % shown
 

@@ -13,7 +13,7 @@ from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
 from .contract import ScriptError
 from .dialects import SPEC_COMMANDS, Script, recognise, sha_of
 from .names import decode_name
-from .resp import OK, Reply
+from .resp import OK
 
 if TYPE_CHECKING:
     from .connection import QlessConnection
@@ -82,7 +82,7 @@ def _split(args: list[bytes]) -> tuple[list[bytes], list[bytes]]:
 
 def _run(
     connection: "QlessConnection", script: Script, keys: list[bytes], args: list[bytes], now: int
-) -> Reply:
+) -> Answer:
     dialect, command = script
     if dialect != "A":
         if keys:
@@ -94,8 +94,8 @@ def _run(
     return as_lua_returns(connection.hub.api.call(dialect, command, keys, args, now))
 
 
-def as_lua_returns(value: Reply) -> Reply:
-    """Out of a script, true is 1, false is nothing, and numbers lose their fraction."""
+def as_lua_returns(value: Answer) -> Answer:
+    """A script returns 1 for true, nil for false, and numbers without their fraction."""
     if isinstance(value, bool):
         return 1 if value else None
     return int(value) if isinstance(value, float) else value

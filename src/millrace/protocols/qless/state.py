@@ -17,6 +17,7 @@ import msgspec
 from millrace.engine.engine import Engine
 from millrace.engine.job import QLESS, Job
 from millrace.engine.states import GONE, LEASED, READY, SCHEDULED
+from millrace.engine.stats import KEPT_DAYS
 
 from . import lua
 from .names import encode_name
@@ -32,9 +33,11 @@ _CONFIG: Final = "qless/config/"
 _TRACKED: Final = "qless/tracked/"
 _RECURRING: Final = "qless/recurring/"
 _QUEUE: Final = "qless/queue/"
+_PAUSED: Final = "qless/paused/"
+_WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
 #: Everything that FLUSHALL forgets.
-_NOTES: Final = (_CONFIG, _TRACKED, _RECURRING, _QUEUE, _THROTTLE, PATTERNS)
+_NOTES: Final = (_CONFIG, _TRACKED, _RECURRING, _QUEUE, _PAUSED, _WORKER, _THROTTLE, PATTERNS)
 
 DEFAULTS: Final[dict[str, Any]] = {
     "application": "qless",
@@ -47,8 +50,10 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 #: These have a default too, but are not listed.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
-#: So many workers are remembered: anybody can make up names.
+#: Maximum number of workers in the list, as clients choose their names.
 MOST_WORKERS: Final = 10_000
+#: The time of a worker's last activity is written again after this many microseconds.
+WORKER_NOTE_INTERVAL: Final = 60_000_000
 
 #: What the first dialect told tracked jobs' listeners, and in which words.
 _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
@@ -99,6 +104,8 @@ class Recurring(msgspec.Struct, array_like=True, gc=False):
     count: int = 0
     throttles: list[str] = []
     lower_first: bool = False
+    #: Whether the throttle of its queue is among its throttles.
+    own_throttle: bool = True
 
 
 class Qless:
@@ -107,8 +114,8 @@ class Qless:
         self.engine: Engine = hub.engine
         #: Workers, and when each was last heard of.
         self.workers: OrderedDict[str, int] = OrderedDict()
-        #: Whoever is being served knows the channels without their prefix; so do those who listen.
-        self.bare = False
+        #: The command at work is of dialect A or of the spec: its channels have no prefix.
+        self.early = False
         #: Whoever is being served means the lower number when it says priority.
         self.lower_first = False
         self._built_for = (-1, -1)
@@ -118,6 +125,8 @@ class Qless:
         self.recurring: dict[str, Recurring] = {}
         #: When queues were first put into, by the callers' clocks.
         self.first_seen: dict[str, int] = {}
+        #: Queues that were paused before the first job came.
+        self.paused_ahead: set[str] = set()
         #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
         self.locks: dict[str, Heap] = {}
         self.schedule: dict[str, Heap] = {}
@@ -157,6 +166,7 @@ class Qless:
         self.tracked.clear()
         self.recurring.clear()
         self.first_seen.clear()
+        self.paused_ahead.clear()
         for key, value in engine.notes.items():
             if key.startswith(_CONFIG):
                 self.config[key[len(_CONFIG) :]] = value.decode()
@@ -167,6 +177,10 @@ class Qless:
                 self.recurring[recurring.jid] = recurring
             elif key.startswith(_QUEUE):
                 self.first_seen[key[len(_QUEUE) :]] = int(value)
+            elif key.startswith(_PAUSED):
+                self.paused_ahead.add(key[len(_PAUSED) :])
+            elif key.startswith(_WORKER):
+                self.workers.setdefault(key[len(_WORKER) :], int(value))
         self._configured()
         self.tracked = dict(sorted(self.tracked.items(), key=lambda item: (item[1], item[0])))
         self.locks, self.schedule, self.tags = {}, {}, {}
@@ -226,6 +240,16 @@ class Qless:
             self._forget_workers(now)
         workers[worker] = now
         workers.move_to_end(worker)
+        key = _WORKER + worker
+        kept = self.engine.notes.get(key)
+        if kept is None or abs(now - int(kept)) >= WORKER_NOTE_INTERVAL:
+            self.engine.note_unacknowledged(key, b"%d" % now)
+
+    def forget_worker(self, worker: str) -> None:
+        """Drop a worker from the list."""
+        self.workers.pop(worker, None)
+        if _WORKER + worker in self.engine.notes:
+            self.engine.note(_WORKER + worker, None)
 
     def _forget_workers(self, now: int) -> None:
         oldest = now - lua.moment(self.setting("max-worker-age"))
@@ -234,7 +258,7 @@ class Qless:
             name, heard = next(iter(workers.items()))
             if heard > oldest and len(workers) < MOST_WORKERS:
                 return
-            del workers[name]
+            self.forget_worker(name)
 
     # Finding
 
@@ -391,6 +415,7 @@ class Qless:
         self.keep_for = lua.moment(self.setting("jobs-history"))
         self.keep_most = self.setting("jobs-history-count")
         self._usual_heartbeat = lua.moment(self.setting("heartbeat"))
+        self.engine.statistics.keep_days = max(KEPT_DAYS, int(self.setting("stats-history")))
 
     def track(self, jid: str, when: int | None) -> None:
         if when is None:
@@ -407,8 +432,33 @@ class Qless:
         if self.recurring.pop(jid, None) is not None:
             self.engine.note(_RECURRING + jid, None)
 
+    # Pauses of queues that do not exist yet
+
+    def is_paused(self, queue: str) -> bool:
+        known = self.engine.queues.get(queue)
+        return (known is not None and known.paused) or queue in self.paused_ahead
+
+    def pause(self, queue: str, now: int, *, paused: bool) -> None:
+        """Pause a queue, or unpause it. A queue that does not exist stays unlisted."""
+        known = self.engine.queues.get(queue)
+        if known is not None and known.known:
+            self.engine.pause(queue, paused=paused, now=now)
+            paused = False
+        if paused != (queue in self.paused_ahead):
+            self._pause_ahead(queue, paused=paused)
+
+    def _pause_ahead(self, queue: str, *, paused: bool) -> None:
+        if paused:
+            self.paused_ahead.add(queue)
+        else:
+            self.paused_ahead.discard(queue)
+        self.engine.note(_PAUSED + queue, b"" if paused else None)
+
     def see(self, queue: str, now: int) -> None:
-        """Somebody puts something into a queue: its place in the list is that of the first time."""
+        """A client puts a job into a queue: queues are listed by the time of their first put."""
+        if queue in self.paused_ahead:
+            self.engine.open_queue(queue)
+            self.pause(queue, now, paused=True)
         if queue not in self.first_seen:
             self.first_seen[queue] = now
             self.engine.note(_QUEUE + queue, b"%d" % now)
@@ -471,7 +521,7 @@ class Qless:
             return
         pubsub, name = self.hub.pubsub, encode_name(channel)
         pubsub.publish(b"ql:" + name, message, changes=True)
-        if channel in _BARE and (self.bare or name in pubsub.channels):
+        if channel in _BARE and (self.early or name in pubsub.channels):
             pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:

@@ -204,17 +204,18 @@ class Virtual:
     # Queues
 
     def _queues(self) -> Key:
-        """In the order in which they were first seen. The moments are not kept."""
+        """By the time of their first put."""
 
         def read() -> Scores:
-            known = (queue.name for queue in self.engine.queues.values() if queue.known)
-            names = map(self.qless.local, filter(self.qless.is_listed, known))
-            return [(encode_name(name), float(number)) for number, name in enumerate(names, 1)]
+            seen, local = self.qless.first_seen, self.qless.local
+            names = looking.queue_names(self.qless)
+            return [(encode_name(local(name)), seen.get(name, 0) / SECOND) for name in names]
 
         return _zset(read)
 
     def _paused(self) -> list[str]:
-        paused = (queue.name for queue in self.engine.queues.values() if queue.paused)
+        known = [queue.name for queue in self.engine.queues.values() if queue.paused]
+        paused = dict.fromkeys((*known, *sorted(self.qless.paused_ahead)))
         return [self.qless.local(name) for name in paused if self.qless.is_listed(name)]
 
     def _queue(self, rest: str) -> Key | None:

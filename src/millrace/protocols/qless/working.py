@@ -4,11 +4,10 @@
 """
 
 import math
-from collections.abc import Container
 from itertools import islice
 from typing import Final
 
-from millrace.engine.job import NO_PROTOCOL, QLESS, Failure, Job, Push
+from millrace.engine.job import FOREVER, NO_PROTOCOL, QLESS, Failure, Job, Push
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 
 from . import lua, recurring
@@ -52,7 +51,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     part = Part() if job is None else part_of(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
     lower_first = q.lower_first if job is None or "priority" in chosen else part.lower_first
-    tagged, depends = part.tags, []
+    tagged, depends = [(tag, now) for tag, _ in part.tags], []
     if chosen:
         retries, priority = _retries(chosen, retries), _priority(chosen, priority)
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
@@ -183,19 +182,15 @@ def _blockers(q: Qless, depends: list[str]) -> list[int]:
 
 # Popping
 
-#: However many are asked for, the rest can wait for the next who asks: others want their turn, too.
-MOST_AT_ONCE: Final = 1000
-
 
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
     """queue, worker, count"""
     local = text(args, 0, "Queue(): no queue name provided")
     queue = q.scoped(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
-    count = min(number(args, 2, 'Pop(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
+    count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
     engine = q.engine
-    known = engine.queues.get(queue)
-    if known is not None and known.paused:
+    if q.is_paused(queue):
         return []
     q.hear(worker, now)
     most = q.setting(f"{local}-max-concurrency") if q.config else 0
@@ -239,7 +234,7 @@ def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
     lost: list[Job] = []
     for job in q.expired(queue, now, count):
         part = part_of(job)
-        grace = lua.moment(q.setting("grace-period"))
+        grace = 0 if q.early else lua.moment(q.setting("grace-period"))
         if part.expired_at is None or grace <= 0:
             _lose_lock(q, job, part, now, grace)
             if grace > 0:
@@ -278,7 +273,7 @@ def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     """queue, count"""
     queue = q.scoped(text(args, 0, "Queue(): no queue name provided"))
-    count = min(number(args, 1, 'Peek(): Arg "count" missing or not a number: '), MOST_AT_ONCE)
+    count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
     found = q.expired(queue, now, offset + count)
     recurring.spawn(q, queue, now, offset + count - len(found))
     q.make_due(queue, now, offset + count - len(found))
@@ -409,7 +404,7 @@ def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
         )
-    if job.queue != q.scoped(queue):
+    if job.queue != q.scoped(queue) and not q.early:
         raise ScriptError(f"Complete(): Job {jid} running in another queue: {q.local(job.queue)}")
     return job
 
@@ -471,11 +466,12 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
     return _fail(q, now, job, args)
 
 
-def fail_any(q: Qless, now: int, args: Args, states: Container[int]) -> bytes:
-    """As fail, of a job in one of these states, whoever has it."""
+def fail_any(q: Qless, now: int, args: Args) -> bytes:
+    """As fail, of a job in any state, by any worker."""
     job, _ = _to_fail(q, args)
-    if job.state not in states:
-        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state_of(job)}")
+    if job.state in {DONE, DEAD}:
+        # An engine's job fails only while it is to be run. No worker can get it meanwhile.
+        q.engine.move(job, job.queue, now, QLESS, due=FOREVER)
     return _fail(q, now, job, args)
 
 
