@@ -48,6 +48,9 @@ class Hub:
         """Is there a client for whose work a stopping server should wait?"""
         return False
 
+    def job_tagged(self, job: Job, now: int) -> None:
+        """A client of another protocol has pushed a job with tags."""
+
     def alarm(self, what: str, now: int) -> None:
         """A moment has come that was asked for with engine.alarm((self, what), when)."""
         raise NotImplementedError

@@ -9,7 +9,7 @@ import msgspec
 from millrace.engine.job import FAKTORY, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.queues import Waiter
-from millrace.engine.states import READY, SCHEDULED
+from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines
@@ -18,7 +18,7 @@ from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
-from . import info, mutate, workunit
+from . import extensions, info, mutate, workunit
 from .hub import FaktoryHub, admits
 
 OK: Final = b"+OK\r\n"
@@ -294,7 +294,7 @@ class FaktoryConnection(Connection):
             push = workunit.read(_need(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        if push.jid in self.engine.by_jid:
+        if push.jid in self.engine.by_jid or extensions.MARK in push.spec:
             self._take(push, now)
         else:
             self.engine.push(push, now)
@@ -310,14 +310,19 @@ class FaktoryConnection(Connection):
         if engine.find(push.jid) is not None:
             for job in engine.find_newest(push.jid, MOST_TWINS):
                 if (
-                    job.state in {READY, SCHEDULED}
+                    job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
                     and now - job.created < RESEND_PERIOD
                     and workunit.same(job, push)
                 ):
                     engine.depend()
                     return
-        engine.push(push, now)
+        if extensions.MARK in push.spec:
+            extensions.apply_extensions(push, engine)
+        job = engine.push(push, now)
+        if push.tags:
+            for hub in self.hub.hubs:
+                hub.job_tagged(job, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
         line = gojson.repair_text(_need(argument))

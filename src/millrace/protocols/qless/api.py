@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator
 from math import ceil
 from typing import Any, Final
 
-from millrace.engine.job import Job
+from millrace.engine.job import Job, extra_of
 from millrace.engine.why import Reason
 
 from . import arranging, batches, first, flush, looking, lua, recurring, reqless, throttles, working
@@ -18,6 +18,7 @@ from .contract import Refused, ScriptError
 from .dialects import Script
 from .hub import QlessHub
 from .looking import job_json
+from .part import part_of
 from .resp import Reply
 from .state import Qless
 from .virtual import Virtual
@@ -127,6 +128,12 @@ class QlessApi:
         qless = self.qless
         qless.refresh()
         return flush.flush(qless, now, everything=everything)
+
+    def job_tagged(self, job: Job, now: int) -> None:
+        """Let the tags of a job of another protocol be found."""
+        self.qless.refresh()
+        part = part_of(job)
+        self.qless.set_tags(job, part, [(tag, now) for tag in extra_of(job).tags])
 
     def flush_server(self, now: int) -> None:
         self.engine.flush(now)

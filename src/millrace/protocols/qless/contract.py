@@ -51,6 +51,10 @@ class Api(Protocol):
         """Remove all jobs of all protocols."""
         ...
 
+    def job_tagged(self, job: Job, now: int) -> None:
+        """A client of another protocol has pushed a job with tags."""
+        ...
+
     def learn(self, sha: str, script: Script) -> None:
         """Keep for good which script has this SHA1; at the next start hub.scripts has it.
 

@@ -80,6 +80,9 @@ class QlessHub(Hub):
     def holds_back(self, job: Job, now: int) -> list[Reason]:
         return self.api.holds_back(job, now)
 
+    def job_tagged(self, job: Job, now: int) -> None:
+        self.api.job_tagged(job, now)
+
     def flush_server(self, now: int) -> None:
         """Remove all jobs of all protocols."""
         self.scratch.clear()
