@@ -83,7 +83,7 @@ class HttpSpeaker(Speaker):
             id=row["jid"],
             queue=row["queue"],
             kind=row["kind"],
-            payload=b64decode(leased["payload"]),
+            payload=b64decode(row["payload"]),
             failures=row["failures"],
             token=leased["token"],
         )
