@@ -174,7 +174,7 @@ def queue_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
     counts = Counter((at.date(), lease.queue, what) for at, lease, what in happened(leases))
     for day, queue in sorted({key[:2] for key in counts}):
         names = {"leased": "started", "failed": "died"}
-        columns = ("pushed", "leased", "completed", "failures", "failed")
+        columns = ("pushed", "leased", "completed", "failures", "failed", "died")
         row = {name: counts[day, queue, names.get(name, name)] for name in columns}
         yield {"server": SERVER, "queue": queue, "day": day, "retries": 0, **row}
 

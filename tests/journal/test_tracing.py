@@ -109,6 +109,18 @@ def test_another_servers_events_are_not_taken_for_ours(
         assert shipped(other.folder, lake, Wanted(2, ""), [], soon())[0].events == {}
 
 
+def test_a_file_that_can_be_read_again_has_its_events(work: Kept, lake: Path) -> None:
+    work.work(2)
+    work.ship()
+    (file,) = landed(lake)
+    path = lake / FOLDER / file.name
+    content = path.read_bytes()
+    path.write_bytes(b"no parquet")
+    assert shipped(work.folder, lake, Wanted(1, ""), [], soon())[0].events == {}
+    path.write_bytes(content)
+    assert len(shipped(work.folder, lake, Wanted(1, ""), [], soon())[0].events) == 3
+
+
 def test_damage_is_no_error(work: Kept, lake: Path, tmp_path: Path) -> None:
     work.work(2)
     work.ship()

@@ -13,6 +13,19 @@ from millrace.pipeline.tables import TABLES, Table
 CLOSE: Final = 1e-9
 NEAR: Final = 0.01
 
+#: The totals at the end of a job, and the columns of the table jobs that they are equal to.
+TOTALS = {
+    "leases": "leases",
+    "failures": "failures",
+    "wait_total_us": "wait_us",
+    "run_total_us": "run_us",
+    "first_leased_at": "first_leased_at",
+    "first_queue": "first_queue",
+    "outcome": "outcome",
+    "ended_at": "ended_at",
+    "error_message": "error_message",
+}
+
 
 class Oracle:
     def __init__(self, files: str, where: str = "true") -> None:
@@ -68,6 +81,24 @@ class Oracle:
                 )
                 found.append(f"{name}.{column}: {count} rows differ, as {sample}")
         return found
+
+    def wrong_totals(self) -> list[str]:
+        """Totals in the last event of a job that are not those of all its events."""
+        self.db.execute(f"CREATE OR REPLACE TEMP TABLE lives AS {sql.QUERIES['jobs']}")
+        found = []
+        for total, column in TOTALS.items():
+            rows = self.rows(
+                f"SELECT e.server, e.seq, e.type, e.{total} AS told, lives.{column} AS wanted "
+                "FROM events AS e JOIN lives ON e.server = lives.server AND e.seq = lives.seq "
+                "AND e.event_id = lives.last_event WHERE e.state IN ('done', 'dead', 'gone') "
+                f"AND e.type <> 'flushed' AND e.{total} IS DISTINCT FROM lives.{column}"
+            )
+            found += [f"{total}: {len(rows)} differ, as {row}" for row in rows[:1]]
+        ends = self.rows(f"""SELECT a.server, a.seq, e.type FROM ({sql.QUERIES["attempts"]}) AS a
+            JOIN events AS e ON e.server = a.server AND e.event_id = a.end_event
+            WHERE e.wait_us IS DISTINCT FROM a.wait_us OR e.holder IS DISTINCT FROM a.protocol
+            OR e.renewals IS DISTINCT FROM a.renewals""")
+        return found + [f"{len(ends)} ends of leases differ, as {row}" for row in ends[:1]]
 
     def far_percentiles(self, files: str) -> list[str]:
         """Percentiles of queue_day that are not within 1 % of the true ones."""

@@ -56,6 +56,13 @@ def since_flush(past: Past, history: History) -> Oracle:
     return Oracle(files(past.lake), f"server = '{history.server}' AND event_id > {last}")
 
 
+# The totals of event version 3 against the oracle
+
+
+def test_the_end_of_a_lease_and_of_a_job_carries_the_totals(past):
+    assert past.oracle.wrong_totals() == []
+
+
 # The oracle against the engine
 
 

@@ -352,7 +352,18 @@ def test_what_the_checks_of_a_run_found_is_told(tmp_path: Path) -> None:
     checked(lake, 3, Finding("every row is an event", "error", ["4 rows are no events: <b>."]))
     (tables_, _) = standing.checks(lake)
     assert tables_.verdict == "bad"
-    assert tables_.detail == "3 events came again. 4 rows are no events: <b>."
+    assert tables_.detail == "4 rows are no events: <b>."
+    checked(lake, 4)
+    assert verdicts(lake)["Tables"] == "good"
+
+
+def test_all_batches_of_the_last_run_count(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    checked(lake, 1, Finding("every row is an event", "error", ["1 row is no event."]))
+    checked(lake, 2, Finding("every row is an event", "error", ["2 rows are no events."]))
+    write_json(lake.ops / "quality/b-00000003.json", Quality(3, [], first=2))
+    (tables_, _) = standing.checks(lake)
+    assert (tables_.verdict, tables_.detail) == ("bad", "2 rows are no events.")
 
 
 def test_what_the_audit_found_is_told(tmp_path: Path) -> None:
@@ -585,7 +596,7 @@ def test_days_without_events_make_a_page_that_says_so(lake: Lake, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--lake", "/nowhere"), "has no tables yet: `millrace pipeline run` makes them"),
+        (("--lake", "/nowhere"), "No lake at /nowhere."),
         (("--days", "0"), "--days must be between 1 and 36500, not 0"),
         (("--days", "soon"), "--days must be a day such as 2026-11-16"),
         (("--days", "3", "--from", "2026-11-01"), "Use either --days"),

@@ -18,7 +18,7 @@ from millrace.cli.ship import NotShipped
 from millrace.config.sections import Config, LakeConfig, ServerConfig
 from millrace.journal.landing import Landed
 from millrace.pipeline import commit
-from millrace.pipeline.errors import LakeBusy
+from millrace.pipeline.errors import LakeBusy, NoLake
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.reading import read
@@ -58,7 +58,22 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(command, "tables_session", None)
 
 
+def test_a_lake_that_does_not_exist_is_an_error(config, lake, no_spark):
+    for command in (run_command.run, ingest_command.ingest, compact_command.compact):
+        with pytest.raises(NoLake, match=f"No lake at {lake.root}"):
+            command(config)
+    assert not lake.root.exists()
+
+
+def test_a_server_without_events_needs_no_lake(config, no_spark, monkeypatch, capsys):
+    monkeypatch.setattr(run_command, "has_store", lambda _: True)
+    monkeypatch.setattr(run_command, "_ship", lambda _: None)
+    assert run_command.run(config) == 0
+    assert capsys.readouterr().out.startswith("No new events")
+
+
 def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
+    lake.landing.mkdir(parents=True)
     assert run_command.run(config) == 0
     assert ingest_command.ingest(config) == 0
     assert compact_command.compact(config) == 0
@@ -72,6 +87,7 @@ def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
 
 
 def test_nothing_new_does_not_load_spark(config, lake):
+    lake.landing.mkdir(parents=True)
     code = (
         "import sys\n"
         "from millrace.cli.app import app\n"

@@ -42,7 +42,7 @@ def test_no_moment(text):
     [
         (["--at", "noon"], "Invalid time 'noon'"),
         (["--state", "asleep"], "Unknown state 'asleep'. States: ready, scheduled"),
-        ([], "No events in"),
+        ([], "No lake at"),
     ],
 )
 def test_what_cannot_be_told_is_said_before_spark_starts(tmp_path, arguments, told):

@@ -105,6 +105,11 @@ def test_queue_days_are_the_live_statistics(table):
     assert [queue for queue, _ in found] == ["pushed only"]
 
 
+def test_jobs_that_died_include_those_that_were_discarded(table):
+    (row,) = (row for row in table if row["queue"] == "fails" and row["day"].year > 1970)
+    assert (row["failed"], row["died"], row["failures"]) == (3, 4, 5)
+
+
 def test_spans_that_hardly_differ_vary_by_what_they_do(table):
     (row,) = (row for row in table if row["queue"] == "alike")
     values = [n % 3 for n in range(50)]

@@ -204,13 +204,19 @@ def _keep_own(event: EventRecord) -> None:
         event.error_group = event.error_message = event.fingerprint = None
 
 
-@lru_cache(maxsize=50_000)
 def _extent(path: Path) -> Extent:
-    """What a file says of itself, or that nothing is in it."""
+    """What a file says of itself, or that nothing is in it. Only success is remembered: a file that
+    cannot be read now may be readable later.
+    """
     try:
-        about = pq.read_metadata(path)
+        return _read_extent(path)
     except (pa.ArrowException, OSError):
         return Extent((), 0)
+
+
+@lru_cache(maxsize=50_000)
+def _read_extent(path: Path) -> Extent:
+    about = pq.read_metadata(path)
     names = [about.schema.column(place).name for place in range(about.num_columns)]
     seq, moment = names.index("seq"), names.index("time")
     groups, last = [], 0

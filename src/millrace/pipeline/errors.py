@@ -9,5 +9,9 @@ class NoJava(PipelineError):
     """There is no Java that Spark can use."""
 
 
+class NoLake(PipelineError):
+    """There is no lake at this path."""
+
+
 class LakeBusy(PipelineError):
     """Another run works on the lake."""

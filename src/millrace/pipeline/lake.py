@@ -14,6 +14,16 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+from .errors import NoLake
+
+
+def open_lake(root: Path) -> "Lake":
+    """The lake in a folder; NoLake if nothing was shipped to it yet."""
+    lake = Lake(root)
+    if not any(folder.is_dir() for folder in (lake.landing, lake.ops, root / "tables")):
+        raise NoLake(f"No lake at {root}. Name its folder with --lake, or ship events to it first.")
+    return lake
+
 
 class Lake(NamedTuple):
     root: Path

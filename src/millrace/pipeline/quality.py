@@ -57,6 +57,8 @@ class Quality(msgspec.Struct, frozen=True):
 
     batch: int
     checks: list[Check]
+    #: The first batch that the same run checked.
+    first: int = 0
 
 
 class BatchRule(NamedTuple):
@@ -126,13 +128,24 @@ def check(lake: Lake) -> list[Check]:
         found[batches[-1].batch] += check_tables(lake, touched(batches))
     # The last one first: it tells of the tables of them all.
     for number, checks in reversed(found.items()):
-        commit.write_json(_path(lake, number), Quality(number, checks))
+        commit.write_json(_path(lake, number), Quality(number, checks, batches[0].batch))
     return [check for checks in found.values() for check in checks]
 
 
 def is_checked(lake: Lake, ledger: Ledger) -> bool:
     """Is the last batch checked?"""
     return not ledger.last or _path(lake, ledger.last).exists()
+
+
+def last_run(lake: Lake) -> tuple[Path, list[Check]] | None:
+    """The checks of the last run, and the last file that has them; None if there was no run."""
+    paths = sorted((lake.ops / "quality").glob("b-*.json"))
+    if not paths:
+        return None
+    last = msgspec.json.decode(paths[-1].read_bytes(), type=Quality)
+    same_run = [path for path in paths if path >= _path(lake, last.first or last.batch)]
+    found = [msgspec.json.decode(path.read_bytes(), type=Quality) for path in same_run]
+    return paths[-1], [check for each in found for check in each.checks]
 
 
 def check_batch(batch: Batch, ledger: Ledger) -> list[Check]:

@@ -9,7 +9,7 @@ from . import commit
 from .lake import Lake
 
 #: Raised when a table comes to mean something else: then all of them are made anew.
-FORM: Final = 1
+FORM: Final = 2
 NAME: Final = "refreshed.json"
 
 

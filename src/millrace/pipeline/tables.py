@@ -105,7 +105,7 @@ QUEUE_DAY: Final = Table(
     "queue_day",
     f"""
     server STRING, queue STRING, pushed BIGINT, leased BIGINT, completed BIGINT,
-    failures BIGINT, failed BIGINT, retries BIGINT,
+    failures BIGINT, failed BIGINT, retries BIGINT, died BIGINT,
     {_SPREAD.format("wait")}, {_SPREAD.format("run")}
     """,
     ("server", "queue"),

@@ -17,7 +17,7 @@ from millrace.config import Config
 from millrace.journal.identity import identity
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.findings import Compared, Findings, Live
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import Lake, open_lake
 from millrace.pipeline.run import outstanding
 
 #: Rows printed per problem. --json prints more; the tables contain all.
@@ -38,8 +38,8 @@ PROBLEMS: Final = {
 
 def audit(config: Config, *, fail: bool, json: bool, thorough: bool, live: bool) -> int:
     """Return the exit code: 1 if there is a problem. Without `live`, audit only the lake."""
-    lake = Lake(config.lake_path)
-    known = _known(config, lake) if live else None
+    known = _known(config, Lake(config.lake_path)) if live else None
+    lake = Lake(config.lake_path) if known is not None else open_lake(config.lake_path)
     from millrace.pipeline import audit as auditing  # noqa: PLC0415 - loads Spark
     from millrace.pipeline.ingest import ingest  # noqa: PLC0415
 

@@ -8,11 +8,11 @@ from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.compact import compact as act
 from millrace.pipeline.compact import due, prune
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 
 
 def compact(config: Config, *, everything: bool = False, prune_landing: bool = False) -> int:
-    lake = Lake(config.lake_path)
+    lake = open_lake(config.lake_path)
     days = due(lake, everything=everything)
     try:
         if days:

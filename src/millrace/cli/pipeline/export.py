@@ -9,7 +9,7 @@ from millrace.cli.output import ProgressBar
 from millrace.cli.pipeline.days import Days
 from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 from millrace.pipeline.outfile import STANDARD
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def export(
         raise PipelineError(missing_package("pyarrow"))
     from millrace.pipeline import export as exporting  # noqa: PLC0415 - loads Arrow
 
-    lake = Lake(folder)
+    lake = open_lake(folder)
     if only_list:
         return _list(exporting.listed(lake))
     if table is None:

@@ -9,14 +9,14 @@ from millrace.cli.pipeline.run import INTERRUPTED, plural, print_checks
 from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline import quality
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.run import outstanding
 
 
 def ingest(config: Config, *, follow: float | None = None) -> int:
     """Return the exit code: 1 if a quality check of a batch failed."""
-    lake = Lake(config.lake_path)
+    lake = open_lake(config.lake_path)
     todo = outstanding(lake)
     if follow is None and not todo.files and Ledger(lake).interrupted() is None:
         typer.echo(f"No new events in {lake.landing}.")

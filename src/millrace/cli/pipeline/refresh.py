@@ -9,13 +9,13 @@ from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.run import INTERRUPTED, plural
 from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 from millrace.pipeline.ledger import Ledger
 from millrace.pipeline.refreshed import mark
 
 
 def refresh(config: Config, days: Days | None = None) -> int:
-    lake = Lake(config.lake_path)
+    lake = open_lake(config.lake_path)
     ledger = Ledger(lake)
     batches = ledger.batches(after=mark(lake).batch if days is None else 0)
     if not batches or not ledger.days():

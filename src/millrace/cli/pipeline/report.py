@@ -9,7 +9,7 @@ from millrace.cli.output import ProgressBar
 from millrace.cli.pipeline.days import Days
 from millrace.extras import is_installed, missing_package
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 from millrace.pipeline.outfile import STANDARD, whole
 
 PAGE = "millrace-report.html"
@@ -22,7 +22,7 @@ def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json
             raise PipelineError(missing_package(package))
     from millrace.pipeline.report import making  # noqa: PLC0415 - loads Arrow
 
-    lake = Lake(folder)
+    lake = open_lake(folder)
     first, last = making.chosen(lake, days.latest, days.first, days.last)
     with ProgressBar("reading") as bar:
         made = making.make(

@@ -11,7 +11,7 @@ from millrace.cli.pipeline.session import tables_session
 from millrace.cli.ship import NotShipped, shipped
 from millrace.config import Config
 from millrace.journal.status import has_store
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import Lake, open_lake
 from millrace.pipeline.quality import Check
 from millrace.pipeline.run import Outstanding, Ran
 from millrace.pipeline.run import run as run_pipeline
@@ -24,9 +24,11 @@ INTERRUPTED = "Interrupted. Nothing was lost or duplicated; the next run resumes
 
 def run(config: Config, *, ship: bool = True, fail: bool = True) -> int:
     """Return the exit code: 1 if a quality check failed."""
-    lake = Lake(config.lake_path)
     if ship and has_store(config.server.data):
         _ship(config)
+        lake = Lake(config.lake_path)  # a new server may have shipped nothing yet
+    else:
+        lake = open_lake(config.lake_path)
     try:
         with ExitStack() as stack:
             steps = stack.enter_context(StepProgress())

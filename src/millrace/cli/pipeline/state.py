@@ -15,7 +15,7 @@ from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.lake import open_lake
 from millrace.pipeline.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def parse_time(text: str, now: datetime) -> datetime:
 def show_state(config: Config, at: str, wanted: Selection) -> int:
     if wanted.state and wanted.state not in STATES:
         raise PipelineError(f"Unknown state {wanted.state!r}. States: {', '.join(STATES)}.")
-    when, lake = parse_time(at, datetime.now(UTC)), Lake(config.lake_path)
+    when, lake = parse_time(at, datetime.now(UTC)), open_lake(config.lake_path)
     events = sum(batch.rows for batch in Ledger(lake).batches())
     if not events:
         raise PipelineError(

@@ -9,7 +9,9 @@ well, which whoever runs it has made before.
 
 from typing import Final
 
-_TIMES: Final = ("time", "created", "ready_at", "leased_at", "due")
+_TIMES: Final = (
+    "time", "created", "ready_at", "leased_at", "due", "first_leased_at", "ended_at"
+)  # fmt: skip
 
 _VIEWS: Final = (
     # Plain timestamps in UTC: those with a zone would ask the calendar for each.
@@ -17,7 +19,7 @@ _VIEWS: Final = (
     + ", ".join(f"make_timestamp(epoch_us({name})) AS {name}" for name in _TIMES)
     + """), CAST(make_timestamp(epoch_us(time)) AS DATE) AS day,
         type IN ('failed', 'expired') AND state <> 'leased' AS is_failure,
-        type IN ('failed', 'expired', 'doomed') AND state = 'dead' AS is_death,
+        type IN ('failed', 'expired', 'doomed') AND state IN ('dead', 'gone') AS is_death,
         type IN ('completed', 'advanced') AS is_completion
     FROM read_parquet({files}, hive_partitioning = false) WHERE {where}""",
     # Of each server the numbers and the times of its flushes: few, so that lists of them do.
@@ -134,12 +136,13 @@ QUEUE_DAY: Final = f"""WITH {_SPANS}, spread AS (
         count(*) FILTER (WHERE type = 'leased') AS leased,
         count(*) FILTER (WHERE is_completion) AS completed,
         count(*) FILTER (WHERE is_failure) AS failures,
-        count(*) FILTER (WHERE is_death) AS failed,
-        count(*) FILTER (WHERE type = 'expired') AS retries
+        count(*) FILTER (WHERE is_death AND state = 'dead') AS failed,
+        count(*) FILTER (WHERE type = 'expired') AS retries,
+        count(*) FILTER (WHERE is_death) AS died
     FROM events GROUP BY ALL
     HAVING pushed + leased + completed + failures + failed + retries > 0
 )
-SELECT counts.server, counts.queue, pushed, leased, completed, failures, failed, retries,
+SELECT counts.server, counts.queue, pushed, leased, completed, failures, failed, retries, died,
     {_spread("wait", 0)},
     {_spread("run", 1)},
     counts.day

@@ -21,7 +21,7 @@ from .spread import NONE, Spans, added, spread
 QUEUES: Final = 50
 #: Days of a report that nobody asked otherwise of.
 USUAL: Final = 7
-_COUNTS: Final = ("pushed", "leased", "completed", "failures", "failed")
+_COUNTS: Final = ("pushed", "leased", "completed", "failures", "died")
 _PARTS: Final = 5
 
 

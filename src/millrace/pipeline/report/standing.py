@@ -12,7 +12,7 @@ from millrace.pipeline import reading, refreshed
 from millrace.pipeline.findings import Findings
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.ledger import Ledger
-from millrace.pipeline.quality import Quality
+from millrace.pipeline.quality import last_run
 from millrace.pipeline.run import outstanding
 from millrace.pipeline.tables import QUEUE_DAY, THROUGHPUT_MINUTE
 
@@ -55,23 +55,19 @@ def checks(lake: Lake) -> list[Check]:
 
 
 def _quality(lake: Lake) -> Check:
-    """What the rules found that every run checks, of all batches."""
+    """The findings of the rules that every run checks, of the last run."""
     name = "Tables"
-    paths = sorted((lake.ops / "quality").glob("b-*.json"))
-    if not paths:
+    last = last_run(lake)
+    if last is None:
         return Check(name=name, verdict="unknown", detail="No run has checked them yet.", at=None)
-    found = [
-        check
-        for path in paths
-        for check in msgspec.json.decode(path.read_bytes(), type=Quality).checks
-        if check.found
-    ]
+    path, run_checks = last
+    found = [check for check in run_checks if check.found]
     told = " ".join([sentence for check in found for sentence in check.found[:_SAID]][-_TOLD:])
     return Check(
         name=name,
         verdict="bad" if any(check.failed for check in found) else "good",
         detail=told or "They add up to the events, and every row that was shipped is one.",
-        at=_written_at(paths[-1]),
+        at=_written_at(path),
     )
 
 

@@ -30,8 +30,8 @@ def is_failure() -> Column:
 
 
 def is_death() -> Column:
-    """A job failed for good, and is kept."""
-    return is_type("failed", "expired", "doomed") & (F.col("state") == "dead")
+    """A job failed for good: it is dead, or it was discarded, as jobs with `retry: 0` are."""
+    return is_type("failed", "expired", "doomed") & F.col("state").isin("dead", "gone")
 
 
 def ends_lease() -> Column:

@@ -39,6 +39,8 @@ class _What(IntEnum):
     EXPIRED_AND_DIED = 6
     EXPIRED_WITH_GRACE = 7
     DOOMED = 8
+    FAILED_AND_GONE = 9
+    EXPIRED_AND_GONE = 10
 
 
 class _Metric(NamedTuple):
@@ -50,13 +52,28 @@ class _Metric(NamedTuple):
 _METRICS: Final = (_Metric("wait", _What.LEASED), _Metric("run", _What.COMPLETED))
 
 
+#: Failures after which the job is dead: what Qless's statistics count.
+_DEAD: Final = (_What.FAILED_AND_DIED, _What.EXPIRED_AND_DIED, _What.DOOMED)
 _COUNTS: Final = {
     "pushed": (_What.PUSHED,),
     "leased": (_What.LEASED,),
     "completed": (_What.COMPLETED,),
-    "failures": (_What.FAILED, _What.FAILED_AND_DIED, _What.EXPIRED, _What.EXPIRED_AND_DIED),
-    "failed": (_What.FAILED_AND_DIED, _What.EXPIRED_AND_DIED, _What.DOOMED),
-    "retries": (_What.EXPIRED, _What.EXPIRED_AND_DIED, _What.EXPIRED_WITH_GRACE),
+    "failures": (
+        _What.FAILED,
+        _What.FAILED_AND_DIED,
+        _What.FAILED_AND_GONE,
+        _What.EXPIRED,
+        _What.EXPIRED_AND_DIED,
+        _What.EXPIRED_AND_GONE,
+    ),
+    "failed": _DEAD,
+    "retries": (
+        _What.EXPIRED,
+        _What.EXPIRED_AND_DIED,
+        _What.EXPIRED_AND_GONE,
+        _What.EXPIRED_WITH_GRACE,
+    ),
+    "died": (*_DEAD, _What.FAILED_AND_GONE, _What.EXPIRED_AND_GONE),
 }
 
 
@@ -104,10 +121,15 @@ def _cells(events: DataFrame) -> DataFrame:
 
 
 def _what() -> Column:
-    died = F.col("state") == "dead"
-    failed = F.when(died, int(_What.FAILED_AND_DIED)).otherwise(int(_What.FAILED))
+    died, gone = F.col("state") == "dead", F.col("state") == "gone"
+    failed = (
+        F.when(died, int(_What.FAILED_AND_DIED))
+        .when(gone, int(_What.FAILED_AND_GONE))
+        .otherwise(int(_What.FAILED))
+    )
     expired = (
         F.when(died, int(_What.EXPIRED_AND_DIED))
+        .when(gone, int(_What.EXPIRED_AND_GONE))
         .when(F.col("state") == "leased", int(_What.EXPIRED_WITH_GRACE))
         .otherwise(int(_What.EXPIRED))
     )
