@@ -30,6 +30,14 @@ class NotApplicable(ClientError):
 
 def require_writable(engine: "Engine") -> None:
     """Nothing is changed while nothing can be made durable."""
-    if engine.halted:
-        reason = f"{engine.halted}: nothing was changed, try again later"
-        raise AdminError(reason, "unavailable")
+    _refuse(engine.halted)
+
+
+def require_room(engine: "Engine") -> None:
+    """New jobs need disk space and memory."""
+    _refuse(engine.halted or engine.pushes_refused)
+
+
+def _refuse(reason: str) -> None:
+    if reason:
+        raise AdminError(f"{reason}: nothing was changed, try again later", "unavailable")

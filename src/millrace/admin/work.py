@@ -28,7 +28,7 @@ from .actions import STATE_TEXT, set_tags
 from .answering import Answering, Telling
 from .audit import truncate
 from .bulk import check_priority, check_queue, check_tags, quoted
-from .errors import AdminError, NotFound, require_writable
+from .errors import AdminError, NotFound, require_room, require_writable
 from .jobs import whole
 from .service import AdminService
 
@@ -63,7 +63,7 @@ MAX_LINE_LENGTH: Final = 1000
 def push(hub: AdminService, asked: PushJobs, now: int) -> PushedJobs:
     """All of them, or none."""
     engine = hub.engine
-    require_writable(engine)
+    require_room(engine)
     if not 0 < len(asked.jobs) <= MAX_PUSHED:
         raise AdminError(f"1 to {MAX_PUSHED} jobs can be pushed at once", "too large")
     places: dict[str, int] = {}

@@ -21,6 +21,7 @@ from millrace.config.values import (
     Folder,
     Host,
     LogLevel,
+    MemorySize,
     OptionalPath,
     Password,
     Period,
@@ -101,6 +102,15 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             reload=True,
         ),
     ] = 256 * MIB
+    max_memory: Annotated[
+        MemorySize,
+        Doc(
+            "Maximum memory of the server process. Above it, new jobs are refused and all other "
+            'commands continue. "auto" is 75 % of the memory of the machine or of the limit of '
+            "the control group.",
+            reload=True,
+        ),
+    ] = 0
     stop_grace: Annotated[
         Duration,
         Doc("Time that a stopping server waits for its clients before it closes connections."),

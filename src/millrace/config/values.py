@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 import msgspec
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+#: An empty server uses about half of this.
+MIN_MEMORY = 128 * MIB
 
 
 class ValueType(NamedTuple):
@@ -96,6 +98,19 @@ def _read_period(value: object) -> float:
 
 def _write_period(seconds: float) -> str:
     return write_duration(seconds) if seconds else '"off"'
+
+
+def _read_memory(value: object) -> int:
+    if isinstance(value, str) and value.strip().lower() == "auto":
+        return 0
+    size = parse_size(value)
+    if size < MIN_MEMORY:
+        raise invalid_value(f'"auto" or a size of at least {write_size(MIN_MEMORY)}', value)
+    return size
+
+
+def _write_memory(size: int) -> str:
+    return write_size(size) if size else '"auto"'
 
 
 def _whole(value: object) -> int | None:
@@ -251,6 +266,8 @@ Text = Annotated[str, ValueType(_read_text, quoted)]
 Duration = Annotated[float, ValueType(parse_duration, write_duration)]
 #: An interval; 0 means never.
 Period = Annotated[float, ValueType(_read_period, _write_period)]
+#: A limit on memory; 0 means automatic.
+MemorySize = Annotated[int, ValueType(_read_memory, _write_memory)]
 Password = Annotated[str, ValueType(_read_secret, quoted, secret=True)]
 Tokens = Annotated[str, ValueType(_read_tokens, quoted, secret=True)]
 Durability = Literal["fsync", "os", "memory"]

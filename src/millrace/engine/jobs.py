@@ -45,6 +45,8 @@ class Jobs:
         self.dead_dropped = 0
         #: Why nothing can be made durable, or empty. Meanwhile no job changes; waiting goes on.
         self.halted = ""
+        #: Why new jobs are refused; empty if they are accepted. The protocols check it.
+        self.pushes_refused = ""
 
         self.next_seq = 1
         #: The position of the job that arrived last. It orders jobs and never decreases. It starts

@@ -39,6 +39,8 @@ from millrace.store import SqliteStore, Store, StoreError, StoreFailing
 from . import file_limits, logs
 from .control_socket import SocketPathInUse, socket_of
 from .journal_shipper import JournalShipper, ShipperSettings
+from .memory_watch import CHECK_INTERVAL as MEMORY_CHECK_INTERVAL
+from .memory_watch import MemoryWatch, effective_limit
 from .pipeline_runner import NO_LAKE, PipelineRunner, pipeline_command
 from .server import Listener, Server
 from .status import ProcessStatus
@@ -228,6 +230,16 @@ async def _serve(
                 web.reload()
             loop.call_later(TLS_CHECK_INTERVAL, watch_tls_files)
 
+    memory = MemoryWatch(
+        engine, server.gate, control.memory_mb, effective_limit(config.server.max_memory)
+    )
+
+    def watch_memory() -> None:
+        memory.limit = effective_limit(current[0].config.server.max_memory)
+        memory.check()
+        loop.call_later(MEMORY_CHECK_INTERVAL, watch_memory)
+
+    watch_memory()
     loop.add_signal_handler(signal.SIGHUP, reload_all)
     watch_tls_files()
     _announce(config, ports)

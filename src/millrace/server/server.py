@@ -21,6 +21,7 @@ from .control_socket import beside, make_room, sweep
 from .file_limits import STRANGERS
 from .journal_shipper import JournalShipper
 from .memory_limit import MemoryLimit
+from .push_gate import PushGate
 from .run_queue import RunQueue
 from .session import HELLO_WITHIN, Session
 from .sockets import BACKLOG
@@ -76,10 +77,12 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
         self.measured = Measured()
+        self.gate = PushGate(engine)
         self.turns = Turns(
             engine,
             store,
             clock,
+            gate=self.gate,
             measured=self.measured,
             resumed=lambda: self.after(clock()),
             ended=ended,

@@ -23,6 +23,7 @@ from millrace.engine.spans import Measured
 from millrace.store import Recovered, Store, StoreError, StoreFailing, must_write
 
 from .commit_thread import CommitThread
+from .push_gate import DISK_FULL, PushGate
 
 if TYPE_CHECKING:
     from .session import Session
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: How often a failing store is tried again.
 PROBE_EVERY = 0.5
+#: Seconds between two attempts to allocate the reserve file again.
+RESERVE_CHECK_INTERVAL = 0.5
 #: Without a store, a turn ends only to count its events. This many are counted together.
 MAX_UNCOUNTED_EVENTS = 256
 #: So many events make a batch that takes some milliseconds to write.
@@ -56,6 +59,7 @@ class Turns:
         ended: Callable[[str], None],
         settled: Callable[[], None],
         measured: Measured | None = None,
+        gate: PushGate | None = None,
         commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
@@ -64,6 +68,7 @@ class Turns:
         self._resumed = resumed
         self._ended = ended
         self._settled = settled
+        self._gate = gate or PushGate(engine)
         self._durations = (measured or Measured()).commits
         #: When the commit that is under way began.
         self._begun = 0.0
@@ -193,8 +198,11 @@ class Turns:
             return
         engine.revert(batches, recovered.jobs.values(), recovered.queues)
         recovered.put_counters(engine)
+        if self._store.release_reserve():
+            self._gate.close(DISK_FULL, reason)
+            self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         if not engine.halted:
-            log.error("changes are refused: %s", reason)
+            log.error("All changes are refused: %s.", reason)
             self._loop.call_later(PROBE_EVERY, self._probe)
         engine.halted = reason
         number = self.number
@@ -217,9 +225,17 @@ class Turns:
         if not self._store.probe():
             self._loop.call_later(PROBE_EVERY, self._probe)
             return
-        log.info("the store can be written again: changes are accepted")
+        log.info("The store is writable again.")
         self.engine.resume(self._clock())
         self._resumed()
+
+    def _restore_reserve(self) -> None:
+        """Accept new jobs as soon as the reserve fits on the disk again."""
+        assert self._store is not None
+        if self.engine.halted or not self._store.restore_reserve():
+            self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
+        else:
+            self._gate.open(DISK_FULL)
 
 
 def _refused(

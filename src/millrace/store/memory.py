@@ -71,6 +71,12 @@ class MemoryStore:
             else:
                 self._notes[key] = value
 
+    def release_reserve(self) -> bool:
+        return False
+
+    def restore_reserve(self) -> bool:
+        return True
+
     def probe(self) -> bool:
         return True
 

@@ -55,8 +55,11 @@ class Opened:
             check_turn(folder, path, 0, self.marked)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
+        # Some builds overwrite deleted pages with zeros: a removal then writes as much as it
+        # removes, and on a full disk it fails.
+        self.db.execute("PRAGMA secure_delete = OFF").fetchone()
         self.db.execute("PRAGMA wal_autocheckpoint = 2000")
-        self.db.execute("PRAGMA journal_size_limit = 67108864")
+        self.db.execute("PRAGMA journal_size_limit = 16777216")
         self.db.execute("PRAGMA cache_size = -32768")
         if 0 < version < schema.SCHEMA:
             for problem in structure(self.db):

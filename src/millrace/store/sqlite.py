@@ -15,7 +15,9 @@ Each row has its sum, and each turn tells to what they add up (sums.py): a folde
 was written is refused, and left as it is.
 """
 
+import contextlib
 import os
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +37,7 @@ from .mark import Mark
 from .opening import Opened, check_turn
 from .reading import Content, Inspection, RowSums
 from .recovered import Progress, Recovered
+from .reserve import Reserve
 from .sums import Tally
 
 #: A generation of turns ends at so many bytes or jobs.
@@ -47,6 +50,14 @@ FOLD_BYTES: Final = 65_536
 #: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
 TRIM_BYTES: Final = 256 << 10
 TRIM_BYTES_ALONE: Final = 4 << 20
+
+#: After a flush, or a generation that deleted this many rows, the store returns free space to the
+#: disk if there is more than this.
+MANY_DELETED_ROWS: Final = 10_000
+MIN_SHRINK_BYTES: Final = 32 << 20
+MIN_SHRINK_BYTES_AFTER_FLUSH: Final = 4 << 20
+#: Shrinking copies the rest of the database while commits wait.
+MAX_SHRINK_COPY_BYTES: Final = 64 << 20
 
 # What a generation knows of a job that is not in its table as it is in memory.
 _NEW: Final = 0
@@ -73,6 +84,8 @@ class SqliteStore:
             raise
         self._db = self._opened.db
         self._mark = Mark(folder, sync=sync)
+        self._reserve = Reserve(folder)
+        self._reserve.restore()
         #: The last turn, and what it says of the tables; ahead of them while a batch is begun.
         self._turn = 0
         self._tally = Tally()
@@ -81,11 +94,17 @@ class SqliteStore:
         self._row_sums: RowSums = {"queues": {}, "notes": {}, "stats": {}}
         self._young: dict[int, int] = {}
         self._young_bytes = 0
+        #: Jobs of the young generation that have a row to delete.
+        self._young_gone = 0
         self._old: dict[int, int] = {}
         self._old_order: Iterator[int] = iter(())
         self._old_turn = 0
         self._no_fold_until = 0
         self._folding = False
+        #: If the file has more free space than this after the commit, shrink it; 0: no check.
+        self._shrink_above = 0
+        #: Rows that the folding generation has deleted.
+        self._deleted_rows = 0
         #: The first event that must be kept until it is shipped, and whether any before it are here
         #: that can go.
         self._unshipped = 1
@@ -161,6 +180,7 @@ class SqliteStore:
             self._db.execute("BEGIN")
             if batch.cleared:
                 self._clear()
+            self._shrink_above = MIN_SHRINK_BYTES_AFTER_FLUSH if batch.cleared else 0
             self._turn += 1
             tally, totals = self._tally, engine.totals
             tally.next_seq = engine.next_seq
@@ -200,6 +220,9 @@ class SqliteStore:
         self._opened.lock.check_files()
         self.next_committed = self._tally.next_event
         self._mark.write(self._turn)
+        if self._shrink_above:
+            self._shrink(self._shrink_above)
+            self._shrink_above = 0
 
     def shipped(self, until: int) -> None:
         """Events before `until` are in the lake: the next batches may remove them."""
@@ -216,7 +239,30 @@ class SqliteStore:
             return False
         finally:
             path.unlink(missing_ok=True)
+        self._truncate_log()
         return True
+
+    def _shrink(self, min_free: int) -> None:
+        """Return free pages to the disk if they are most of the file and little is left to copy."""
+        with contextlib.suppress(sqlite3.Error):  # a full disk: the pages are used again later
+            (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = self._db.execute("PRAGMA page_count").fetchone()
+            (size,) = self._db.execute("PRAGMA page_size").fetchone()
+            live = (pages - free) * size
+            if free * size >= min_free and live <= min(free * size, MAX_SHRINK_COPY_BYTES):
+                self._db.execute("VACUUM")
+                self._truncate_log()
+
+    def _truncate_log(self) -> None:
+        """Return the space of the log to the disk. An error is no reason to refuse changes."""
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def release_reserve(self) -> bool:
+        return self._reserve.release()
+
+    def restore_reserve(self) -> bool:
+        return self._reserve.restore()
 
     def close(self) -> None:
         try:
@@ -247,10 +293,15 @@ class SqliteStore:
                 young.pop(seq, None)
             else:
                 young[seq] = _GONE
+                self._young_gone += 1
         self._young_bytes += size
-        full = self._young_bytes > GENERATION_BYTES or len(young) > GENERATION_JOBS
+        full = (
+            self._young_bytes > GENERATION_BYTES
+            or len(young) > GENERATION_JOBS
+            or self._young_gone >= MANY_DELETED_ROWS
+        )
         if full and not self._folding:
-            self._old, self._young, self._young_bytes = young, {}, 0
+            self._old, self._young, self._young_bytes, self._young_gone = young, {}, 0, 0
             self._old_order = iter(list(young))
             self._old_turn = self._turn
             self._folding = True
@@ -286,6 +337,7 @@ class SqliteStore:
             else:
                 record = changes.encode(changing(job))
                 changed.append((seq, sums.state_sum(seq, record), record))
+        self._deleted_rows += len(gone)
         self._write(new, changed, unsure, gone)
         if seq is None:
             self._end_generation(engine)
@@ -293,6 +345,9 @@ class SqliteStore:
     def _end_generation(self, engine: Engine) -> None:
         """Every job of the old generation is in its table: its turns are not needed any more."""
         self._folding = False
+        if self._deleted_rows >= MANY_DELETED_ROWS:
+            self._shrink_above = MIN_SHRINK_BYTES
+        self._deleted_rows = 0
         # The last turn stays: it has the counters.
         last = min(self._old_turn, self._turn - 1)
         self._db.execute("DELETE FROM turns WHERE id <= ?", (last,))

@@ -45,6 +45,7 @@ MOST_QUEUES: Final = 1000
 MOST_QUEUES_BYTES: Final = 1 << 20
 #: Commands whose replies depend on no durable state; a lease decides by its job.
 NEVER_WAIT: Final = frozenset({b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER"})
+PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
 #: Commands that are refused while nothing can be made durable; of QUEUE, some are.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
@@ -172,6 +173,9 @@ class FaktoryConnection(Connection):
         self.hub.commands += 1
         if engine.halted and verb in CHANGING:
             self._say_error(self.refusal(engine.halted))
+            return
+        if engine.pushes_refused and verb in PUSHING:
+            self._say_error(self.refusal(engine.pushes_refused))
             return
         before, said = engine.changes, len(self.replies)
         try:
@@ -544,6 +548,8 @@ class FaktoryConnection(Connection):
         request = many.parse(line)
         if self.engine.halted and request.changes:
             raise ClientError(_refused(self.engine.halted))
+        if self.engine.pushes_refused and request.stage is not None:
+            raise ClientError(_refused(self.engine.pushes_refused))
         self._work_size = len(line)
         self._work = self._answering(request, now)
 

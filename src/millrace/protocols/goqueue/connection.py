@@ -240,7 +240,7 @@ class GoqueueConnection(Connection):
         if len(data) < after:
             return self._lacks(after)
         self._pass(after)
-        if self._refused():
+        if self._refused(pushes=True):
             return True
         name = queue_name(data[at:end])
         if not name:
@@ -330,10 +330,10 @@ class GoqueueConnection(Connection):
 
     # Errors
 
-    def _refused(self) -> bool:
+    def _refused(self, *, pushes: bool = False) -> bool:
         """Nothing is changed while nothing can be made durable."""
-        if self.engine.halted:
-            self._say_error(self.refusal(self.engine.halted))
+        if reason := self.engine.halted or (self.engine.pushes_refused if pushes else ""):
+            self._say_error(self.refusal(reason))
             return True
         return False
 

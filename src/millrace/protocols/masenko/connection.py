@@ -162,9 +162,9 @@ class MasenkoConnection(Connection):
         self.hub.errors += 1
         self._say(b"ERR", reply)
 
-    def _need_store(self) -> None:
-        if self.engine.halted:
-            raise ClientError(refused(self.engine.halted))
+    def _need_store(self, *, pushes: bool = False) -> None:
+        if reason := self.engine.halted or (self.engine.pushes_refused if pushes else ""):
+            raise ClientError(refused(reason))
 
     def refusal(self, reason: str) -> bytes:
         return error(refused(reason))
@@ -241,7 +241,7 @@ class MasenkoConnection(Connection):
         self._say(b"PONG", PONG)
 
     def _push(self, payload: bytes, now: int) -> None:
-        self._need_store()
+        self._need_store(pushes=True)
         push = tasks.read_push(payload)
         engine = self.engine
         if push.blockers:
@@ -340,7 +340,8 @@ class MasenkoConnection(Connection):
     def _done(self, payload: bytes, now: int) -> None:
         transaction, self._transaction = self._transaction, None
         assert transaction is not None
-        self._need_store()
+        pushes = any(not isinstance(operation, int) for operation in transaction.operations)
+        self._need_store(pushes=pushes)
         transaction.check()
         held: dict[int, Job] = {}
         for number, operation in enumerate(transaction.operations):

@@ -29,6 +29,8 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **arranging.COMMANDS,
     **recurring.COMMANDS,
 }
+#: These create jobs.
+PUSHING: Final = frozenset({"put", "recur"})
 #: These change nothing that must be kept, and are answered also while nothing can be.
 READING: Final = (
     frozenset(looking.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
@@ -82,6 +84,8 @@ class QlessApi:
         if self.engine.halted:
             if not _only_reads(call[0], call[2]):
                 raise Refused
+        elif self.engine.pushes_refused and call[0] in PUSHING:
+            raise Refused
         elif self._learned_for != self.engine.reverts:
             self._learn_again()
         self.hub.leased = call[0] == "pop"

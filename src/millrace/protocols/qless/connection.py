@@ -316,7 +316,7 @@ class QlessConnection(Connection):
         except ClientError as problem:
             found = Error(str(problem))
         except Refused:
-            found = Error(_refusal(self.engine.halted))
+            found = Error(_refusal(self.engine.halted or self.engine.pushes_refused))
         finally:
             self.hub.prefix = ""
         self.hub.errors += 1

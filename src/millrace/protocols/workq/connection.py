@@ -52,6 +52,7 @@ class Command(NamedTuple):
     size_error: str = ""
     #: A lease waits only for earlier changes of its job.
     leases: bool = False
+    pushes: bool = False
 
 
 class WorkqConnection(Connection):
@@ -229,6 +230,9 @@ class WorkqConnection(Connection):
         self.hub.commands += 1
         if engine.halted and command.changes:
             self._say_error(self.refusal(engine.halted))
+            return
+        if engine.pushes_refused and command.pushes:
+            self._say_error(self.refusal(engine.pushes_refused))
             return
         before, said = engine.changes, len(replies)
         try:
@@ -444,9 +448,9 @@ class WorkqConnection(Connection):
         self._pieces = pieces
 
     _commands: Final = {
-        b"add": Command(_add, True, 5, words.INVALID_PAYLOAD_SIZE),
-        b"schedule": Command(_schedule, True, 6, words.INVALID_PAYLOAD_SIZE),
-        b"run": Command(_run, True, 5, words.INVALID_PAYLOAD_SIZE),
+        b"add": Command(_add, True, 5, words.INVALID_PAYLOAD_SIZE, pushes=True),
+        b"schedule": Command(_schedule, True, 6, words.INVALID_PAYLOAD_SIZE, pushes=True),
+        b"run": Command(_run, True, 5, words.INVALID_PAYLOAD_SIZE, pushes=True),
         b"result": Command(_result, False),
         b"lease": Command(_lease, True, leases=True),
         b"complete": Command(_complete, True, 2, words.INVALID_PAYLOAD_SIZE),

@@ -1,0 +1,73 @@
+"""The memory limit of the process: above `server.max_memory`, new jobs are refused."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from millrace.engine.engine import Engine
+
+from .push_gate import PushGate
+
+#: Fraction of the available memory that a server uses by default.
+DEFAULT_FRACTION: Final = 0.75
+#: Seconds between two checks.
+CHECK_INTERVAL: Final = 0.25
+#: New jobs are accepted again below this fraction of the limit, or of the jobs at the limit:
+#: Python reuses the memory of ended jobs but seldom returns it to the system.
+RESUME_FRACTION: Final = 0.95
+#: Above this fraction of the limit, new jobs are refused whatever the number of jobs.
+HARD_FRACTION: Final = 1.1
+CAUSE: Final = "the memory limit"
+_CGROUP_LIMITS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+
+
+def available_memory() -> int:
+    """The memory of the machine, or the limit of the control group if that is lower; in bytes."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        if text.isdigit():  # "max" means no limit
+            total = min(total, int(text))
+    return total
+
+
+def effective_limit(max_memory: int) -> int:
+    """The limit in bytes for a configured value; 0 means automatic."""
+    return max_memory or int(available_memory() * DEFAULT_FRACTION)
+
+
+class MemoryWatch:
+    def __init__(
+        self, engine: Engine, gate: PushGate, memory_mb: Callable[[], int], limit: int
+    ) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._memory_mb = memory_mb
+        self.limit = limit
+        self._refusing = False
+        #: Number of jobs when the limit was last reached.
+        self._jobs_at_limit = 0
+
+    def check(self) -> None:
+        """Compare the memory of the process with the limit. Called at short intervals."""
+        used, jobs = self._memory_mb() << 20, len(self._engine.jobs)
+        if self._refusing:
+            has_room = jobs < self._jobs_at_limit * RESUME_FRACTION
+            if used < self.limit * RESUME_FRACTION or (
+                has_room and used < self.limit * HARD_FRACTION
+            ):
+                self._refusing = False
+                self._gate.open(CAUSE)
+        elif used >= self.limit * HARD_FRACTION or (
+            used >= self.limit and jobs >= self._jobs_at_limit
+        ):
+            self._refusing = True
+            self._jobs_at_limit = jobs
+            self._gate.close(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")

@@ -1,0 +1,33 @@
+"""Whether new jobs are accepted. Each cause, such as a full disk, is set and cleared by itself."""
+
+import logging
+
+from millrace.engine.engine import Engine
+
+log = logging.getLogger(__name__)
+
+DISK_FULL = "disk full"
+
+
+class PushGate:
+    """While a cause is set, the protocols refuse new jobs; all other commands continue."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._causes: dict[str, str] = {}
+
+    def close(self, cause: str, reason: str) -> None:
+        """Refuse new jobs. `reason` goes to the clients."""
+        if cause not in self._causes:
+            log.error("New jobs are refused: %s. All other commands continue.", reason)
+        self._causes[cause] = reason
+        self._apply()
+
+    def open(self, cause: str) -> None:
+        """Remove a cause."""
+        if self._causes.pop(cause, None) is not None:
+            log.info("New jobs are accepted again (%s is over).", cause)
+            self._apply()
+
+    def _apply(self) -> None:
+        self._engine.pushes_refused = next(iter(self._causes.values()), "")

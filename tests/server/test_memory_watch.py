@@ -1,0 +1,141 @@
+"""The memory limit: new jobs are refused in each protocol's form, and everything else continues."""
+
+import http.client
+import json
+import socket
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from millrace.engine.engine import Engine
+from millrace.server import memory_watch
+from millrace.server.memory_watch import MemoryWatch, available_memory, effective_limit
+from millrace.server.push_gate import PushGate
+from raw_faktory import RawFaktory, RefusedError
+from server_process import ServerProcess, running_server
+
+LIMIT = 1 << 30
+
+
+class Process:
+    """A process whose memory and number of jobs a test sets."""
+
+    def __init__(self) -> None:
+        self.engine = Engine(Random(0))
+        self.memory_mb = 0
+        self.watch = MemoryWatch(self.engine, PushGate(self.engine), lambda: self.memory_mb, LIMIT)
+
+    def refuses(self, memory_mb: int, jobs: int) -> bool:
+        self.memory_mb = memory_mb
+        self.engine.jobs = dict.fromkeys(range(jobs))  # type: ignore[arg-type]
+        self.watch.check()
+        return bool(self.engine.pushes_refused)
+
+
+def test_new_jobs_are_refused_above_the_limit_and_accepted_below_it() -> None:
+    process = Process()
+    assert not process.refuses(1000, 100)
+    assert process.refuses(1024, 100)
+    assert process.refuses(1000, 100)
+    assert not process.refuses(900, 100)
+
+
+def test_ended_jobs_make_room_although_the_process_keeps_its_memory() -> None:
+    process = Process()
+    assert process.refuses(1024, 100)
+    assert process.refuses(1024, 96)
+    assert not process.refuses(1024, 90)
+    assert not process.refuses(1030, 99)
+    assert process.refuses(1030, 100)
+
+
+def test_far_above_the_limit_the_number_of_jobs_does_not_matter() -> None:
+    process = Process()
+    assert process.refuses(1024, 100)
+    assert process.refuses(1200, 1)
+
+
+def test_the_limit_is_a_share_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert effective_limit(5) == 5
+    total = available_memory()
+    assert effective_limit(0) == int(total * 0.75)
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(memory_watch, "_CGROUP_LIMITS", (limit,))
+    limit.write_text("1000000\n")
+    assert available_memory() == 1_000_000
+    limit.write_text("max\n")
+    assert available_memory() >= total
+
+
+PAYLOAD = "x" * 50_000
+
+
+def fill(client: RawFaktory) -> str:
+    """Push until the server refuses, and return its error; 250 MB of jobs do not fit."""
+    for number in range(5000):
+        try:
+            client.push({"jid": f"fill-{number:08}", "jobtype": "t", "args": [PAYLOAD]})
+        except RefusedError as error:
+            return str(error)
+    raise AssertionError("no push was refused")
+
+
+def say(server: ServerProcess, protocol: str, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", server.ports[protocol]), 10) as connection:
+        connection.sendall(data)
+        return connection.recv(4096)
+
+
+def test_every_protocol_refuses_new_jobs_and_goes_on_with_the_rest(tmp_path: Path) -> None:
+    with (
+        running_server(tmp_path / "data", MILLRACE_SERVER_MAX_MEMORY="128MiB") as server,
+        RawFaktory(server.port, wid="worker") as client,
+    ):
+        client.push({"jid": "first-000", "jobtype": "t", "args": [], "queue": "first"})
+        assert "memory limit reached (128 MiB): nothing was changed" in fill(client)
+        workq = say(
+            server,
+            "workq",
+            b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c4 j 1000 60000 1\r\nx\r\n",
+        )
+        assert workq.startswith(b"-SERVER-ERROR memory limit reached")
+        masenko = say(server, "masenko", b'PUSH {"name":"n","queue":"q","payload":{}}\r\n')
+        assert masenko.startswith(b'ERR {"msg":"memory limit reached')
+        qless = say(
+            server, "qless", _resp("QLESS.PUT", "1", "q", "jid", "klass", "{}", "1800000000", "0")
+        )
+        assert qless.startswith(b"-MISCONF memory limit reached")
+        status, problem = _post(server, "/api/v1/jobs", {"queue": "q", "kind": "k", "payload": 1})
+        assert status == 503, problem
+        assert "memory limit reached" in problem
+        # Everything else continues.
+        job = client.fetch("first")
+        assert job is not None
+        client.ack(job["jid"])
+        client.mutate("clear", "dead")
+        client.command("FLUSH")
+        for number in range(1000):
+            try:
+                client.push({"jid": f"after-{number:08}", "jobtype": "t", "args": []})
+                break
+            except RefusedError:
+                continue
+        assert client.info()["faktory"]["total_enqueued"] >= 1
+
+
+def _resp(*words: str) -> bytes:
+    parts = [f"${len(word)}\r\n{word}\r\n" for word in words]
+    return f"*{len(words)}\r\n{''.join(parts)}".encode()
+
+
+def _post(server: ServerProcess, path: str, body: object) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.ports["web"], timeout=20)
+    headers = {"Content-Type": "application/json"}
+    connection.request("POST", path, json.dumps(body), headers)
+    answer = connection.getresponse()
+    found = answer.status, answer.read().decode()
+    connection.close()
+    return found
