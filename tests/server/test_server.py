@@ -292,7 +292,7 @@ def test_a_client_that_never_reads_is_held_back_and_others_go_on(tmp_path):
 
 def test_a_client_that_does_not_read_for_a_while_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_WITHIN=0.5)
+        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_TIMEOUT=0.5)
     )
     with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:
         other.push(unit("unread-01", args=["x" * 12_000_000]))
@@ -302,6 +302,26 @@ def test_a_client_that_does_not_read_for_a_while_is_cut(tmp_path, monkeypatch):
         assert other.queue_size("default") == 1, "the job it did not read is back"
         assert "did not read its replies" in server.stderr
         deaf.close()
+
+
+def test_a_slow_client_that_still_reads_is_not_disconnected(tmp_path, monkeypatch):
+    """It needs several times the timeout for its reply, and reads a little all the time."""
+    monkeypatch.setattr(
+        processes, "MILLRACE", _millrace_with(tmp_path, "millrace.server.session", READ_TIMEOUT=1.0)
+    )
+    size = 6_000_000
+    with running_server(tmp_path / "data", **MEMORY) as server, RawFaktory(server.port) as other:
+        other.push(unit("read-slowly", args=["x" * size]))
+        slow = _big_job_client(server.port)
+        slow.sendall(line("FETCH"))
+        got, began = 0, time.monotonic()
+        while got < size:
+            data = slow.recv(60_000)
+            assert data, f"disconnected after {got} bytes and {time.monotonic() - began:.1f} s"
+            got += len(data)
+            time.sleep(0.04)
+        assert time.monotonic() - began > 3
+        slow.close()
 
 
 def _millrace_with(folder: Path, module: str, **constants: float) -> Path:

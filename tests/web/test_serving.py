@@ -244,6 +244,53 @@ def test_whoever_takes_all_places_loses_them_to_those_who_ask(monkeypatch: pytes
     run(talk)
 
 
+def test_unfinished_requests_do_not_block_the_port(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serving, "MOST_CALLERS", 20)
+    monkeypatch.setattr(serving, "SEND_WITHIN", 60)
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx"
+
+    async def talk(there: Place) -> None:
+        unfinished = [await there.call() for _ in range(20)]
+        for each in unfinished:
+            each.say(head)
+        await until(
+            lambda: sum(each.is_sending for each in there.served.server_state.connections) == 20  # type: ignore[union-attr]
+        )
+        for _ in range(5):
+            caller = await there.call()
+            caller.say(HEALTHY)
+            assert await caller.status() == 200
+            caller.close()
+            await until(lambda: there.count < 20)
+        assert there.count < 20
+        for each in unfinished:
+            each.close()
+
+    run(talk)
+
+
+def test_a_slow_reader_is_not_cut():
+    """It needs several times the timeout for the reply, and reads a little all the time."""
+
+    async def talk(there: Place) -> None:
+        caller = await there.call(limit=4096)
+        caller.say(HEALTHY.replace(b"base.css", b"plotly.js"))
+        head = await caller.reader.readuntil(b"\r\n\r\n")
+        (length,) = [
+            int(x[15:]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:")
+        ]
+        loop = asyncio.get_running_loop()
+        began, left = loop.time(), length
+        while left:
+            data = await caller.reader.read(min(left, length // 50))
+            assert data, "cut"
+            left -= len(data)
+            await asyncio.sleep(SOON / 10)
+        assert loop.time() - began > 3 * SOON
+
+    run(talk)
+
+
 def test_while_all_are_being_answered_nobody_else_is(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(serving, "MOST_CALLERS", 20)
 

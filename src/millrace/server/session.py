@@ -1,6 +1,7 @@
 """A connected client: moves bytes between its socket and its protocol's connection."""
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import socket
@@ -29,7 +30,7 @@ SHORT: Final = 512
 QUEUE_COSTS: Final = 2048
 #: A client that has not introduced itself, or does not read, for so long is cut.
 HELLO_WITHIN: Final = 2.0
-READ_WITHIN: Final = 60.0
+READ_TIMEOUT: Final = 60.0
 #: After an error that ends the connection, the server discards input for this time and up to this
 #: size: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
@@ -74,6 +75,7 @@ class Session(asyncio.Protocol):
         "_reading",
         "_server",
         "_timer",
+        "_unread",
         "_unsynced",
         "buffered",
         "connection",
@@ -100,6 +102,8 @@ class Session(asyncio.Protocol):
         self._unsynced = 0
         self._reading = True
         self._choked: asyncio.TimerHandle | None = None
+        #: Unread bytes at the last check of a client that does not read.
+        self._unread = 0
         self._continuing = False
         self._ended = False
         #: How many bytes were discarded since the last reply, or -1 before it was written.
@@ -201,7 +205,8 @@ class Session(asyncio.Protocol):
         self._server.after(now)
 
     def pause_writing(self) -> None:
-        self._choked = self._server.loop.call_later(READ_WITHIN, self._cut)
+        self._unread = _unread_bytes(self.transport)
+        self._choked = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
         self._throttle()
 
     def resume_writing(self) -> None:
@@ -273,11 +278,13 @@ class Session(asyncio.Protocol):
         if self.lost:
             return
         transport = self.transport
-        transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+        data = replies[0] if len(replies) == 1 else b"".join(replies)
+        transport.write(data)
         connection = self.connection
         if self._choked is not None:
+            self._unread += len(data)
             if transport.get_write_buffer_size() > self._server.max_output:
-                log.warning("cut a client that does not read its replies")
+                log.warning("Closed a connection that did not read its replies.")
                 transport.abort()
                 return
             self._account()
@@ -452,9 +459,25 @@ class Session(asyncio.Protocol):
         if self.connection.overdue():
             self.transport.close()
 
-    def _cut(self) -> None:
-        log.warning("cut a client that did not read its replies for %d s", READ_WITHIN)
-        self.transport.abort()
+    def _check_progress(self) -> None:
+        """Close a connection that read nothing since the last check. A slow reader may continue."""
+        unread = _unread_bytes(self.transport)
+        if unread >= self._unread:
+            log.warning("Closed a connection that did not read its replies for %g s.", READ_TIMEOUT)
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._choked = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
+
+
+def _unread_bytes(transport: asyncio.Transport) -> int:
+    """Unsent bytes, and those that the peer's system has not acknowledged."""
+    unread = transport.get_write_buffer_size()
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            unread += unacknowledged_bytes(sock)
+    return unread
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:

@@ -43,6 +43,9 @@ class Caller(H11Protocol):
         self._waits_for: Any = None
         self._timer: asyncio.TimerHandle | None = None
         self._choked: asyncio.TimerHandle | None = None
+        self._unread = 0
+        #: When the current part of a request began.
+        self.waiting_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -66,11 +69,26 @@ class Caller(H11Protocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._choked is None:
-            self._choked = self.loop.call_later(READ_WITHIN, self.transport.abort)
+            self._unread = self.transport.get_write_buffer_size()
+            self._choked = self.loop.call_later(READ_WITHIN, self._check_progress)
 
     def resume_writing(self) -> None:
         self._reads()
         super().resume_writing()
+
+    def _check_progress(self) -> None:
+        """Close a connection that read nothing since the last check. A slow reader may continue."""
+        unread = self.transport.get_write_buffer_size()
+        if unread >= self._unread:
+            self.transport.abort()
+            return
+        self._unread = unread
+        self._choked = self.loop.call_later(READ_WITHIN, self._check_progress)
+
+    @property
+    def is_sending(self) -> bool:
+        """Is its request incomplete?"""
+        return self.conn.their_state is h11.SEND_BODY
 
     @property
     def is_idle(self) -> bool:
@@ -78,18 +96,24 @@ class Caller(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """The set of connections has no order, which will do: whoever floods us has most of it."""
-        for other in self.connections:
-            if isinstance(other, Caller) and other is not self and other.is_idle:
-                other.transport.abort()
-                self.connections.discard(other)
-                return
-        self.transport.abort()
+        """Close an idle connection, or else the one whose request is incomplete for the longest
+        time. If all requests are being answered, refuse the new connection.
+        """
+        others = [
+            each for each in self.connections if isinstance(each, Caller) and each is not self
+        ]
+        victim = next((each for each in others if each.is_idle), None)
+        if victim is None:
+            incomplete = [each for each in others if each.is_sending]
+            victim = min(incomplete, key=lambda each: each.waiting_since, default=self)
+        victim.transport.abort()
+        self.connections.discard(victim)
 
     def _wait_for(self, state: Any) -> None:
         if state is self._waits_for:
             return
         self._waits_for = state
+        self.waiting_since = self.loop.time()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
