@@ -65,6 +65,7 @@ class House(World):
     def crash(self) -> None:
         """The server is killed and started again: what was acknowledged is there."""
         self.now += 1  # it takes a moment
+        self._holds_commits = False
         self.engine = recover(self.store)
         self.engine.random = self.dice
         self.engine.begin_anew(self.now)

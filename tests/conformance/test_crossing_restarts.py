@@ -24,6 +24,23 @@ def test_a_worker_completes_after_a_crash_what_it_had_before(pair):
 
 
 @pairs()
+def test_a_worker_completes_after_a_crash_a_job_whose_lease_was_not_committed(pair):
+    """The lease is lost, but the worker has the job. A lease of Masenko ends with its connection."""
+    pair.pusher.push(work(1))
+    pair.worker.complete(pair.worker.lease("q"))
+    pair.pusher.push(work(2))
+    pair.house.hold_commits()
+    held = pair.worker.lease("q")
+    pair.house.crash()
+    assert pair.house.job(2).state == READY
+    again = pair.house.client(pair.worker.speaker.protocol)
+    if pair.worker.speaker.protocol == "masenko":
+        held = again.lease("q")
+    again.complete(held)
+    assert 2 not in pair.house.engine.jobs or pair.house.job(2).state == DONE
+
+
+@pairs()
 def test_the_pushers_rules_hold_after_a_crash(pair):
     held = pair.push_and_lease(retries=3)
     end_badly(pair.worker, held)

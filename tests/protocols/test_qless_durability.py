@@ -330,6 +330,7 @@ def test_whoever_is_told_that_a_job_is_no_more_can_rely_on_it(jid):
 
 def test_an_error_waits_for_what_it_tells_of():
     kept = Kept(FailingMemoryStore())
+    kept.engine.durable = True
     kept.put(1000, "a")
     connection = QlessConnection(kept.hub)
     speaker = QlessSpeaker("w1")

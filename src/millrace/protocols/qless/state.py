@@ -273,13 +273,29 @@ class Qless:
             job = job if job is not None and job.queue.startswith(prefix) else None
         return job
 
-    def find_held(self, jid: str, worker: str) -> Job | None:
-        """The same; of several the one that this worker has."""
+    def find_held(self, jid: str, worker: str, now: int) -> Job | None:
+        """The same; of several the one that this worker has. A crash may lose a lock whose job was
+        sent to its worker; the worker gets the lock back unless another worker has it.
+        """
         job = self.find(jid)
         if job is None:
             return None
         mine = self.engine.find_leased(job.jid, QLESS, worker)
-        return mine if mine is not None and is_held(mine, worker) else job
+        if mine is not None and is_held(mine, worker):
+            return mine
+        if job.state == READY:
+            self._reclaim_lock(job, worker, now)
+        return job
+
+    def _reclaim_lock(self, job: Job, worker: str, now: int) -> None:
+        part = read_part(job)
+        if part.stalled or part.throttled is not None:
+            return  # it lost its lock before the crash, or waits for a throttle
+        if self.engine.reclaim(job, worker, QLESS, now):
+            part_of(job).add("popped", now, self.max_history, {"worker": worker})
+            self.hear(worker, now)
+            self.lock(job)
+            self.throttles.index(job)
 
     # Databases: the names of database 5 begin with `db5:` in the engine, those of database 0 are
     # the engine's own

@@ -291,8 +291,8 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     """jid, worker, data"""
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Heatbeat(): Arg "worker" missing')
-    data = _given_back(q, jid, worker, args[2]) if len(args) > 2 else None
-    job = q.find_held(jid, worker)
+    data = _given_back(q, now, jid, worker, args[2]) if len(args) > 2 else None
+    job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
     if job.state != LEASED:
@@ -338,9 +338,9 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Complete(): Arg "worker" missing')
     queue = text(args, 2, 'Complete(): Arg "queue" missing')
-    data = _given_back(q, jid, worker, raw(args, 3))
+    data = _given_back(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
-    job = _held(q, jid, worker, queue)
+    job = _held(q, now, jid, worker, queue)
     part = part_of(job)
     part.add("done", now, q.max_history)
     part.failure, part.expired_at = None, None
@@ -354,14 +354,14 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     return _advance(q, now, job, part, following, due, depends)
 
 
-def _given_back(q: Qless, jid: str, worker: str, data: bytes | None) -> bytes:
+def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
     """The data that a worker sends of its job must be JSON, in cjson's eyes. What it was given it
     may always give back: of other protocols that may be what cjson does not read.
     """
     try:
         return lua.check(data)
     except ScriptError:
-        job = q.find_held(jid, worker)
+        job = q.find_held(jid, worker, now)
         if data is None or job is None or data != data_of(job):
             raise
         return data
@@ -394,8 +394,8 @@ def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
     return None
 
 
-def _held(q: Qless, jid: str, worker: str, queue: str) -> Job:
-    job = q.find_held(jid, worker)
+def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
+    job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Complete(): Job {jid} does not exist")
     if job.state != LEASED:
@@ -456,7 +456,7 @@ def _advance(
 
 def fail(q: Qless, now: int, args: Args) -> bytes:
     """jid, worker, group, message, data"""
-    job, worker = _to_fail(q, args)
+    job, worker = _to_fail(q, now, args)
     if job.state != LEASED:
         raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state_of(job)}")
     if not is_held(job, worker):
@@ -468,21 +468,21 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
 
 def fail_any(q: Qless, now: int, args: Args) -> bytes:
     """As fail, of a job in any state, by any worker."""
-    job, _ = _to_fail(q, args)
+    job, _ = _to_fail(q, now, args)
     if job.state in {DONE, DEAD}:
         # An engine's job fails only while it is to be run. No worker can get it meanwhile.
         q.engine.move(job, job.queue, now, QLESS, due=FOREVER)
     return _fail(q, now, job, args)
 
 
-def _to_fail(q: Qless, args: Args) -> tuple[Job, str]:
+def _to_fail(q: Qless, now: int, args: Args) -> tuple[Job, str]:
     jid = text(args, 0, "Job(): no jid provided")
     worker = text(args, 1, 'Fail(): Arg "worker" missing')
     text(args, 2, 'Fail(): Arg "group" missing')
     text(args, 3, 'Fail(): Arg "message" missing')
     if len(args) > 4:
-        _given_back(q, jid, worker, args[4])
-    job = q.find_held(jid, worker)
+        _given_back(q, now, jid, worker, args[4])
+    job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Fail(): Job {jid}does not exist")
     return job, worker
@@ -564,7 +564,7 @@ def retry(q: Qless, now: int, args: Args) -> int:
     queue = text(args, 1, 'Retry(): Arg "queue" missing')
     worker = text(args, 2, 'Retry(): Arg "worker" missing')
     delay = number(args, 3, 'Retry(): Arg "delay" not a number: ', 0)
-    job = q.find_held(jid, worker)
+    job = q.find_held(jid, worker, now)
     if job is None:
         raise ScriptError(f"Retry(): Job {jid} does not exist")
     if job.state != LEASED:
