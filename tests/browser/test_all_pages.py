@@ -54,5 +54,5 @@ def test_a_page_that_is_not_there(page: Page, world: World) -> None:
     response = page.goto(f"{world.url}/nowhere")
     assert response is not None
     assert response.status == 404
-    assert "nothing at this address" in page.inner_text("main")
+    assert "No page matches this address" in page.inner_text("main")
     page.context.watched.complaints.clear()  # Chromium tells of every 404

@@ -49,13 +49,13 @@ def test_search(page: Page, world: World) -> None:
     page.goto(f"{world.url}/jobs")
     page.locator(".search input").fill("queue:billing state:dead")
     page.get_by_role("button", name="Search", exact=True).click()
-    expect(page.locator("#looked")).to_have_text("3 found; that is all")
+    expect(page.locator("#looked")).to_have_text("3 jobs")
     assert rows(page) == 3
     page.locator(".search input").fill("statee:dead")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_contain_text("did you mean state:?")
     page.get_by_role("link", name="state:dead", exact=True).click()
-    expect(page.locator("#looked")).to_have_text("4 found; that is all")
+    expect(page.locator("#looked")).to_have_text("4 jobs")
 
 
 def test_odd_names_lead_to_their_jobs(page: Page, world: World) -> None:
@@ -146,10 +146,10 @@ def test_without_scripts_the_server_asks(browser, own_world: World) -> None:
     page.goto(f"{own_world.url}/retries")
     page.get_by_label("All that match").check()
     page.get_by_role("button", name="Delete").click()
-    assert "Delete every job that matches is:retrying?" in page.locator("h1").inner_text()
+    assert "Delete all jobs that match is:retrying?" in page.locator("h1").inner_text()
     page.get_by_role("button", name="Yes").click()
     assert "deleted" in said(page)
-    assert "No job waits for another try" in page.locator("main").inner_text()
+    assert "No retrying jobs" in page.locator("main").inner_text()
     context.close()
 
 
@@ -157,7 +157,7 @@ def test_move_priority_and_tags_of_selected(own: Page, own_world: World) -> None
     own.goto(f"{own_world.url}/jobs?q=queue:reports")
     for fill, value, button, expected in [
         ("Tags", "urgent, odd one", "Add tags", "8 jobs were tagged."),
-        ("Priority", "7", "Set priority", "8 jobs were given the priority."),
+        ("Priority", "7", "Set priority", "8 jobs were given a new priority."),
         ("To queue", "night/shift", "Move", "8 jobs were moved."),
     ]:
         own.locator("[data-all]").check()
@@ -172,7 +172,7 @@ def test_move_priority_and_tags_of_selected(own: Page, own_world: World) -> None
 def test_what_a_jobs_page_can_do(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/jobs/mail-0050")
     own.get_by_role("button", name="Track").click()
-    expect(own.locator(".said")).to_have_text("1 job was tracked from now on.")
+    expect(own.locator(".said")).to_have_text("1 job was tracked.")
     expect(own.get_by_role("button", name="Stop tracking")).to_be_visible()
     own.get_by_role("button", name="High").click()
     expect(own.locator("#priority")).to_have_value("25")
@@ -193,7 +193,7 @@ def test_what_a_jobs_page_can_do(own: Page, own_world: World) -> None:
     yes(own)
     expect(own.locator(".said")).to_have_text("1 job was deleted.")
     own.goto(f"{own_world.url}/jobs/mail-0050")
-    assert "is gone: cancelled" in own.locator("main").inner_text()
+    assert "was removed: cancelled" in own.locator("main").inner_text()
 
 
 def test_a_worker_loses_its_job(own: Page, own_world: World) -> None:
@@ -207,8 +207,8 @@ def test_a_worker_loses_its_job(own: Page, own_world: World) -> None:
 def test_a_job_waits_no_longer(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/jobs?q=state:blocked queue:images")
     own.locator("#found tbody a.mono").first.click()
-    expect(own.get_by_role("heading", name="Waits for")).to_be_visible()
-    own.get_by_role("button", name="undepend").first.click()
+    expect(own.get_by_role("heading", name="Depends on")).to_be_visible()
+    own.get_by_role("button", name="Remove dependency").first.click()
     yes(own)
     expect(own.locator("#job .state").first).to_have_text("ready")
 
@@ -239,7 +239,7 @@ def test_a_jobs_page_is_live(own: Page, own_world: World) -> None:
 def test_a_long_search_goes_on_by_itself(own: Page, own_world: World) -> None:
     push(own_world, 45_000)
     own.goto(f"{own_world.url}/jobs?q=fetch-1 tasks.Fetch")
-    expect(own.locator("#looked")).to_have_text("1 found; that is all", timeout=20_000)
+    expect(own.locator("#looked")).to_have_text("1 job", timeout=20_000)
     assert rows(own) == 1
     expect(own.locator("#stop")).to_be_hidden()
     own.locator("tbody input[name=job]").check()
@@ -254,7 +254,7 @@ def test_a_long_action_shows_how_far_it_is_and_stops(own: Page, own_world: World
     yes(own)
     own.wait_for_url(re.compile(r"/tasks/\d+$"))
     own_world.server.signal(signal.SIGSTOP)  # a browser may be slower than it
-    assert "Delete every job that matches queue:many" in own.locator("h1").inner_text()
+    assert "Delete all jobs that match queue:many" in own.locator("h1").inner_text()
     own.get_by_role("button", name="Stop").click()
     expect(own.locator("#task [role=status]")).to_contain_text("Stopped.")
     own_world.server.signal(signal.SIGCONT)

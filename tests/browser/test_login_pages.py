@@ -49,7 +49,7 @@ def tab(guarded: Guarded, context: BrowserContext) -> Page:
 
 def log_in(tab: Page, secret: str) -> None:
     tab.get_by_label("Password or token").fill(secret)
-    tab.get_by_role("button", name="Log in").click()
+    tab.get_by_role("button", name="Sign in").click()
 
 
 def test_a_browser_logs_in_sees_what_it_asked_for_and_logs_out(tab: Page, guarded: Guarded):
@@ -57,14 +57,14 @@ def test_a_browser_logs_in_sees_what_it_asked_for_and_logs_out(tab: Page, guarde
     assert tab.url.startswith(f"{guarded.url}/login?next=")
     assert "behind-a-login" not in tab.content()
     log_in(tab, "wrong")
-    expect(tab.get_by_role("alert")).to_contain_text("no password or token")
+    expect(tab.get_by_role("alert")).to_contain_text("Invalid password or token")
     tab.context.watched.complaints.clear()  # Chromium tells of every 403
     log_in(tab, PASSWORD)
     expect(tab).to_have_url(f"{guarded.url}/queues/a%2Fb?x=1")
     assert "behind-a-login" in tab.content()
     expect(tab.locator("#standing")).to_contain_text("ready")
     assert tab.evaluate("document.cookie") == ""
-    tab.get_by_role("button", name="Log out").click()
+    tab.get_by_role("button", name="Sign out").click()
     expect(tab).to_have_url(f"{guarded.url}/login")
     tab.goto(f"{guarded.url}/jobs")
     assert tab.url.startswith(f"{guarded.url}/login?next=")
@@ -138,7 +138,7 @@ def test_a_page_of_another_site_changes_and_reads_nothing(
     tab.goto(elsewhere)
     with tab.expect_navigation():
         tab.evaluate("document.forms[0].submit()")
-    assert "a page of another site may change nothing here" in tab.inner_text("main")
+    assert "Cross-site request refused." in tab.inner_text("main")
     tab.goto(elsewhere)
     read = "fetch(%s, {credentials: 'include'}).then((r) => r.text(), () => 'not to be read')"
     assert tab.evaluate(read % json.dumps(f"{guarded.url}/jobs")) == "not to be read"

@@ -66,7 +66,7 @@ def test_every_page_has_the_counts_of_faktorys(page: Page, world: World) -> None
     page.goto(f"{world.url}/tags")
     line = page.locator("#standing")
     before = page.locator("main").bounding_box()
-    for word in ("processed", "failed", "ready", "with workers"):
+    for word in ("processed", "failed", "ready", "leased"):
         expect(line).to_contain_text(word)
     expect(page.locator("[data-count='/busy']")).to_have_text(re.compile(r"^\d+$"))
     assert page.locator("main").bounding_box() == before, "the page has jumped"
@@ -78,7 +78,7 @@ def test_the_one_that_waits_longest(tab: Page, own_world: World) -> None:
     expect(tab.locator("h1")).not_to_have_text("Overview")
     tab.go_back()
     own_world.faktory.command("FLUSH")
-    expect(oldest).to_contain_text("no job is ready")
+    expect(oldest).to_contain_text("no ready jobs")
     own_world.qless.queues["a/b?"].put("X", {}, jid="the-only-one")
     expect(oldest).to_contain_text("in a/b?")
     oldest.get_by_role("link", name="a/b?").click()
@@ -89,7 +89,7 @@ def test_a_paused_queue_is_told_of(tab: Page, own_world: World) -> None:
     note = tab.locator("#paused")
     expect(note).to_be_hidden()
     own_world.faktory.command("QUEUE PAUSE mail")
-    expect(note).to_contain_text("1 of the queues are paused")
+    expect(note).to_contain_text("Paused queues: 1")
     note.get_by_role("link").click()
     assert tab.locator("#queues td.name > a").all_inner_texts() == ["mail"]
 

@@ -30,7 +30,7 @@ def test_every_queue_has_a_row_and_a_page(page: Page, world: World) -> None:
 
 def test_filter(page: Page, world: World) -> None:
     page.goto(f"{world.url}/queues")
-    page.get_by_label("Part of the name").fill("IM")
+    page.get_by_label("Filter by name").fill("IM")
     page.get_by_role("button", name="Filter").click()
     names = page.locator("#queues td.name > a").all_inner_texts()
     assert names == ["images", "imports"]
@@ -47,7 +47,7 @@ def test_pause_and_resume(tab: Page, own_world: World, name: str) -> None:
     tab.get_by_role("button", name="Filter").click()
     assert tab.locator("#queues td.name > a").all_inner_texts() == [name]
     row(tab, name).get_by_role("button", name="Resume").click()
-    expect(tab.locator("#queues")).to_contain_text("No queue is paused")
+    expect(tab.locator("#queues")).to_contain_text("No paused queues")
     assert own_world.qless.queues[name].pop()
 
 
@@ -59,9 +59,9 @@ def test_clear_asks_and_says_how_many(tab: Page, own_world: World) -> None:
     expect(tab.locator("#queue")).to_contain_text("Ready 46")
     tab.get_by_role("button", name="Clear").click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_have_text("Cleared mail: 46 jobs were removed.")
+    expect(tab.locator(".said")).to_have_text("Cleared mail: removed 46 jobs.")
     expect(tab.locator("#queue")).to_contain_text("Ready 0")
-    expect(tab.locator("#queue")).to_contain_text("With workers 2")
+    expect(tab.locator("#queue")).to_contain_text("Leased 2")
     assert own_world.faktory.fetch("mail") is None
 
 
@@ -69,7 +69,7 @@ def test_remove(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues")
     row(tab, "plain").get_by_role("button", name="Remove").click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_contain_text("Removed the queue plain: 3 jobs")
+    expect(tab.locator(".said")).to_contain_text("Removed queue plain and 3 jobs")
     expect(row(tab, "plain")).to_have_count(0)
 
 
@@ -126,11 +126,11 @@ def test_without_scripts(browser, own_world: World) -> None:
     row(plain, "mail").get_by_role("button", name="Clear").click()
     expect(plain.locator("h1")).to_have_text("Clear the queue mail?")
     plain.get_by_role("button", name="Yes").click()
-    expect(plain.locator(".said")).to_have_text("Cleared mail: 46 jobs were removed.")
+    expect(plain.locator(".said")).to_have_text("Cleared mail: removed 46 jobs.")
     plain.context.close()
 
 
 def test_an_unknown_queue(page: Page, world: World) -> None:
     page.goto(f"{world.url}/queues/nowhere")
     assert page.url == f"{world.url}/queues"
-    expect(page.locator(".said")).to_have_text("There is no queue nowhere.")
+    expect(page.locator(".said")).to_have_text("Queue nowhere not found.")

@@ -116,7 +116,7 @@ def test_a_token_logs_in_with_its_role(secret: str):
         assert await enters(house, cookie)
         visitor = house.room.gate.known(secret, "?", house.room.settings)
         page = (await house.knock("GET", "/nowhere", cookie)).body.decode()
-        assert f"Log out {visitor.name}" in page
+        assert f"Sign out {visitor.name}" in page
 
     held(talk)
 
@@ -127,7 +127,7 @@ def test_a_wrong_password_is_told_and_noted():
         assert answer.status == 403
         assert answer.cookies == {}
         page = answer.body.decode()
-        assert "no password or token of this server" in page
+        assert "Invalid password or token" in page
         assert 'name="next" value="/queues"' in page
         assert "wrong" not in page.replace("wrong password", "")
         await house.log_in("wrong")  # the same again is no news
@@ -303,7 +303,7 @@ def test_after_ten_wrong_passwords_none_is_heard_but_tokens_and_logins_are():
             assert (await house.log_in(f"wrong {n}")).status == 403
         answer = await house.log_in()
         assert (answer.status, answer.header("retry-after")) == (429, "60")
-        assert "for 60 s" in answer.body.decode()
+        assert "in 60 s" in answer.body.decode()
         by_script = await house.knock("GET", "/", basic(f"x:{PASSWORD}"))
         assert (by_script.status, by_script.header("retry-after")) == (429, "60")
         assert await enters(house, bearer(READ))
@@ -334,7 +334,7 @@ def test_nothing_can_be_guessed_where_everybody_may_enter():
     async def talk(house: House) -> None:
         for headers in (bearer(PASSWORD), basic(f"x:{PASSWORD}"), bearer("x"), {}):
             assert (await house.knock("GET", "/login", headers)).status == 200
-            assert "Log out" not in (await house.knock("GET", "/nowhere", headers)).body.decode()
+            assert "Sign out" not in (await house.knock("GET", "/nowhere", headers)).body.decode()
 
     held(talk)
 

@@ -58,7 +58,7 @@ def test_the_search_asks_for_what_was_typed() -> None:
         JobFilter(queue="mail", words=["two words"]), most=50, look=10_000
     )
     assert "job-1" in answer.text
-    assert "1 found; that is all" in answer.text
+    assert "1 job" in answer.text
 
 
 def test_a_wrong_search_is_told_and_asks_nothing() -> None:
@@ -71,10 +71,10 @@ def test_a_wrong_search_is_told_and_asks_nothing() -> None:
 
 def test_a_search_that_is_not_over_leads_on() -> None:
     answer = go(world(search=JobPage([job_row()], 20_000, 1_000_000, "abc_-")), "/jobs?q=timeout")
-    assert "looked at 20,000 of 1,000,000 jobs" in answer.text
+    assert "found in 20,000 of 1,000,000 jobs" in answer.text
     assert "/jobs?q=timeout&amp;cursor=abc_-" in answer.text
-    assert "Search on" in answer.text
-    assert "1 and more" in answer.text
+    assert "Continue search" in answer.text
+    assert "1 or more" in answer.text
 
 
 def test_a_search_goes_on_where_it_was() -> None:
@@ -87,9 +87,9 @@ def test_nothing_was_found() -> None:
     assert (
         "No job matches queue:x." in go(world(search=JobPage([], 0, 0, "")), "/jobs?q=queue:x").text
     )
-    assert "There are no jobs." in go(world(search=JobPage([], 0, 0, "")), "/jobs").text
+    assert "No jobs." in go(world(search=JobPage([], 0, 0, "")), "/jobs").text
     unfinished = go(world(search=JobPage([], 5, 9, "c")), "/jobs?q=x").text
-    assert "The search is not over" in unfinished
+    assert "Continue the search" in unfinished
 
 
 def test_words_of_strangers_stay_words() -> None:
@@ -187,14 +187,17 @@ def test_what_is_wanted(form: list[tuple[str, str]], wanted: ActionRequest) -> N
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        ([("action", "retry")], "no job is selected"),
-        ([("action", "explode"), ("job", "1")], "there is no action explode"),
-        ([("action", "retry"), ("job", "one")], "is no job&#39;s number"),
-        ([("action", "move"), ("job", "1")], "which queue"),
-        ([("action", "priority"), ("job", "1"), ("priority", "nan")], "a priority is a number"),
-        ([("action", "tag"), ("job", "1"), ("tags", " , ")], "which tags"),
+        ([("action", "retry")], "No jobs selected"),
+        ([("action", "explode"), ("job", "1")], "Unknown action: explode"),
+        ([("action", "retry"), ("job", "one")], "Invalid job number"),
+        ([("action", "move"), ("job", "1")], "Name the target queue"),
+        (
+            [("action", "priority"), ("job", "1"), ("priority", "nan")],
+            "The priority must be a number",
+        ),
+        ([("action", "tag"), ("job", "1"), ("tags", " , ")], "Name one or more tags"),
         ([("action", "retry"), ("scope", "all"), ("q", "quue:x")], "did you mean queue"),
-        ([("action", "retry"), *[("job", "1")] * 1001], "more than 1000"),
+        ([("action", "retry"), *[("job", "1")] * 1001], "More than 1000"),
     ],
 )
 def test_what_cannot_be_done(form: list[tuple[str, str]], reason: str) -> None:
@@ -208,7 +211,7 @@ def test_all_that_match_is_asked_about_first() -> None:
     form = [("action", "delete"), ("scope", "all"), ("q", "queue:mail"), ("back", "/jobs")]
     answer, told = act(form)
     assert answer.status == 200
-    assert "Delete every job that matches queue:mail?" in answer.text
+    assert "Delete all jobs that match queue:mail?" in answer.text
     assert 'action="/jobs/act"' in answer.text
     assert [name for name, _ in told.heard] == ["search"]
     answer, told = act([*form, ("sure", "yes")])
@@ -221,7 +224,7 @@ def test_all_that_match_is_asked_about_first() -> None:
 def test_every_job_there_is_must_be_agreed_to(text: str) -> None:
     form = [("action", "delete"), ("scope", "all"), ("q", text)]
     answer, told = act([*form, ("sure", "yes")])
-    assert "Delete every job there is?" in answer.text
+    assert "Delete all jobs?" in answer.text
     assert 'name="sure" value="everything"' in answer.text
     assert [name for name, _ in told.heard] == ["search"]
     answer, told = act([*form, ("sure", "everything")])
@@ -281,7 +284,7 @@ def test_a_failed_action_says_why() -> None:
 
 
 def test_no_tasks_and_unknown_ones() -> None:
-    assert "Nothing was done" in go(world(), "/tasks").text
+    assert "No actions" in go(world(), "/tasks").text
     assert go(world(), "/tasks/7").status == 404
     assert go(world(), "/tasks/7/stop", []).status == 404
     for number in ("9" * 5000, "\u0663", "-1", "x", "4%0A"):
@@ -305,7 +308,7 @@ def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Stopped." in go(world(), "/tasks/4").text
     task.error = "no"
     assert "Failed:" in go(world(), "/tasks/4").text
-    assert go(world(), "/tasks/4/stop", []).said == "It was over before it could be stopped."
+    assert go(world(), "/tasks/4/stop", []).said == "The action had already finished."
 
 
 # Sets
@@ -350,9 +353,9 @@ def test_faktorys_forms() -> None:
 @pytest.mark.parametrize(
     ("form", "reason"),
     [
-        ([("action", "retry")], "no job is selected"),
-        ([("key", "1|a"), ("action", "explode")], "invalid action: explode"),
-        ([("key", "a"), ("action", "retry")], "is no key"),
+        ([("action", "retry")], "No jobs selected"),
+        ([("key", "1|a"), ("action", "explode")], "Unknown action: explode"),
+        ([("key", "a"), ("action", "retry")], "Invalid key"),
     ],
 )
 def test_faktorys_forms_that_are_wrong(form: list[tuple[str, str]], reason: str) -> None:
@@ -384,7 +387,7 @@ def test_failures() -> None:
         "1,234 jobs in 1 group",
     ):
         assert words in text
-    assert "Nothing is failing" in go(world(), "/failures").text
+    assert "No failures" in go(world(), "/failures").text
 
 
 def test_a_group() -> None:
@@ -400,7 +403,7 @@ def test_a_group() -> None:
 def test_a_group_is_retried_after_a_question() -> None:
     form = [("fingerprint", "f1"), ("group", "Timeout"), ("action", "retry"), ("total", "1,234")]
     answer = go(world(act=DONE), "/failures/act", form)
-    assert "Retry all that failed of Timeout?" in answer.text
+    assert "Retry all jobs that failed with Timeout?" in answer.text
     assert 'action="/failures/act"' in answer.text
     assert "1,234" in answer.text
     told = world(act=DONE)
@@ -430,7 +433,7 @@ def test_a_job() -> None:
     answer = go(told, "/jobs/a%2Fb?seq=4")
     assert answer.status == 200
     assert asked(told, "job") == {"id": "a/b", "seq": 4} or asked(told, "job").seq == 4
-    for words in ("1e400", "line 1", "It failed for good.", "2 more jobs have this id", "Retry"):
+    for words in ("1e400", "line 1", "It failed for good.", "2 other jobs have this id", "Retry"):
         assert words in answer.text
     assert 'name="back" value="/jobs/a%2Fb?seq=1"' in answer.text
 
@@ -438,13 +441,13 @@ def test_a_job() -> None:
 def test_what_is_asked_before_something_is_done_to_a_job() -> None:
     assert "begins anew" not in go(world(job=detail()), "/jobs/job-1").text
     text = go(world(job=detail(job_row(state="dead"))), "/jobs/job-1").text
-    assert "It is dead: it begins anew in that queue" in text
+    assert "It is dead and starts again in the new queue" in text
     assert "wait for it" not in text
     waiting = RelatedJob("b", 2, "blocked")
     text = go(world(job=detail(dependents=[waiting])), "/jobs/job-1").text
     assert "One job waits for it, and will wait for it no longer: it may run." in text
     text = go(world(job=detail(dependents=[waiting], dependents_more=1233)), "/jobs/job-1").text
-    assert "1,234 jobs wait for it" in text
+    assert "1,234 jobs depend on it" in text
 
 
 def test_a_job_that_nobody_knows() -> None:

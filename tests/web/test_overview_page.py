@@ -63,7 +63,7 @@ def test_the_job_that_waits_longest_and_its_queue():
     html = text(world())
     assert 'href="/jobs/job%2F1?seq=7"' in html
     assert 'href="/queues/a%2Fb"' in html
-    assert "no job is ready" in text(world(overview=an_overview(oldest_job=None)))
+    assert "no ready jobs" in text(world(overview=an_overview(oldest_job=None)))
 
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/morgue", "/tasks"])

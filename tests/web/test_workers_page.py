@@ -34,7 +34,7 @@ def row(wid: str = "w1", protocol: str = "faktory", **more: object) -> WorkerRec
 def test_nobody_works() -> None:
     answer = get(pretended(workers=WorkerPage([], 0, "")), "/busy")
     assert answer.status == 200
-    assert "Nobody works" in answer.text
+    assert "No active workers" in answer.text
 
 
 def test_what_is_told_of_a_worker() -> None:

@@ -62,8 +62,8 @@ class Analytics:
         """The report, or None if it takes longer than that: then it is there later."""
         if not lake:
             raise Unable(
-                "this server keeps nothing on disk (server.durability = memory), so there is no "
-                "history"
+                "This server stores no data on disk (server.durability = memory), so it has no "
+                "history."
             )
         key = (lake, choice)
         task = self._begun.get(key)
@@ -78,7 +78,7 @@ class Analytics:
         if self._begun.get(key) is task:
             del self._begun[key]
         if task.cancelled():
-            raise Unable("too many reports are asked for at once: try again in a while")
+            raise Unable("Too many reports are being prepared. Try again later.")
         return task.result()
 
     async def page(self, report: "Report") -> str:
@@ -98,7 +98,7 @@ class Analytics:
         there = Lake(Path(lake))
         first, last = making.chosen(there, choice.days, choice.first, choice.last)
         if (last - first).days >= MOST_DAYS:
-            raise Unable(f"at most {MOST_DAYS} days are told of at once: ask for fewer")
+            raise Unable(f"A report covers at most {MOST_DAYS} days.")
         key = (lake, _mark(there), Choice(first, last, 0, choice.queue))
         made = self._kept.get(key)
         if made is None:
@@ -126,7 +126,7 @@ async def _able(make: Callable[[], T]) -> T:
             f"This page requires {package}. Install it with: {install_command(package)}"
         ) from error
     except OSError as error:
-        raise Unable(f"the lake cannot be read: {error}") from error
+        raise Unable(f"Cannot read the lake: {error}") from error
 
 
 def _seen(task: asyncio.Task[Made]) -> None:

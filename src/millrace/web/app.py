@@ -82,7 +82,7 @@ def _take_off_prefix(scope: Scope) -> None:
 
 
 async def _lost(request: Request, _: Exception) -> Response:
-    return _refuse(request, Refusal(404, "there is nothing at this address"))
+    return _refuse(request, Refusal(404, "No page matches this address."))
 
 
 async def _wrong(request: Request, _: Exception) -> Response:
@@ -96,7 +96,7 @@ async def _wrong(request: Request, _: Exception) -> Response:
         request,
         Refusal(
             405,
-            f"{request.method} is not what this address is for",
+            f"Method {request.method} is not allowed for this path.",
             {"Allow": ", ".join(allowed)},
         ),
     )

@@ -50,18 +50,18 @@ STATUS: Final = {
     "unavailable": 503,
 }
 TITLES: Final = {
-    400: "That cannot be done",
-    401: "Who are you?",
-    403: "That is not allowed",
-    404: "There is no such thing",
-    405: "That is not how it is done",
-    409: "That is not possible now",
-    413: "That is too large",
-    415: "That is not what was expected",
-    422: "That cannot be understood",
-    429: "Too many wrong passwords",
-    500: "Something went wrong here",
-    503: "The server cannot be asked",
+    400: "Bad request",
+    401: "Sign in",
+    403: "Forbidden",
+    404: "Not found",
+    405: "Method not allowed",
+    409: "Conflict",
+    413: "Request too large",
+    415: "Unsupported media type",
+    422: "Invalid input",
+    429: "Too many failed attempts",
+    500: "Internal server error",
+    503: "Server unavailable",
 }
 SAID: Final = "millrace_said"
 #: A cookie may have 4096 bytes, and a letter may take twelve of them.
@@ -125,11 +125,11 @@ class Visit:
         async for piece in self.request.stream():
             found += piece
             if len(found) > most:
-                raise Refusal(413, f"more than {most:,} bytes were sent")
+                raise Refusal(413, f"The request body exceeds {most:,} bytes.")
             self.held += len(piece)
             self.room.held += len(piece)
             if self.room.held > MOST_HELD:
-                reason = "too much is being sent at the moment: try again"
+                reason = "Too many requests are being received. Try again."
                 raise Refusal(503, reason, {"Retry-After": "1"})
         return bytes(found)
 
@@ -137,13 +137,13 @@ class Visit:
         """What a form of one of the pages has sent."""
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/x-www-form-urlencoded":
-            raise Refusal(400, "a form was expected (application/x-www-form-urlencoded)")
+            raise Refusal(400, "Send a form with Content-Type: application/x-www-form-urlencoded.")
         try:
             pairs = parse_qsl(
                 (await self.body(most)).decode(), keep_blank_values=True, max_num_fields=10_000
             )
         except ValueError as error:
-            raise Refusal(400, f"the form cannot be read: {error}") from None
+            raise Refusal(400, f"Invalid form: {error}") from None
         return Form(pairs)
 
     def url(self, path: str) -> str:
@@ -225,36 +225,39 @@ def _let_in(door: Door, visit: Visit) -> None:
     """Find out who that is, and whether they may."""
     request, room = visit.request, visit.room
     if is_foreign(request):
-        raise Refusal(403, "a page of another site may change nothing here")
+        raise Refusal(403, "Cross-site request refused.")
     if door.role is None:
         visit.visitor = room.gate.logged_in(request, visit.settings)
         return
     if is_misnamed(request, visit.settings):
         raise Refusal(
             403,
-            "this server asks for no password, so it is only served under its own name: set "
-            "web.hosts to the names that may be used, or a web.password",
+            "Unknown host name. Without a password the server answers only to its own names. Add "
+            "the name to web.hosts, or set web.password.",
         )
     try:
         visit.visitor = room.gate.visitor(request, visit.settings)
     except Unknown as error:
         if not error.again:
             room.note("login refused", str(request.url.path), address(request))
-        raise Refusal(401, "that is no password or token of this server") from None
+        raise Refusal(401, "Invalid password or token.") from None
     except TooManyGuesses as error:
         raise too_many(error) from None
     if visit.visitor is None:
-        raise Refusal(401, "log in, or send a token (Authorization: Bearer ...)")
+        raise Refusal(401, "Sign in, or send a token (Authorization: Bearer ...).")
     if visit.settings.read_only and request.method not in SAFE:
-        raise Refusal(403, "this server's pages are read-only (web.read_only)")
+        raise Refusal(403, "The web interface is read-only (web.read_only).")
     if not visit.visitor.may(door.role):
-        raise Refusal(403, f"this needs the role {door.role}; you have {visit.visitor.role}")
+        raise Refusal(
+            403, f'This requires the role "{door.role}"; yours is "{visit.visitor.role}".'
+        )
 
 
 def too_many(error: TooManyGuesses) -> Refusal:
     return Refusal(
         429,
-        f"no password is heard from your address for {error.seconds} s; tokens are",
+        f"Too many failed attempts from your address. Try again in {error.seconds} s; "
+        "tokens still work.",
         {"Retry-After": str(error.seconds)},
     )
 

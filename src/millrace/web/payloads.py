@@ -179,6 +179,6 @@ async def whole(visit: Visit, detail: JobDetail) -> bytes:
         asked = GetJob(job.jid, job.seq, start=len(found))
         piece = await visit.ask(JobDetail, job=asked)
         if not piece.payload or piece.job.size != job.size:
-            raise Refusal(409, "the payload was changed meanwhile: ask again")
+            raise Refusal(409, "The payload changed. Try again.")
         found += piece.payload
     return bytes(found)

@@ -73,7 +73,7 @@ def page(
 
 
 def error_page(visit: Visit, refusal: Refusal) -> Response:
-    title = TITLES.get(refusal.status, "That did not work")
+    title = TITLES.get(refusal.status, "Error")
     response = page(
         visit,
         "error.html",

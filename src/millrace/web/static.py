@@ -45,7 +45,7 @@ def _names() -> frozenset[str]:
 
 def _file(name: str) -> File:
     if name not in _names():
-        raise Refusal(404, "there is no such file")
+        raise Refusal(404, "File not found.")
     return _read(name)
 
 

@@ -54,7 +54,7 @@ def draw(events: "Sequence[EventRecord]", now: int) -> Markup:
     height = _y(len(lanes) - 1) + 32
     return Markup(
         '<svg class="timeline" viewBox="0 0 {} {}" width="{}" height="{}" role="img"'
-        ' aria-label="The job\'s way through its states; the list of events tells the same">'
+        ' aria-label="Timeline of the job; the list of events has the same data">'
         "{}</svg>"
     ).format(width, height, width, height, Markup().join(parts))
 

@@ -57,14 +57,14 @@ async def pipeline(visit: Visit) -> Response:
 
 async def run(visit: Visit) -> Response:
     await visit.ask(Ok, run_pipeline=RunPipeline(by=visit.by))
-    return visit.back("/analytics", "The pipeline runs. Its tables are here when it is done.")
+    return visit.back("/analytics", "Pipeline started. The tables appear when it finishes.")
 
 
 async def download(visit: Visit) -> Response:
     """The report, as `millrace pipeline report` makes it: a page of its own, or JSON."""
     form = visit.path("form")
     if form not in {"html", "json"}:
-        raise Refusal(404, "a report is to be had as report.html and as report.json")
+        raise Refusal(404, "Available formats: report.html and report.json.")
     try:
         made = await visit.room.analytics.made(visit.settings.lake, _choice(visit))
         assert made is not None
@@ -91,13 +91,13 @@ def _choice(visit: Visit) -> Choice:
     days = visit.query("days", "7")
     is_number = days.isascii() and days.isdigit() and len(days) < 10
     if not (is_number and 0 < int(days) <= MOST_DAYS):
-        raise Refusal(400, f"days is a number from 1 to {MOST_DAYS}")
+        raise Refusal(400, f"`days` must be between 1 and {MOST_DAYS}.")
     first, last = _date(visit, "first"), _date(visit, "last")
     if first is not None and last is not None:
         if last < first:
-            raise Refusal(400, "the last day is before the first")
+            raise Refusal(400, "The last day is before the first day.")
         if (last - first).days >= MOST_DAYS:
-            raise Refusal(400, f"at most {MOST_DAYS} days are told of at once")
+            raise Refusal(400, f"A report covers at most {MOST_DAYS} days.")
     return Choice(first, last, int(days), visit.query("queue") or None)
 
 
@@ -108,7 +108,7 @@ def _date(visit: Visit, name: str) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise Refusal(400, f"{name} is a day such as 2026-11-16") from None
+        raise Refusal(400, f"`{name}` must be a day such as 2026-11-16.") from None
 
 
 DOORS: Final = [

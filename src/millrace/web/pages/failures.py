@@ -40,7 +40,7 @@ async def group(visit: Visit) -> Response:
     found = await visit.ask(JobPage, search=SearchJobs(query, cursor=cursor, most=MOST_JOBS))
     about = await _group(visit, fingerprint)
     if about is None and not found.jobs and not cursor:
-        raise Refusal(404, "no job has failed of that, or all that did were retried or removed")
+        raise Refusal(404, "No failed jobs in this group. They may have been retried or removed.")
     return page(
         visit,
         "failure.html",
@@ -59,15 +59,15 @@ async def act(visit: Visit) -> Response:
     form = await visit.form()
     action: Any = form.one("action")
     if action not in _WHOLE:
-        raise Refusal(400, f"there is no action {shown(action, 60)} for a group")
+        raise Refusal(400, f"Unknown action for a group: {shown(action, 60)}.")
     fingerprint = form.one("fingerprint")
     back = own_path(form.one("back"), "/failures")
     if fingerprint:
         wanted = ActionRequest(action, query=JobFilter(fingerprint=fingerprint, failing=True))
-        named = f"all that failed of {shown(form.one('group'), 80) or fingerprint}"
+        named = f"all jobs that failed with {shown(form.one('group'), 80) or fingerprint}"
     else:
         wanted = ActionRequest(action, query=JobFilter(state="dead"))
-        named = "every dead job"
+        named = "all dead jobs"
     if form.one("sure") != "yes":
         return page(
             visit,

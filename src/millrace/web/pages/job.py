@@ -34,9 +34,9 @@ _TITLES: Final = {
     "timeout": "Time out",
 }
 _QUESTIONS: Final = {
-    "kill": "Kill this job? It goes into the dead set.",
-    "delete": "Delete this job? It cannot be brought back.",
-    "timeout": "Take this job from its worker? Another one may get it.",
+    "kill": "Kill this job? It moves to the dead set.",
+    "delete": "Delete this job? This cannot be undone.",
+    "timeout": "End the lease of this job? Another worker may run it.",
 }
 #: Queues that are offered to move to.
 _MOST_QUEUES: Final = 100
@@ -91,7 +91,7 @@ async def _gone(visit: Visit, name: str, seq: int) -> Response:
                 " Not all of the journal was looked at: add ?journal=all to the address, and it is."
             )
         )
-        raise Refusal(404, f"no job of that id is known, and the journal has none.{more}")
+        raise Refusal(404, f"Job not found. The journal has no events of it.{more}")
     return page(visit, "gone.html", last=known.events[-1], **_happened(known, thorough=thorough))
 
 
@@ -124,7 +124,7 @@ async def _detail(visit: Visit, name: str, seq: int) -> JobDetail:
 def _seq(visit: Visit) -> int:
     text = visit.query("seq", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Refusal(400, "seq is the job's number")
+        raise Refusal(400, "`seq` must be a job number.")
     return int(text)
 
 
@@ -144,7 +144,7 @@ def _let_go(waiting: int) -> str:
         return ""
     if waiting == 1:
         return " One job waits for it, and will wait for it no longer: it may run."
-    return f" {count(waiting)} jobs wait for it, and will wait for it no longer: they may run."
+    return f" {count(waiting)} jobs depend on it and may run."
 
 
 def _own(own: dict[str, Any]) -> Shown | None:

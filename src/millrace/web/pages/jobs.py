@@ -33,24 +33,24 @@ ACTIONS: Final = (
     "untag",
 )
 EXAMPLES: Final = (
-    ("state:dead", "failed for good"),
-    ("is:retrying error:timeout", "will be tried again after a timeout"),
-    ("queue:mail state:ready", "wait in one queue"),
-    ("state:leased", "with a worker"),
+    ("state:dead", "dead jobs"),
+    ("is:retrying error:timeout", "retrying after a timeout"),
+    ("queue:mail state:ready", "waiting in one queue"),
+    ("state:leased", "held by a worker"),
     ("protocol:qless tag:daily", "by protocol and tag"),
-    ('"connection refused"', "words in the payload, the id, the kind or the error"),
+    ('"connection refused"', "text in the payload, ID, kind or error"),
 )
 KEYS: Final = (
-    ("queue:", "the queue's name"),
+    ("queue:", "name of the queue"),
     ("state:", "scheduled, blocked, ready, leased, done or dead"),
-    ("kind:", "what is run: jobtype, klass or name"),
-    ("id:", "the job's id, or its number"),
-    ("protocol:", "who pushed it: workq, masenko, faktory, qless, goqueue or http"),
-    ("tag:", "one of its tags"),
-    ("worker:", "who has it, or had it last"),
-    ("error:", "text in what it failed of"),
-    ("group:", "the class of what it failed of"),
-    ("is:", "failing (dead, or tried again), retrying, tracked, or a state"),
+    ("kind:", "kind: jobtype, klass or name"),
+    ("id:", "ID or number"),
+    ("protocol:", "pushing protocol: workq, masenko, faktory, qless, goqueue or http"),
+    ("tag:", "a tag"),
+    ("worker:", "current or last worker"),
+    ("error:", "text in the error"),
+    ("group:", "class of the error"),
+    ("is:", "failing (dead or retrying), retrying, tracked, or a state"),
     ("not:", "failing, retrying or tracked"),
 )
 #: In words, with how many or which jobs.
@@ -60,12 +60,12 @@ _TITLES: Final = {
     "cancel": "Cancel {}",
     "delete": "Delete {}",
     "move": "Move {} to {queue}",
-    "priority": "Give {} the priority {priority:g}",
+    "priority": "Set the priority of {} to {priority:g}",
     "tag": "Tag {} with {tags}",
-    "untag": "Take {tags} off {}",
+    "untag": "Remove {tags} from {}",
     "track": "Track {}",
-    "untrack": "Track {} no longer",
-    "undepend": "Let {} wait no longer",
+    "untrack": "Stop tracking {}",
+    "undepend": "Remove the dependencies of {}",
     "timeout": "Time out {}",
 }
 _NAMES: Final = frozenset(get_args(ActionRequest.__annotations__["action"]))
@@ -103,7 +103,7 @@ def known(found: JobPage, *, first: bool) -> str:
     number = count(len(found.jobs))
     if first and not found.cursor:
         return number
-    return f"{number} and more"
+    return f"{number} or more"
 
 
 async def act(visit: Visit) -> Response:
@@ -114,11 +114,11 @@ async def act(visit: Visit) -> Response:
     if wanted.query is None:
         count_ = len(wanted.seqs)
         if not count_:
-            raise Refusal(400, "no job is selected: go back, and tick those that are meant")
+            raise Refusal(400, "No jobs selected. Go back and select some.")
         return await carry_out(visit, wanted, title(wanted, _some(count_)), back)
-    named, agreed = f"every job that matches {shown(write(wanted.query), 200)}", "yes"
+    named, agreed = f"all jobs that match {shown(write(wanted.query), 200)}", "yes"
     if is_all(wanted.query):  # a form may have lost its search
-        named, agreed = "every job there is", "everything"
+        named, agreed = "all jobs", "everything"
     if form.one("sure") == agreed:
         return await carry_out(visit, wanted, title(wanted, named), back)
     found = await visit.ask(JobPage, search=SearchJobs(wanted.query, most=MOST))
@@ -139,18 +139,18 @@ def read(form: Form) -> ActionRequest:
     action: Any = form.one("action")
     action = "retry" if action in {"run", "add_to_queue"} else action
     if action not in _NAMES:
-        raise Refusal(400, f"there is no action {shown(action, 60)}")
+        raise Refusal(400, f"Unknown action: {shown(action, 60)}.")
     wanted = ActionRequest(action)
     if form.one("scope") == "all":
         wanted.query = _query(form.one("q"))
     else:
         wanted.seqs = [_number(each) for each in form.all("job")]
         if len(wanted.seqs) > MOST_SELECTED:
-            raise Refusal(400, f"more than {MOST_SELECTED} jobs are selected")
+            raise Refusal(400, f"More than {MOST_SELECTED} jobs selected.")
     if action == "move":
         wanted.queue = form.one("queue")
         if not wanted.queue:
-            raise Refusal(400, "it was not said which queue to move to")
+            raise Refusal(400, "Name the target queue.")
     elif action == "priority":
         wanted.priority = _priority(form.one("priority"))
     elif action in {"tag", "untag"}:
@@ -182,7 +182,7 @@ def _some(number: int) -> str:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 19:
-        raise Refusal(400, f"{shown(text, 60)} is no job's number")
+        raise Refusal(400, f"Invalid job number: {shown(text, 60)}.")
     return int(text)
 
 
@@ -192,7 +192,7 @@ def _priority(text: str) -> float:
     except ValueError:
         found = float("nan")
     if not isfinite(found):
-        raise Refusal(400, "a priority is a number, such as 25, 0 or -25")
+        raise Refusal(400, "The priority must be a number such as 25, 0 or -25.")
     return found
 
 
@@ -201,7 +201,7 @@ def tags_in(form: Form) -> list[str]:
     parts = [part.strip() for part in form.one("tags").split(",")] + form.all("tag")
     found = [part for part in parts if part]
     if not found:
-        raise Refusal(400, "it was not said which tags: several are parted by commas")
+        raise Refusal(400, "Name one or more tags, separated by commas.")
     return found
 
 

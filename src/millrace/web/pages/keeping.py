@@ -51,20 +51,20 @@ async def act_on_recurring(visit: Visit) -> Response:
     match action:
         case "cancel":
             wanted = RecurringAction(jid, "cancel", by=visit.by)
-            said = f"{jid} comes no more."
+            said = f"Canceled recurring job {jid}."
         case "move":
             queue = form.one("queue")
             if not queue:
-                raise Refusal(400, "to which queue? Nothing was moved")
+                raise Refusal(400, "Name the target queue.")
             wanted = RecurringAction(jid, "move", queue=queue, by=visit.by)
-            said = f"{jid} goes to the queue {queue} from now on."
+            said = f"Moved recurring job {jid} to queue {queue}."
         case "priority":
             rank = _number(form.one("priority"))
             wanted = RecurringAction(jid, "priority", priority=rank, by=visit.by)
-            said = f"{jid} has the priority {rank:g} from now on."
+            said = f"Set the priority of {jid} to {rank:g}."
         case "tag" | "untag":
             wanted = RecurringAction(jid, action, tags=tags_in(form), by=visit.by)
-            said = f"The tags of {jid} are changed."
+            said = f"Changed the tags of {jid}."
         case _:
             raise Refusal(400, f'"{action}" cannot be done to a recurring job')
     await visit.ask(Ok, act_on_recurring=wanted)
@@ -89,11 +89,11 @@ async def untrack(visit: Visit) -> Response:
     form = await visit.form()
     jobs = form.all("job")
     if not jobs:
-        raise Refusal(400, "no job was chosen")
+        raise Refusal(400, "No jobs selected.")
     done = await visit.ask(
         BulkProgress, act=ActionRequest("untrack", jobs[:MOST_TRACKED], by=visit.by)
     )
-    said = f"{done.done} {'job is' if done.done == 1 else 'jobs are'} tracked no more."
+    said = f"{done.done} {'job' if done.done == 1 else 'jobs'} untracked."
     if done.refused:
         said += f" {done.refused[0].job}: {done.refused[0].reason}"
     return visit.back("/tracked", said)
@@ -122,7 +122,7 @@ def _number(text: str) -> float:
     except ValueError:
         raise Refusal(400, f'"{text}" is no number: a priority is one') from None
     if not -1e15 < number < 1e15:
-        raise Refusal(400, f"{text} is too large, or no number that can be compared")
+        raise Refusal(400, f"Invalid number: {text}.")
     return number
 
 

@@ -48,13 +48,13 @@ async def overview(visit: Visit) -> Response:
 
 def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise Refusal(400, f"days is a number up to {DAYS[-1]}")
+        raise Refusal(400, f"`days` must be a number up to {DAYS[-1]}.")
     return min(max(int(text), 1), DAYS[-1])
 
 
 async def live(visit: Visit) -> Response:
     if visit.room.live.is_full:
-        raise Refusal(503, "too many pages are open")
+        raise Refusal(503, "Too many open pages. Close one and try again.")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
         visit.room.live.events(), media_type="text/event-stream", headers=headers

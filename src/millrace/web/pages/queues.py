@@ -72,15 +72,15 @@ TABS: Final = {
             "queue",
             ("job", "payload", "priority", "attempts", "ready", "protocol"),
             ("kill", "cancel", "track", *_CHANGES),
-            "No job waits here for a worker.",
+            "No ready jobs.",
         ),
         Tab(
             "leased",
-            "With workers",
+            "Leased",
             "newest",
             ("job", "payload", "worker", "attempts", "leased", "deadline", "protocol"),
             ("timeout", "delete", "track", *_CHANGES),
-            "No worker has a job of this queue.",
+            "No leased jobs.",
         ),
         Tab(
             "scheduled",
@@ -88,7 +88,7 @@ TABS: Final = {
             "due",
             ("job", "payload", "due", "attempts", "error", "protocol"),
             ("run", "kill", "cancel", "track", *_CHANGES),
-            "No job of this queue waits for its time.",
+            "No scheduled jobs.",
         ),
         Tab(
             "blocked",
@@ -96,7 +96,7 @@ TABS: Final = {
             "newest",
             ("job", "payload", "created", "priority", "protocol"),
             ("kill", "cancel", "track", *_CHANGES),
-            "No job of this queue waits for other jobs.",
+            "No blocked jobs.",
         ),
         Tab(
             "dead",
@@ -104,7 +104,7 @@ TABS: Final = {
             "ended",
             ("job", "payload", "error", "attempts", "failed", "protocol"),
             ("retry", "delete", "track", *_CHANGES),
-            "No job of this queue has failed for good.",
+            "No dead jobs.",
         ),
         Tab(
             "done",
@@ -112,7 +112,7 @@ TABS: Final = {
             "ended",
             ("job", "payload", "worker", "attempts", "ended", "protocol"),
             ("delete", "track"),
-            "No finished job of this queue is kept.",
+            "No retained jobs.",
         ),
     )
 }
@@ -129,7 +129,7 @@ QLESS_TABS: Final = {
 #: What Faktory's pages call it.
 FAKTORY_ACTIONS: Final = {"delete": "remove"}
 SAID: Final = {
-    "pause": "Paused {}: its jobs wait.",
+    "pause": "Paused {}.",
     "resume": "Resumed {}.",
 }
 
@@ -177,7 +177,7 @@ async def queue(visit: Visit) -> Response:
     if tab == "statistics":
         charts = {"wait": slots(detail.day.wait), "run": slots(detail.day.run)}
         return page(visit, "queue.html", charts=True, **told, slots=charts)
-    raise Refusal(404, f"there is no list of that name: {', '.join(TABS)}, recurring, statistics")
+    raise Refusal(404, f"Unknown list. Lists: {', '.join(TABS)}, recurring, statistics.")
 
 
 async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def _elsewhere(visit: Visit, name: str) -> Response:
     elif name.endswith(".json") and name != ".json":
         response = visit.back(f"/api/v1/queues/{quote(name.removesuffix('.json'), safe='')}")
     else:
-        response = visit.back("/queues", f"There is no queue {shown(name, 100)}.")
+        response = visit.back("/queues", f"Queue {shown(name, 100)} not found.")
     response.status_code = 302
     return response
 
@@ -229,7 +229,7 @@ async def act(visit: Visit) -> Response:
         return await _delete(visit, name, form.all("bkey"))
     action = FAKTORY_ACTIONS.get(action, action)
     if action not in {"pause", "resume", "clear", "remove"}:
-        raise Refusal(400, f"invalid action: {shown(action, 100)}")
+        raise Refusal(400, f"Unknown action: {shown(action, 100)}.")
     asked = QueueAction(name, cast("Action", action), visit.by)
     there = _back(name, form, gone=action == "remove")
     if form.one("ask") and not form.one("sure") and action not in SAID:
@@ -248,10 +248,10 @@ async def act(visit: Visit) -> Response:
 
 
 def _removed(action: str, name: str, jobs: int) -> str:
-    told = "1 job was" if jobs == 1 else f"{count(jobs)} jobs were"
+    removed = "1 job" if jobs == 1 else f"{count(jobs)} jobs"
     if action == "clear":
-        return f"Cleared {name}: {told} removed."
-    return f"Removed the queue {name}: {told} removed with it."
+        return f"Cleared {name}: removed {removed}."
+    return f"Removed queue {name} and {removed}."
 
 
 async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
@@ -287,7 +287,7 @@ def _jid(key: str) -> str:
     with contextlib.suppress(binascii.Error, ValueError, msgspec.DecodeError):
         text = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
         return msgspec.json.decode(text, type=Named).jid
-    raise Refusal(400, "bkey is a job's JSON in base64")
+    raise Refusal(400, "`bkey` must be the JSON of a job in base64.")
 
 
 def _back(name: str, form: Form, *, gone: bool) -> str:
@@ -316,9 +316,9 @@ def _day(text: str) -> int:
     try:
         found = (date.fromisoformat(text) - date(1970, 1, 1)).days
     except ValueError:
-        raise Refusal(400, "a day is written as 2026-03-01") from None
+        raise Refusal(400, "The day must have the form 2026-03-01.") from None
     if found < 0:
-        raise Refusal(400, "no day before 1970 has statistics")
+        raise Refusal(400, "No statistics before 1970.")
     return found
 
 

@@ -38,8 +38,8 @@ class Set(NamedTuple):
 RETRIES: Final = Set(
     "/retries",
     "Retries",
-    "Jobs that failed and will be tried again, the next first.",
-    "No job waits for another try: none has failed lately, or all that did are through.",
+    "Jobs that failed and will be retried, next first.",
+    "No retrying jobs.",
     "is:retrying",
     "due",
     ("next", "attempts", "queue", "job", "payload", "error"),
@@ -48,8 +48,8 @@ RETRIES: Final = Set(
 SCHEDULED: Final = Set(
     "/scheduled",
     "Scheduled",
-    "Jobs that were pushed for a time in the future, the next first.",
-    "No job is scheduled for later.",
+    "Jobs scheduled for a later time, next first.",
+    "No scheduled jobs.",
     "state:scheduled not:retrying",
     "due",
     ("due", "queue", "job", "payload"),
@@ -58,8 +58,8 @@ SCHEDULED: Final = Set(
 DEAD: Final = Set(
     "/morgue",
     "Dead",
-    "Jobs that failed for good and are kept for a person to look at, the last first.",
-    "No job is dead: none has failed for good, or somebody has retried or removed those that did.",
+    "Jobs that failed permanently, newest first.",
+    "No dead jobs.",
     "state:dead",
     "ended",
     ("failed", "attempts", "queue", "job", "payload", "error"),
@@ -68,9 +68,9 @@ DEAD: Final = Set(
 COMPLETED: Final = Set(
     "/completed",
     "Completed",
-    "Jobs that succeeded and of which something is kept, the last first.",
-    "No completed job is kept. Faktory, Masenko and Go Job Queue keep none; Qless keeps them for a "
-    "while, and Workq where somebody may still ask for the result.",
+    "Completed jobs that are retained, newest first.",
+    "No retained jobs. Qless retains completed jobs for a time, and Workq retains them with their "
+    "results. The other protocols remove them.",
     "state:done",
     "ended",
     ("ended", "queue", "job", "worker", "attempts", "payload"),
@@ -107,10 +107,10 @@ def _change(one: Set) -> Endpoint:
         form = await visit.form()
         keys = form.all("key")
         if not keys:
-            raise Refusal(400, "no job is selected: go back, and tick those that are meant")
+            raise Refusal(400, "No jobs selected. Go back and select some.")
         if "all" in keys:
             act = _act(form.one("action"), query=parse(one.q))
-            named = f"every job of {one.title}"
+            named = f"all jobs of {one.title}"
         else:
             act = _act(form.one("action"), jobs=[_jid(key) for key in keys], only=parse(one.q))
             named = "a job" if len(keys) == 1 else f"{len(keys):,} jobs"
@@ -146,14 +146,14 @@ def _change_one(one: Set) -> Endpoint:
 def _act(action: str, **which: Any) -> ActionRequest:
     """`only`: a job may have left the set since the page was made, or was never in it."""
     if action not in _ACTIONS:
-        raise Refusal(400, f"invalid action: {shown(action, 60)}")
+        raise Refusal(400, f"Unknown action: {shown(action, 60)}.")
     return ActionRequest(_ACTIONS[action], **which)  # type: ignore[arg-type]
 
 
 def _jid(key: str) -> str:
     time, bar, jid = key.partition("|")
     if not bar or not time or not jid:
-        raise Refusal(400, f"{shown(key, 60)} is no key: one is a time, a bar, and the job's id")
+        raise Refusal(400, f"Invalid key {shown(key, 60)}. A key is a time, a bar and the job ID.")
     return jid
 
 

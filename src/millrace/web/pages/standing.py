@@ -49,15 +49,15 @@ async def server(visit: Visit) -> Response:
 async def ship(visit: Visit) -> Response:
     await visit.room.control.ask(ShippingStatus, patience=SHIPPED_WITHIN, ship=True)
     await visit.ask(Ok, note=AuditNote("ship", by=visit.by))
-    return visit.back("/server", "Everything that was committed is in the lake.")
+    return visit.back("/server", "All committed events are in the lake.")
 
 
 async def flush(visit: Visit) -> Response:
     form = await visit.form()
     if form.one("sure") != FLUSH:
-        raise Refusal(400, f"nothing was forgotten: type {FLUSH} to say that you mean it")
+        raise Refusal(400, f"No data was deleted. Type {FLUSH} to confirm.")
     await visit.ask(Ok, flush=Flush(by=visit.by))
-    return visit.back("/server", "Everything is forgotten: all jobs, queues and statistics.")
+    return visit.back("/server", "Deleted all jobs, queues and statistics.")
 
 
 async def configuration(visit: Visit) -> Response:
@@ -79,19 +79,19 @@ async def set_qless(visit: Visit) -> Response:
     form = await visit.form()
     option, action = form.one("option"), form.one("action", "set")
     if not option:
-        raise Refusal(400, "which setting? It has no name")
+        raise Refusal(400, "Name the setting.")
     if action not in {"set", "unset"}:
         raise Refusal(400, f'"{action}" cannot be done to a setting: it can be set and unset')
     value = form.one("value") if action == "set" else None
     await visit.ask(Ok, set_qless=SetQlessOption(option, value, visit.by))
-    said = f"{option} is {value}." if value is not None else f"{option} is as it was at first."
+    said = f"Set {option} to {value}." if value is not None else f"Reset {option} to its default."
     return visit.back("/configuration/qless", said)
 
 
 async def audit(visit: Visit) -> Response:
     text = visit.query("before", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Refusal(400, "before is the number of an entry")
+        raise Refusal(400, "`before` must be the number of an entry.")
     found = await visit.ask(AuditPage, audit=ListAudit(int(text), MOST_AUDIT))
     return page(visit, "audit.html", audit=found.audit, more=found.more, before=int(text))
 

@@ -22,11 +22,11 @@ _DONE: Final = {
     "cancel": "cancelled",
     "delete": "deleted",
     "move": "moved",
-    "priority": "given the priority",
+    "priority": "given a new priority",
     "tag": "tagged",
     "untag": "untagged",
-    "track": "tracked from now on",
-    "untrack": "no longer tracked",
+    "track": "tracked",
+    "untrack": "untracked",
     "undepend": "freed",
     "timeout": "timed out",
 }
@@ -76,10 +76,10 @@ async def stop(visit: Visit) -> Response:
     found = _task(visit)
     there = f"/tasks/{found.number}"
     if found.ended:
-        return visit.back(there, "It was over before it could be stopped.")
+        return visit.back(there, "The action had already finished.")
     visit.room.tasks.stop(found)
     await visit.room.tasks.wait(found, AT_ONCE)
-    return visit.back(there, "It was stopped. What is done stays done.")
+    return visit.back(there, "Stopped the action. Completed changes remain.")
 
 
 def _task(visit: Visit) -> Task:
@@ -87,7 +87,7 @@ def _task(visit: Visit) -> Task:
     is_one = number.isascii() and number.isdigit() and len(number) <= LONGEST_NUMBER
     found = visit.room.tasks.known.get(int(number)) if is_one else None
     if found is None:
-        raise Refusal(404, "nothing is known of that action: only the newest are remembered")
+        raise Refusal(404, "Action not found. Only the newest actions are kept.")
     return found
 
 

@@ -17,8 +17,8 @@ from millrace.web.rendering import page
 MOST: Final = 50
 #: What Faktory's workers are told, and what is said when they were.
 _SIGNALS: Final = {
-    "quiet": "takes no new jobs from its next heartbeat on",
-    "terminate": "is told to end at its next heartbeat",
+    "quiet": "will stop fetching at its next heartbeat",
+    "terminate": "will exit at its next heartbeat",
 }
 
 
@@ -43,8 +43,7 @@ async def worker(visit: Visit) -> Response:
     if not found.workers:
         raise Refusal(
             404,
-            f'no worker "{wid}" is known: it has ended, or holds no job. '
-            "Workers shows those that are there.",
+            f'no worker "{wid}" is known: it has ended, or holds no job. See the list of workers.',
         )
     return page(visit, "worker.html", worker=found.workers[0], now=time.time_ns() // 1000)
 
@@ -56,9 +55,9 @@ async def signal(visit: Visit) -> Response:
     if told not in _SIGNALS:
         raise Refusal(400, f'no signal is called "{told}": there are quiet and terminate')
     if not wid:
-        raise Refusal(400, "which worker? wid names one, or is all")
+        raise Refusal(400, "`wid` must be the ID of a worker, or `all`.")
     await visit.ask(Ok, act_on_worker=WorkerAction(wid, told, visit.by))  # type: ignore[arg-type]
-    whom = "Every Faktory worker" if wid == "all" else f"The worker {wid}"
+    whom = "Every Faktory worker" if wid == "all" else f"Worker {wid}"
     return visit.back("/busy", f"{whom} {_SIGNALS[told]}.")
 
 

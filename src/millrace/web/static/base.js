@@ -115,8 +115,8 @@ const hear = () => {
     silence = null;
     standing.classList.remove("away");
     standing.textContent = overview.halted
-      ? `Nothing can be written: ${overview.halted}`
-      : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.counts[2])} ready · ${number(overview.counts[3])} with workers · ${number(overview.rates[1])} done/s`;
+      ? `The store cannot write: ${overview.halted}`
+      : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.counts[2])} ready · ${number(overview.counts[3])} leased · ${number(overview.rates[1])} completed/s`;
     standing.classList.toggle("away", Boolean(overview.halted));
     tellCounts(overview);
     document.dispatchEvent(new CustomEvent("overview", { detail: overview }));
@@ -127,7 +127,7 @@ const hear = () => {
   });
   stream.onerror = () => {  // also when a stream is over and the next one begins
     silence ??= setTimeout(() => {
-      standing.textContent = "the server does not answer";
+      standing.textContent = "Connection lost";
       standing.classList.add("away");
     }, 4000);
   };

@@ -5,7 +5,7 @@
 
   // Selecting. Without this script the server asks before it does something to all that match.
 
-  const GRAVE = new Set(["kill", "cancel", "delete", "timeout"]);
+  const DESTRUCTIVE = new Set(["kill", "cancel", "delete", "timeout"]);
   const update = (form) => {
     const selected = form.querySelectorAll("tbody input[name=job]:checked").length;
     const all = form.querySelector("input[name=scope]:checked")?.value === "all";
@@ -16,7 +16,7 @@
       button.disabled = !all && !selected;
       const { title, about } = button.dataset;
       if (all) button.dataset.confirm = `${title}: all that match${total ? ` (${total})` : ""}? ${about}`;
-      else if (GRAVE.has(button.value)) button.dataset.confirm = `${title}: ${count(selected)} selected? ${about}`;
+      else if (DESTRUCTIVE.has(button.value)) button.dataset.confirm = `${title}: ${count(selected)} selected? ${about}`;
       else delete button.dataset.confirm;
     }
   };
@@ -70,11 +70,11 @@
         bar.max = Number(next.dataset.of) || 1;
         bar.value = Number(next.dataset.looked);
         looked.textContent = cursor
-          ? `${count(rows())} found; looked at ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
-          : `${count(rows())} found; that is all`;
+          ? `${count(rows())} found in ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
+          : `${count(rows())} ${rows() === 1 ? "job" : "jobs"}`;
       }
     } catch (error) {
-      looked.textContent += error.name === "AbortError" ? "; stopped" : `; the search ended: ${error.message}`;
+      looked.textContent += error.name === "AbortError" ? "; stopped" : `; search failed: ${error.message}`;
     }
     stop.hidden = bar.hidden = true;
     const total = search.querySelector("[data-total]");

@@ -62,21 +62,20 @@
     made.append(inner);
     return made;
   };
-  const tellOldest = ({ oldest_job: job }) => {
-    const { ready_at: at, jid, seq, queue } = job || { ready_at: 0, jid: "", seq: 0, queue: "" };
-    const which = at ? String(seq) : "";
+  const showOldest = ({ oldest_job: job }) => {
+    const which = job ? String(job.seq) : "";
     if (oldest.dataset.which === which || oldest.contains(document.activeElement)) return;
     oldest.dataset.which = which;
     const small = document.createElement("small");
-    if (at) {
+    if (job) {
       const since = document.createElement("time");
       since.className = "ago";
-      since.dateTime = new Date(at / 1000).toISOString();
-      small.append("in ", link(toQueue(queue), shown(queue, 40)));
-      oldest.replaceChildren(link(toJob(jid, seq), since), small);
+      since.dateTime = new Date(job.ready_at / 1000).toISOString();
+      small.append("in ", link(toQueue(job.queue), shown(job.queue, 40)));
+      oldest.replaceChildren(link(toJob(job.jid, job.seq), since), small);
       tellTimes(oldest);
     } else {
-      small.textContent = "no job is ready";
+      small.textContent = "no ready jobs";
       oldest.replaceChildren("none", small);
     }
   };
@@ -89,7 +88,7 @@
     }
     document.getElementById("halted").hidden = !overview.halted;
     document.getElementById("paused").hidden = !overview.paused;
-    tellOldest(overview);
+    showOldest(overview);
     drawLive(overview.samples);
   });
 })();
