@@ -1,18 +1,21 @@
 """What one client can ask for, or leave behind, is done in slices, between which others are served."""
 
+import json
 from collections.abc import Callable, Generator
 from random import Random
 
 import pytest
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, MASENKO, Push
+from millrace.engine.job import FAKTORY, MASENKO, QLESS, Push
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.faktory.hub import AT_ONCE, LOST_AFTER
 from millrace.protocols.masenko import MasenkoHub
 from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
+from millrace.protocols.qless.connection import TOO_MUCH_WORK
+from millrace.protocols.qless.looking import QUEUES_BATCH_SIZE
 from millrace.server.run_queue import MOMENT, MOST, SHARE, SLICE, RunQueue
 
 NOW = 1_794_771_831_000_000
@@ -102,6 +105,60 @@ def test_qless_pops_and_peeks_in_slices() -> None:
         next(slices)
         assert len(engine.leased) - held <= JOBS_BATCH_SIZE
         assert finish(slices).count(b'"jid"') == 2 * JOBS_BATCH_SIZE + 5
+
+
+def test_qless_lists_many_queues_in_slices() -> None:
+    engine = Engine(Random(1))
+    for number in range(5 * QUEUES_BATCH_SIZE):
+        engine.push(Push("", "x", b"[]", FAKTORY, f"q{number:05}", 25, 1_800_000_000), NOW)
+    api = QlessApi(QlessHub(engine, started_at=NOW))
+    slices = api.call("C", "queues", [], [b"1"], NOW)
+    assert isinstance(slices, Generator)
+    assert len(list(slices)) >= 5
+    slices = api.call("C", "queues", [], [b"1"], NOW)
+    assert isinstance(slices, Generator)
+    names = [row["name"] for row in json.loads(finish(slices))]
+    assert names == [f"q{number:05}" for number in range(5 * QUEUES_BATCH_SIZE)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (b"KEYS", b"*a*a*a*b"),
+        (b"DBSIZE",),
+        (b"ZRANGE", b"ql:q:q-work", b"0", b"-1"),
+        (b"FLUSHALL",),
+    ],
+)
+def test_redis_commands_on_many_jobs_take_many_turns(words: tuple[bytes, ...]) -> None:
+    engine = Engine(Random(1))
+    hub = QlessHub(engine, started_at=NOW)
+    QlessApi(hub)
+    for number in range(5000):
+        engine.push(Push(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
+    client = QlessConnection(hub)
+    request = b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in words)
+    more, turns = client.receive(request, NOW, 1), 1
+    while more:
+        assert not client.replies
+        more = client.run(NOW, 1)
+        turns += 1
+    assert turns >= 5
+    [reply] = client.replies
+    assert reply[:1] != b"-"
+
+
+def test_a_transaction_examines_a_limited_number_of_keys() -> None:
+    engine = Engine(Random(1))
+    hub = QlessHub(engine, started_at=NOW)
+    QlessApi(hub)
+    for number in range(3000):
+        engine.push(Push(f"j{number}", "x", b"[]", QLESS, "q", 5, 1_800_000_000), NOW)
+    client = QlessConnection(hub)
+    client.receive(b"MULTI\r\n" + b"KEYS nothing\r\n" * 999 + b"EXEC\r\n", NOW, 2000)
+    reply = client.replies[-1]
+    assert reply.startswith(b"*999\r\n*0\r\n")
+    assert reply.endswith(b"-%b\r\n" % TOO_MUCH_WORK.encode())
 
 
 # The queue of those who have more commands than their share

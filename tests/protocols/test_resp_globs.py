@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.qless.globs import MOST_PATTERN, matcher, pattern_of
+from millrace.protocols.qless.globs import MAX_PATTERN, linear_matcher, matcher, pattern_of
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,22 @@ def test_patterns(pattern, yes, no):
 @settings(max_examples=500, deadline=None)
 def test_as_an_expression_that_tries_everything(pattern, name):
     plain = pattern.replace(b"*", b".*").replace(b"?", b".")
-    assert bool(matcher(pattern)(name)) == bool(re.fullmatch(plain, name))
+    expected = bool(re.fullmatch(plain, name))
+    assert bool(matcher(pattern)(name)) == expected
+    assert linear_matcher(pattern).matches(name) == expected
+
+
+@pytest.mark.parametrize("pattern", [b"[ab]c*[^d]?*e", b"*?b[c-e]*", rb"a\*[]*", b"*[^a]"])
+def test_both_ways_of_matching_agree(pattern):
+    names = {b"", b"a", b"ac", b"bcxe", b"acdxe", b"xbdy", b"a*", b"abce", b"bcxxxe", b"xxbcyye"}
+    for name in names:
+        assert linear_matcher(pattern).matches(name) == bool(matcher(pattern)(name))
+
+
+def test_a_long_name_takes_one_step_for_each_byte():
+    pattern = b"*" + b"?" * 400 + b"b*"
+    assert not matcher(pattern)(b"a" * 300_000)
+    assert matcher(pattern)(b"a" * 300_000 + b"b")
 
 
 def test_no_pattern_takes_long():
@@ -65,6 +80,6 @@ def test_no_pattern_takes_long():
 
 
 def test_a_pattern_may_not_be_too_long():
-    assert pattern_of(b"x" * MOST_PATTERN) == b"x" * MOST_PATTERN
+    assert pattern_of(b"x" * MAX_PATTERN) == b"x" * MAX_PATTERN
     with pytest.raises(ClientError, match="ERR a pattern may have 1000 bytes"):
-        pattern_of(b"x" * (MOST_PATTERN + 1))
+        pattern_of(b"x" * (MAX_PATTERN + 1))

@@ -1,7 +1,9 @@
-"""Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash that takes any of it back.
+"""Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a plain character.
 
-A pattern becomes a regular expression that never tries anything twice: each part between two stars
-is looked for once, from where the one before it was found.
+A pattern becomes a regular expression that tries nothing twice: each part between two stars is
+looked for once, after the place of the part before it. That costs at most the length of the name
+times the length of the part. Where this product is large, the parts are looked for with one step
+per byte of the name instead.
 """
 
 import re
@@ -11,54 +13,129 @@ from typing import Final
 
 from millrace.protocols.errors import ClientError
 
-#: Longer ones are refused: nobody has names like that.
-MOST_PATTERN: Final = 1000
+#: Maximum length of a pattern.
+MAX_PATTERN: Final = 1000
+#: Above this product of lengths a name is matched with one step per byte.
+MAX_REGEX_STEPS: Final = 65_536
 
 Matcher = Callable[[bytes], object]
 
 
 def pattern_of(word: bytes) -> bytes:
-    if len(word) > MOST_PATTERN:
-        raise ClientError(f"ERR a pattern may have {MOST_PATTERN} bytes")
+    if len(word) > MAX_PATTERN:
+        raise ClientError(f"ERR a pattern may have {MAX_PATTERN} bytes")
     return word
 
 
 @lru_cache(maxsize=256)
 def matcher(pattern: bytes) -> Matcher:
-    """Call it with a name; what it returns is true if the name matches."""
+    """A function that returns a true value for the names that match."""
     parts = _parts(pattern)
     head, *middle = parts
-    expression = head
+    expression = b"".join(head)
     if middle:
-        tail = middle.pop()
-        expression += b"".join(b"(?>.*?%b)" % part for part in middle if part) + b".*" + tail
-    return re.compile(expression, re.DOTALL).fullmatch
+        tail = b"".join(middle.pop())
+        between = (b"(?>.*?%b)" % b"".join(part) for part in middle if part)
+        expression += b"".join(between) + b".*" + tail
+    match = re.compile(expression, re.DOTALL).fullmatch
+    longest = max(map(len, parts))
+    if longest < 2:
+        return match
+
+    def choose(name: bytes) -> object:
+        if len(name) * longest <= MAX_REGEX_STEPS:
+            return match(name)
+        return linear_matcher(pattern).matches(name)
+
+    return choose
 
 
-def _parts(pattern: bytes) -> list[bytes]:
-    """What stands between the stars, each part an expression that has one length."""
-    parts = [b""]
+@lru_cache(maxsize=16)
+def linear_matcher(pattern: bytes) -> "LinearMatcher":
+    return LinearMatcher(_parts(pattern))
+
+
+class LinearMatcher:
+    """Looks for each part between stars with one step per byte, whatever the part is."""
+
+    def __init__(self, parts: list[list[bytes]]) -> None:
+        self._first, *rest = map(_Part, parts)
+        self._last = rest.pop() if rest else None
+        self._middle = [part for part in rest if part.length]
+
+    def matches(self, name: bytes) -> bool:
+        first, last = self._first, self._last
+        if not first.stands_at(name, 0):
+            return False
+        if last is None:
+            return len(name) == first.length
+        at, end = first.length, len(name) - last.length
+        for part in self._middle:
+            at = part.find(name, at, end)
+            if at < 0:
+                return False
+        return at <= end and last.stands_at(name, end)
+
+
+class _Part:
+    """The characters between two stars, as one bit mask for each byte value."""
+
+    def __init__(self, characters: list[bytes]) -> None:
+        self.length = len(characters)
+        self._masks = [0] * 256
+        for at, expression in enumerate(characters):
+            for byte in _bytes_of(expression):
+                self._masks[byte] |= 1 << at
+
+    def stands_at(self, name: bytes, at: int) -> bool:
+        if at < 0 or at + self.length > len(name):
+            return False
+        masks = self._masks
+        return all(masks[name[at + place]] >> place & 1 for place in range(self.length))
+
+    def find(self, name: bytes, start: int, end: int) -> int:
+        """Where the first match after `start` ends, or -1. Bit n of `state` says that the first n
+        + 1 characters match the bytes read last.
+        """
+        masks, done, state = self._masks, 1 << (self.length - 1), 0
+        for at in range(start, end):
+            state = (state << 1 | 1) & masks[name[at]]
+            if state & done:
+                return at + 1
+        return -1
+
+
+@lru_cache(maxsize=512)
+def _bytes_of(expression: bytes) -> list[int]:
+    """The bytes that an expression for one character matches."""
+    is_one = re.compile(expression, re.DOTALL).fullmatch
+    return [byte for byte in range(256) if is_one(bytes((byte,)))]
+
+
+def _parts(pattern: bytes) -> list[list[bytes]]:
+    """The parts between the stars: for each character an expression."""
+    parts: list[list[bytes]] = [[]]
     at, end = 0, len(pattern)
     while at < end:
         sign = pattern[at : at + 1]
         at += 1
         if sign == b"*":
-            parts.append(b"")
+            parts.append([])
         elif sign == b"?":
-            parts[-1] += b"."
+            parts[-1].append(b".")
         elif sign == b"[":
             one, at = _one_of(pattern, at)
-            parts[-1] += one
+            parts[-1].append(one)
         else:
             if sign == b"\\" and at < end:
                 sign = pattern[at : at + 1]
                 at += 1
-            parts[-1] += re.escape(sign)
+            parts[-1].append(re.escape(sign))
     return parts
 
 
 def _one_of(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The expression for what stands in brackets, and where it ends; they need not be closed."""
+    """The expression for a set in brackets, and where it ends; the bracket may be missing."""
     end = len(pattern)
     negated = pattern[at : at + 1] == b"^"
     at += negated

@@ -1,6 +1,6 @@
 """What anybody may ask: jobs and how they are shown, queues, workers, failures, tags, numbers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from millrace.engine.job import QLESS, Job
@@ -21,7 +21,11 @@ from .part import (
     shown_priority,
     state_of,
 )
+from .slices import sort_in_slices
 from .state import DEFAULTS, Qless
+
+#: Number of queues that one slice writes.
+QUEUES_BATCH_SIZE: Final = 100
 
 # Jobs
 
@@ -187,11 +191,34 @@ def length(q: Qless, now: int, args: Args) -> int:
 # Queues and workers
 
 
-def queues(q: Qless, now: int, args: Args) -> bytes:
+def queues(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
     """All of them, or one"""
     if args:
         return counts_json(q, now, q.scoped(text(args, 0, "")))
-    return lua.listed([counts_json(q, now, name) for name in queue_names(q)])
+    return list_queues(q, lambda name: counts_json(q, now, name), lua.listed)
+
+
+def list_queues(
+    q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
+) -> bytes | Generator[None, None, bytes]:
+    """A list of all queues. Many of them are written in slices."""
+    if len(q.engine.queues) <= QUEUES_BATCH_SIZE:
+        return finish([write(name) for name in queue_names(q)])
+    return _many_queues(q, write, finish)
+
+
+def _many_queues(
+    q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
+) -> Generator[None, None, bytes]:
+    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    seen, listed = q.first_seen, q.is_listed
+    order = yield from sort_in_slices((seen.get(name, 0), name) for name in names if listed(name))
+    rows: list[bytes] = []
+    for _, name in order:
+        rows.append(write(name))
+        if len(rows) % QUEUES_BATCH_SIZE == 0:
+            yield
+    return finish(rows)
 
 
 def queue_names(q: Qless) -> list[str]:
@@ -218,7 +245,7 @@ def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
         "stalled": stalled,
         "scheduled": by_state[SCHEDULED],
         "depends": by_state[BLOCKED],
-        "recurring": len(recurring_of(q, name)),
+        "recurring": q.recurring_count(name),
     }
 
 

@@ -195,15 +195,17 @@ def length(api: Any, call: Call) -> Reply:
     return length - throttled
 
 
-def counts(shape: Shape, api: Any, call: Call) -> Reply:
+def counts(shape: Shape, api: Any, call: Call) -> Any:
     q: Qless = api.qless
     throttled = q.throttles.counted()
     if call.args:
         name = q.scoped(text(call.args, 0, ""))
         return _counts_json(q, call.now, name, throttled[name])
-    names = looking.queue_names(q)
-    rows = [_counts_json(q, call.now, name, throttled[name]) for name in names]
-    return lua.listed(rows) if rows else shape.nothing
+
+    def write(name: str) -> bytes:
+        return _counts_json(q, call.now, name, throttled[name])
+
+    return looking.list_queues(q, write, lambda rows: lua.listed(rows) if rows else shape.nothing)
 
 
 def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:

@@ -334,6 +334,10 @@ class Qless:
         index = self.engine._index[state]  # noqa: SLF001
         return (job for job in index.values() if job.queue == name)
 
+    def recurring_count(self, queue: str) -> int:
+        """How many recurring jobs a queue has."""
+        return sum(each.queue == queue for each in self.recurring.values())
+
     # Places: the order of jobs that have the same priority
 
     def place(self, queue: str, now: int) -> int:

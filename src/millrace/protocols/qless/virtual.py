@@ -6,7 +6,6 @@ jobs, and those of a failure group or a worker, are looked for among all jobs of
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from heapq import merge
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +22,7 @@ from .contract import THROTTLE_KEY, Refused
 from .fields import Fields
 from .names import decode_name, encode_name
 from .part import read_part
+from .slices import sort_in_slices
 from .state import Qless
 
 Scores = list[tuple[bytes, float]]
@@ -471,30 +471,6 @@ class Virtual:
         shown = lua.decode(looking.stats(self.qless, day.day * DAY, [name, word]))
         names = ("failures", "failed", "retries")
         return [(encode_name(name), b"%d" % shown[name]) for name in names if shown[name]]
-
-
-SLICE_SIZE: Final = 500
-
-
-def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
-    """All rows in order: parts of them are sorted, then merged, a slice at a time."""
-    parts: list[list[Any]] = []
-    part: list[Any] = []
-    for row in rows:
-        part.append(row)
-        if len(part) == SLICE_SIZE:
-            parts.append(sorted(part))
-            part = []
-            yield
-    if not parts:
-        return sorted(part)
-    parts.append(sorted(part))
-    order: list[Any] = []
-    for row in merge(*parts):
-        order.append(row)
-        if len(order) % SLICE_SIZE == 0:
-            yield
-    return order
 
 
 def _is_in(job: Job, queue: Queue, state: int) -> bool:

@@ -1,0 +1,29 @@
+"""Long work in slices: a generator yields after each one, so that other clients are served."""
+
+from collections.abc import Generator, Iterable
+from heapq import merge
+from typing import Any, Final
+
+#: Number of rows that one slice sorts or merges.
+SLICE_SIZE: Final = 500
+
+
+def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
+    """All rows in order: parts of them are sorted, then merged, a slice at a time."""
+    parts: list[list[Any]] = []
+    part: list[Any] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == SLICE_SIZE:
+            parts.append(sorted(part))
+            part = []
+            yield
+    if not parts:
+        return sorted(part)
+    parts.append(sorted(part))
+    order: list[Any] = []
+    for row in merge(*parts):
+        order.append(row)
+        if len(order) % SLICE_SIZE == 0:
+            yield
+    return order
