@@ -1,6 +1,6 @@
 """Long work in slices: a generator yields after each one, so that other clients are served."""
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from heapq import merge
 from typing import Any, Final
 
@@ -27,3 +27,15 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
         if len(order) % SLICE_SIZE == 0:
             yield
     return order
+
+
+def map_in_slices(
+    rows: Iterable[Any], change: Callable[[Any], Any]
+) -> Generator[None, None, list[Any]]:
+    """What a function makes of each row, a slice at a time."""
+    found: list[Any] = []
+    for row in rows:
+        found.append(change(row))
+        if len(found) % SLICE_SIZE == 0:
+            yield
+    return found

@@ -22,7 +22,7 @@ from .contract import THROTTLE_KEY, Refused
 from .fields import Fields
 from .names import decode_name, encode_name
 from .part import read_part
-from .slices import sort_in_slices
+from .slices import map_in_slices, sort_in_slices
 from .state import Qless
 
 Scores = list[tuple[bytes, float]]
@@ -254,12 +254,15 @@ class Virtual:
                 order = yield from sort_in_slices(
                     (job.rank, -job.place, -job.seq, job) for job in ready
                 )
-                return [(self._jid(job), score(job)) for *_, job in order]
+                return (yield from map_in_slices(order, lambda row: member(row[3])))
             found = list(self.engine._index[state].values())  # noqa: SLF001
             rows = yield from sort_in_slices(
                 (score(job), self._jid(job)) for job in found if _is_in(job, queue, state)
             )
-            return [(jid, when) for when, jid in rows]
+            return (yield from map_in_slices(rows, lambda row: (row[1], row[0])))
+
+        def member(job: Job) -> tuple[bytes, float]:
+            return self._jid(job), score(job)
 
         return Key("zset", lambda: queue.counts[state] - len(out), read, score_of, slices)
 
