@@ -15,7 +15,7 @@ from millrace.protocols.masenko.forsaken import SLICE as FORSAKEN
 from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.connection import TOO_MUCH_WORK
-from millrace.protocols.qless.looking import QUEUES_BATCH_SIZE
+from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
 from millrace.server.run_queue import MOMENT, MOST, SHARE, SLICE, RunQueue
 
 NOW = 1_794_771_831_000_000

@@ -16,7 +16,7 @@ from millrace.admin.bulk import (
 )
 from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.qless.part import part_of, state_of
+from millrace.protocols.qless.job_view import part_of, state_of
 from millrace.records import ActionRequest, JobFilter
 from wires import SECOND, START
 

@@ -8,7 +8,7 @@ from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
 from millrace.engine.events import fingerprint
 from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, DEAD
-from millrace.protocols.qless import working
+from millrace.protocols.qless import work
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_failed_by_qless_while_it_waited_for_another(room):
     room.put("first")
     job = room.put("a", "q", "depends", '["first"]')
     args = [b"a", b"w1", b"group", b"message"]
-    working.fail_any(room.qless, room.now, args, {BLOCKED})
+    work.fail_any(room.qless, room.now, args, {BLOCKED})
     assert job.state == DEAD
     (group,) = room.asks(failures={})["groups"]
     assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from raw_conversation import Conversation
 
-from millrace.protocols.qless import reqless
+from millrace.protocols.qless import dialect_d
 
 Effect = Literal["changes", "reads", "leases", "memory", "nothing"]
 
@@ -856,7 +856,7 @@ def _tracked(s: Stage) -> str:
 
 # Dialect T has the commands of C, and the limits of D
 
-for _command in reqless._EARLY:
+for _command in dialect_d._EARLY:
     _known = "C" if ("C", _command) in _ARGUMENTS else "D"
     unified("T", _command, *_ARGUMENTS[_known, _command])
 

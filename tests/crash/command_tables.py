@@ -10,9 +10,9 @@ from millrace.protocols.faktory.bulk import Request as MillraceRequest
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.goqueue.connection import GoqueueConnection
 from millrace.protocols.masenko.connection import MasenkoConnection
-from millrace.protocols.qless import api, reqless
+from millrace.protocols.qless import calls, dialect_d
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.dialects import SPEC_COMMANDS
+from millrace.protocols.qless.script_catalog import SPEC_COMMANDS
 from millrace.protocols.workq import inspect
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.records import requests
@@ -49,9 +49,9 @@ def served() -> set[tuple[str, str]]:
         *_named("goqueue", _decoded(GoqueueConnection._commands)),
         *_named("redis", _expanded((n for n in redis if not n.startswith("QLESS.")), _REDIS)),
         *_named("spec", SPEC_COMMANDS),
-        *_named("C", api.COMMANDS),
-        *_named("D", _distinct(reqless._COMMANDS)),
-        *_named("T", reqless._EARLY),
+        *_named("C", calls.COMMANDS),
+        *_named("D", _distinct(dialect_d._COMMANDS)),
+        *_named("T", dialect_d._EARLY),
         *_named("control", _expanded(requests.SocketRequest.__struct_fields__, _actions())),
         *_named("http", (_route(each.path) for each in TABLE if each.method != "GET")),
     }

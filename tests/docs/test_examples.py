@@ -15,7 +15,7 @@ from pages import PAGES, ROOT, RUNNABLE, Block, anchors, blocks, blocks_in, link
 
 from millrace.protocols.faktory import FaktoryConnection
 from millrace.protocols.qless import QlessConnection
-from millrace.protocols.qless.dialects import SPEC_COMMANDS
+from millrace.protocols.qless.script_catalog import SPEC_COMMANDS
 from millrace.protocols.workq import WorkqConnection
 from server_process import ServerProcess, running_server
 

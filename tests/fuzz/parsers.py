@@ -16,7 +16,8 @@ from millrace.protocols import gojson, goscan
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.faktory import mutate
 from millrace.protocols.masenko import durations, tasks
-from millrace.protocols.qless import arguments, dialects, globs, lua
+from millrace.protocols.qless import arguments, globs, script_catalog
+from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.commands import decimal, integer
 from millrace.protocols.qless.contract import ScriptError
 from millrace.protocols.qless.resp import Limits, ProtocolError, Requests, read_whole
@@ -201,7 +202,7 @@ def check_lua(data: bytes) -> None:
             reading(data)
     with contextlib.suppress(ScriptError):
         arguments.options(data.split(b" "), 1)
-    dialects.recognise(data)
+    script_catalog.recognise(data)
 
 
 def check_globs(data: bytes) -> None:

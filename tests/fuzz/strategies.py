@@ -10,7 +10,7 @@ from seeds import records
 from workq_conversation import uid
 
 from millrace.protocols.qless.connection import QlessConnection
-from millrace.protocols.qless.dialects import sha_of
+from millrace.protocols.qless.script_catalog import sha_of
 
 Bytes = st.SearchStrategy[bytes]
 

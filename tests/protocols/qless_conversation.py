@@ -27,7 +27,7 @@ from resp_conversation import (
 )
 
 from millrace.engine.job import FAKTORY, Job, Push
-from millrace.protocols.qless.api import QlessApi
+from millrace.protocols.qless.calls import QlessApi
 
 __all__ = ["Qless", "QlessClient", "array", "bulk", "job_fields"]
 

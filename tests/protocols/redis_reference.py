@@ -16,7 +16,7 @@ import redis
 
 from millrace.engine.engine import Engine
 from millrace.protocols.errors import ClientError
-from millrace.protocols.qless.api import QlessApi
+from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
 from wires import Dice
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from resp_conversation import SCRIPT_C, SCRIPT_D, Resp, RespClient, RespWorld, array, bulk
 
 from millrace.protocols.qless import QlessApi
-from millrace.protocols.qless.dialects import sha_of
+from millrace.protocols.qless.script_catalog import sha_of
 
 #: Enough of a script to be taken for one of dialect T.
 SCRIPT_T = b"local QlessThrottle = {}\n" + SCRIPT_C

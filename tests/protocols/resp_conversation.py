@@ -30,8 +30,8 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, Push
 from millrace.protocols.qless import QlessConnection, QlessHub
 from millrace.protocols.qless.contract import Refused, ScriptError
-from millrace.protocols.qless.dialects import Script
 from millrace.protocols.qless.resp import Reply
+from millrace.protocols.qless.script_catalog import Script
 from wires import Dice
 
 OK = b"+OK\r\n"

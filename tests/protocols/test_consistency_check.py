@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_virtual_keys import QlessKeys, put
+from test_qless_redis_view import QlessKeys, put
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine

@@ -15,9 +15,9 @@ from millrace.engine.job import FAKTORY
 from millrace.engine.policy import SECOND
 from millrace.engine.states import SCHEDULED
 from millrace.protocols.qless import QlessConnection, QlessHub
-from millrace.protocols.qless.api import QlessApi
+from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.contract import Refused
-from millrace.protocols.qless.dialects import Script
+from millrace.protocols.qless.script_catalog import Script
 from scene import commit, commit_or_revert, recover, unit
 from speakers import QlessSpeaker
 

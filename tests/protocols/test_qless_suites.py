@@ -8,7 +8,7 @@ import pytest
 from reqless_conversation import SCRIPT_T, Reqless, ReqlessClient
 from resp_conversation import NIL, array, bulk
 
-from millrace.protocols.qless import patterns
+from millrace.protocols.qless import queue_patterns
 
 IDENTIFIERS = "queueIdentifierPatterns"
 PRIORITIES = "queuePriorityPatterns"
@@ -80,7 +80,7 @@ def test_patterns_of_one_kind_are_not_written_as_the_other(client: ReqlessClient
 def test_written_patterns_are_notes_of_the_engine_and_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patterns, "MOST", 20)
+    monkeypatch.setattr(queue_patterns, "MOST", 20)
     with Reqless() as talk:
         client = talk.speaker()
         client.asks("RPUSH", "ql:qp:priorities", "x" * 9).hears(b":1\r\n")

@@ -7,7 +7,7 @@ import pytest
 from reqless_conversation import SCRIPT_T, Reqless, ReqlessClient
 from resp_conversation import NIL, SCRIPT_C, SCRIPT_D
 
-from millrace.protocols.qless.dialects import Script, recognise
+from millrace.protocols.qless.script_catalog import Script, recognise
 
 NO_JOBS = "[]"
 

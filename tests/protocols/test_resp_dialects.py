@@ -4,9 +4,9 @@ from importlib.resources import files
 
 import pytest
 
-from millrace.protocols.qless import dialects
-from millrace.protocols.qless.dialects import SPEC_COMMANDS, Script, known, recognise, sha_of
+from millrace.protocols.qless import script_catalog
 from millrace.protocols.qless.known_scripts import PER_COMMAND, WITH_WORKER, WITHOUT_WORKER
+from millrace.protocols.qless.script_catalog import SPEC_COMMANDS, Script, known, recognise, sha_of
 
 
 def test_every_known_sha():
@@ -104,7 +104,7 @@ def test_by_how_it_is_written(text, script):
 
 
 def test_a_text_without_end_is_not_read(monkeypatch):
-    monkeypatch.setattr(dialects, "MOST_SCRIPT", 100)
+    monkeypatch.setattr(script_catalog, "MOST_SCRIPT", 100)
     text = b"local ReqlessAPI = {}".ljust(100)
     assert recognise(text) == Script("D")
     assert recognise(text + b" ") is None

@@ -14,7 +14,7 @@ from resp_conversation import (
     bulk,
 )
 
-from millrace.protocols.qless.dialects import SPEC_COMMANDS, Script, sha_of
+from millrace.protocols.qless.script_catalog import SPEC_COMMANDS, Script, sha_of
 
 NO_SCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 UNKNOWN = (

@@ -6,7 +6,7 @@ from typing import Any
 
 from fault_plan import Plan
 
-import millrace.protocols.qless.working
+import millrace.protocols.qless.work
 from millrace.engine.batch import Batch
 from millrace.engine.jobs import Jobs
 from millrace.engine.queues import Ready
@@ -48,14 +48,14 @@ def half_an_undo() -> None:
 
 def whoever_has_it() -> Focus:
     """The end of an attempt is believed to anybody, also to one whose attempt was over."""
-    working: Any = millrace.protocols.qless.working
-    held = working._held
+    work: Any = millrace.protocols.qless.work
+    held = work._held
 
     def anybodys(q: Any, jid: str, worker: str, queue: str, *more: Any) -> Any:
         job = q.find(jid)
         return held(q, jid, worker if job is None else job.holder, queue, *more)
 
-    working._held = anybodys
+    work._held = anybodys
     return late_with_qless
 
 

@@ -10,8 +10,8 @@ from typing import Final
 from millrace.engine.job import GOQUEUE, NO_PROTOCOL, QLESS, Failure, Job, extra_of
 from millrace.engine.policy import POLICIES
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.qless import working
-from millrace.protocols.qless.part import Failed, part_of
+from millrace.protocols.qless import work
+from millrace.protocols.qless.job_view import Failed, part_of
 from millrace.protocols.qless.state import Qless
 from millrace.records import ActionRequest
 
@@ -40,7 +40,7 @@ def retry(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     _need(job, {SCHEDULED, DEAD}, "only what is scheduled or dead can be tried again")
     qless = hub.qless
     if job.state == DEAD and job.origin == QLESS and qless is not None:
-        working.put_again(qless, now, job, job.queue, 0)
+        work.put_again(qless, now, job, job.queue, 0)
     else:
         hub.engine.requeue(job, now)
 
@@ -83,7 +83,7 @@ def delete(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 def remove(hub: AdminService, job: Job, now: int) -> None:
     qless = hub.qless
     if qless is not None and (job.origin == QLESS or job.jid in qless.tracked):
-        working.tell_cancelled(qless, job)
+        work.tell_cancelled(qless, job)
     hub.engine.cancel(job, now)
 
 
@@ -95,7 +95,7 @@ def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     due = job.due if job.state in {SCHEDULED, BLOCKED} else 0
     qless = hub.qless
     if qless is not None and _has_part(job):
-        working.put_again(qless, now, job, asked.queue, due)
+        work.put_again(qless, now, job, asked.queue, due)
     else:
         hub.engine.move(job, asked.queue, now, NO_PROTOCOL, due=due)
 
@@ -178,7 +178,7 @@ def timeout(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None
     _need(job, {LEASED}, "no worker has it")
     engine, qless = hub.engine, hub.qless
     if job.actor == QLESS and qless is not None:
-        working.take_away(qless, now, job, now + engine.theirs)
+        work.take_away(qless, now, job, now + engine.theirs)
     else:
         group, message = POLICIES[job.origin].expired
         engine.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")

@@ -10,7 +10,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Failure, Job
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.wrapping import wrapped
-from millrace.protocols.qless.part import Part, read_part, state_of
+from millrace.protocols.qless.job_view import Part, read_part, state_of
 from millrace.records import (
     FailureRecord,
     GetJob,

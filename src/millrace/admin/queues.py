@@ -10,7 +10,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.spans import Percentiles
 from millrace.engine.states import READY
 from millrace.engine.stats import DAY, KEPT_DAYS, QueueDay
-from millrace.protocols.qless.part import read_part
+from millrace.protocols.qless.job_view import read_part
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.qless.throttles import OF_QUEUE
 from millrace.records import (

@@ -1,6 +1,6 @@
 """The Qless API, served over RESP."""
 
-from .api import QlessApi
+from .calls import QlessApi
 from .connection import QlessConnection
 from .hub import QlessHub
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import lua
+from . import lua_values as lua
 from .contract import ScriptError
 from .names import decode_name
 

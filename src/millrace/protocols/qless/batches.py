@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from millrace.engine.job import Job
 
-from . import lua
+from . import lua_values as lua
 from .commands import MOST_REPLY
 from .resp import Reply
 from .state import Qless

@@ -7,8 +7,8 @@ from millrace.engine import consistency
 from millrace.engine.consistency import Report
 from millrace.engine.job import QLESS
 
-from . import lua
-from .part import part_of
+from . import lua_values as lua
+from .job_view import part_of
 from .state import Heap, Qless
 
 

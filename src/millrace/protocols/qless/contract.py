@@ -7,8 +7,8 @@ from millrace.engine.job import Job
 from millrace.engine.why import Reason
 from millrace.protocols.errors import ClientError
 
-from .dialects import Script
 from .resp import Reply
+from .script_catalog import Script
 
 #: Keys of Qless that clients write without its commands, and their kinds.
 WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}

@@ -10,9 +10,9 @@ from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import Spread
 from millrace.protocols.crossing import BASE64
 
-from . import looking, lua, working
-from .names import encode_name
-from .part import (
+from . import lua_values as lua
+from . import queries, work
+from .job_view import (
     klass_of,
     read_part,
     remaining,
@@ -21,6 +21,7 @@ from .part import (
     shown_worker,
     state_of,
 )
+from .names import encode_name
 from .state import Qless, Recurring
 
 Fields = list[tuple[bytes, bytes]]
@@ -34,7 +35,7 @@ TIME_WEIGHS: Final = 10_000_000_000 * SECOND
 
 def _waiting_score(job: Job) -> float:
     """Priority first, then time; a job whose lock was taken away is ahead of all."""
-    return inf if job.rank >= working.FIRST else job.rank - job.place / TIME_WEIGHS
+    return inf if job.rank >= work.FIRST else job.rank - job.place / TIME_WEIGHS
 
 
 def _put_at(job: Job) -> float:
@@ -109,9 +110,9 @@ def of_job(q: Qless, job: Job) -> Fields:
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
-        (b"history", lua.encode(looking.stages(part.history))),
+        (b"history", lua.encode(queries.stages(part.history))),
     ]
-    failure = looking.failure_json(job)
+    failure = queries.failure_json(job)
     if failure != lua.NOTHING or job.state == DONE:
         found.append((b"failure", failure))
     if part.spawned_from:

@@ -11,10 +11,10 @@ from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import LoginLimiter
 
 from .contract import Api, Refused, Virtual
-from .dialects import Script
 from .pubsub import PubSub
 from .resp import Limits
 from .scratch import ScratchKeys
+from .script_catalog import Script
 
 #: There are some three hundred builds of Qless in the world.
 MOST_SCRIPTS: Final = 1000

@@ -5,11 +5,11 @@ from typing import Final
 
 from millrace.engine.job import QLESS, Push
 
-from . import lua
+from . import lua_values as lua
 from .arguments import Args, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
+from .job_view import Part
 from .names import decode_name, encode_name
-from .part import Part
 from .state import Qless, Recurring
 
 LEASE_FOR: Final = 1800 * 1_000_000

@@ -11,9 +11,9 @@ from millrace.protocols.errors import ClientError
 
 from .commands import ANY, Answer, Command, expect, integer, unknown_subcommand
 from .contract import ScriptError
-from .dialects import SPEC_COMMANDS, Script, recognise, sha_of
 from .names import decode_name
 from .resp import OK
+from .script_catalog import SPEC_COMMANDS, Script, recognise, sha_of
 
 if TYPE_CHECKING:
     from .connection import QlessConnection

@@ -19,9 +19,9 @@ from millrace.engine.job import QLESS, Job
 from millrace.engine.states import GONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import KEPT_DAYS
 
-from . import lua
+from . import lua_values as lua
+from .job_view import Part, part_of, read_part
 from .names import encode_name
-from .part import Part, part_of, read_part
 from .throttles import NOTE as _THROTTLE
 from .throttles import OF_QUEUE, Throttles
 

@@ -23,9 +23,9 @@ from millrace.engine.job import QLESS, Job
 from millrace.engine.queues import Ready
 from millrace.engine.states import LEASED, READY
 
-from . import lua
+from . import lua_values as lua
 from .arguments import Args, number, text, texts
-from .part import Throttled, part_of, read_part, waits_since
+from .job_view import Throttled, part_of, read_part, waits_since
 
 if TYPE_CHECKING:
     from .state import Qless

@@ -8,7 +8,7 @@ from millrace.engine.job import FOREVER, QLESS, Job, extra_of
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.protocols.crossing import BASE64, as_json
 
-from . import lua
+from . import lua_values as lua
 
 #: Floored seconds, what, and what else: `(1352075209, "popped", {"worker": "w1"})`.
 Stage = tuple[float, str, dict[str, Any] | None]

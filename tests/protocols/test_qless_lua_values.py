@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.protocols.qless import lua
+from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.contract import ScriptError
 from millrace.store import changes
 

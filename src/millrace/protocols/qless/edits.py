@@ -5,11 +5,12 @@ from typing import Final
 from millrace.engine.job import QLESS
 from millrace.engine.states import BLOCKED
 
-from . import looking, lua
+from . import lua_values as lua
+from . import queries
 from .arguments import Args, number, raw, text, texts
 from .contract import ScriptError
+from .job_view import forget_holder, part_of, state_of
 from .names import encode_name
-from .part import forget_holder, part_of, state_of
 from .state import Qless
 
 # Jobs
@@ -58,9 +59,9 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     wanted = 'Tag(): Arg "command" must be "add", "remove", "get" or "top"'
     command = text(args, 0, wanted)
     if command == "get":
-        return looking.tags_get(q, args[1:])
+        return queries.tags_get(q, args[1:])
     if command == "top":
-        return lua.strings(looking.tags_top(q, args[1:]))
+        return lua.strings(queries.tags_top(q, args[1:]))
     if command not in {"add", "remove"}:
         raise ScriptError('Tag(): First argument must be "add", "remove" or "get"')
     jid = text(args, 1, 'Tag(): Arg "jid" missing')
@@ -82,7 +83,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
 def track(q: Qless, now: int, args: Args) -> bytes:
     """Nothing: what is tracked; or track | untrack, jid"""
     if not args:
-        return looking.tracked(q)
+        return queries.tracked(q)
     command = text(args, 0, "")
     jid = text(args, 1, 'Track(): Arg "jid" missing')
     job = q.find(jid)
@@ -119,7 +120,7 @@ def unfail(q: Qless, now: int, args: Args) -> int:
     queue = text(args, 0, "Queue(): no queue name provided")
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
-    found = looking.failure_groups(q).get(group, [])[: max(0, count)]
+    found = queries.failure_groups(q).get(group, [])[: max(0, count)]
     if found:
         q.see(q.scoped(queue), now)
     for job in found:

@@ -10,10 +10,10 @@ import msgspec
 
 from millrace.protocols.errors import ClientError
 
-from . import lua
+from . import lua_values as lua
 from .arguments import texts
 from .contract import Refused, ScriptError
-from .first import Call
+from .dialect_a import Call
 from .names import decode_name
 from .resp import Reply
 from .scratch import scratch_prefix

@@ -7,11 +7,10 @@ from millrace.engine.job import QLESS, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
 
-from . import lua
+from . import lua_values as lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .names import decode_name, encode_name
-from .part import (
+from .job_view import (
     Stage,
     klass_of,
     read_part,
@@ -21,6 +20,7 @@ from .part import (
     shown_priority,
     state_of,
 )
+from .names import decode_name, encode_name
 from .slices import sort_in_slices
 from .state import DEFAULTS, Qless
 

@@ -8,13 +8,13 @@ Builds from the time between know both sets of names, so each of the two takes t
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from . import patterns
-from . import reqless_answers as answers
+from . import dialect_d_replies as answers
+from . import queue_patterns
 from .arguments import Args
 from .contract import ScriptError
-from .first import Call
+from .dialect_a import Call
+from .dialect_d_replies import NEW, OLD, Answer, Shape
 from .names import decode_name
-from .reqless_answers import NEW, OLD, Answer, Shape
 from .resp import Reply
 
 DIALECTS: Final = frozenset({"D", "T"})
@@ -188,10 +188,10 @@ _COMMANDS: Final[dict[str, _Form]] = {
     "queue.stats": _Form("stats", answers.stats),
     "queue.unfail": _Form("unfail", answers.unfail),
     "queue.unpause": _Form("unpause", answers.as_it_is),
-    "queueIdentifierPatterns.getAll": _Form("get", patterns.get_identifiers),
-    "queueIdentifierPatterns.setAll": _Form("config.set", patterns.set_identifiers),
-    "queuePriorityPatterns.getAll": _Form("get", patterns.get_priorities),
-    "queuePriorityPatterns.setAll": _Form("config.set", patterns.set_priorities),
+    "queueIdentifierPatterns.getAll": _Form("get", queue_patterns.get_identifiers),
+    "queueIdentifierPatterns.setAll": _Form("config.set", queue_patterns.set_identifiers),
+    "queuePriorityPatterns.getAll": _Form("get", queue_patterns.get_priorities),
+    "queuePriorityPatterns.setAll": _Form("config.set", queue_patterns.set_priorities),
     "queues.names": _Form("queues", answers.names),
     "recurringJob.addTag": _Form("recur.tag", answers.listed),
     "recurringJob.cancel": _Form("unrecur", answers.as_it_is),

@@ -9,13 +9,14 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, READY
 
-from . import batches, looking, lua, throttles, working
+from . import batches, queries, throttles, work
+from . import lua_values as lua
 from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
-from .first import Call
+from .dialect_a import Call
+from .job_view import read_part
 from .names import encode_name
-from .part import read_part
 from .resp import Reply
 from .state import Qless
 from .throttles import OF_QUEUE
@@ -66,7 +67,7 @@ def encoded(api: Any, call: Call) -> Reply:
 
 def job_json(shape: Shape, q: Qless, job: Job) -> bytes:
     names = lua.encode([q.local_throttle(tid) for tid in throttles.names_of(job)])
-    return looking.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
+    return queries.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
 
 
 def _jobs(shape: Shape, q: Qless, jobs: list[Job]) -> bytes:
@@ -100,7 +101,7 @@ def peek(shape: Shape, api: Any, call: Call) -> Reply:
     if count <= 0:
         return shape.nothing
     args = [call.args[0], call.args[2]]
-    found = working.peek(api.qless, call.now, args, offset=max(0, offset))
+    found = work.peek(api.qless, call.now, args, offset=max(0, offset))
     return _jobs(shape, api.qless, [job for job in found if not _is_throttled(job)])
 
 
@@ -166,7 +167,7 @@ def tracked(shape: Shape, api: Any, call: Call) -> Reply:
     if call.args:
         return as_it_is(api, call)
     q: Qless = api.qless
-    found = looking.tracked_jobs(q)
+    found = queries.tracked_jobs(q)
     jobs = _jobs(OLD._replace(queue=shape.queue), q, [job for _, job in found if job is not None])
     gone = [jid for jid, job in found if job is None]
     return b'{"expired":%b,"jobs":%b}' % (lua.strings(gone), jobs)
@@ -180,7 +181,7 @@ def by_state(api: Any, call: Call) -> Any:
     offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
     found = api.qless.throttles.throttled(queue)
-    return looking.part_list(api.qless, found, offset, offset + count - 1)
+    return queries.part_list(api.qless, found, offset, offset + count - 1)
 
 
 def by_state_encoded(api: Any, call: Call) -> Reply:
@@ -205,11 +206,11 @@ def counts(shape: Shape, api: Any, call: Call) -> Any:
     def write(name: str) -> bytes:
         return _counts_json(q, call.now, name, throttled[name])
 
-    return looking.list_queues(q, write, lambda rows: lua.listed(rows) if rows else shape.nothing)
+    return queries.list_queues(q, write, lambda rows: lua.listed(rows) if rows else shape.nothing)
 
 
 def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
-    counts = looking.counted(q, now, name)
+    counts = queries.counted(q, now, name)
     counts["waiting"] -= throttled
     counts["throttled"] = throttled
     counts["paused"] = q.is_paused(name)
@@ -217,7 +218,7 @@ def _counts_json(q: Qless, now: int, name: str, throttled: int) -> bytes:
 
 
 def names(api: Any, call: Call) -> Reply:
-    return lua.encode([api.qless.local(name) for name in looking.queue_names(api.qless)])
+    return lua.encode([api.qless.local(name) for name in queries.queue_names(api.qless)])
 
 
 def stats(api: Any, call: Call) -> Reply:
@@ -261,7 +262,7 @@ def recurring(api: Any, call: Call) -> Reply:
 
 def option(api: Any, call: Call) -> Reply:
     """One option; without its name all, as builds before `config.getAll` had it."""
-    chosen = {**DEFAULTS, **looking.config_of(api.qless)}
+    chosen = {**DEFAULTS, **queries.config_of(api.qless)}
     return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
 
 

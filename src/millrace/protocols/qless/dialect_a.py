@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
 
-from . import batches, consistency, looking, lua, recurring, working
+from . import batches, consistency, queries, recurring, work
+from . import lua_values as lua
 from .arguments import Args
 from .contract import ScriptError
-from .names import decode_name, encode_name
-from .part import (
+from .job_view import (
     klass_of,
     read_part,
     remaining,
@@ -25,6 +25,7 @@ from .part import (
     shown_worker,
     state_of,
 )
+from .names import decode_name, encode_name
 from .resp import Reply
 from .state import UNLISTED, Qless
 
@@ -128,7 +129,7 @@ def _job(api: Any, call: Call) -> Reply:
 
 def _fail(api: Any, call: Call) -> Reply:
     """A job in any state can be marked as failed, says the spec, by any worker."""
-    return _nil_if_missing(api, lambda: working.fail_any(api.qless, call.now, call.args))
+    return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
 
 
 def _failed(api: Any, call: Call) -> Reply:
@@ -148,7 +149,7 @@ def _failed_job(q: Qless, jid: str) -> bytes:
     failure = read_part(job).failure
     message = "" if failure is None else failure.message
     whole = job_json(q, job, alone=True)
-    more = (lua.string(message), lua.string(looking.group_of(job)))
+    more = (lua.string(message), lua.string(queries.group_of(job)))
     return whole[:-1] + b',"message":%b,"type":%b}' % more
 
 
@@ -156,7 +157,7 @@ def _tracked(api: Any, call: Call) -> Reply:
     """1 or 0 as numbers; a job that is not there can be tracked, too."""
     qless = api.qless
     if not call.args:
-        return looking.tracked(qless, lambda q, job: job_json(q, job, alone=False))
+        return queries.tracked(qless, lambda q, job: job_json(q, job, alone=False))
     jid = decode_name(call.args[1]) if len(call.args) > 1 else ""
     if jid and qless.find(jid) is None and call.args[0].lower() == b"track":
         name = qless.scoped(jid)
@@ -205,10 +206,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         data,
         encoding,
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
-        lua.encode(looking.stages(part.history)),
-        looking.failure_json(job),
+        lua.encode(queries.stages(part.history)),
+        queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
-        lua.NOTHING if alone else lua.strings(looking.dependencies(q, job)),
+        lua.NOTHING if alone else lua.strings(queries.dependencies(q, job)),
     )
 
 

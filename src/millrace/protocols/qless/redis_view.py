@@ -16,12 +16,13 @@ from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
 from millrace.engine.stats import DAY, QueueDay
 from millrace.protocols.errors import ClientError
 
-from . import fields, looking, lua, patterns
+from . import fields, queries, queue_patterns
+from . import lua_values as lua
 from .commands import shown
 from .contract import THROTTLE_KEY, Refused
 from .fields import Fields
+from .job_view import read_part
 from .names import decode_name, encode_name
-from .part import read_part
 from .slices import map_in_slices, sort_in_slices
 from .state import Qless
 
@@ -55,7 +56,7 @@ class Virtual:
             "completed": self._completed,
             "failures": lambda: _set(self._groups),
             "tags": lambda: Key("zset", lambda: len(self._used_tags()), self._tag_counts),
-            "config": lambda: _hash(lambda: fields.texts(looking.config_of(qless).items())),
+            "config": lambda: _hash(lambda: fields.texts(queries.config_of(qless).items())),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
             "q": self._queue,
@@ -208,7 +209,7 @@ class Virtual:
 
         def read() -> Scores:
             seen, local = self.qless.first_seen, self.qless.local
-            names = looking.queue_names(self.qless)
+            names = queries.queue_names(self.qless)
             return [(encode_name(local(name)), seen.get(name, 0) / SECOND) for name in names]
 
         return _zset(read)
@@ -305,15 +306,17 @@ class Virtual:
         return _sorted((local(job.jid), aside.since / SECOND) for job, aside in found if aside)
 
     def _patterns(self, name: str) -> Key | None:
-        if name not in _PATTERNS or not patterns.is_kept(self.qless, name):
+        if name not in _PATTERNS or not queue_patterns.is_kept(self.qless, name):
             return None
         if name == "identifiers":
-            return _hash(lambda: fields.texts(patterns.kept_identifiers(self.qless).items()))
-        return _list(lambda: [encode_name(each) for each in patterns.kept_priorities(self.qless)])
+            return _hash(lambda: fields.texts(queue_patterns.kept_identifiers(self.qless).items()))
+        return _list(
+            lambda: [encode_name(each) for each in queue_patterns.kept_priorities(self.qless)]
+        )
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
         if not key.startswith(THROTTLE_KEY):
-            return patterns.add_identifiers(self.qless, fields)
+            return queue_patterns.add_identifiers(self.qless, fields)
         return self._set_throttle(self._tid(key), fields, now + self.engine.theirs)
 
     def _set_throttle(self, tid: str, fields: dict[bytes, bytes], now: int) -> int:
@@ -338,7 +341,7 @@ class Virtual:
         return self.qless.scoped_throttle(decode_name(key.removeprefix(THROTTLE_KEY)))
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
-        return patterns.add_priorities(self.qless, items, left=left)
+        return queue_patterns.add_priorities(self.qless, items, left=left)
 
     def delete(self, key: bytes, now: int) -> bool:
         if key.startswith(THROTTLE_KEY):
@@ -350,7 +353,7 @@ class Virtual:
                 raise Refused
             throttles.delete(tid, now + self.engine.theirs)
             return True
-        return patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
+        return queue_patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
 
     # Jobs
 
@@ -377,7 +380,7 @@ class Virtual:
         return None
 
     def _dependencies(self, job: Job) -> list[str]:
-        return looking.dependencies(self.qless, job)
+        return queries.dependencies(self.qless, job)
 
     def _recurring(self, jid: str) -> Key | None:
         found = self.qless.recurring.get(self.qless.scoped(jid))
@@ -387,11 +390,11 @@ class Virtual:
 
     def _completed(self) -> Key:
         def read() -> Scores:
-            done = ((self.qless.local(job.jid), read_part(job)) for job in looking.completed(q))
+            done = ((self.qless.local(job.jid), read_part(job)) for job in queries.completed(q))
             return _sorted((jid, part.done_at / SECOND) for jid, part in done)
 
         q = self.qless
-        return Key("zset", lambda: len(looking.completed(q)), read)
+        return Key("zset", lambda: len(queries.completed(q)), read)
 
     # Tags, failures, workers, numbers
 
@@ -399,7 +402,7 @@ class Virtual:
         peers = self.qless.tags.get(tag, {})
 
         def read() -> Scores:
-            jobs = looking.tagged(self.qless, tag)
+            jobs = queries.tagged(self.qless, tag)
             return [(self._jid(job), peers[job.seq] / SECOND) for job in jobs]
 
         return _zset(read)
@@ -424,11 +427,11 @@ class Virtual:
         """Groups of failures, without putting the failures in order."""
         failed = chain(self.engine.dead.values(), self.engine.dying.values())
         mine = (job for job in failed if self.qless.is_listed(job.queue))
-        return dict.fromkeys(map(looking.group_of, mine))
+        return dict.fromkeys(map(queries.group_of, mine))
 
     def _failed(self, group: str) -> Key:
         """The newest failure first."""
-        found = looking.failure_groups(self.qless).get(group, [])
+        found = queries.failure_groups(self.qless).get(group, [])
         return _list(lambda: [self._jid(job) for job in reversed(found)])
 
     def _held(self) -> Iterator[Job]:
@@ -452,7 +455,7 @@ class Virtual:
 
     def _tracked(self) -> Scores:
         times = self.qless.tracked
-        names = [jid for jid, _ in looking.tracked_jobs(self.qless)]
+        names = [jid for jid, _ in queries.tracked_jobs(self.qless)]
         found = ((jid, times.get(self.qless.scoped(jid), times.get(jid, 0))) for jid in names)
         return _sorted((jid, when / SECOND) for jid, when in found)
 
@@ -471,7 +474,7 @@ class Virtual:
 
     def _stats_fields(self, day: QueueDay) -> Fields:
         word, name = b"%d" % (day.day * DAY // SECOND), encode_name(self.qless.local(day.queue))
-        shown = lua.decode(looking.stats(self.qless, day.day * DAY, [name, word]))
+        shown = lua.decode(queries.stats(self.qless, day.day * DAY, [name, word]))
         names = ("failures", "failed", "retries")
         return [(encode_name(name), b"%d" % shown[name]) for name in names if shown[name]]
 

@@ -10,11 +10,11 @@ from typing import Final
 from millrace.engine.job import FOREVER, NO_PROTOCOL, QLESS, Failure, Job, Push
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
 
-from . import lua, recurring
+from . import lua_values as lua
+from . import recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
-from .names import decode_name, encode_name
-from .part import (
+from .job_view import (
     Failed,
     Part,
     data_of,
@@ -25,6 +25,7 @@ from .part import (
     state_of,
     waits_since,
 )
+from .names import decode_name, encode_name
 from .state import Qless, is_held
 
 #: How long workers of other protocols may keep a job.

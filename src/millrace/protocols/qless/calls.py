@@ -1,7 +1,7 @@
 """From a call of a script to a command, and from what the command says to what the script would.
 
 Every dialect is brought to the form of the newest one (C): command, now, arguments. What the first
-dialect and the spec have differently is in first.py, what reqless has in reqless.py.
+dialect and the spec have differently is in dialect_a.py, what reqless has in dialect_d.py.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -11,29 +11,30 @@ from typing import Any, Final
 from millrace.engine.job import Job, extra_of
 from millrace.engine.why import Reason
 
-from . import arranging, batches, first, flush, looking, lua, recurring, reqless, throttles, working
+from . import batches, dialect_a, dialect_d, edits, flush, queries, recurring, throttles, work
+from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
 from .contract import Refused, ScriptError
-from .dialects import Script
 from .hub import QlessHub
-from .looking import job_json
-from .part import part_of
+from .job_view import part_of
+from .queries import job_json
+from .redis_view import Virtual
 from .resp import Reply
+from .script_catalog import Script
 from .state import Qless
-from .virtual import Virtual
 
 COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
-    **working.COMMANDS,
-    **looking.COMMANDS,
-    **arranging.COMMANDS,
+    **work.COMMANDS,
+    **queries.COMMANDS,
+    **edits.COMMANDS,
     **recurring.COMMANDS,
 }
 #: These create jobs.
 PUSHING: Final = frozenset({"put", "recur"})
 #: These change nothing that must be kept, and are answered also while nothing can be.
 READING: Final = (
-    frozenset(looking.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
+    frozenset(queries.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
 )
 #: And these, without arguments or with these as the first one.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
@@ -76,7 +77,7 @@ class QlessApi:
         if early:
             # A call without a time is made at the time that the last caller's clock shows.
             clock = now + self.engine.theirs
-            call = first.translate(command, keys, args, clock, spec=dialect == "spec")
+            call = dialect_a.translate(command, keys, args, clock, spec=dialect == "spec")
         elif keys:
             raise ScriptError("No Keys should be provided")
         else:
@@ -91,7 +92,7 @@ class QlessApi:
         self.hub.leased = call[0] == "pop"
         return self._answer(call, now)
 
-    def _answer(self, call: first.Call, now: int) -> Reply | Slices:
+    def _answer(self, call: dialect_a.Call, now: int) -> Reply | Slices:
         caller, throttles = call[1], self.qless.throttles
         self.engine.skew = self.engine.theirs = caller - now
         try:
@@ -191,12 +192,12 @@ def _only_reads(command: str, args: Args) -> bool:
     return (args[0] if args else None) in forms
 
 
-def _unified(dialect: str, command: str, args: Args) -> first.Call:
+def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
     """Dialects B to D: now, and what follows it."""
     if not command:
         raise ScriptError("Must provide a command")
-    newer = dialect in reqless.DIALECTS
-    if not (reqless.knows(command) if newer else command in COMMANDS):
+    newer = dialect in dialect_d.DIALECTS
+    if not (dialect_d.knows(command) if newer else command in COMMANDS):
         raise ScriptError(f"Unknown command {command}")
     if not args:
         raise ScriptError("bad argument #1 to 'tonumber' (value expected)")
@@ -205,13 +206,13 @@ def _unified(dialect: str, command: str, args: Args) -> first.Call:
         raise ScriptError('Arg "now" missing or not a number: nil')
     rest = args[1:]
     if newer:
-        return reqless.translate(dialect, command, lua.clock(now), rest)
+        return dialect_d.translate(dialect, command, lua.clock(now), rest)
     if dialect == "B" and command == "put":
         rest = [b"", *rest]
-    return first.Call(command, lua.clock(now), rest, _as_it_says)
+    return dialect_a.Call(command, lua.clock(now), rest, _as_it_says)
 
 
-def _as_it_says(api: Any, call: first.Call) -> Any:
+def _as_it_says(api: Any, call: dialect_a.Call) -> Any:
     """What a script of dialect B or C would answer."""
     command, now, args, _ = call
     if command in _JOBS:
