@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev run check test coverage lint format bench bench-memory bench-idle bench-shipping bench-bulk \
-  bench-pages crash recovery simulate fuzz abuse soak pipeline cluster pictures docs lock clean
+  bench-pages bench-pipeline crash recovery simulate fuzz abuse soak pipeline cluster pictures docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -109,6 +109,9 @@ cluster: setup-dev  ## compare the pipeline on a Spark cluster of two workers wi
 
 bench-bulk: setup-dev  ## push JOBS=1000000 from Spark and with PUSHB from one client
 	@$(BIN)/python bench/bulk.py --jobs $(JOBS)
+
+bench-pipeline: setup-dev  ## measure the tables of EVENTS=1000000 events with Spark and DuckDB
+	@$(BIN)/python bench/pipeline/table_bench.py -n $(EVENTS)
 
 bench-pages: setup-dev  ## measure the web pages with JOBS=1000000 and their effect on workers
 	@$(BIN)/python bench/lookers.py --jobs $(JOBS)

@@ -7,33 +7,33 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.reading import files
+from millrace.pipeline.tables import TABLES
+
 #: Sums of floats depend on their order, which nobody promises.
 CLOSE = 1e-9
 Row = tuple[Any, ...]
 
 
 def tables(lake: Path) -> dict[str, list[Row]]:
-    """Every table's rows, in an order that only depends on them; `day` is the last column."""
-    folders = sorted(path for path in (lake / "tables").iterdir() if path.is_dir())
-    return {folder.name: rows(folder) for folder in folders}
+    """The rows of every table with files, in an order that only depends on them."""
+    return {name: rows(lake, name) for name in TABLES if files(Lake(lake), name)}
 
 
-def rows(folder: Path) -> list[Row]:
+def rows(lake: Path, name: str) -> list[Row]:
+    """The rows of a table; `day` is the last column."""
     found: list[Row] = []
-    for path in sorted(folder.rglob("*.parquet")):
-        hidden = any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-        if not hidden:
-            day = path.parent.name.removeprefix("day=") if path.parent != folder else ""
-            table = pq.ParquetFile(path).read()
-            columns = [column.to_pylist() for column in table.columns]
-            found += [(*row, day) for row in zip(*columns, strict=True)]
+    for path in files(Lake(lake), name):
+        day = path.parent.name.removeprefix("day=") if "day=" in path.parent.name else ""
+        columns = [column.to_pylist() for column in pq.ParquetFile(path).read().columns]
+        found += [(*row, day) for row in zip(*columns, strict=True)]
     return sorted(found, key=lambda row: repr([_rough(value) for value in row]))
 
 
 def records(lake: Path, table: str) -> list[dict[str, Any]]:
     """A table's rows by the names of their columns, without the day; none if there is no table."""
-    files = sorted((lake / "tables" / table).rglob("*.parquet"))
-    shown = [path for path in files if not path.name.startswith((".", "_"))]
+    shown = files(Lake(lake), table)
     return [row for path in shown for row in pq.ParquetFile(path).read().to_pylist()]
 
 

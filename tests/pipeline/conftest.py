@@ -1,12 +1,16 @@
 """One Spark session for all tests of the pipeline: starting it takes longer than most of them."""
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from millrace.pipeline import session
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "pipeline"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,9 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.pipeline import events
-from millrace.pipeline.commit import DATA
 from millrace.pipeline.lake import Lake
+from millrace.pipeline.reading import files
 from millrace.pipeline.tables import EVENTS, QUARANTINE, TABLES, Table
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -21,14 +20,12 @@ def dump(lake: Lake) -> Rows:
     """The rows of every table, by key. Of quarantined ones only which they are and why: they tell
     their batch and file, which differ.
     """
-    found = events.files(lake)
-    told = {EVENTS.name: _sorted([(path, "") for path in (*found.hot, *found.cold)], EVENTS)}
-    for table in TABLES.values():
-        if table.name in {EVENTS.name, QUARANTINE.name}:
-            continue
-        days = [(path, path.parent.name) for path in lake.table(table.name).glob(f"day=*/{DATA}")]
-        whole = [(path, "") for path in lake.table(table.name).glob(DATA)]
-        told[table.name] = _sorted(days + whole, table)
+    told = {}
+    for name, table in TABLES.items():
+        if name != QUARANTINE.name:
+            days = bool(table.day) and name != EVENTS.name
+            found = [(path, path.parent.name if days else "") for path in files(lake, name)]
+            told[name] = _sorted(found, table)
     return told
 
 

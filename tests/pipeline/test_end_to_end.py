@@ -128,7 +128,7 @@ def test_the_workload_has_every_outcome_and_every_pair_of_protocols(story):
 
 
 def test_every_event_is_in_the_lake_once(story):
-    ids = [row["event_id"] for row in story.table("events_hot")]
+    ids = [row["event_id"] for row in story.table("events")]
     assert sorted(ids) == list(range(1, len(ids) + 1))
     assert story.table("quarantine") == []
 
@@ -231,7 +231,7 @@ def test_the_failures_of_queues(story):
     retries = total(days, "queue", of="retries")
     assert all(retries[queue] >= count for queue, count in lost.items())
     died = Counter((row["queue"],) for row in story.table("attempts") if row["state"] == "dead")
-    doomed = [row for row in story.table("events_hot") if row["type"] == "doomed"]
+    doomed = [row for row in story.table("events") if row["type"] == "doomed"]
     assert total(days, "queue", of="failed") == died + Counter((r["queue"],) for r in doomed)
 
 

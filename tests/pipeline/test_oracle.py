@@ -11,21 +11,22 @@ from typing import Any, NamedTuple
 import pytest
 from engine_history import DAY, START, History, land
 from msgspec.structs import asdict
-from oracle import Oracle
+from oracle_sql import QUERIES
 from pyspark.sql import SparkSession
 
 from millrace.engine.states import TRANSITIONS
 from millrace.engine.stats import QueueDay
-from millrace.pipeline.bench.sql import QUERIES
 from millrace.pipeline.events import read
 from millrace.pipeline.ingest import ingest
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.progress import silent
+from millrace.pipeline.reading import files
 from millrace.pipeline.refresh import refresh
 from millrace.pipeline.state import State
 from millrace.pipeline.tables import TABLES
 from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
 from millrace.pipeline.transforms.flushes import flushes
+from support.oracle import Oracle
 
 #: `make pipeline` has a million, or as many as you like.
 EVENTS = int(os.environ.get("PIPELINE_EVENTS", "100000"))
@@ -42,18 +43,18 @@ class Past(NamedTuple):
 def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
     lake = tmp_path_factory.mktemp("past")
     histories = land(lake, EVENTS)
-    return Past(lake, histories, Oracle(files(lake)))
+    return Past(lake, histories, Oracle(shipped(lake)))
 
 
-def files(lake: Path) -> str:
-    return f"{lake}/landing/ev-*.parquet"
+def shipped(lake: Path) -> list[Path]:
+    return sorted((lake / "landing").glob("ev-*.parquet"))
 
 
 def since_flush(past: Past, history: History) -> Oracle:
     """What of a server's events its engine knows."""
     found = past.oracle.rows(f"FROM flushes WHERE server = '{history.server}'")
     last = found[0]["ids"][-1] if found else 0
-    return Oracle(files(past.lake), f"server = '{history.server}' AND event_id > {last}")
+    return Oracle(shipped(past.lake), f"server = '{history.server}' AND event_id > {last}")
 
 
 # The totals of event version 3 against the oracle
@@ -161,7 +162,7 @@ def test_a_table_that_is_wrong_is_found(
     oracle = past.oracle
     oracle.db.execute(f"CREATE OR REPLACE TEMP TABLE right_ones AS {oracle.query('latency_hist')}")
     oracle.db.execute(f"COPY ({change}) TO '{tmp_path}/made.parquet'")
-    told = oracle.differences("latency_hist", f"{tmp_path}/made.parquet")
+    told = oracle.differences("latency_hist", [tmp_path / "made.parquet"])
     assert bool(told) == bool(found)
     for words in found:
         assert any(words in line for line in told)
@@ -185,12 +186,11 @@ def tables(past: Past, spark: SparkSession) -> Lake:
 def test_a_table_is_what_the_oracle_says(past: Past, tables: Lake, name: str) -> None:
     where = " OR ".join(f"{state} <> 0" for state in STATES) if name == "depth_day" else "true"
     assert TABLES[name].day
-    written = f"{tables.table(name)}/day=*/data.parquet"
-    assert past.oracle.differences(name, written, where=where) == []
+    assert past.oracle.differences(name, files(tables, name), where=where) == []
 
 
 def test_percentiles_are_within_a_percent_of_the_true_ones(past: Past, tables: Lake) -> None:
-    assert past.oracle.far_percentiles(f"{tables.table('queue_day')}/day=*/data.parquet") == []
+    assert past.oracle.far_percentiles(files(tables, "queue_day")) == []
 
 
 def test_the_audit_finds_nothing(past: Past, tables: Lake, spark: SparkSession) -> None:

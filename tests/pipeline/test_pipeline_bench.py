@@ -5,16 +5,16 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from oracle import Oracle
+from generate import Generator, named, parts, plan
+from measure import INGEST, STEPS, Benched, Cost, Measured, bench
+from oracle_sql import QUERIES
 from pyspark.sql import SparkSession
+from table_bench import amount, as_document, as_text
 
-from millrace.cli.pipeline.bench import amount, as_document, as_text
 from millrace.journal import schema
-from millrace.pipeline.bench.generating import Generator, named, parts, plan
-from millrace.pipeline.bench.measuring import INGEST, STEPS, Benched, Cost, Measured, bench
-from millrace.pipeline.bench.sql import QUERIES
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.progress import silent
+from support.oracle import Oracle
 
 # The events
 
@@ -53,7 +53,7 @@ def test_they_are_in_the_schema_of_the_journal(made: Path) -> None:
 
 
 def test_they_are_what_could_have_happened(made: Path) -> None:
-    oracle = Oracle(f"{made}/ev-*.parquet")
+    oracle = Oracle(sorted(made.iterdir()))
     assert oracle.wrong_totals() == []
     assert oracle.table("audit_jobs") == []
     assert [(row["missing"], row["duplicates"]) for row in oracle.table("audit_seq")] == [

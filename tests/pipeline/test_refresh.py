@@ -8,15 +8,16 @@ import msgspec
 import pyarrow as pa
 import pytest
 from frames import DAY, ev
-from oracle import Oracle
+from oracle_sql import QUERIES
 from pyspark.sql import SparkSession
 
 from millrace.journal import schema, sealing
 from millrace.pipeline import refreshed
-from millrace.pipeline.bench.sql import QUERIES
 from millrace.pipeline.ingest import ingest
 from millrace.pipeline.lake import Lake
+from millrace.pipeline.reading import files
 from millrace.pipeline.refresh import refresh
+from support.oracle import Oracle
 
 NEXT = 86_400
 ODD = datetime(1970, 1, 1, 5, tzinfo=UTC)
@@ -61,12 +62,8 @@ def land(lake: Path, *which: int) -> None:
 
 
 def differences(lake: Path) -> list[str]:
-    oracle = Oracle(f"{lake}/landing/ev-*.parquet")
-    return [
-        line
-        for name in TABLES
-        for line in oracle.differences(name, f"{lake}/tables/{name}/day=*/data.parquet")
-    ]
+    oracle = Oracle(sorted((lake / "landing").iterdir()))
+    return [line for name in TABLES for line in oracle.differences(name, files(Lake(lake), name))]
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from .commit import DATA
 from .errors import PipelineError
 from .lake import Lake
 from .ledger import Ledger
-from .tables import EVENTS, QUARANTINE, Table
+from .tables import EVENTS, QUARANTINE, TABLES, Table
 
 if TYPE_CHECKING:
     from pyarrow.compute import Expression
@@ -110,6 +110,13 @@ def parts(
         and (first is None or part.day is None or part.day >= first)
         and (last is None or part.day is None or part.day <= last)
     ]
+
+
+def files(lake: Lake, name: str) -> list[Path]:
+    """The files that hold a table, by its name. Other readers use them instead of a pattern, which
+    would also match files that do not belong to the table any more.
+    """
+    return [part.path for part in parts(lake, TABLES[name])]
 
 
 def _events(lake: Lake) -> list[Part]:

@@ -340,46 +340,6 @@ def _doctor() -> None:
     run_command(doctor)
 
 
-@app.command("bench")
-def _bench(
-    events: Annotated[
-        str,
-        typer.Option(
-            "--events", "-n", help="Number of events, such as `200k` or `50M`.", metavar="N"
-        ),
-    ] = "10M",
-    tables: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--tables", help="Only these tables, such as `ingest,queue_day`.", metavar="NAMES"
-        ),
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the lake, which is kept. Default: a temporary folder."),
-    ] = None,
-    config: ConfigFile = None,
-    master: Master = None,
-    memory: Memory = None,
-    *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Measure the time to build each table with Spark and with DuckDB from the same files.
-
-    Generates events in a separate lake, about 100 bytes of disk each. Builds each table from a
-    quarter, half and all of them. Without DuckDB, measures only Spark.
-
-    Examples:
-    - `millrace pipeline bench -n 1M`
-    - `millrace pipeline bench -n 50M --memory 2GiB --tables ingest,queue_day`
-
-    """
-    chosen = settings(config, master=master, memory=memory)
-    from millrace.cli.pipeline.bench import run  # noqa: PLC0415
-
-    run_command(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
-
-
 Url = Annotated[
     str | None,
     typer.Option(

@@ -2,12 +2,18 @@
 with what the pipeline has written.
 """
 
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
-from millrace.pipeline.bench import sql
 from millrace.pipeline.tables import TABLES, Table
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "pipeline"))
+
+import oracle_sql as sql
 
 #: Floats may differ by this much, relative to themselves; percentiles of buckets from true ones.
 CLOSE: Final = 1e-9
@@ -28,8 +34,8 @@ TOTALS = {
 
 
 class Oracle:
-    def __init__(self, files: str, where: str = "true") -> None:
-        """All that is known of the events in the files of this pattern."""
+    def __init__(self, files: Iterable[Path], where: str = "true") -> None:
+        """All that is known of the events in these files."""
         self.db = duckdb.connect()
         self.db.execute("SET threads = 2")
         for view in sql.views(files, where):
@@ -47,7 +53,7 @@ class Oracle:
     def table(self, name: str) -> list[dict[str, Any]]:
         return self.rows(sql.QUERIES[name])
 
-    def differences(self, name: str, files: str, *, where: str = "true") -> list[str]:
+    def differences(self, name: str, files: Iterable[Path], *, where: str = "true") -> list[str]:
         """In what the table in these files is not what it should be; nothing, if it is."""
         table = TABLES[name]
         keys = [*table.key, *(["day"] if table.day else [])]
@@ -100,7 +106,7 @@ class Oracle:
             OR e.renewals IS DISTINCT FROM a.renewals""")
         return found + [f"{len(ends)} ends of leases differ, as {row}" for row in ends[:1]]
 
-    def far_percentiles(self, files: str) -> list[str]:
+    def far_percentiles(self, files: Iterable[Path]) -> list[str]:
         """Percentiles of queue_day that are not within 1 % of the true ones."""
         self._read(TABLES["queue_day"], files)
         self.db.execute(f"CREATE OR REPLACE TEMP TABLE exact AS {sql.EXACT_PERCENTILES}")
@@ -116,9 +122,10 @@ class Oracle:
                 found += [f"{metric}_p{q}_us: {row}" for row in rows[:2]]
         return found
 
-    def _read(self, table: Table, files: str) -> None:
+    def _read(self, table: Table, files: Iterable[Path]) -> None:
         """What the pipeline wrote, with times as the oracle has them."""
-        source = f"read_parquet('{files}', hive_partitioning = {'true' if table.day else 'false'})"
+        days = "true" if table.day else "false"
+        source = f"read_parquet({sql.listed(files)}, hive_partitioning = {days})"
         self.db.execute(f"CREATE OR REPLACE TEMP VIEW written AS SELECT * FROM {source}")
         picked = [
             f"make_timestamp(epoch_us({name})) AS {name}" if "TIME ZONE" in kind else name

@@ -1,4 +1,11 @@
-"""`millrace pipeline bench`."""
+"""Measure the time to build each table with Spark and with DuckDB from the same files.
+
+    python bench/pipeline/table_bench.py -n 1M
+    python bench/pipeline/table_bench.py -n 50M --memory 2GiB --tables ingest,queue_day
+
+It generates events in a separate lake, about 100 bytes of disk each, and builds each table from a
+quarter, half and all of them. Without DuckDB it measures only Spark.
+"""
 
 import re
 import shutil
@@ -6,15 +13,16 @@ import tempfile
 from collections.abc import Sequence
 from importlib import util
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 import typer
+from measure import STEPS, Benched, bench
 
+from millrace.cli.pipeline import ConfigFile, Master, Memory, run_command, settings
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
-from millrace.pipeline.bench.measuring import STEPS, Benched, bench
 from millrace.pipeline.errors import PipelineError
 
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
@@ -125,3 +133,27 @@ def _spanned(row: Sequence[str], widths: Sequence[int]) -> str:
             line = line.ljust(begins) + cell
         begins += width + 2
     return line
+
+
+def main(
+    events: Annotated[str, typer.Option("--events", "-n", help="Number of events.")] = "10M",
+    tables: Annotated[
+        list[str] | None, typer.Option(help="Only these tables, such as `ingest,queue_day`.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the lake, which is kept. Default: a temporary folder."),
+    ] = None,
+    config: ConfigFile = None,
+    master: Master = None,
+    memory: Memory = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure the time to build each table with Spark and with DuckDB."""
+    chosen = settings(config, master=master, memory=memory)
+    run_command(lambda: run(chosen, events, tables or (), keep, as_json=as_json))
+
+
+if __name__ == "__main__":
+    typer.run(main)

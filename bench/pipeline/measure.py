@@ -15,16 +15,20 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import oracle_sql as sql
+from generate import Generator, Plan, land, parts, plan
+from processes import Process
 from pyspark.sql import DataFrame, SparkSession
 
 from millrace.journal.landing import Landed
 from millrace.pipeline import events as lake_events
+from millrace.pipeline import reading
 from millrace.pipeline.commit import located
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.ingest import ingest
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.progress import Progress
-from millrace.pipeline.tables import DEPTH_DAY, LATENCY_HIST
+from millrace.pipeline.tables import DEPTH_DAY, EVENTS, LATENCY_HIST
 from millrace.pipeline.transforms.attempts import attempts
 from millrace.pipeline.transforms.audit import audit_jobs, audit_seq
 from millrace.pipeline.transforms.depths import depth_day, opening, throughput_minute
@@ -35,10 +39,6 @@ from millrace.pipeline.transforms.latency import latency_hist
 from millrace.pipeline.transforms.protocols import protocol_day
 from millrace.pipeline.transforms.queues import queue_day
 from millrace.pipeline.transforms.workers import worker_hour
-
-from . import sql
-from .generating import Generator, Plan, land, parts, plan
-from .processes import Process
 
 INGEST: Final = "ingest"
 
@@ -199,7 +199,7 @@ class _Runner:
 
     def table(self, lake: Lake, table: str, events: int) -> Measured:
         """Make one table of all events."""
-        pattern = str(lake.table(lake_events.HOT) / "day=*" / "b-*.parquet")
+        shipped = reading.files(lake, EVENTS.name)
         histogram = self._scratch / "latency_hist"
         if table == "queue_day":
             self._put_histogram(lake, histogram)
@@ -209,13 +209,13 @@ class _Runner:
         self._spark.catalog.clearCache()  # some transforms keep what they need twice
         if self._duckdb is None:
             return Measured(table, events, spark(), None)
-        for view in sql.views(pattern):
+        for view in sql.views(shipped):
             self._duckdb.execute(view)
         if table == "queue_day":
             self._duckdb.execute(f"CREATE OR REPLACE TEMP TABLE latency_hist AS {sql.LATENCY_HIST}")
         with _cost(self._own) as duckdb:
             # All columns of all rows, so that none of them can be left out.
-            query = f"SELECT bit_xor(hash(made)) FROM ({sql.QUERIES[table]}) AS made"  # noqa: S608
+            query = f"SELECT bit_xor(hash(made)) FROM ({sql.QUERIES[table]}) AS made"
             self._duckdb.execute(query).fetchall()
         return Measured(table, events, spark(), duckdb())
 

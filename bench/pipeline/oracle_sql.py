@@ -5,8 +5,9 @@ Each query reads the view `events`, which `views` makes of Parquet files, and gi
 its table in their order, and `day` last where the table has days. QUEUE_DAY reads `latency_hist` as
 well, which whoever runs it has made before.
 """
-# ruff: noqa: S608 - the parts of these queries stand here, nothing in them comes from anybody
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
 _TIMES: Final = (
@@ -42,12 +43,17 @@ _VIEWS: Final = (
 )
 
 
-def views(files: str, where: str = "true") -> list[str]:
-    """What makes `events` of the files of that pattern, as far as they are wanted, and what else
-    the queries read: to be run in this order.
+def listed(files: Iterable[Path]) -> str:
+    """Files as a list of DuckDB."""
+    return "[" + ", ".join("'" + str(path).replace("'", "''") + "'" for path in files) + "]"
+
+
+def views(files: Iterable[Path], where: str = "true") -> list[str]:
+    """The statements that create `events` from these files, and the other relations that the
+    queries read, in their order.
     """
-    quoted = "'" + files.replace("'", "''") + "'"
-    return [view.replace("{files}", quoted).replace("{where}", where) for view in _VIEWS]
+    chosen = listed(files)
+    return [view.replace("{files}", chosen).replace("{where}", where) for view in _VIEWS]
 
 
 def divided(files: str, folder: str) -> str:

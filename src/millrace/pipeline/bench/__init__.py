@@ -1,1 +1,0 @@
-"""How fast the pipeline is, and how fast DuckDB is on the same files."""
