@@ -8,8 +8,8 @@ from millrace.engine.engine import Engine
 from millrace.engine.events import Event
 from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.stats import Statistics
+from millrace.engine.waiters import Waiter
 from millrace.store import Store, StoreFailing, must_write
 from millrace.store.changes import decode_any, encode
 from millrace.store.recovered import Progress

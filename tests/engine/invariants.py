@@ -47,7 +47,7 @@ def dependents_are_those_who_wait(engine: Engine) -> None:
     for seq, job in sorted(engine.jobs.items()):
         for blocker in job.extra.blockers if job.extra else ():
             expected.setdefault(blocker, []).append(seq)
-    found = {blocker: sorted(seqs) for blocker, seqs in engine._dependents.items()}
+    found = {blocker: sorted(seqs) for blocker, seqs in engine.dependencies.by_blocker.items()}
     assert found == expected
 
 

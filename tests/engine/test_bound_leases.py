@@ -20,8 +20,8 @@ from millrace.engine.job import (
 )
 from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from millrace.store import SqliteStore
 from scene import (
     MasenkoScene,

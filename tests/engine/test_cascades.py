@@ -7,8 +7,8 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.events import fingerprint
 from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, MASENKO, NO_PROTOCOL, WORKQ
 from millrace.engine.policy import DAY, SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from scene import (
     MasenkoScene,
     Scene,
@@ -563,7 +563,7 @@ def test_a_fall_after_a_failed_commit_let_go_in_vain(scene):
 
 
 def waiting_for(scene: Scene, blocker: int) -> int:
-    return len(scene.engine._dependents.get(blocker, ()))
+    return len(scene.engine.dependencies.by_blocker.get(blocker, ()))
 
 
 @pytest.mark.parametrize("origin", [MASENKO, FAKTORY])
@@ -583,7 +583,7 @@ def test_jobs_whose_push_was_undone_leave_no_trace(scene):
         pushes = [unit("a", origin=MASENKO), unit("b", origin=MASENKO, blockers=[-1, blocker.seq])]
         scene.engine.push_many(pushes, scene.now)
         refused(scene, store)
-    assert scene.engine._dependents == {}
+    assert scene.engine.dependencies.by_blocker == {}
 
 
 def test_a_change_undone_again_and_again_is_noted_once(scene):
@@ -611,7 +611,7 @@ def test_a_chain_of_any_depth_falls(depth):
     fail_root(scene)
     assert all(job.state == DEAD for job in jobs)
     assert [row[2] for row in scene.engine.batch.events[-depth:]] == list(range(1, depth + 1))
-    assert scene.engine._dependents == {}
+    assert scene.engine.dependencies.by_blocker == {}
     assert len(scene.engine.dead) == depth
 
 
@@ -623,4 +623,4 @@ def test_a_hundred_thousand_that_wait_for_one_fall_with_it(scene):
     fail_root(scene)
     assert scene.engine.queues["default"].counts[DEAD] == 100_000
     assert (len(scene.engine.dead), scene.engine.dead_dropped) == (100_000, 1)
-    assert scene.engine._dependents == {}
+    assert scene.engine.dependencies.by_blocker == {}

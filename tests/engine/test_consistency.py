@@ -13,8 +13,8 @@ from millrace.engine import consistency
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
 from millrace.engine.jobs import LIFE
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from scene import Scene, durable_state, ready_jids
 
 
@@ -82,11 +82,11 @@ def unknown_jid(t: Town) -> None:
 
 
 def newer_twin_first(t: Town) -> None:
-    t.engine.by_jid["first"], t.engine._twins["first"] = t.twin, [t.first]
+    t.engine.by_jid["first"], t.engine.table._duplicates["first"] = t.twin, [t.first]
 
 
 def lost_twin(t: Town) -> None:
-    del t.engine._twins["first"]
+    del t.engine.table._duplicates["first"]
 
 
 def jid_of_nobody(t: Town) -> None:
@@ -152,7 +152,7 @@ def lost_entry(t: Town) -> None:
 
 
 def forgotten_ghost(t: Town) -> None:
-    t.engine.queues["default"].ready._ghosts.add(12345)
+    t.engine.queues["default"].ready._tombstones.add(12345)
 
 
 def wrong_count(t: Town) -> None:
@@ -215,7 +215,7 @@ def waits_for_one_that_is_gone(t: Town) -> None:
 def waits_for_one_that_is_done(t: Town) -> None:
     assert t.blocked.extra is not None
     t.blocked.extra.blockers.append(t.done.seq)
-    t.engine._dependents[t.done.seq] = [t.blocked.seq]
+    t.engine.dependencies.by_blocker[t.done.seq] = [t.blocked.seq]
 
 
 def waits_twice(t: Town) -> None:
@@ -229,19 +229,19 @@ def blocked_by_nobody(t: Town) -> None:
 
 
 def blocker_does_not_know(t: Town) -> None:
-    t.engine._dependents.clear()
+    t.engine.dependencies.by_blocker.clear()
 
 
 def blocker_knows_twice(t: Town) -> None:
-    t.engine._dependents[t.second.seq] *= 2
+    t.engine.dependencies.by_blocker[t.second.seq] *= 2
 
 
 def blocker_thinks_so(t: Town) -> None:
-    t.engine._dependents[t.first.seq] = [t.second.seq]
+    t.engine.dependencies.by_blocker[t.first.seq] = [t.second.seq]
 
 
 def blocker_knows_one_that_is_gone(t: Town) -> None:
-    t.engine._dependents[t.first.seq] = [4242]
+    t.engine.dependencies.by_blocker[t.first.seq] = [4242]
 
 
 def stale_waiter(t: Town) -> None:
@@ -333,7 +333,9 @@ def test_mending_an_index_leaves_jobs_and_their_order_alone(plant: Callable[[Tow
     if plant is rank_changed_behind_the_order:
         untouched.engine.rerank(untouched.ranked, -5, untouched.ranked.place)
     if plant is forgotten_ghost:
-        assert town.engine.queues["default"].ready.pop() is town.ranked, "a ghost harms nobody yet"
+        assert town.engine.queues["default"].ready.pop() is town.ranked, (
+            "a tombstone harms nobody yet"
+        )
         town.engine.queues["default"].ready.add(town.ranked)
     consistency.repair(town.engine, town.now)
     assert durable_state(town.engine) == durable_state(untouched.engine)

@@ -8,8 +8,8 @@ import pytest
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError, NotLeased, WrongState
 from millrace.engine.job import FAKTORY, Push
-from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, ready_jids, recover, undo, unit
 

@@ -18,8 +18,8 @@ from millrace.engine.errors import NotLeased
 from millrace.engine.job import FAKTORY, LATER, WORKQ, Job
 from millrace.engine.jobs import HALTED_RETRY, LIFE
 from millrace.engine.policy import POLICIES, SECOND, WorkqPolicy
-from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from millrace.store import MemoryStore, SqliteStore
 from millrace.store.changes import decode_any, decode_job, encode
 from older_formats import downgrade
@@ -155,7 +155,7 @@ def test_all_who_wait_are_told():
     waiters = [scene.awaits(job) for _ in range(3)]
     scene.engine.complete(job, scene.now, WORKQ, result=b"42")
     assert scene.told() == [(waiter, "completed", True, b"42") for waiter in waiters]
-    assert not scene.engine._awaited
+    assert not scene.engine.waiters.awaited
     scene.advance(11)
     assert scene.timed_out() == []
 
@@ -189,7 +189,7 @@ def test_a_client_is_not_notified_of_a_removed_job():
     assert (scene.told(), scene.timed_out()) == ([], [])
     scene.advance(0.001)
     assert (scene.told(), scene.timed_out()) == ([], [waiter])
-    assert not scene.engine._awaited
+    assert not scene.engine.waiters.awaited
 
 
 def test_who_stops_waiting_is_not_told():

@@ -34,8 +34,8 @@ from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, LATER, MASENKO, WORKQ, Job, Push
 from millrace.engine.jobs import HALTED_RETRY
-from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from millrace.server import app
 from millrace.store import Store, StoreFailing
 from millrace.store.changes import decode_any, encode

@@ -10,7 +10,7 @@ from test_queues import job as ready_job
 
 from millrace.engine.job import EARLIER, FAKTORY, GOQUEUE, LATER, MASENKO, QLESS, WORKQ, Job
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Ready
+from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY, SCHEDULED
 from millrace.store import MemoryStore
 from scene import START, MasenkoScene, Scene, ready_jids, restarted
@@ -134,7 +134,7 @@ def test_a_job_that_goes_ahead_later_leaves_the_others_in_their_order(scene, res
 
 def test_the_newest_may_be_put_ahead_after_it_was_taken_out():
     first, second, newest = (ready_job(seq, seq * 10) for seq in (1, 2, 3))
-    ready = Ready()
+    ready = ReadyQueue()
     for each in (first, second, newest):
         ready.add(each)
     assert ready.pop() is first
@@ -170,7 +170,7 @@ def test_a_job_that_gets_a_lower_place_leaves_the_others_in_their_order(scene, p
 class Mirror:
     """The same jobs in a plain list; and those that were taken, or taken out."""
 
-    ready: Ready = field(default_factory=Ready)
+    ready: ReadyQueue = field(default_factory=ReadyQueue)
     jobs: list[Job] = field(default_factory=list)
     away: list[Job] = field(default_factory=list)
 
@@ -242,7 +242,7 @@ def test_the_count_of_those_ahead_equals_a_recount(changes):
 
 
 def test_those_ahead_are_counted_though_the_heap_is_built_anew():
-    ready = Ready()
+    ready = ReadyQueue()
     jobs = [ready_job(seq, EARLIER + seq) for seq in range(1, 1001)]
     for each in jobs:
         ready.add(each)

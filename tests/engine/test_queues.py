@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millrace.engine.job import FAKTORY, Job
-from millrace.engine.queues import Queue, Ready
+from millrace.engine.queues import Queue
+from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY
 
 
@@ -39,14 +40,14 @@ def job(seq: int, place: int = 0, rank: int = 0) -> Job:
     )
 
 
-def ready_with(*jobs: Job) -> Ready:
-    ready = Ready()
+def ready_with(*jobs: Job) -> ReadyQueue:
+    ready = ReadyQueue()
     for each in jobs:
         ready.add(each)
     return ready
 
 
-def popped(ready: Ready) -> list[int]:
+def popped(ready: ReadyQueue) -> list[int]:
     """The seqs in the order in which they are handed out."""
     seqs = []
     while (each := ready.pop()) is not None:
@@ -55,7 +56,7 @@ def popped(ready: Ready) -> list[int]:
 
 
 def test_an_empty_one_gives_nothing():
-    ready = Ready()
+    ready = ReadyQueue()
     assert ready.pop() is None
     assert ready.peek() is None
     assert len(ready) == 0
@@ -178,20 +179,20 @@ def test_the_first_few_are_those_that_will_be_popped(count):
 
 
 def test_ghosts_do_not_pile_up():
-    ready = Ready()
+    ready = ReadyQueue()
     jobs = [job(n, n) for n in range(10_000)]
     for each in jobs:
         ready.add(each)
     for each in jobs[1:]:
         ready.remove(each)
     assert len(ready) == 1
-    assert len(ready._fifo) + len(ready._ghosts) < 500
+    assert len(ready._fifo) + len(ready._tombstones) < 500
     assert popped(ready) == [0]
 
 
 def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
     """And meanwhile all are in their order, whatever else is done."""
-    random, ready = Random(5), Ready()
+    random, ready = Random(5), ReadyQueue()
     jobs = [job(n, n) for n in range(2000)]
     for each in jobs:
         ready.add(each)
@@ -211,19 +212,19 @@ def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
             assert [each.seq for each in ready.first(5)] == left[:5]
             assert ready.peek().seq == ready.oldest().seq == left[0]
         assert len(ready) == len(left)
-        assert ready.ghosts <= 64 + len(left) // 2
+        assert ready.tombstones <= 64 + len(left) // 2
     assert sorted(each.seq for each in ready) == left
     assert popped(ready) == left
 
 
 def test_what_is_taken_out_at_the_end_leaves_no_ghosts():
-    ready = Ready()
+    ready = ReadyQueue()
     jobs = [job(n, n) for n in range(100)]
     for each in jobs:
         ready.add(each)
     for each in reversed(jobs[1:]):
         ready.remove(each)
-        assert ready.ghosts == 0
+        assert ready.tombstones == 0
     ready.add(job(100, 100))
     assert popped(ready) == [0, 100]
 
@@ -240,7 +241,7 @@ def test_stale_heap_entries_do_not_pile_up():
 
 
 def test_thousands_of_random_changes_agree_with_a_sorted_list():
-    random, ready, model, outside = Random(11), Ready(), [], []
+    random, ready, model, outside = Random(11), ReadyQueue(), [], []
     place, seq = 0, 0
     for _ in range(20_000):
         what = random.randrange(10)
@@ -292,7 +293,7 @@ def test_a_new_queue_is_unknown_open_and_empty():
     count=st.integers(0, 12),
 )
 def test_looking_shows_what_will_be_popped_whatever_happened_before(steps, count):
-    ready, there = Ready(), {}
+    ready, there = ReadyQueue(), {}
     for seq, (what, place, rank, which) in enumerate(steps, 1):
         if what == "add":
             each = there[seq] = job(seq, place, rank)
@@ -337,5 +338,5 @@ def test_ghosts_behind_the_head_cost_but_once():
     for each in jobs[1:400]:
         ready.remove(each)
     assert [each.seq for each in ready.first(3)] == [0, 400, 401]
-    assert ready.ghosts == 0
+    assert ready.tombstones == 0
     assert popped(ready) == [0, *range(400, 1000)]

@@ -3,8 +3,8 @@
 import pytest
 
 from millrace.engine.job import FAKTORY, FOREVER, QLESS, WORKQ
-from millrace.engine.queues import Waiter
 from millrace.engine.states import LEASED, READY
+from millrace.engine.waiters import Waiter
 from scene import SECOND, START, Scene, unit
 
 
@@ -160,7 +160,7 @@ def test_who_waits_for_ever_and_goes_leaves_no_trace(scene):
     for _ in range(100):
         scene.engine.unwait(wait_for_ever(scene, "a", "b"))
     assert scene.engine.queues == {}
-    assert scene.engine._waiters == {}
+    assert len(scene.engine.waiters) == 0
     assert len(scene.engine.timers) == 0
 
 
@@ -181,7 +181,7 @@ def test_who_waits_for_ever_and_is_deaf_gets_nothing_and_hears_nothing(scene):
     scene.advance(10**6)
     assert (scene.delivered(), scene.timed_out(), job.state) == ([], [], READY)
     scene.engine.unwait(waiter)
-    assert scene.engine._waiters == {}
+    assert len(scene.engine.waiters) == 0
 
 
 def test_the_end_of_a_job_can_be_waited_for_for_ever(scene):
@@ -191,7 +191,7 @@ def test_the_end_of_a_job_can_be_waited_for_for_ever(scene):
     assert scene.engine.next_timer() == job.deadline
     scene.complete(job, result=b"42")
     assert [(told, outcome.result) for told, outcome in scene.engine.outcomes] == [(waiter, b"42")]
-    assert scene.engine._awaited == {}
+    assert scene.engine.waiters.awaited == 0
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

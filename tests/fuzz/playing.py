@@ -228,8 +228,8 @@ def leave(world: World) -> None:
         wire.connection = None
     assert not any(hub.connections or hub.touched for hub in hubs)
     assert not engine.holders
-    assert not engine._waiters
-    assert not engine._awaited
+    assert not engine.waiters
+    assert not engine.waiters.awaited
     # Cancelled alarms would go when they come up.
     engine.timers.heap = sorted(engine.timers._live.values())
     assert not any(ref() for ref in gone), "a connection that is gone is still there"

@@ -24,9 +24,9 @@ from millrace.engine.job import (
     WORKQ,
     Job,
 )
-from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.engine.stats import Statistics
+from millrace.engine.waiters import Waiter
 from millrace.journal import columns, sealing
 
 #: 2026-11-12 18:00 UTC: not at a day's beginning.

@@ -76,7 +76,7 @@ class GoqueueWorld(World):
             "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
             "queues": {q.name: (q.known, list(q.counts)) for q in engine.queues.values()},
             "connections": len(self.hub.connections),
-            "waiters": len(engine._waiters),
+            "waiters": len(engine.waiters),
             "timers": len(engine.timers),
         }
 

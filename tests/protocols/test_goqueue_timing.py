@@ -123,7 +123,7 @@ def test_a_timeout_of_0_has_no_moment():
         client = talk.connect().reserves(timeout=0)
         assert talk.engine.next_timer() is None
         client.hangs_up()
-        assert not talk.engine._waiters
+        assert not talk.engine.waiters
 
 
 def test_timeouts_do_not_move_the_others_in_the_line():

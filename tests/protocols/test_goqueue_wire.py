@@ -131,7 +131,7 @@ def test_a_waiter_is_freed_when_its_client_is_gone():
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
         client.reserves(timeout=0).hangs_up()
-        assert not talk.engine._waiters
+        assert not talk.engine.waiters
         assert not talk.engine.queues
         other.adds(1).reserves().hears_job(1)
 

@@ -60,7 +60,7 @@ class WorkqWorld(World):
             "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.known},
             "evicted": engine.clocked.evicted,
             "connections": len(self.hub.connections),
-            "awaited": len(engine._awaited),
+            "awaited": engine.waiters.awaited,
             "timers": len(engine.timers),
         }
 

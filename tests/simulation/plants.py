@@ -9,7 +9,7 @@ from fault_plan import Plan
 import millrace.protocols.qless.work
 from millrace.engine.batch import Batch
 from millrace.engine.jobs import Jobs
-from millrace.engine.queues import Ready
+from millrace.engine.ready import ReadyQueue
 from millrace.server.server import Server
 from millrace.server.turns import Turns
 from millrace.store import SqliteStore
@@ -97,14 +97,14 @@ def no_sync() -> None:
 
 
 def the_last_first() -> None:
-    pop, calls = Ready.pop, count(1)
+    pop, calls = ReadyQueue.pop, count(1)
 
-    def sometimes(self: Ready) -> Any:
-        if next(calls) % 10 == 0 and len(self._fifo) > 1 and not self._ghosts:
+    def sometimes(self: ReadyQueue) -> Any:
+        if next(calls) % 10 == 0 and len(self._fifo) > 1 and not self._tombstones:
             return self._fifo.pop()
         return pop(self)
 
-    Ready.pop = sometimes  # type: ignore[method-assign]
+    ReadyQueue.pop = sometimes  # type: ignore[method-assign]
 
 
 def an_event_too_few() -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_of
-from millrace.engine.queues import Ready
+from millrace.engine.ready import ReadyQueue
 
 from .service import number_of
 
@@ -45,7 +45,7 @@ class Scan(Protocol):
 class ReadyIndex:
     """The numbers of a queue's ready jobs, in no particular order."""
 
-    def __init__(self, ready: Ready) -> None:
+    def __init__(self, ready: ReadyQueue) -> None:
         self._ready = ready
 
     def __len__(self) -> int:

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from millrace.engine.engine import Engine
 from millrace.engine.job import FOREVER, HTTP, Job, Push
 from millrace.engine.policy import DAY, SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import DEAD, DONE, LEASED, READY
+from millrace.engine.waiters import Waiter
 from millrace.records import (
     EndedLease,
     EndLease,

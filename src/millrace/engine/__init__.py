@@ -2,6 +2,7 @@
 
 from .engine import Engine
 from .job import FAKTORY, PROTOCOLS, WORKQ, Job, Push
-from .queues import Queue, Waiter
+from .queues import Queue
+from .waiters import Waiter
 
 __all__ = ["FAKTORY", "PROTOCOLS", "WORKQ", "Engine", "Job", "Push", "Queue", "Waiter"]

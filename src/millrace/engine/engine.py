@@ -16,8 +16,8 @@ from .errors import NotLeased, WrongState
 from .job import NO_PROTOCOL, Extra, Job
 from .jobs import HALTED_RETRY, LIFE, in_order
 from .policy import BOUND
-from .queues import Outcome
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from .waiters import JobOutcome, Waiter
 from .working import Working
 
 #: What is known of loads is noted under their names behind this; see loads.py.
@@ -31,6 +31,45 @@ _NOTHING_EXTRA: Final = Extra()
 
 class Engine(Working):
     """All commands: those of working.py, and what else people and protocols do."""
+
+    # The server takes these lists and replaces them by empty ones.
+
+    @property
+    def deliveries(self) -> list[tuple[Waiter, Job]]:
+        return self.waiters.deliveries
+
+    @deliveries.setter
+    def deliveries(self, value: list[tuple[Waiter, Job]]) -> None:
+        self.waiters.deliveries = value
+
+    @property
+    def outcomes(self) -> list[tuple[Waiter, JobOutcome]]:
+        return self.waiters.outcomes
+
+    @outcomes.setter
+    def outcomes(self, value: list[tuple[Waiter, JobOutcome]]) -> None:
+        self.waiters.outcomes = value
+
+    @property
+    def timeouts(self) -> list[Waiter]:
+        return self.waiters.timeouts
+
+    @timeouts.setter
+    def timeouts(self, value: list[Waiter]) -> None:
+        self.waiters.timeouts = value
+
+    @property
+    def dead_max(self) -> int:
+        """The maximum number of dead jobs."""
+        return self.retention.dead_max
+
+    @dead_max.setter
+    def dead_max(self, value: int) -> None:
+        self.retention.dead_max = value
+
+    @property
+    def dead_dropped(self) -> int:
+        return self.retention.dead_dropped
 
     # What people do to jobs
 
@@ -49,8 +88,8 @@ class Engine(Working):
             raise WrongState
         if job.state == BLOCKED:
             self._leave_load(job)
-        if job.seq in self._awaited:
-            self._tell(Outcome(job, "killed", False, b""))
+        if self.waiters.is_awaited(job.seq):
+            self.waiters.job_ended(JobOutcome(job, "killed", False, b""))
         self._change(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self._fell(job, now)
         self.changes += 1
@@ -118,7 +157,7 @@ class Engine(Working):
         """Let a blocked job wait for these, too."""
         if job.state != BLOCKED:
             raise WrongState
-        self._wait_for(job, blockers)
+        self._dependents.block(job, blockers)
         self.touch(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
@@ -128,7 +167,7 @@ class Engine(Working):
         for seq in blockers:
             if seq in job.extra.blockers:
                 job.extra.blockers.remove(seq)
-                self._dependents.unnote(seq, job.seq)
+                self._dependents.unlink(seq, job.seq)
         self.touch(job)
         if not job.extra.blockers and not job.extra.load:
             queue = self.queues[job.queue]
@@ -153,7 +192,7 @@ class Engine(Working):
 
     def detach(self, job: Job) -> None:
         """Let a job that is about to go wait for nobody."""
-        self._stop_waiting(job)
+        self._dependents.remove(job)
 
     def fall_due(self, job: Job, now: int) -> None:
         """A scheduled job's moment has come, by the clock of whoever asks."""
@@ -190,7 +229,7 @@ class Engine(Working):
         if queue.known:
             self.batch.queues[name] = False
             self._serve(queue, now)
-        self._drop_if_unused(queue)
+        self.queue_set.drop_if_unused(queue)
         self.changes += 1
 
     def forget_queue(self, name: str) -> None:
@@ -200,7 +239,7 @@ class Engine(Working):
             return
         queue.known = queue.paused = False
         self.batch.queues[name] = None
-        self._drop_if_unused(queue)
+        self.queue_set.drop_if_unused(queue)
         self.changes += 1
 
     def forget_statistics(self, queues: Iterable[str]) -> None:

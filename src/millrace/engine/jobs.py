@@ -4,8 +4,6 @@ Engine, in engine.py, adds the commands. Here is what they all rest on: the inde
 id and dependency, the timers, the batch that is being filled, and how jobs come back from a store.
 """
 
-from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from random import Random
 from sys import intern
@@ -13,17 +11,19 @@ from typing import Final
 
 from .batch import Batch
 from .counters import Clocked, Totals
-from .dependents import Dependents
+from .dependencies import Dependencies
 from .events import Row, fingerprint
 from .failing import Failing
-from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Extra, Job, add_time, lifetime_of
-from .policy import BOUND, EXCLUSIVE, KEPT, POLICIES, RETURNING, UNTIMED
-from .queues import Outcome, Queue, Waiter
-from .retention import TRIM_TIMER
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Job, add_time, lifetime_of
+from .policy import BOUND, POLICIES, RETURNING, UNTIMED
+from .queues import Queue, QueueSet
+from .retention import TRIM_TIMER, Retention
 from .spans import Lately
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, LEGAL, NEW, READY, SCHEDULED
 from .stats import Statistics
-from .timers import Timers
+from .table import JobTable
+from .timers import TimerHeap
+from .waiters import WaiterSet
 
 #: How often a job that fell due while the store was failing is looked at again.
 HALTED_RETRY = 1_000_000
@@ -41,8 +41,6 @@ _FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 class Jobs:
     def __init__(self, random: Random, *, dead_max: int = 100_000) -> None:
         self.random = random
-        self.dead_max = dead_max
-        self.dead_dropped = 0
         #: Why nothing can be made durable, or empty. Meanwhile no job changes; waiting goes on.
         self.halted = ""
         #: Why new jobs are refused; empty if they are accepted. The protocols check it.
@@ -54,30 +52,20 @@ class Jobs:
         self.position = 0
         #: The server's clock when a job last became ready.
         self.clock = 0
-        self.jobs: dict[int, Job] = {}
-        #: One job of each jid, the oldest; the others are in `_twins`.
-        self.by_jid: dict[str, Job] = {}
-        self._twins: dict[str, list[Job]] = {}
-        self.queues: dict[str, Queue] = {}
+        self.table = JobTable()
+        self.queue_set = QueueSet()
+        self.retention = Retention(dead_max)
+        # The same dictionaries as in the components, for reading.
+        self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
+        self.queues = self.queue_set.by_name
+        self.done, self.dead = self.retention.done, self.retention.dead
+        self.dying, self.kept = self.retention.dead_kept, self.retention.done_kept
         self.scheduled: dict[int, Job] = {}
         self.blocked: dict[int, Job] = {}
         #: Those of them that wait for the release of their load, by its name.
         self.staged: dict[str, dict[int, Job]] = {}
         self.leased: dict[int, Job] = {}
-        self.done: dict[int, Job] = {}
-        self.dead: OrderedDict[int, Job] = OrderedDict()
-        #: Dead jobs that go at a moment of their own, or never by themselves: nobody drops them.
-        self.dying: dict[int, Job] = {}
-        #: Done jobs that stay until somebody takes them away, the oldest first.
-        self.kept: OrderedDict[int, Job] = OrderedDict()
-        self._index: dict[int, dict[int, Job]] = {
-            SCHEDULED: self.scheduled,
-            BLOCKED: self.blocked,
-            LEASED: self.leased,
-            DONE: self.done,
-            DEAD: self.dead,
-        }
-        self._dependents = Dependents()
+        self.dependencies = self._dependents = Dependencies(self.jobs)
         self.retrying = 0
         #: The dead, and those that wait for another try, by what they failed of.
         self.failing = Failing()
@@ -86,7 +74,8 @@ class Jobs:
         self.lately = Lately()
         self.clocked = Clocked()
 
-        self.timers = Timers()
+        self.timers = TimerHeap()
+        self.waiters = WaiterSet(self.queue_set, self.timers)
         #: How far the clock of whoever is being served is ahead of ours.
         self.skew = 0
         #: The same of whoever was last served that brings a clock: it stands for the clocks of jobs
@@ -99,18 +88,6 @@ class Jobs:
         self.notes: dict[str, bytes] = {}
         #: Connections to which leases are bound. One that is not here has lost its leases.
         self.holders: set[str] = set()
-        self._waits = 0
-        #: The last of them that there was at the last tick.
-        self._waits_known = 0
-        self._waiters: dict[int, Waiter] = {}
-        #: (waiter, job) pairs to be told; each job is already leased to its waiter.
-        self.deliveries: list[tuple[Waiter, Job]] = []
-        #: Those who wait for the end of a job, by its seq.
-        self._awaited: dict[int, list[Waiter]] = {}
-        #: What those who waited for the end of a job are to be told.
-        self.outcomes: list[tuple[Waiter, Outcome]] = []
-        #: Waiters that got nothing in time.
-        self.timeouts: list[Waiter] = []
         #: Keys given to `alarm` whose moment has come.
         self.alarms: list[Hashable] = []
 
@@ -155,66 +132,31 @@ class Jobs:
         return self.by_jid.get(jid)
 
     def find_all(self, jid: str) -> list[Job]:
-        job = self.by_jid.get(jid)
-        return [] if job is None else [job, *self._twins.get(jid, ())]
+        return self.table.find_all(jid)
 
     def count_of(self, jid: str) -> int:
-        """How many jobs have that id."""
-        return 0 if jid not in self.by_jid else 1 + len(self._twins.get(jid, ()))
+        return self.table.count_of(jid)
 
-    def find_below(self, jid: str, below: int, most: int) -> list[Job]:
-        """Jobs of that id whose number is lower, the newest first."""
-        oldest = self.by_jid.get(jid)
-        if oldest is None:
-            return []
-        twins = self._twins.get(jid, [])
-        end = bisect_left(twins, below, key=lambda twin: twin.seq)
-        found = twins[max(0, end - most) : end][::-1]
-        return [*found, oldest] if len(found) < most and oldest.seq < below else found
+    def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
+        return self.table.find_below(jid, below, limit)
 
-    def find_newest(self, jid: str, most: int) -> list[Job]:
-        """Jobs of that id, the newest, and the oldest."""
-        job = self.by_jid.get(jid)
-        return [] if job is None else [job, *self._twins.get(jid, ())[-most:]]
+    def find_newest(self, jid: str, limit: int) -> list[Job]:
+        return self.table.find_newest(jid, limit)
 
     def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
-        """The leased job of that id which a worker of this protocol may end: of several its own."""
-        job = self.by_jid.get(jid)
-        if job is None or (self._twins and jid in self._twins):
-            return self._find_twin(jid, actor, holder)
-        if job.state != LEASED or (job.actor != actor and job.actor in EXCLUSIVE):
-            return None
-        return job
-
-    def _find_twin(self, jid: str, actor: int, holder: str) -> Job | None:
-        held = [job for job in self.find_all(jid) if job.state == LEASED]
-        mine = [job for job in held if job.actor == actor]
-        for job in mine:
-            if job.holder == holder:
-                return job
-        return next((job for job in (*mine, *held) if job.actor not in EXCLUSIVE), None)
+        return self.table.find_leased(jid, actor, holder)
 
     def ready_count(self) -> int:
         return sum(queue.counts[READY] for queue in self.queues.values())
 
     def dependents(self, job: Job) -> list[Job]:
-        """Those who wait for this job."""
-        if job.seq not in self._dependents:
-            return []
-        found = [self.jobs.get(seq) for seq in dict.fromkeys(self._dependents.get(job.seq, ()))]
-        return [j for j in found if j and j.extra is not None and job.seq in j.extra.blockers]
+        return self._dependents.dependents(job)
 
-    def some_dependents(self, job: Job, most: int) -> tuple[list[Job], int]:
-        """The first of those who wait for this job, and how many others do."""
-        seqs = self._dependents.get(job.seq, [])
-        found = [self.jobs[seq] for seq in seqs[:most] if seq in self.jobs]
-        return found, len(seqs) - len(found)
+    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+        return self._dependents.some_dependents(job, limit)
 
-    def next_dependent(self, job: Job, behind: int) -> int:
-        """The number of the next one that waits for this job, behind another; 0 if there is none.
-        It may be among many, and may come and go.
-        """
-        return self._dependents.behind(job.seq, behind)
+    def next_dependent(self, job: Job, after: int) -> int:
+        return self._dependents.next_dependent(job, after)
 
     # Keeping
 
@@ -263,12 +205,7 @@ class Jobs:
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
         """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
-            queue = self.queues.pop(name, None)
-            if queue is None:
-                queue = Queue(name)
-            self.queues[name] = queue  # behind those before it: their order is kept, too
-            queue.paused = paused
-            queue.known = True
+            self.queue_set.restore(name, paused=paused)
         self.failing.deferring = True
         for job in jobs:
             self._restore(job)
@@ -276,8 +213,7 @@ class Jobs:
         self.restored_seq = self.next_seq
         self._ready_since.clear()
         self.position += 1  # later arrivals are behind every restored job
-        for job in sorted(self.dead.values(), key=lambda dead: dead.due):
-            self.dead.move_to_end(job.seq)  # the oldest first, as they died
+        self.retention.sort()
 
     def revert(
         self, batches: Iterable[Batch], jobs: Iterable[Job], queues: dict[str, bool]
@@ -299,7 +235,7 @@ class Jobs:
                 queue = self.queues.get(name)
                 if queue is not None and name not in queues:
                     queue.paused = queue.known = False
-                    self._drop_if_unused(queue)
+                    self.queue_set.drop_if_unused(queue)
         jobs = in_order(jobs)
         self.restore(jobs, queues)
         for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
@@ -320,17 +256,13 @@ class Jobs:
         return [
             job
             for job in self.jobs.values()
-            if job.extra is not None and job.extra.fleeting and job.seq not in self._awaited
+            if job.extra is not None and job.extra.fleeting and not self.waiters.is_awaited(job.seq)
         ]
 
     def _restore(self, job: Job) -> None:
-        queue = self.queues.get(job.queue)
-        if queue is None:
-            queue = self.queues[job.queue] = Queue(job.queue)
+        queue = self.queue_set.of_job(job.queue)
         job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
-        self.jobs[job.seq] = job
-        if self.by_jid.setdefault(job.jid, job) is not job:
-            self._restore_twin(job)
+        self.table.add(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
         # Positions of Qless jobs come from the clocks of its clients, which may be wrong.
@@ -339,20 +271,12 @@ class Jobs:
         if job.expires:
             self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:
-            for blocker in job.extra.blockers:
-                self._dependents.note(blocker, job.seq)
+            self._dependents.add(job)
         self._enter(job, queue)
 
-    def _restore_twin(self, job: Job) -> None:
-        """Put a job among others of its jid: the oldest is found first."""
-        oldest = self.by_jid[job.jid]
-        if job.seq < oldest.seq:
-            self.by_jid[job.jid], job = job, oldest
-        insort(self._twins.setdefault(job.jid, []), job, key=lambda twin: twin.seq)
-
     def _forget(self, job: Job) -> None:
-        """Drop a job from the indexes of ids, and its time to live."""
-        del self.jobs[job.seq]
+        """Remove a job from the table, and the timer of its time to live."""
+        self.table.remove(job)
         if job.expires:
             self.timers.cancel(job.seq + LIFE)
         if self._ready_since:
@@ -361,34 +285,19 @@ class Jobs:
             if job.extra.fleeting:
                 self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
             if job.extra.blockers:
-                self._stop_waiting(job)
-        twins = self._twins.get(job.jid) if self._twins else None
-        if twins is None:
-            del self.by_jid[job.jid]
-            return
-        if self.by_jid[job.jid] is job:
-            self.by_jid[job.jid] = twins.pop(0)
-        else:
-            twins.remove(job)
-        if not twins:
-            del self._twins[job.jid]
+                self._dependents.remove(job)
 
     def _wipe(self) -> None:
-        for queue in self.queues.values():
-            queue.paused = queue.known = False
-            queue.ready = type(queue.ready)()
-            queue.counts = [0] * 6
-        self.queues = {name: queue for name, queue in self.queues.items() if queue.waiters}
+        self.queue_set.clear()
         for seq in self.jobs:
             self.timers.cancel(seq)
             self.timers.cancel(seq + LIFE)
         self.timers.cancel(TRIM_TIMER)
         self.wipes += 1
-        self.jobs.clear()
-        self.by_jid.clear()
-        self._twins.clear()
-        for index in (*self._index.values(), self.dying, self.kept):
+        self.table.clear()
+        for index in (self.scheduled, self.blocked, self.leased):
             index.clear()
+        self.retention.clear()
         self.staged.clear()
         self._ready_since.clear()
         self._dependents.clear()
@@ -491,7 +400,7 @@ class Jobs:
             if self._dependents and cause not in _FAILURES:
                 self._unblock(job, now)
             if not queue.known:
-                self._drop_if_unused(queue)
+                self.queue_set.drop_if_unused(queue)
             return
         if seq not in batch.new:
             batch.changed[seq] = job
@@ -640,11 +549,22 @@ class Jobs:
             del self.staged[job.extra.load]
 
     def _place_of(self, job: Job) -> dict[int, Job]:
-        if job.state == DEAD and (job.expires or job.origin in KEPT):
-            return self.dying
-        if job.state == DONE and job.origin in KEPT:
-            return self.kept
-        return self._index[job.state]
+        """The index of a job that is not ready."""
+        if job.state == SCHEDULED:
+            return self.scheduled
+        if job.state == BLOCKED:
+            return self.blocked
+        return self.leased if job.state == LEASED else self.retention.index_of(job)
+
+    def index_of(self, state: int) -> dict[int, Job]:
+        """The jobs in a state other than ready; done and dead jobs only where they are bounded."""
+        if state == SCHEDULED:
+            return self.scheduled
+        if state == BLOCKED:
+            return self.blocked
+        if state == LEASED:
+            return self.leased
+        return self.done if state == DONE else self.dead
 
     def _start(self, job: Job, now: int) -> int:
         """Where a job begins when nothing has happened to it yet."""
@@ -657,23 +577,8 @@ class Jobs:
     # Queues, and who waits for their jobs
 
     def open_queue(self, name: str) -> Queue:
-        """The queue of that name, made if there is none."""
-        queue = self.queues.get(name)
-        if queue is None:
-            queue = self.queues[name] = Queue(name)
-        if not queue.known:
-            self.queues[name] = self.queues.pop(name)  # in the order of their first pushes
-            queue.known = True
-            self.batch.queues.pop(name, None)
-            self.batch.queues[name] = queue.paused
-            self.batch.opened.add(name)
-        return queue
-
-    def _drop_if_unused(self, queue: Queue) -> None:
-        """Queues that nobody pushed to exist only while somebody waits."""
-        unused = not queue.known and not queue.waiters and not any(queue.counts)
-        if unused and self.queues.get(queue.name) is queue:
-            del self.queues[queue.name]
+        """The queue of that name, created if it does not exist."""
+        return self.queue_set.open(name, self.batch)
 
     def _lease(
         self,
@@ -719,62 +624,15 @@ class Jobs:
             if job is None:
                 return
             waiter = next(iter(queue.waiters.values()))
-            self.unwait(waiter)
+            self.waiters.remove(waiter)
             until = add_time(now, waiter.lease_for) if waiter.lease_for else None
             self._lease(job, queue, waiter.holder, waiter.actor, now, until)
-            self.deliveries.append((waiter, job))
-
-    def unwait(self, waiter: Waiter) -> None:
-        """Forget a waiter: its connection is gone, or it was served."""
-        self.deafen(waiter)
-        peers = self._awaited.get(waiter.seq) if self._awaited else None
-        if peers is not None and waiter in peers:
-            peers.remove(waiter)
-            if not peers:
-                del self._awaited[waiter.seq]
-        if self._waiters.pop(waiter.key, None) is not None:
-            self.timers.cancel(waiter.key)
-
-    def deafen(self, waiter: Waiter) -> None:
-        """Let a waiter wait on to its end, but give it nothing."""
-        for name in waiter.queues:
-            queue = self.queues.get(name)
-            if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
-                self._drop_if_unused(queue)
-
-    # Who waits for whom
-
-    def _wait_for(self, job: Job, blockers: list[int]) -> None:
-        if job.extra is None:
-            job.extra = Extra()
-        for seq in blockers:
-            blocks = seq == job.seq or self._blocks(seq, job.origin)  # it may wait for itself
-            if blocks and seq not in job.extra.blockers:
-                job.extra.blockers.append(seq)
-                self._dependents.note(seq, job.seq)
-
-    def _stop_waiting(self, job: Job) -> None:
-        """Let a job wait for nobody."""
-        if job.extra is None:
-            return
-        blockers, job.extra.blockers = job.extra.blockers, []
-        for blocker in blockers:
-            self._dependents.unnote(blocker, job.seq)
-
-    def _blocks(self, seq: int, origin: int) -> bool:
-        """Is there such a job, and is there something to wait for?"""
-        blocker = self.jobs.get(seq)
-        if blocker is None or blocker.state == DONE:
-            return False
-        return blocker.state != DEAD or not POLICIES[origin].dies_with_blocker
+            self.waiters.deliveries.append((waiter, job))
 
     def _unblock(self, blocker: Job, now: int) -> None:
         """Let go of those who waited for this job."""
-        for seq in self._dependents.pop(blocker.seq, ()):
-            job = self.jobs.get(seq)
-            if job is None or job.extra is None or blocker.seq not in job.extra.blockers:
-                continue
-            job.extra.blockers.remove(blocker.seq)
+        for job in self._dependents.take_dependents(blocker):
+            assert job.extra is not None
             if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
                 queue = self.queues[job.queue]
                 self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)

@@ -20,6 +20,6 @@ def sizes(engine: Engine) -> dict[str, int]:
         "days of statistics": len(engine.statistics.days),
         "groups of failures": len(engine.failing),
         "timers": len(engine.timers),
-        "timers that are over": engine.timers.corpses,
-        "ready jobs that are over": sum(each.ghosts for each in ready),
+        "timers that are over": engine.timers.stale,
+        "ready jobs that are over": sum(each.tombstones for each in ready),
     }

@@ -1,22 +1,23 @@
-"""One heap for every moment the engine waits for."""
+"""One heap for all times that the engine waits for."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
+from typing import Any
 
-Entry = tuple[int, int, Hashable]
+TimerEntry = tuple[int, int, Hashable]
 
 
-class Timers:
-    """At most one moment per key. Replaced and cancelled entries stay in the heap as corpses until
-    they come up or outnumber the living; then the heap is built anew, so it cannot leak.
+class TimerHeap:
+    """At most one time per key. Replaced and cancelled entries stay in the heap as stale entries
+    until they reach the front or outnumber the others; then the heap is rebuilt, so it cannot leak.
     """
 
     __slots__ = ("_live", "_ticks", "heap")
 
     def __init__(self) -> None:
-        #: Its first entry is no later than any moment, but may be a corpse. To look at only.
-        self.heap: list[Entry] = []
-        self._live: dict[Hashable, Entry] = {}
+        #: Read only. Its first entry is no later than any timer, but may be stale.
+        self.heap: list[TimerEntry] = []
+        self._live: dict[Hashable, TimerEntry] = {}
         self._ticks = 0
 
     def set(self, key: Hashable, when: int) -> None:
@@ -24,14 +25,14 @@ class Timers:
         entry = (when, tick, key)
         self._live[key] = entry
         heappush(self.heap, entry)
-        if tick & 1023 == 0:
-            self._collect()
+        if tick & 1023 == 0 and len(self.heap) > 2 * len(self._live) + 1024:
+            self.rebuild()
 
     def cancel(self, key: Hashable) -> None:
         self._live.pop(key, None)
 
     def move(self, chosen: Callable[[Hashable], bool], by: int) -> None:
-        """Let the moments of these keys be so much later."""
+        """Delay the timers of these keys."""
         for key, (when, _, _) in list(self._live.items()):
             if chosen(key):
                 self.set(key, when + by)
@@ -41,18 +42,20 @@ class Timers:
         self._live.clear()
 
     def next(self) -> int | None:
-        """The earliest moment, or None."""
-        heap = self.heap
+        """The earliest time, or None."""
+        heap, live = self.heap, self._live
         while heap:
-            entry = heap[0]
-            if self._live.get(entry[2]) is entry:
-                return entry[0]
+            when, tick, key = heap[0]
+            current = live.get(key)
+            # Compiled tuples have no identity, so the number of the entry decides.
+            if current is not None and current[1] == tick:
+                return when
             heappop(heap)
         return None
 
-    def due(self, now: int, most: int) -> Iterator[Hashable]:
-        """Up to `most` keys whose moment has come; each is forgotten as it is given."""
-        for _ in range(most):
+    def due(self, now: int, limit: int) -> Iterator[Hashable]:
+        """Up to `limit` keys that are due; each is removed when it is yielded."""
+        for _ in range(limit):
             when = self.next()
             if when is None or when > now:
                 return
@@ -64,14 +67,30 @@ class Timers:
         entry = self._live.get(key)
         return None if entry is None else entry[0]
 
+    def keys(self) -> list[Hashable]:
+        return list(self._live)
+
     def __len__(self) -> int:
         return len(self._live)
 
     @property
-    def corpses(self) -> int:
+    def stale(self) -> int:
+        """The number of entries that were replaced or cancelled."""
         return len(self.heap) - len(self._live)
 
-    def _collect(self) -> None:
-        if len(self.heap) > 2 * len(self._live) + 1024:
-            self.heap = list(self._live.values())
-            heapify(self.heap)
+    def rebuild(self) -> None:
+        """Drop all stale entries."""
+        self.heap = list(self._live.values())
+        heapify(self.heap)
+
+    def problems(self) -> Iterator[str]:
+        if not is_heap([entry[:2] for entry in self.heap]):
+            yield "the first timer is not the earliest"
+        entries = {entry[1] for entry in self.heap}
+        for entry in self._live.values():
+            if entry[1] not in entries:
+                yield "a timer is set that is not in the heap"
+
+
+def is_heap(entries: Sequence[Any]) -> bool:
+    return all(entries[(at - 1) // 2] <= entries[at] for at in range(1, len(entries)))

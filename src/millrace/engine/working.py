@@ -9,9 +9,9 @@ from .events import fingerprint
 from .job import FOREVER, NO_PROTOCOL, QLESS, Extra, Failure, Job, Push, alias, lifetime_of
 from .jobs import HALTED_RETRY, LIFE, Jobs
 from .policy import BOUND, KEPT, POLICIES, UNTIMED, Verdict
-from .queues import Outcome, Queue, Waiter
 from .retention import TRIM_BATCH_SIZE, TRIM_TIMER
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
+from .waiters import JobOutcome, Waiter
 
 
 class Working(Jobs):
@@ -65,9 +65,7 @@ class Working(Jobs):
             push.expires,
             push.most_attempts,
         )
-        self.jobs[seq] = job
-        if self.by_jid.setdefault(jid, job) is not job:
-            self._twins.setdefault(jid, []).append(job)
+        self.table.add(job)
         self.batch.new[seq] = job
         if push.expires:
             self.timers.set(seq + LIFE, push.expires)
@@ -96,9 +94,9 @@ class Working(Jobs):
     def _extra(self, push: Push, seq: int) -> Extra | None:
         """What few jobs have, and nothing for all others."""
         unique = dict.fromkeys(push.blockers)
-        blockers = [b for b in unique if b == seq or self._blocks(b, push.origin)]
+        blockers = [b for b in unique if b == seq or self._dependents.can_block(b, push.origin)]
         for blocker in blockers:
-            self._dependents.note(blocker, seq)
+            self._dependents.link(blocker, seq)
         own, load = push.own, push.load
         if not (
             push.tags or blockers or push.fleeting or push.dead_queue or own is not None or load
@@ -237,29 +235,24 @@ class Working(Jobs):
     # Waiting
 
     def wait(self, waiter: Waiter, until: int) -> None:
-        """Deliver the next job of its queues, or tell the waiter at `until` that none came."""
-        self._waits -= 1
-        waiter.key = key = self._waits
-        if until != FOREVER:
-            self.timers.set(key, until)
-        for name in waiter.queues:
-            queue = self.queues.get(name)
-            if queue is None:
-                queue = self.queues[name] = Queue(name)  # not known yet: nobody pushed to it
-                waiter.made += 1
-            queue.waiters[key] = waiter
-        self._waiters[key] = waiter
+        """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
+        self.waiters.add(waiter, until)
 
     def wait_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
-        """Tell the waiter how the job ends, or at `until` that it has not."""
-        waiter.seq = job.seq
-        self.wait(waiter, until)
-        self._awaited.setdefault(job.seq, []).append(waiter)
+        """Report the end of the job to the waiter, or a timeout at `until`."""
+        self.waiters.add_for_end(job, waiter, until)
+
+    def unwait(self, waiter: Waiter) -> None:
+        """Forget a waiter whose connection is closed."""
+        self.waiters.remove(waiter)
+
+    def deafen(self, waiter: Waiter) -> None:
+        """Let a waiter wait until its timeout without a job."""
+        self.waiters.stop_offering(waiter)
 
     def deafen_all(self) -> None:
-        """Give nothing to anybody who waits now."""
-        for waiter in self._waiters.values():
-            self.deafen(waiter)
+        """Let all waiters wait until their timeouts without a job."""
+        self.waiters.stop_offering_all()
 
     # Ending an attempt
 
@@ -285,8 +278,8 @@ class Working(Jobs):
             keep_until = job.expires
         elif job.origin in KEPT:
             keep_until = FOREVER
-        if self._awaited:
-            self._tell(Outcome(job, "completed", True, result or b""))
+        if self.waiters.is_awaited(job.seq):
+            self.waiters.job_ended(JobOutcome(job, "completed", True, result or b""))
         if keep_until > now:
             if result is not None or job.extra is not None:
                 self._keep(job, result)
@@ -347,11 +340,11 @@ class Working(Jobs):
             job.due = verdict.due
             job.place = verdict.place or job.place
         run = max(0, now - job.leased_at) if before == LEASED else 0
-        if state in {DEAD, GONE} and (job.expires or job.seq in self._awaited):
+        if state in {DEAD, GONE} and (job.expires or self.waiters.is_awaited(job.seq)):
             if result is None:
                 result = message.encode("utf-8", "replace") if cause == "failed" else b""
             self._keep(job, result)
-            self._tell(Outcome(job, cause, False, result))
+            self.waiters.job_ended(JobOutcome(job, cause, False, result))
         queue = self.queues[job.queue]
         self._change(job, queue, cause, state, now, actor, 0, run, repeat=int(repeat))
         if state in {DEAD, GONE}:
@@ -364,40 +357,29 @@ class Working(Jobs):
             job.extra = Extra()
         job.extra.result = result
 
-    def _tell(self, outcome: Outcome) -> None:
-        """Tell all who wait for this job's end."""
-        for waiter in list(self._awaited.get(outcome.job.seq, ())):
-            self.unwait(waiter)
-            self.outcomes.append((waiter, outcome))
-
     # Failing for good
 
     def _fell(self, job: Job, now: int) -> None:
         """A job has failed for good: so do those who waited for it where their policy says so, each
         with its own dependents behind it.
         """
-        falling = self._dying_with(job)
+        falling = self._dependents.failing_with(job)
         while falling:
             fallen = falling.pop()
             if fallen.state == BLOCKED:  # or it fell already, with another one
                 self._doom(fallen, now)
-                falling += self._dying_with(fallen)
+                falling += self._dependents.failing_with(fallen)
         if job.state == GONE:
             self._unblock(job, now)
-        if len(self.dead) > self.dead_max:
+        if self.retention.is_over:
             self._trim_dead(now)
 
-    def _dying_with(self, job: Job) -> list[Job]:
-        """Those who wait for this job and will not outlive it, the last one first."""
-        found = map(self.jobs.get, reversed(self._dependents.get(job.seq, ())))
-        return [each for each in found if each and POLICIES[each.origin].dies_with_blocker]
-
     def _doom(self, job: Job, now: int) -> None:
-        self._stop_waiting(job)
+        self._dependents.remove(job)
         message = "a job that it waited for has failed for good"
         job.failure = Failure(now, now, "BlockerFailed", message, [])
-        if job.seq in self._awaited:
-            self._tell(Outcome(job, "doomed", False, message.encode()))
+        if self.waiters.is_awaited(job.seq):
+            self.waiters.job_ended(JobOutcome(job, "doomed", False, message.encode()))
         self._change(job, self.queues[job.queue], "doomed", DEAD, now, NO_PROTOCOL)
         self._bury(job, now)
 
@@ -428,23 +410,23 @@ class Working(Jobs):
             lifetime.first_queue = old.name
         job.queue, job.failures, job.place, job.due = queue.name, 0, 0, due
         if blockers is not None:
-            self._stop_waiting(job)
-            self._wait_for(job, blockers)
+            self._dependents.remove(job)
+            self._dependents.block(job, blockers)
         self._enter(job, queue)
         state = self._start(job, now)
         self._change(job, queue, "moved", state, now, actor, source=old.name)
-        self._drop_if_unused(old)
+        self.queue_set.drop_if_unused(old)
         self.changes += 1
 
     def _trim_dead(self, now: int) -> None:
         """Drop the oldest dead jobs above the bound, some now and the rest by a timer."""
         for job in list(islice(self.dead.values(), TRIM_BATCH_SIZE)):
-            if len(self.dead) <= self.dead_max:
+            if not self.retention.is_over:
                 return
-            self.dead_dropped += 1
+            self.retention.dead_dropped += 1
             self._change(job, self.queues[job.queue], "purged", GONE, now, NO_PROTOCOL)
             self.changes += 1
-        if len(self.dead) > self.dead_max:
+        if self.retention.is_over:
             self.timers.set(TRIM_TIMER, now)
 
     # Time
@@ -454,7 +436,7 @@ class Working(Jobs):
 
     def tick(self, now: int, most: int = 1000) -> None:
         """Do what has fallen due, at most so much at once."""
-        self._waits_known = self._waits
+        self.waiters.tick()
         for key in self.timers.due(now, most):
             if not isinstance(key, int):
                 if key != TRIM_TIMER:
@@ -464,12 +446,7 @@ class Working(Jobs):
                 else:
                     self._trim_dead(now)
             elif key < 0:
-                waiter = self._waiters[key]
-                for name in waiter.queues:
-                    if (queue := self.queues.get(name)) is not None:
-                        queue.asked = now
-                self.unwait(waiter)
-                self.timeouts.append(waiter)
+                self.waiters.time_out(key, now)
             elif self.halted:
                 self.timers.set(key, now + HALTED_RETRY)
             elif key < LIFE:
@@ -484,7 +461,7 @@ class Working(Jobs):
         """
 
         def is_span(key: Hashable) -> bool:
-            return not isinstance(key, int) or self._waits_known <= key < 0
+            return not isinstance(key, int) or self.waiters.waited_at_last_tick(key)
 
         self.timers.move(is_span, by)
 
@@ -541,7 +518,7 @@ class Working(Jobs):
         else:
             self.clocked.evicted += 1
             cause = "evicted"
-            if job.seq in self._awaited:
-                self._tell(Outcome(job, cause, False, b""))
+            if self.waiters.is_awaited(job.seq):
+                self.waiters.job_ended(JobOutcome(job, cause, False, b""))
         self._change(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
         self.changes += 1

@@ -5,7 +5,7 @@ from typing import Any
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.queues import Outcome, Waiter
+from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.engine.why import Reason
 
 from .web_clients import web_error
@@ -129,7 +129,7 @@ class Connection:
         """The wait is over: here is a job."""
         raise NotImplementedError
 
-    def conclude(self, outcome: Outcome, now: int) -> None:
+    def conclude(self, outcome: JobOutcome, now: int) -> None:
         """The wait is over: a job has ended."""
         raise NotImplementedError
 

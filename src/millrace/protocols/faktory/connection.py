@@ -8,8 +8,8 @@ import msgspec
 
 from millrace.engine.job import FAKTORY, Job, Push
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
+from millrace.engine.waiters import Waiter
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import gojson
 from millrace.protocols.connection import Connection, Lines

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.job import FOREVER, GOQUEUE, Job, Push
 from millrace.engine.policy import EXCLUSIVE, SECOND
-from millrace.engine.queues import Waiter
 from millrace.engine.states import DONE, LEASED
+from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import starts_web_request

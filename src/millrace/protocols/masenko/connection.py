@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from millrace.engine.job import MASENKO, Job
-from millrace.engine.queues import Waiter
+from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import Connection, Lines
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import is_web_request

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from millrace.engine.job import QLESS
 from millrace.engine.policy import SECOND
-from millrace.engine.queues import Waiter
+from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import TooManyGuesses

@@ -6,6 +6,7 @@ from typing import Any
 from millrace.engine import consistency
 from millrace.engine.consistency import Report
 from millrace.engine.job import QLESS
+from millrace.engine.timers import is_heap
 
 from . import lua_values as lua
 from .job_view import part_of
@@ -70,7 +71,7 @@ def _compare_heaps(
             detail = f"it is not known that something is due at {lua.seconds(moment).decode()}"
             found.add(what, detail, job=q.engine.jobs[seq])
     for queue, heap in has.items():
-        if not consistency.is_heap(heap):
+        if not is_heap(heap):
             found.add(what, "the earliest is not the first", queue=queue)
 
 
@@ -101,7 +102,7 @@ def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
             job = q.engine.jobs[seq]
             found.add("throttle", f"it is not known that the job waits for {tid}", job=job)
     for tid, heap in q.throttles.pending.items():
-        if not consistency.is_heap(heap):
+        if not is_heap(heap):
             found.add("throttle", f"who waits longest for {tid} is not the first")
 
 

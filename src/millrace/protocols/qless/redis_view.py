@@ -256,7 +256,7 @@ class Virtual:
                     (job.rank, -job.place, -job.seq, job) for job in ready
                 )
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
-            found = list(self.engine._index[state].values())  # noqa: SLF001
+            found = list(self.engine.index_of(state).values())
             rows = yield from sort_in_slices(
                 (score(job), self._jid(job)) for job in found if _is_in(job, queue, state)
             )

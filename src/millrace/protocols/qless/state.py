@@ -331,7 +331,7 @@ class Qless:
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
         """The jobs of a queue in a state other than ready; they are looked for among all."""
-        index = self.engine._index[state]  # noqa: SLF001
+        index = self.engine.index_of(state)
         return (job for job in index.values() if job.queue == name)
 
     def recurring_count(self, queue: str) -> int:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from millrace.engine.job import QLESS, Job
-from millrace.engine.queues import Ready
+from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import LEASED, READY
 
 from . import lua_values as lua
@@ -328,7 +328,7 @@ def _entry(job: Job, aside: Throttled) -> tuple[int, str, int]:
     return (aside.since, job.jid, job.seq)
 
 
-def _first(ready: Ready, most: float) -> list[Job]:
+def _first(ready: ReadyQueue, most: float) -> list[Job]:
     """The first ready jobs that are not throttled. Those who are come last, and may be many."""
     found: list[Job] = []
     while len(found) < most and (job := ready.pop()) is not None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from millrace.engine.job import WORKQ, Job, Push
-from millrace.engine.queues import Outcome, Waiter
 from millrace.engine.states import DEAD, DONE, LEASED
+from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import is_web_request
@@ -349,7 +349,7 @@ class WorkqConnection(Connection):
         self.waiter = Waiter((), "", WORKQ, self)
         self.engine.wait_for_end(job, self.waiter, until)
 
-    def conclude(self, outcome: Outcome, now: int) -> None:
+    def conclude(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
         self.marks.append(len(self.replies))  # what ended the job may still be refused
         over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")

@@ -1,0 +1,228 @@
+"""The ready jobs of a queue, in their order."""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import chain, islice
+from typing import Final
+
+from .job import Job
+from .timers import is_heap
+
+#: Minus rank, place, seq; then a number that makes entries unique, so that jobs are not compared.
+ReadyKey = tuple[float, int, int, int, Job]
+#: While there are too many tombstones, each removal examines this number of places. Examining a
+#: million at once would delay all clients.
+SWEEP_BATCH_SIZE: Final = 16
+
+
+class ReadyQueue:
+    """Ready jobs: higher rank first, then the lower place, then the lower seq.
+
+    Most queues are first-in-first-out, so jobs of rank 0 that arrive in order go to a deque. All
+    other jobs go to a heap, and the smaller head is next. Removing a job from the middle leaves a
+    tombstone in the deque, or a stale entry in the heap, until it reaches the front or there are
+    too many. Then the deque is swept in small steps; a second deque in front has the swept part.
+    """
+
+    __slots__ = (
+        "_entries",
+        "_fifo",
+        "_heap",
+        "_last_place",
+        "_last_seq",
+        "_swept",
+        "_tickets",
+        "_tombstones",
+        "early",
+    )
+
+    def __init__(self) -> None:
+        self._fifo: deque[Job] = deque()
+        self._swept: deque[Job] = deque()
+        self._tombstones: set[int] = set()
+        self._heap: list[ReadyKey] = []
+        self._tickets: dict[int, ReadyKey] = {}
+        self._entries = 0
+        # Of the newest job in the deque. The job's own place may change after it has left.
+        self._last_place = self._last_seq = -1
+        #: The number of jobs with a place below 0, which are ahead of all arrivals.
+        self.early = 0
+
+    def add(self, job: Job) -> None:
+        place, last = job.place, self._last_place
+        if (
+            job.rank == 0
+            and (place > last or (place == last and job.seq > self._last_seq))
+            and place >= 0
+            and job.seq not in self._tombstones
+        ):
+            self._last_place, self._last_seq = place, job.seq
+            self._fifo.append(job)
+            return
+        self._entries += 1
+        if place < 0:
+            self.early += 1
+        key = (-job.rank, place, job.seq, self._entries, job)
+        self._tickets[job.seq] = key
+        heappush(self._heap, key)
+
+    def pop(self) -> Job | None:
+        if self._heap or self._tombstones:
+            self._drop_tombstones()
+        fifo = self._swept or self._fifo
+        if self._heap:
+            key = self._heap[0]
+            if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
+                heappop(self._heap)
+                del self._tickets[key[2]]
+                self.early -= key[1] < 0
+                return key[4]
+        if not fifo:
+            return None
+        job = fifo.popleft()
+        if not fifo and not self._fifo:
+            self._last_place = self._last_seq = -1
+        return job
+
+    def peek(self) -> Job | None:
+        """The next job, which stays in the queue."""
+        self._drop_tombstones()
+        fifo, heap = self._swept or self._fifo, self._heap
+        if not heap or (fifo and (0, fifo[0].place, fifo[0].seq) < heap[0][:3]):
+            return fifo[0] if fifo else None
+        return heap[0][4]
+
+    def oldest(self) -> Job | None:
+        """The job with the longest wait, approximately: the first of the deque or the oldest entry
+        of the heap.
+        """
+        self._drop_tombstones()
+        fifo = self._swept or self._fifo
+        head = fifo[0] if fifo else None
+        key = next(iter(self._tickets.values()), None)
+        if head is None or (key is not None and key[4].ready_at < head.ready_at):
+            return None if key is None else key[4]
+        return head
+
+    def remove(self, job: Job) -> None:
+        """Remove a job from any place."""
+        key = self._tickets.pop(job.seq, None)
+        if key is None:
+            self._mark_removed(job.seq)
+        else:
+            self.early -= key[1] < 0
+        if len(self._heap) > 64 + 2 * len(self._tickets):
+            self._heap = list(self._tickets.values())
+            heapify(self._heap)
+
+    def _mark_removed(self, seq: int) -> None:
+        """Leave a tombstone in the place of a job, unless it is the last one of the deque."""
+        tombstones, fifo = self._tombstones, self._fifo
+        tombstones.add(seq)
+        while fifo and fifo[-1].seq in tombstones:
+            tombstones.discard(fifo.pop().seq)
+        if len(tombstones) <= 64 + (len(fifo) + len(self._swept)) // 4:
+            return
+        for _ in range(min(SWEEP_BATCH_SIZE, len(fifo))):
+            job = fifo.popleft()
+            if job.seq in tombstones:
+                tombstones.discard(job.seq)
+            else:
+                self._swept.append(job)
+        if not fifo:
+            self._fifo, self._swept = self._swept, fifo
+
+    def first(self, count: int) -> Iterator[Job]:
+        """Up to `count` jobs in their order, which stay in the queue. The cost depends on `count`,
+        not on the length of the queue.
+        """
+        heads: list[ReadyKey] = [(0, job.place, job.seq, 0, job) for job in self._first_in(count)]
+        if self._tickets:
+            heads += self._first_ranked(count)
+            heads.sort()
+        return iter([key[4] for key in heads[:count]])
+
+    def _first_in(self, count: int) -> list[Job]:
+        """The first jobs of the deque. Tombstones before them are dropped."""
+        tombstones = self._tombstones
+        if not tombstones:
+            return list(islice(chain(self._swept, self._fifo), count))
+        found: list[Job] = []
+        while len(found) < count and (fifo := self._swept or self._fifo):
+            job = fifo.popleft()
+            if job.seq in tombstones:
+                tombstones.discard(job.seq)
+            else:
+                found.append(job)
+        self._swept.extendleft(reversed(found))
+        return found
+
+    def _first_ranked(self, count: int) -> list[ReadyKey]:
+        heap, tickets = self._heap, self._tickets
+        if count > len(tickets) // 8:
+            return sorted(tickets.values())[:count]
+        found: list[ReadyKey] = []
+        if len(heap) > len(tickets):  # drop the stale entries on the way
+            while len(found) < count:
+                key = heappop(heap)
+                if self._is_current(key):
+                    found.append(key)
+            for key in found:
+                heappush(heap, key)
+            return found
+        # After the smallest entry, only its two children can be the next.
+        edge: list[tuple[ReadyKey, int]] = [(heap[0], 0)]
+        while len(found) < count:
+            key, at = heappop(edge)
+            found.append(key)
+            for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                heappush(edge, (heap[child], child))
+        return found
+
+    def __iter__(self) -> Iterator[Job]:
+        """All jobs, in no particular order."""
+        yield from (
+            job for job in chain(self._swept, self._fifo) if job.seq not in self._tombstones
+        )
+        yield from (key[4] for key in self._tickets.values())
+
+    def __len__(self) -> int:
+        return len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._tickets)
+
+    @property
+    def tombstones(self) -> int:
+        """The number of entries of removed jobs."""
+        return len(self._tombstones) + len(self._heap) - len(self._tickets)
+
+    def _drop_tombstones(self) -> None:
+        """Drop tombstones and stale entries at the front."""
+        tombstones = self._tombstones
+        while tombstones and (fifo := self._swept or self._fifo) and fifo[0].seq in tombstones:
+            tombstones.discard(fifo.popleft().seq)
+        heap = self._heap
+        while heap and not self._is_current(heap[0]):
+            heappop(heap)
+
+    def _is_current(self, key: ReadyKey) -> bool:
+        """Whether an entry of the heap is not stale. Compiled tuples have no identity, so the
+        number of the entry decides.
+        """
+        ticket = self._tickets.get(key[2])
+        return ticket is not None and ticket[3] == key[3]
+
+    def is_in_order(self) -> bool:
+        """Whether the deque is sorted and the heap has the keys that its jobs have."""
+        removed = self._tombstones
+        fifo = [job for job in chain(self._swept, self._fifo) if job.seq not in removed]
+        places = [(-job.rank, job.place, job.seq) for job in fifo]
+        if places != sorted(places) or any(rank for rank, _, _ in places):
+            return False
+        if not is_heap([key[:4] for key in self._heap]):
+            return False
+        entries = {key[3] for key in self._heap}
+        for seq, key in self._tickets.items():
+            job = key[4]
+            if key[:3] != (-job.rank, job.place, seq) or key[3] not in entries:
+                return False
+        return True
