@@ -7,9 +7,9 @@ from typing import Any
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import ALIAS, FOREVER
-from millrace.engine.jobs import LIFE
 from millrace.engine.policy import BOUND, POLICIES
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import LIFE
 
 # Of the engine alone
 

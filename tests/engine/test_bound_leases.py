@@ -18,9 +18,9 @@ from millrace.engine.job import (
     WORKQ,
     Job,
 )
-from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.policy import SECOND
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import HALTED_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.store import SqliteStore
 from scene import (

@@ -11,9 +11,9 @@ from test_machine import OverMemory, effort
 
 from millrace.engine import consistency
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
-from millrace.engine.jobs import LIFE
 from millrace.engine.policy import SECOND
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import LIFE
 from millrace.engine.waiters import Waiter
 from scene import Scene, durable_state, ready_jids
 

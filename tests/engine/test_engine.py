@@ -608,10 +608,10 @@ def test_a_tick_does_at_most_so_much(scene):
     for n in range(5):
         scene.push(f"job-{n}", due=START + SECOND)
     scene.now += SECOND
-    scene.engine.tick(scene.now, most=3)
+    scene.engine.tick(scene.now, limit=3)
     assert len(scene.engine.scheduled) == 2
     assert scene.engine.next_timer() == START + SECOND
-    scene.engine.tick(scene.now, most=3)
+    scene.engine.tick(scene.now, limit=3)
     assert scene.engine.scheduled == {}
 
 

@@ -7,7 +7,7 @@ import pytest
 from millrace.engine import consistency
 from millrace.engine.engine import Engine
 from millrace.engine.events import fingerprint
-from millrace.engine.failing import AT_ONCE
+from millrace.engine.failure_groups import FINGERPRINT_BATCH_SIZE
 from millrace.engine.states import DEAD, SCHEDULED
 from millrace.store.memory import MemoryStore
 from scene import START, Scene
@@ -98,17 +98,17 @@ def stored(scene: Scene, store: MemoryStore) -> None:
 
 def test_after_a_start_they_are_found_bit_by_bit(scene):
     store = MemoryStore()
-    for n in range(AT_ONCE + 10):
+    for n in range(FINGERPRINT_BATCH_SIZE + 10):
         failed(scene, f"job-{n}", "broken " + "x" * n)
     stored(scene, store)
     engine = Engine(Random(1))
     store.load().put_into(engine)
     failing = engine.failing
     assert len(failing) == 0
-    assert failing.count == AT_ONCE + 10
+    assert failing.count == FINGERPRINT_BATCH_SIZE + 10
     engine.cancel(engine.find("job-3"), scene.now)  # before anybody knew what of it failed
     assert len(list(failing.complete())) == 1
-    assert len(failing) == failing.count == AT_ONCE + 9
+    assert len(failing) == failing.count == FINGERPRINT_BATCH_SIZE + 9
     assert consistency.check(engine).problems == []
     assert not failing.go_on()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from millrace.engine.job import FOREVER, QLESS, WORKQ, add_time
-from millrace.engine.jobs import LIFE
+from millrace.engine.transitions import LIFE
 from scene import START, Scene
 
 

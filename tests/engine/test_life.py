@@ -16,9 +16,9 @@ from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import FAKTORY, LATER, WORKQ, Job
-from millrace.engine.jobs import HALTED_RETRY, LIFE
 from millrace.engine.policy import POLICIES, SECOND, WorkqPolicy
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import HALTED_RETRY, LIFE
 from millrace.engine.waiters import Waiter
 from millrace.store import MemoryStore, SqliteStore
 from millrace.store.changes import decode_any, decode_job, encode

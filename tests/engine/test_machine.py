@@ -33,8 +33,8 @@ from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
 from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, LATER, MASENKO, WORKQ, Job, Push
-from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import HALTED_RETRY
 from millrace.engine.waiters import Waiter
 from millrace.server import app
 from millrace.store import Store, StoreFailing
@@ -473,7 +473,7 @@ class Machine(RuleBasedStateMachine):
 
     def tick(self) -> None:
         while (moment := self.engine.next_timer()) is not None and moment <= self.now:
-            self.engine.tick(self.now, most=2)
+            self.engine.tick(self.now, limit=2)
         self.absorb()
         assert all(until > self.now for _, until in self.waiting), "a waiter was not told"
         if self.running() and self.now >= self.lenient_until:

@@ -4,8 +4,8 @@ import pytest
 
 from millrace.engine.errors import NotLeased
 from millrace.engine.job import FAKTORY
-from millrace.engine.jobs import HALTED_RETRY
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
+from millrace.engine.transitions import HALTED_RETRY
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, durable_state, ready_jids, recover, undo, unit
 

@@ -108,7 +108,7 @@ def test_an_illegal_change_is_refused():
     job = scene.push()
     queue = scene.engine.queues["default"]
     with pytest.raises(AssertionError, match="expired may not lead"):
-        scene.engine._change(job, queue, "expired", DEAD, scene.now, 0)
+        scene.engine.apply(job, queue, "expired", DEAD, scene.now, 0)
     assert job.state == READY
 
 
@@ -130,7 +130,7 @@ def test_only_one_function_of_the_engine_assigns_a_job_s_state():
         if isinstance(function, ast.FunctionDef) and any(map(assigns_state, ast.walk(function)))
     ]
     # `apply` puts back what was read from the store.
-    assert found == ["job.apply", "jobs._change"]
+    assert found == ["job.apply", "transitions.apply"]
 
 
 def test_the_diagram_has_an_arrow_for_every_move():

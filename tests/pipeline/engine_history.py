@@ -191,7 +191,7 @@ class Past:
             for name in queues:
                 queue = self.engine.queues.get(name)
                 if queue is not None:
-                    self.engine._serve(queue, self.now)
+                    self.engine.serve(queue, self.now)
             return
         self._as(worker.skew)
         now = self.now + worker.skew

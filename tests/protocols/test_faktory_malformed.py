@@ -17,7 +17,7 @@ from conversation import HI, OK, Conversation, World, bulk, compact, push, unit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.engine.jobs import in_order
+from millrace.engine.transitions import in_order
 
 MILLION = 1_000_000
 DEEP_ARRAY = b"[" * MILLION

@@ -7,7 +7,7 @@ import pytest
 from qless_conversation import Qless, QlessClient
 
 from millrace.engine.job import FAKTORY
-from millrace.engine.queues import Waiter
+from millrace.engine.waiters import Waiter
 
 
 @pytest.fixture

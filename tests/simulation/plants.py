@@ -8,8 +8,8 @@ from fault_plan import Plan
 
 import millrace.protocols.qless.work
 from millrace.engine.batch import Batch
-from millrace.engine.jobs import Jobs
 from millrace.engine.ready import ReadyQueue
+from millrace.engine.transitions import Transitions
 from millrace.server.server import Server
 from millrace.server.turns import Turns
 from millrace.store import SqliteStore
@@ -27,23 +27,23 @@ def a_reply_before_its_commit() -> None:
 
 
 def a_lost_wake_up() -> None:
-    serve, calls = Jobs._serve, count(1)
+    serve, calls = Transitions.serve, count(1)
 
-    def sometimes(self: Jobs, queue: Any, now: int) -> None:
+    def sometimes(self: Transitions, queue: Any, now: int) -> None:
         if next(calls) % 10:
             serve(self, queue, now)
 
-    Jobs._serve = sometimes  # type: ignore[method-assign]
+    Transitions.serve = sometimes  # type: ignore[method-assign]
 
 
 def half_an_undo() -> None:
     """What was done on top of a batch that could not be written stays."""
-    revert = Jobs.revert
+    revert = Transitions.revert
 
-    def half(self: Jobs, batches: Iterable[Batch], *more: Any) -> None:
+    def half(self: Transitions, batches: Iterable[Batch], *more: Any) -> None:
         revert(self, list(batches)[:1], *more)
 
-    Jobs.revert = half  # type: ignore[method-assign]
+    Transitions.revert = half  # type: ignore[method-assign]
 
 
 def whoever_has_it() -> Focus:
@@ -108,15 +108,15 @@ def the_last_first() -> None:
 
 
 def an_event_too_few() -> None:
-    take, calls = Jobs.take_batch, count(1)
+    take, calls = Transitions.take_batch, count(1)
 
-    def sometimes(self: Jobs) -> Batch:
+    def sometimes(self: Transitions) -> Batch:
         batch = take(self)
         if next(calls) % 20 == 0 and len(batch.events) > 1:
             batch.events.pop(0)
         return batch
 
-    Jobs.take_batch = sometimes  # type: ignore[method-assign]
+    Transitions.take_batch = sometimes  # type: ignore[method-assign]
 
 
 PLANTS: dict[str, Callable[[], Focus | None]] = {

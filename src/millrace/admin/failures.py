@@ -5,7 +5,7 @@ from heapq import nlargest
 from itertools import islice
 from typing import Final
 
-from millrace.engine.failing import FailingGroup
+from millrace.engine.failure_groups import ErrorGroup
 from millrace.records import FailureGroup, FailurePage, PageRequest
 
 from .answering import Answering, Telling
@@ -25,7 +25,7 @@ def failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[FailureP
     failing = hub.engine.failing
     yield from failing.complete()
     most = max(1, min(asked.most, MAX_FAILURE_GROUPS))
-    keys, found = list(failing), list[FailingGroup]()
+    keys, found = list(failing), list[ErrorGroup]()
     for first in range(0, len(keys), GROUP_SLICE_SIZE):
         some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]
         found += [group for group in some if group is not None]
@@ -40,7 +40,7 @@ def failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[FailureP
     yield FailurePage(groups, len(failing), failing.count)
 
 
-def _told(group: FailingGroup) -> FailureGroup:
+def _told(group: ErrorGroup) -> FailureGroup:
     newest = group.newest
     failure = newest.failure
     some = islice(group.jobs.values(), GROUP_SAMPLE_SIZE)

@@ -6,18 +6,16 @@ compares; `repair` rebuilds it, as a restart would. A problem found here is a de
 Both examine every job, which takes about a second per 100,000 jobs.
 """
 
-# ruff: noqa: SLF001 - the engine's private state is the subject
-
 from collections import Counter
 from typing import Final, NamedTuple
 
 from .dependencies import blockers_of
 from .engine import Engine
 from .job import FOREVER, NO_PROTOCOL, Job
-from .jobs import LIFE, in_order
 from .policy import BOUND, UNTIMED
 from .queues import Queue
 from .states import DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
+from .transitions import LIFE, in_order
 
 #: A report lists at most this number of problems, and counts all of them.
 MAX_LISTED_PROBLEMS: Final = 1000
@@ -62,7 +60,7 @@ def check(engine: Engine) -> Report:
         report.add("failure", detail, job=failed)
     _check_queues(engine, report)
     _check_timers(engine, report)
-    for job, detail in engine._dependents.problems():
+    for job, detail in engine.dependencies.problems():
         report.add("dependency", detail, job=job)
     return report
 
@@ -73,17 +71,17 @@ def repair(engine: Engine, now: int) -> None:
     _clear(engine)
     position = engine.position
     for job in in_order(engine.jobs.values()):
-        engine._restore(job)
+        engine.restore_job(job)
     engine.position = position
     engine.retention.sort()
     for job in engine.leased.values():
         if job.actor in BOUND and job.holder not in engine.holders:
             engine.timers.set(job.seq, now)
     for job in [job for job in engine.blocked.values() if not blockers_of(job) and not _load(job)]:
-        state = engine._start(job, now)
-        engine._change(job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL)
+        state = engine.start_state(job, now)
+        engine.apply(job, engine.queues[job.queue], "unblocked", state, now, NO_PROTOCOL)
     for queue in list(engine.queues.values()):
-        engine._serve(queue, now)
+        engine.serve(queue, now)
     engine.depend()
 
 
@@ -149,13 +147,13 @@ def _check_states(engine: Engine, report: Report) -> None:
                 state = STATE_NAMES[job.state]
                 report.add("state", f"the job is {state} but listed as {name}", job=job)
     for job in engine.jobs.values():
-        if job.state in _STATES and job.state != READY and job.seq not in engine._place_of(job):
+        if job.state in _STATES and job.state != READY and job.seq not in engine.index_of_job(job):
             report.add("state", f"the job is {STATE_NAMES[job.state]} but not listed", job=job)
 
 
 def _belongs_in(engine: Engine, job: Job, place: dict[int, Job]) -> bool:
     indexed = job.state != READY and job.state in _STATES
-    return indexed and engine._place_of(job) is place
+    return indexed and engine.index_of_job(job) is place
 
 
 def _check_loads(engine: Engine, report: Report) -> None:
@@ -286,6 +284,6 @@ def _clear(engine: Engine) -> None:
     for index in (engine.scheduled, engine.blocked, engine.leased):
         index.clear()
     engine.staged.clear()
-    engine._dependents.clear()
+    engine.dependencies.clear()
     engine.failing.clear()
     engine.retrying = 0

@@ -11,7 +11,7 @@ job is pushed, `gone` when nothing is kept of it but its events.
 A change of state has a cause, and the cause is also the type of the event that the journal gets.
 The same cause may lead to different states, because what follows a failure is the policy's decision
 (see policy.py); but no cause leads anywhere that TRANSITIONS does not list, and no code assigns
-`job.state` except `Jobs._change`, which looks here first.
+`job.state` except `Transitions.apply`, which looks here first.
 
 How time acts: `due` and `expired` come from the timer, `purged` and `evicted` too: `evicted` is a
 job whose time to live ended before the job did. Everything else is somebody's command. `renewed`

@@ -42,12 +42,12 @@ class WaiterSet:
     """All waiters, and the results that the server must hand to them."""
 
     __slots__ = (
-        "_by_job",
         "_known_at_tick",
         "_last_key",
         "_queues",
         "_timers",
         "_waiters",
+        "by_job",
         "deliveries",
         "outcomes",
         "timeouts",
@@ -60,7 +60,7 @@ class WaiterSet:
         self._known_at_tick = 0
         self._waiters: dict[int, Waiter] = {}
         #: Waiters for the end of a job, by its seq.
-        self._by_job: dict[int, list[Waiter]] = {}
+        self.by_job: dict[int, list[Waiter]] = {}
         #: Jobs to hand over; each is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
         #: Ends of jobs to report.
@@ -77,10 +77,10 @@ class WaiterSet:
     @property
     def awaited(self) -> int:
         """The number of jobs whose end a client waits for."""
-        return len(self._by_job)
+        return len(self.by_job)
 
     def is_awaited(self, seq: int) -> bool:
-        return seq in self._by_job
+        return seq in self.by_job
 
     def add(self, waiter: Waiter, until: int) -> None:
         """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
@@ -100,16 +100,16 @@ class WaiterSet:
         """Report the end of the job, or a timeout at `until`."""
         waiter.seq = job.seq
         self.add(waiter, until)
-        self._by_job.setdefault(job.seq, []).append(waiter)
+        self.by_job.setdefault(job.seq, []).append(waiter)
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter that was served or whose connection is closed."""
         self.stop_offering(waiter)
-        peers = self._by_job.get(waiter.seq) if self._by_job else None
+        peers = self.by_job.get(waiter.seq) if self.by_job else None
         if peers is not None and waiter in peers:
             peers.remove(waiter)
             if not peers:
-                del self._by_job[waiter.seq]
+                del self.by_job[waiter.seq]
         if self._waiters.pop(waiter.key, None) is not None:
             self._timers.cancel(waiter.key)
 
@@ -126,7 +126,7 @@ class WaiterSet:
 
     def job_ended(self, outcome: JobOutcome) -> None:
         """Report the end of a job to its waiters."""
-        for waiter in list(self._by_job.get(outcome.job.seq, ())):
+        for waiter in list(self.by_job.get(outcome.job.seq, ())):
             self.remove(waiter)
             self.outcomes.append((waiter, outcome))
 

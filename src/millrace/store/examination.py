@@ -14,8 +14,8 @@ import msgspec
 
 from millrace.engine import consistency
 from millrace.engine.engine import Engine
-from millrace.engine.jobs import in_order
 from millrace.engine.states import STATE_NAMES
+from millrace.engine.transitions import in_order
 
 from .errors import StoreDamaged, StoreError, readable, translated
 from .folder import DATABASE, LOCK, owner

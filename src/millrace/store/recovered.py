@@ -8,8 +8,8 @@ import msgspec
 from millrace.engine.batch import Batch
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.engine.jobs import in_order
 from millrace.engine.stats import Statistics
+from millrace.engine.transitions import in_order
 
 #: Called with how many records were read, of how many.
 Progress = Callable[[int, int], None]

@@ -1,4 +1,4 @@
-"""Which jobs failed of the same: those that are dead, or wait for another try, by fingerprint."""
+"""Failed jobs by error: dead jobs, and jobs that wait for a retry."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,24 +7,24 @@ from .events import fingerprint
 from .job import Job
 from .states import DEAD, SCHEDULED
 
-#: A fingerprint costs ten microseconds or more; so many are made before others have their turn.
-AT_ONCE: Final = 50
+#: A fingerprint takes ten microseconds or more; one slice computes this number.
+FINGERPRINT_BATCH_SIZE: Final = 50
 
 
-class FailingGroup:
-    """Jobs whose last errors differ only in numbers, ids and quoted words."""
+class ErrorGroup:
+    """Jobs whose last errors differ only in numbers, ids and quoted text."""
 
     __slots__ = ("dead", "fingerprint", "group", "jobs", "newest")
 
     def __init__(self, fingerprint: str, group: str, job: Job) -> None:
         self.fingerprint = fingerprint
-        #: The error's group, as all of them have it.
+        #: The common group of their errors.
         self.group = group
-        #: By seq, in the order in which they failed, or nearly.
+        #: By seq, approximately in the order of their failures.
         self.jobs: dict[int, Job] = {}
-        #: So many of them are dead; the others are scheduled for another try.
+        #: The number of dead jobs; the others are scheduled for a retry.
         self.dead = 0
-        #: The one that failed last, or nearly.
+        #: Approximately the job that failed last.
         self.newest = job
 
     @property
@@ -32,28 +32,28 @@ class FailingGroup:
         return len(self.jobs) - self.dead
 
 
-class Failing(dict[str, FailingGroup]):
-    """Fingerprint -> its jobs; no group is empty. After a start most of it is still to be made:
-    whoever wants all of it does `yield from failing.complete()` first.
+class FailureGroups(dict[str, ErrorGroup]):
+    """Fingerprint -> its jobs; no group is empty. After a start most fingerprints are missing: a
+    reader that needs all groups first runs `yield from groups.complete()`.
     """
 
     __slots__ = ("_of", "_owing", "deferring")
 
     def __init__(self) -> None:
         super().__init__()
-        self._of: dict[int, FailingGroup] = {}
-        #: Jobs whose fingerprint nobody has made yet.
+        self._of: dict[int, ErrorGroup] = {}
+        #: Jobs whose fingerprint is not computed yet.
         self._owing: dict[int, Job] = {}
-        #: A store is being read, which shall not take longer for this.
+        #: Set while a store is read, which should not take longer because of fingerprints.
         self.deferring = False
 
     @property
     def count(self) -> int:
-        """How many jobs."""
+        """The number of jobs."""
         return len(self._of) + len(self._owing)
 
     def enter(self, job: Job) -> None:
-        """A job is dead, or scheduled for another try."""
+        """Add a job that is dead or scheduled for a retry."""
         if job.failure is None:
             return
         if self.deferring:
@@ -62,7 +62,7 @@ class Failing(dict[str, FailingGroup]):
         key = fingerprint(job.failure.group, job.failure.message)
         group = self.get(key)
         if group is None:
-            group = self[key] = FailingGroup(key, job.failure.group, job)
+            group = self[key] = ErrorGroup(key, job.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
         self._of[job.seq] = group
@@ -71,7 +71,7 @@ class Failing(dict[str, FailingGroup]):
             group.newest = job
 
     def leave(self, seq: int) -> None:
-        """It is about to be so no longer."""
+        """Remove a job that is about to change its state."""
         if self._owing.pop(seq, None) is not None:
             return
         group = self._of.pop(seq, None)
@@ -85,13 +85,13 @@ class Failing(dict[str, FailingGroup]):
             group.newest = next(reversed(group.jobs.values()))
 
     def complete(self) -> Iterator[None]:
-        """Make what is still to be made, some at a time."""
+        """Compute the missing fingerprints in slices."""
         while self.go_on():
             yield None
 
     def go_on(self) -> bool:
-        """Some of it; is there more?"""
-        for _ in range(min(AT_ONCE, len(self._owing))):
+        """Compute one slice, and return whether fingerprints are still missing."""
+        for _ in range(min(FINGERPRINT_BATCH_SIZE, len(self._owing))):
             self.enter(self._owing.popitem()[1])
         return bool(self._owing)
 
@@ -101,20 +101,20 @@ class Failing(dict[str, FailingGroup]):
         self._owing.clear()
 
     def wrong(self, jobs: dict[int, Job]) -> Iterator[tuple[Job, str]]:
-        """Every job of all there are that is not where it should be, and what is wrong."""
+        """Pairs of a job and a problem."""
         for seq, group in self._of.items():
             job = group.jobs.get(seq)
             if job is None or jobs.get(seq) is not job or not fails(job):
-                yield job or group.newest, f"job {seq} is said to fail, but does not"
+                yield job or group.newest, f"job {seq} is listed as failed, but is not"
         for group in self.values():
             if group.dead != sum(job.state == DEAD for job in group.jobs.values()):
                 yield (
                     group.newest,
-                    f"{group.dead} of those that failed of the same are counted as dead",
+                    f"{group.dead} jobs of the failure group are counted as dead",
                 )
         for job in jobs.values():
             if fails(job) and job.seq not in self._owing and not self._has(job):
-                yield job, "the job is not found among those that failed of the same"
+                yield job, "the job is missing from its failure group"
 
     def _has(self, job: Job) -> bool:
         assert job.failure is not None
@@ -123,7 +123,7 @@ class Failing(dict[str, FailingGroup]):
 
 
 def fails(job: Job) -> bool:
-    """Is it dead of an error, or waits for another try?"""
+    """Whether a job is dead because of an error, or waits for a retry."""
     if job.failure is None:
         return False
     return job.state == DEAD or (job.state == SCHEDULED and job.failures > 0)

@@ -1,7 +1,7 @@
-"""The jobs: where each is, and the one place where a job's state changes.
+"""Transitions: the only code that changes a job's state and moves it between indexes.
 
-Engine, in engine.py, adds the commands. Here is what they all rest on: the indexes by state, queue,
-id and dependency, the timers, the batch that is being filled, and how jobs come back from a store.
+`Engine` adds the commands. This module holds the components, the change set of the current turn,
+and the restoring of jobs from a store.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -13,8 +13,8 @@ from .batch import Batch
 from .counters import Clocked, Totals
 from .dependencies import Dependencies
 from .events import Row, fingerprint
-from .failing import Failing
-from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Job, add_time, lifetime_of
+from .failure_groups import FailureGroups
+from .job import FOREVER, LATER, NO_PROTOCOL, QLESS, Job, Lifetime, add_time, lifetime_of
 from .policy import BOUND, POLICIES, RETURNING, UNTIMED
 from .queues import Queue, QueueSet
 from .retention import TRIM_TIMER, Retention
@@ -25,23 +25,22 @@ from .table import JobTable
 from .timers import TimerHeap
 from .waiters import WaiterSet
 
-#: How often a job that fell due while the store was failing is looked at again.
+#: While the store fails, due timers are set again after this time.
 HALTED_RETRY = 1_000_000
-#: A job's time to live is a timer of its own, beside that of its state: the key is seq + LIFE.
+#: The key of the timer for a job's time to live is seq + LIFE; that of its state is seq.
 LIFE: Final = 1 << 62
-#: What puts a job behind those that are ready already; whatever else makes it ready lets it come
-#: back to its old place.
+#: Causes that put a job behind the ready jobs. After other causes it returns to its old place.
 _ARRIVES: Final = frozenset({"due", "unblocked", "requeued", "moved"})
-#: And of those, what puts it also behind all that became ready in the same moment.
+#: Causes that also put it behind jobs that became ready in the same microsecond.
 _BEHIND: Final = frozenset({"moved", "unblocked"})
-#: What ends a job without anybody having done its work.
+#: Causes of a failure.
 _FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
 
-class Jobs:
+class Transitions:
     def __init__(self, random: Random, *, dead_max: int = 100_000) -> None:
         self.random = random
-        #: Why nothing can be made durable, or empty. Meanwhile no job changes; waiting goes on.
+        #: Why the store fails, or empty. While it fails, no job changes and clients wait.
         self.halted = ""
         #: Why new jobs are refused; empty if they are accepted. The protocols check it.
         self.pushes_refused = ""
@@ -62,13 +61,14 @@ class Jobs:
         self.dying, self.kept = self.retention.dead_kept, self.retention.done_kept
         self.scheduled: dict[int, Job] = {}
         self.blocked: dict[int, Job] = {}
-        #: Those of them that wait for the release of their load, by its name.
+        #: Blocked jobs that wait for the release of their bulk load, by its name.
         self.staged: dict[str, dict[int, Job]] = {}
         self.leased: dict[int, Job] = {}
-        self.dependencies = self._dependents = Dependencies(self.jobs)
+        self.dependencies = Dependencies(self.jobs)
+        #: The number of scheduled jobs that failed before.
         self.retrying = 0
-        #: The dead, and those that wait for another try, by what they failed of.
-        self.failing = Failing()
+        #: Dead jobs and jobs that wait for a retry, by error.
+        self.failing = FailureGroups()
         self.totals = Totals()
         self.statistics = Statistics()
         self.lately = Lately()
@@ -76,34 +76,33 @@ class Jobs:
 
         self.timers = TimerHeap()
         self.waiters = WaiterSet(self.queue_set, self.timers)
-        #: How far the clock of whoever is being served is ahead of ours.
+        #: The offset of the clock of the current client from the server's clock.
         self.skew = 0
-        #: The same of whoever was last served that brings a clock: it stands for the clocks of jobs
-        #: like theirs, when somebody else does something to them.
+        #: The same of the last client with a clock of its own. It applies to Qless jobs when
+        #: another client changes them.
         self.theirs = 0
-        #: Told of each change of a job that has a part of its protocol's own, whoever makes it:
-        #: job, cause, actor, now. The job's state is the new one.
+        #: Called after transitions of jobs with fields of a protocol: job, cause, actor, now.
         self.keeper: Callable[[Job, str, int, int], None] = _no_keeper
-        #: What protocols keep beside jobs. Change it with `note`.
+        #: Durable settings of protocols. Change them with `note`.
         self.notes: dict[str, bytes] = {}
-        #: Connections to which leases are bound. One that is not here has lost its leases.
+        #: Open connections that can hold leases which end with the connection.
         self.holders: set[str] = set()
-        #: Keys given to `alarm` whose moment has come.
+        #: Keys of due alarms.
         self.alarms: list[Hashable] = []
 
         self.batch = Batch()
-        #: Counts changes that must be durable before they are acknowledged. A lease is not among
-        #: them: after a crash the job is merely handed out again.
+        #: Counts changes that must be durable before they are acknowledged. A lease is not counted:
+        #: after a crash the job is leased again.
         self.changes = 0
-        #: Leases that ended with the connections of the process before this one: seq -> attempt.
-        self._unbound: dict[int, int] = {}
+        #: Leases that ended because the previous process ended: seq -> attempt.
+        self.interrupted: dict[int, int] = {}
         #: Ready jobs below this seq were ready when the store was read, unless they are in
         #: `_ready_since`: those have become ready since.
         self.restored_seq = 0
         self._ready_since: set[int] = set()
-        #: Counts batches: which one is being filled.
+        #: The number of the current batch.
         self.turn = 0
-        #: How often batches were undone, and how often all jobs were forgotten.
+        #: The number of reverts and of flushes.
         self.reverts = 0
         self.wipes = 0
         #: Whether a store makes changes durable. Without one, no reply waits.
@@ -114,7 +113,7 @@ class Jobs:
         #: or the transition to ready, is not committed. The replies with these leases must wait.
         self.unsettled: set[int] = set()
 
-    # What is not committed yet
+    # Uncommitted changes
 
     @property
     def has_uncommitted(self) -> bool:
@@ -125,10 +124,10 @@ class Jobs:
         committing = self.committing
         return key in self.batch.notes or (committing is not None and key in committing.notes)
 
-    # Looking
+    # Views
 
     def find(self, jid: str) -> Job | None:
-        """A job of that id; of several, the oldest."""
+        """The oldest job of that jid."""
         return self.by_jid.get(jid)
 
     def find_all(self, jid: str) -> list[Job]:
@@ -150,22 +149,22 @@ class Jobs:
         return sum(queue.counts[READY] for queue in self.queues.values())
 
     def dependents(self, job: Job) -> list[Job]:
-        return self._dependents.dependents(job)
+        return self.dependencies.dependents(job)
 
     def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
-        return self._dependents.some_dependents(job, limit)
+        return self.dependencies.some_dependents(job, limit)
 
     def next_dependent(self, job: Job, after: int) -> int:
-        return self._dependents.next_dependent(job, after)
+        return self.dependencies.next_dependent(job, after)
 
-    # Keeping
+    # Changes and events
 
     def depend(self) -> None:
         """The reply to this command depends on state in memory: it must wait for the commit."""
         self.changes += 1
 
     def note(self, key: str, value: bytes | None) -> None:
-        """Keep something beside jobs, or forget it."""
+        """Set or delete a durable setting."""
         if value is None:
             self.notes.pop(key, None)
         else:
@@ -174,18 +173,18 @@ class Jobs:
         self.changes += 1
 
     def note_unacknowledged(self, key: str, value: bytes) -> None:
-        """Keep something that no reply waits for."""
+        """Set a durable setting without letting the reply wait."""
         self.notes[key] = value
         self.batch.notes[key] = value
 
     def touch(self, job: Job) -> None:
-        """Something of a job has changed that is not its state."""
+        """Record a change of a job that is not a transition."""
         if job.seq not in self.batch.new:
             self.batch.changed[job.seq] = job
         self.changes += 1
 
     def count(self) -> Statistics:
-        """The statistics, with all that has happened until now."""
+        """The statistics, up to date."""
         batch = self.batch
         if batch.folded < len(batch.events):
             events = batch.events[batch.folded :] if batch.folded else batch.events
@@ -194,7 +193,7 @@ class Jobs:
         return self.statistics
 
     def take_batch(self) -> Batch:
-        """What has changed since it was last taken."""
+        """End the turn and return its changes."""
         self.count()
         batch = self.batch
         self.batch = Batch()
@@ -203,12 +202,12 @@ class Jobs:
         return batch
 
     def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
-        """Put jobs back where their records say. Ready jobs should come in the order of `place`."""
+        """Enter jobs and queues from the store. Ready jobs should come in the order of `place`."""
         for name, paused in queues.items():
             self.queue_set.restore(name, paused=paused)
         self.failing.deferring = True
         for job in jobs:
-            self._restore(job)
+            self.restore_job(job)
         self.failing.deferring = False
         self.restored_seq = self.next_seq
         self._ready_since.clear()
@@ -218,18 +217,18 @@ class Jobs:
     def revert(
         self, batches: Iterable[Batch], jobs: Iterable[Job], queues: dict[str, bool]
     ) -> None:
-        """Undo batches that could not be written, as a crash would have: `jobs` and `queues` are
-        what the store still has of what those batches touched, or of everything if one cleared it.
+        """Undo batches that could not be written. `jobs` and `queues` are the committed records of
+        all that these batches touched, or all records if a batch cleared everything.
         """
         batches = list(batches)
         if any(batch.cleared for batch in batches):
-            self._wipe()
+            self.clear()
         for batch in batches:
             for seq in (*batch.new, *batch.changed, *batch.rewritten):
                 job = self.jobs.get(seq)
                 if job is not None:
-                    self._leave(job, self.queues[job.queue])
-                    self._forget(job)
+                    self.leave(job, self.queues[job.queue])
+                    self.forget(job)
         for batch in batches:
             for name in batch.queues:
                 queue = self.queues.get(name)
@@ -241,27 +240,27 @@ class Jobs:
         for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
             if load in self.staged:  # the restored jobs are behind the others: sort them in
                 self.staged[load] = dict(sorted(self.staged[load].items()))
-        # Connections that are gone have ended their leases, and what went with them: once more.
+        # Ends of leases and jobs because of closed connections were undone: repeat them.
         for job in self.leased.values():
             if job.actor in BOUND and job.holder not in self.holders:
                 self.timers.set(job.seq, 0)
-        for job in self._forlorn():
+        for job in self.orphaned_transients():
             self.timers.set(job.seq + LIFE, 0)
         self.reverts += 1
         self.batch = Batch()
         self.unsettled.clear()
 
-    def _forlorn(self) -> list[Job]:
-        """Fleeting jobs whose clients are gone."""
+    def orphaned_transients(self) -> list[Job]:
+        """Transient jobs whose clients are gone."""
         return [
             job
             for job in self.jobs.values()
             if job.extra is not None and job.extra.fleeting and not self.waiters.is_awaited(job.seq)
         ]
 
-    def _restore(self, job: Job) -> None:
+    def restore_job(self, job: Job) -> None:
         queue = self.queue_set.of_job(job.queue)
-        job.queue, job.kind = queue.name, intern(job.kind)  # a million jobs share few of these
+        job.queue, job.kind = queue.name, intern(job.kind)  # many jobs share one string
         self.table.add(job)
         if job.seq >= self.next_seq:
             self.next_seq = job.seq + 1
@@ -271,10 +270,10 @@ class Jobs:
         if job.expires:
             self.timers.set(job.seq + LIFE, job.expires)
         if job.extra is not None:
-            self._dependents.add(job)
-        self._enter(job, queue)
+            self.dependencies.add(job)
+        self.enter(job, queue)
 
-    def _forget(self, job: Job) -> None:
+    def forget(self, job: Job) -> None:
         """Remove a job from the table, and the timer of its time to live."""
         self.table.remove(job)
         if job.expires:
@@ -283,11 +282,11 @@ class Jobs:
             self._ready_since.discard(job.seq)
         if job.extra is not None:
             if job.extra.fleeting:
-                self.timers.cancel(job.seq + LIFE)  # it may have been abandoned
+                self.timers.cancel(job.seq + LIFE)  # set while the store failed
             if job.extra.blockers:
-                self._dependents.remove(job)
+                self.dependencies.remove(job)
 
-    def _wipe(self) -> None:
+    def clear(self) -> None:
         self.queue_set.clear()
         for seq in self.jobs:
             self.timers.cancel(seq)
@@ -300,15 +299,15 @@ class Jobs:
         self.retention.clear()
         self.staged.clear()
         self._ready_since.clear()
-        self._dependents.clear()
+        self.dependencies.clear()
         self.failing.clear()
         self.retrying = 0
         self.totals = Totals()
         self.statistics = Statistics()
 
-    # Changing a job's state
+    # Transitions
 
-    def _change(
+    def apply(
         self,
         job: Job,
         queue: Queue,
@@ -321,26 +320,29 @@ class Jobs:
         source: str = "",
         repeat: int = 0,
     ) -> None:
-        """The one place where a job's state changes. `source` is the queue that it comes from.
+        """Change a job's state, move it between indexes and append its event. `source` is the queue
+        that a moved job comes from.
 
-        It is most of what a command costs, so what most jobs do (pushed, leased, completed) is
-        written out here; what few do is in `_leave` and `_enter`.
+        This is most of the cost of a command, so the frequent transitions are written out here; the
+        others use `leave` and `enter`.
         """
         before, seq, batch = job.state, job.seq, self.batch
         if before * 8 + to not in LEGAL[cause]:
             raise AssertionError(f"job {seq}: {cause} may not lead from {before} to {to}")
 
+        lifetime = job.lifetime
         if before == LEASED:
             queue.counts[LEASED] -= 1
             del self.leased[seq]
             self.timers.cancel(seq)
-            lifetime = lifetime_of(job)
+            if lifetime is None:
+                lifetime = lifetime_of(job)
             lifetime.run += run
             wait = lifetime.lease_wait
         elif cause == "leased":
-            queue.counts[READY] -= 1  # whoever leases has popped it already
+            queue.counts[READY] -= 1  # the caller has popped it
         elif before != NEW:
-            self._leave(job, queue)
+            self.leave(job, queue)
 
         job.state = to
         if to == READY:
@@ -356,13 +358,8 @@ class Jobs:
             job.due = job.expires or add_time(now, POLICIES[job.origin].dead_for)
         if to >= DONE and before not in {DONE, DEAD}:
             job.ended_at, job.outcome = now, cause
-        if (
-            to <= LEASED
-            and before != LEASED
-            and job.failure is None
-            and job.extra is None
-            and not source
-        ):
+        simple = job.failure is None and job.extra is None and not source
+        if simple and before != LEASED and to <= LEASED:
             event: Row = (
                 now,
                 cause,
@@ -385,20 +382,60 @@ class Jobs:
                 before,
                 job.created,
             )
+        elif simple and to == GONE and lifetime is not None and lifetime.complete:
+            held = before == LEASED
+            event = (
+                now,
+                cause,
+                seq,
+                job.jid,
+                queue.name,
+                job.kind,
+                job.origin,
+                actor,
+                job.holder,
+                job.attempt,
+                to,
+                job.rank,
+                job.ready_at,
+                job.leased_at,
+                wait,
+                run,
+                job.due,
+                len(job.payload),
+                before,
+                job.created,
+                "",
+                "",
+                "",
+                (),
+                "",
+                job.actor if held else NO_PROTOCOL,
+                lifetime.renewals if held else 0,
+                repeat,
+                lifetime.leases,
+                lifetime.failures,
+                lifetime.wait,
+                lifetime.run,
+                lifetime.first_leased_at,
+                lifetime.first_queue,
+                job.outcome,
+                job.ended_at,
+            )
         else:
-            event = self._event(job, cause, before, now, actor, wait, run, source, repeat)
+            event = self.make_event(job, cause, before, now, actor, wait, run, source, repeat)
             if job.extra is not None and job.extra.own is not None:
                 self.keeper(job, cause, actor, now)
         batch.events.append(event)
 
         if to == GONE:
-            self._forget(job)
+            self.forget(job)
             if batch.new.pop(seq, None) is None:
                 batch.changed.pop(seq, None)
                 batch.rewritten.pop(seq, None)
                 batch.gone[seq] = None
-            if self._dependents and cause not in _FAILURES:
-                self._unblock(job, now)
+            if self.dependencies and cause not in _FAILURES:
+                self.unblock_dependents(job, now)
             if not queue.known:
                 self.queue_set.drop_if_unused(queue)
             return
@@ -406,20 +443,20 @@ class Jobs:
             batch.changed[seq] = job
         if to == READY:
             if not queue.known:
-                self.open_queue(queue.name)  # it was removed while this job was elsewhere
+                self.open_queue(queue.name)  # it was removed while the job was not ready
             queue.counts[READY] += 1
             queue.ready.add(job)
             if queue.waiters:
-                self._serve(queue, now)
+                self.serve(queue, now)
         elif to == LEASED:
             queue.counts[LEASED] += 1
             self.leased[seq] = job
             if actor not in UNTIMED:
                 self.timers.set(seq, job.deadline)
         else:
-            self._enter(job, queue)
-            if to == DONE and self._dependents and cause != "advanced":
-                self._unblock(job, now)
+            self.enter(job, queue)
+            if to == DONE and self.dependencies and cause != "advanced":
+                self.unblock_dependents(job, now)
 
     def _arrive(self, job: Job, cause: str) -> None:
         """Put a job that became ready behind the others, unless its position is fixed."""
@@ -442,7 +479,7 @@ class Jobs:
             self.position += 1
         return self.position
 
-    def _event(
+    def make_event(
         self,
         job: Job,
         cause: str,
@@ -455,7 +492,7 @@ class Jobs:
         repeat: int = 0,
     ) -> Row:
         """An event in the order of events.Event, without the fields at its end that are empty for
-        its cause. The shortest form is built in `_change`.
+        its cause. `apply` builds the frequent forms itself.
         """
         failure, extra, state = job.failure, job.extra, job.state
         ends = state >= DONE
@@ -498,14 +535,14 @@ class Jobs:
             event += (NO_PROTOCOL, 0, repeat)
         return event + _totals(job) if ends else event
 
-    def _leave(self, job: Job, queue: Queue) -> None:
-        """Take a job out of wherever its state has put it."""
+    def leave(self, job: Job, queue: Queue) -> None:
+        """Remove a job from the indexes of its state."""
         state = job.state
         queue.counts[state] -= 1
         if state == READY:
             queue.ready.remove(job)
             return
-        del self._place_of(job)[job.seq]
+        del self.index_of_job(job)[job.seq]
         self.timers.cancel(job.seq)
         if state == DEAD:
             self.failing.leave(job.seq)
@@ -513,16 +550,16 @@ class Jobs:
             self.retrying -= 1
             self.failing.leave(job.seq)
         elif state == BLOCKED and job.extra is not None and job.extra.load:
-            self._unstage(job)
+            self.unstage(job)
 
-    def _enter(self, job: Job, queue: Queue) -> None:
-        """Put a job where its state says."""
+    def enter(self, job: Job, queue: Queue) -> None:
+        """Enter a job into the indexes of its state."""
         state = job.state
         queue.counts[state] += 1
         if state == READY:
             queue.ready.add(job)
             return
-        self._place_of(job)[job.seq] = job
+        self.index_of_job(job)[job.seq] = job
         if state == LEASED:
             if job.actor not in UNTIMED:
                 self.timers.set(job.seq, job.deadline)
@@ -541,14 +578,14 @@ class Jobs:
             if state == DEAD:
                 self.failing.enter(job)
 
-    def _unstage(self, job: Job) -> None:
+    def unstage(self, job: Job) -> None:
         assert job.extra is not None
         staged = self.staged[job.extra.load]
         del staged[job.seq]
         if not staged:
             del self.staged[job.extra.load]
 
-    def _place_of(self, job: Job) -> dict[int, Job]:
+    def index_of_job(self, job: Job) -> dict[int, Job]:
         """The index of a job that is not ready."""
         if job.state == SCHEDULED:
             return self.scheduled
@@ -566,21 +603,21 @@ class Jobs:
             return self.leased
         return self.done if state == DONE else self.dead
 
-    def _start(self, job: Job, now: int) -> int:
-        """Where a job begins when nothing has happened to it yet."""
+    def start_state(self, job: Job, now: int) -> int:
+        """The state of a new, moved or unblocked job."""
         if job.extra is not None and (job.extra.blockers or job.extra.load):
             return BLOCKED
         if job.origin == QLESS:
             now += self.theirs - self.skew
         return SCHEDULED if job.due > now else READY
 
-    # Queues, and who waits for their jobs
+    # Queues and leases
 
     def open_queue(self, name: str) -> Queue:
         """The queue of that name, created if it does not exist."""
         return self.queue_set.open(name, self.batch)
 
-    def _lease(
+    def lease_to(
         self,
         job: Job,
         queue: Queue,
@@ -591,13 +628,15 @@ class Jobs:
         since: Callable[[Job], int] | None = None,
     ) -> None:
         wait = max(0, now - (job.ready_at if since is None else since(job)))
-        lifetime = lifetime_of(job)
-        if not lifetime.leases:
-            lifetime.first_leased_at = now
-        lifetime.leases += 1
-        lifetime.wait += wait
-        lifetime.lease_wait = wait
-        lifetime.renewals = 0
+        if job.lifetime is None and not job.attempt and not job.failures:
+            job.lifetime = Lifetime(1, 0, wait, 0, now, wait)
+        else:
+            lifetime = lifetime_of(job)
+            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
+            lifetime.leases += 1
+            lifetime.wait += wait
+            lifetime.lease_wait = wait
+            lifetime.renewals = 0
         job.attempt += 1
         job.leased_at = now
         if until is None:
@@ -612,12 +651,10 @@ class Jobs:
                 committing is not None and committing.touches(job.seq)
             ):
                 self.unsettled.add(job.seq)
-        self._change(job, queue, "leased", LEASED, now, actor, wait)
+        self.apply(job, queue, "leased", LEASED, now, actor, wait)
 
-    def _serve(self, queue: Queue, now: int) -> None:
-        """Bring waiting jobs and waiting workers together, the longest waiter first. Whoever waits
-        goes by our clock, also if somebody with another one brought the job.
-        """
+    def serve(self, queue: Queue, now: int) -> None:
+        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
         now -= self.skew
         while queue.waiters and not queue.paused and not self.halted:
             job = queue.ready.pop()
@@ -626,16 +663,16 @@ class Jobs:
             waiter = next(iter(queue.waiters.values()))
             self.waiters.remove(waiter)
             until = add_time(now, waiter.lease_for) if waiter.lease_for else None
-            self._lease(job, queue, waiter.holder, waiter.actor, now, until)
+            self.lease_to(job, queue, waiter.holder, waiter.actor, now, until)
             self.waiters.deliveries.append((waiter, job))
 
-    def _unblock(self, blocker: Job, now: int) -> None:
-        """Let go of those who waited for this job."""
-        for job in self._dependents.take_dependents(blocker):
+    def unblock_dependents(self, blocker: Job, now: int) -> None:
+        """Remove a job from the blockers of its dependents."""
+        for job in self.dependencies.take_dependents(blocker):
             assert job.extra is not None
             if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
                 queue = self.queues[job.queue]
-                self._change(job, queue, "unblocked", self._start(job, now), now, NO_PROTOCOL)
+                self.apply(job, queue, "unblocked", self.start_state(job, now), now, NO_PROTOCOL)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
 
@@ -661,9 +698,9 @@ def _totals(job: Job) -> Row:
 
 
 def _no_keeper(job: Job, cause: str, actor: int, now: int) -> None:
-    """Nobody keeps parts of jobs here."""
+    """No protocol has set a keeper."""
 
 
 def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Jobs in the order in which `restore` wants them."""
+    """Jobs in the order that `restore` needs."""
     return sorted(jobs, key=lambda job: (job.place, job.seq))
