@@ -141,7 +141,7 @@ def test_it_is_blocked_by_a_dead_one(scene):
     job = scene.push(blockers=[dead.seq])
     scene.engine.kill(dead, scene.now)
     assert words(scene, job) == (
-        "It waits for dead (dead). A dead one blocks until somebody retries or removes it."
+        "It waits for dead (dead). A dead job blocks it until you retry or remove that job."
     )
 
 
@@ -160,7 +160,7 @@ def test_somebody_has_it_whose_time_is_over(scene):
     job = scene.pushed_and_leased(lease_for=60 * SECOND)
     scene.now += 90 * SECOND
     assert words(scene, job).endswith(
-        "the lease ran out 2023-11-14 22:14:20 UTC, 30 s ago, and whoever next pops over Qless gets it."
+        "the lease expired 2023-11-14 22:14:20 UTC, 30 s ago, and the next Qless pop receives the job."
     )
 
 
@@ -220,12 +220,12 @@ def test_a_moment_that_an_older_version_did_not_keep(scene):
     job = scene.pushed_and_leased(expires=FOREVER, origin=WORKQ)
     scene.complete(job)
     job.ended_at = 0
-    assert words(scene, job) == "It was completed at a time that was not kept."
+    assert words(scene, job) == "It was completed at an unknown time."
 
 
 def test_a_moment_beyond_all_calendars(scene):
     job = scene.push(due=FOREVER - 1)
-    assert words(scene, job) == "It is not due before a moment beyond all calendars."
+    assert words(scene, job) == "It is not due before a time beyond the calendar."
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from millrace.engine.workers import (
     FORGET_AFTER,
-    LONGEST_AWAY,
-    MOST_AWAY,
+    MAX_DISCONNECTED_WORKERS,
+    MAX_WORKER_ID_LENGTH,
     QUIET,
     RUNNING,
     TERMINATE,
@@ -123,9 +123,9 @@ def test_many_short_lived_workers_do_not_pile_up():
 def test_only_so_many_workers_without_a_connection_are_remembered():
     workers = Workers()
     here = workers.connect("here", START)
-    for n in range(MOST_AWAY + 5):
+    for n in range(MAX_DISCONNECTED_WORKERS + 5):
         workers.disconnect(workers.connect(f"w{n}", START))
-    assert len(workers.known) == MOST_AWAY + 1
+    assert len(workers.known) == MAX_DISCONNECTED_WORKERS + 1
     assert workers.known["here"] is here
     assert "w4" not in workers.known
     assert "w5" in workers.known
@@ -134,7 +134,7 @@ def test_only_so_many_workers_without_a_connection_are_remembered():
 def test_a_worker_that_comes_back_is_among_the_last_to_be_dropped():
     workers = Workers()
     workers.disconnect(workers.connect("first", START))
-    for n in range(MOST_AWAY - 1):
+    for n in range(MAX_DISCONNECTED_WORKERS - 1):
         workers.disconnect(workers.connect(f"w{n}", START))
     workers.disconnect(workers.connect("first", START))
     workers.disconnect(workers.connect("last", START))
@@ -147,7 +147,7 @@ def test_a_connected_worker_is_not_dropped_for_those_who_are_away():
     back = workers.connect("back", START)
     workers.disconnect(back)
     workers.connect("back", START)
-    for n in range(MOST_AWAY + 5):
+    for n in range(MAX_DISCONNECTED_WORKERS + 5):
         workers.disconnect(workers.connect(f"w{n}", START))
     assert workers.known["back"] is back
 
@@ -164,6 +164,6 @@ def test_a_worker_with_several_connections_is_away_only_without_the_last():
 
 def test_a_worker_with_an_endless_name_is_forgotten_when_it_goes():
     workers = Workers()
-    for length in (LONGEST_AWAY, LONGEST_AWAY + 1):
+    for length in (MAX_WORKER_ID_LENGTH, MAX_WORKER_ID_LENGTH + 1):
         workers.disconnect(workers.connect("w" * length, START))
-    assert [len(wid) for wid in workers.known] == [LONGEST_AWAY]
+    assert [len(wid) for wid in workers.known] == [MAX_WORKER_ID_LENGTH]

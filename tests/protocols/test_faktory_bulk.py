@@ -230,7 +230,7 @@ def test_nothing_is_changed_while_nothing_can_be_written(talk):
 
 
 def test_a_jid_of_very_many_jobs_cannot_be_staged(monkeypatch, talk):
-    monkeypatch.setattr(loads, "MOST_TWINS", 3)
+    monkeypatch.setattr(loads, "MAX_DUPLICATES", 3)
     client = opened(talk)
     for number in range(4):
         client.pushes(unit("job-0001", args=[number]))
@@ -240,7 +240,7 @@ def test_a_jid_of_very_many_jobs_cannot_be_staged(monkeypatch, talk):
 
 def test_loads_are_bounded(monkeypatch, talk):
     """The oldest that has no jobs is forgotten; those with jobs are nobody's to forget."""
-    monkeypatch.setattr(loads, "MOST_LOADS", 2)
+    monkeypatch.setattr(loads, "MAX_LOADS", 2)
     client = opened(talk, "first")
     stages(client, "first", unit("job-0001"))
     talk.advance(1)

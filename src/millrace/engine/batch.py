@@ -1,4 +1,4 @@
-"""What the commands of one loop turn changed: what the store shall write as one transaction."""
+"""All changes of one turn, which the store writes as one transaction."""
 
 from collections.abc import Iterable
 
@@ -7,8 +7,8 @@ from .job import Job
 
 
 class Batch:
-    """Changed rows by seq, events in order. A job that came and went within the batch leaves only
-    its events.
+    """Changed jobs by seq, and events in order. A job that is pushed and removed within the batch
+    leaves only its events.
     """
 
     __slots__ = (
@@ -27,19 +27,19 @@ class Batch:
     def __init__(self) -> None:
         self.new: dict[int, Job] = {}
         self.changed: dict[int, Job] = {}
-        #: Jobs of which also that has changed which was pushed.
+        #: Jobs with changed pushed fields.
         self.rewritten: dict[int, Job] = {}
         self.gone: dict[int, None] = {}
-        #: name -> paused, or None for a queue that is no more
+        #: Name -> paused, or None for a removed queue.
         self.queues: dict[str, bool | None] = {}
-        #: Those of them that are behind all others, even if they were there before.
+        #: Queues that move behind all existing queues.
         self.opened: set[str] = set()
-        #: key -> value, or None for a note that is no more
+        #: Key -> value, or None for a deleted setting.
         self.notes: dict[str, bytes | None] = {}
         self.events: list[Row] = []
-        #: So many of them are in the statistics already.
+        #: The number of events that the statistics include.
         self.folded = 0
-        #: everything that was there before this batch is to be forgotten
+        #: The batch starts with the removal of all jobs, queues and counters.
         self.cleared = False
 
     def __bool__(self) -> bool:

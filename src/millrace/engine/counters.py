@@ -1,8 +1,8 @@
-"""Counts that are kept beside the jobs."""
+"""Counters of the engine."""
 
 
 class Totals:
-    """Counters since the beginning, or the last flush."""
+    """Counters since the first start or the last flush."""
 
     __slots__ = ("failures", "processed")
 
@@ -12,7 +12,7 @@ class Totals:
 
 
 class Clocked:
-    """How many jobs the clock moved since the start."""
+    """The number of transitions by timers since the start."""
 
     __slots__ = ("evicted", "expired", "purged", "retried", "started")
 

@@ -1,4 +1,4 @@
-"""What a caller of the engine can do wrong."""
+"""Errors of the engine's callers."""
 
 
 class EngineError(Exception):
@@ -10,12 +10,12 @@ class NoSuchJob(EngineError):
 
 
 class NotLeased(EngineError):
-    """Nobody holds a lease on this job."""
+    """The job is not leased."""
 
 
 class WrongState(EngineError):
-    """The job is not in a state in which this can be done."""
+    """The state of the job does not permit the command."""
 
 
 class LoadError(EngineError):
-    """That cannot be done to this load; the text says why."""
+    """The state of the bulk load does not permit the command; the text has the reason."""

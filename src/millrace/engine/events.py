@@ -1,21 +1,21 @@
-"""Events: what the journal is made of. The engine makes them, everything else reads them."""
+"""The events of the journal. The engine creates them; all other packages only read them."""
 
 from functools import lru_cache
 from hashlib import blake2s
 from re import compile as regex
 from typing import Any, NamedTuple
 
-#: Raised when fields are added; the journal writes it beside every stretch of events.
+#: Raised when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
 #: 3: an event that ends a lease or a job carries its totals, so that no reader needs a join.
 EVENT_VERSION = 3
 
 
 class Event(NamedTuple):
-    """One thing that happened to one job. Times and spans are in microseconds.
+    """One event of one job. Times and durations are in microseconds.
 
-    The engine appends plain tuples in this order: making a NamedTuple costs three times as much,
-    and there are three events to every job.
+    The engine appends plain tuples in this order: a NamedTuple costs three times as much, and each
+    job has at least three events.
     """
 
     time: int
@@ -61,7 +61,7 @@ class Event(NamedTuple):
     ended_at: int = 0
 
 
-#: An event as it travels: a tuple, or the list that the store gives back.
+#: An event in transit: a tuple, or the list that the store returns.
 Row = tuple[Any, ...]
 
 _VARYING = regex(
@@ -70,9 +70,9 @@ _VARYING = regex(
 )
 
 
-# What fails at once mostly fails in the same words, and there may be a hundred thousand.
+# Many jobs fail with the same message at the same time.
 @lru_cache(maxsize=256)
 def fingerprint(group: str, message: str) -> str:
-    """The same for errors that differ only in numbers, ids and quoted words."""
+    """Equal for errors that differ only in numbers, ids and quoted text."""
     shape = group + "\0" + _VARYING.sub("#", message[:1000])
     return blake2s(shape.encode("utf-8", "replace"), digest_size=8).hexdigest()

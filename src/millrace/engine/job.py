@@ -1,4 +1,4 @@
-"""A job as it is kept: in memory, in the store, in the order of its fields.
+"""The record of a job, in memory and in the store.
 
 Changing the format. A job is written as a msgpack array in the order below, and its changing half
 also on its own (`changing`), so:
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-#: Which protocol pushed a job, or acted on it. The number is written to disk: only add at the end.
+#: Protocols that push and lease jobs. The numbers are on disk: only add at the end.
 PROTOCOLS: Final = ("", "workq", "masenko", "faktory", "qless", "goqueue", "http")
 NO_PROTOCOL: Final = 0
 WORKQ: Final = 1
@@ -21,15 +21,15 @@ QLESS: Final = 4
 GOQUEUE: Final = 5
 HTTP: Final = 6
 
-#: A place from here on stays what it is, and is behind every place that a job got by arriving.
+#: A place from here on is fixed, and is behind the places of all arrivals.
 LATER: Final = 1 << 62
-#: The mirror image: below 0 a place stays what it is as well, and is ahead of every arrival.
+#: A place below 0 is fixed too, and is ahead of all arrivals.
 EARLIER: Final = -LATER
 #: The last possible time, which is the largest signed 64-bit number.
 FOREVER: Final = (1 << 63) - 1
 
-#: The jid of a job whose client gave it none: this and its seq, in 12 hex digits. It is a UUID, so
-#: that every protocol can name the job by it.
+#: The jid of a job without one: this prefix and the seq in 12 hex digits. It is a UUID, so every
+#: protocol can use it.
 ALIAS: Final = "00000000-0000-4000-8000-"
 
 
@@ -43,7 +43,7 @@ def alias(seq: int) -> str:
 
 
 def seq_of(jid: str) -> int:
-    """The seq that an alias was made from; 0, which no job has, for any other jid."""
+    """The seq of a generated jid; 0, which no job has, for any other jid."""
     if not jid.startswith(ALIAS):
         return 0
     try:
@@ -53,7 +53,7 @@ def seq_of(jid: str) -> int:
 
 
 class Failure(msgspec.Struct, array_like=True, gc=False):
-    """What is remembered of a job's failures: the first one's time, the last one's words."""
+    """The first failure's time, and the last failure."""
 
     first_at: int
     last_at: int
@@ -63,18 +63,18 @@ class Failure(msgspec.Struct, array_like=True, gc=False):
 
 
 class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
-    """What few jobs have; kept apart so that most jobs do not pay for it."""
+    """Rare fields of a job, in a record of their own to save memory."""
 
     tags: list[str] = []
     blockers: list[int] = []
     result: bytes | None = None
-    #: It goes with the client that pushed it, and with the server.
+    #: The job ends with the connection of its client, and with the server.
     fleeting: bool = False
-    #: The queue it moves to, once, when it has failed for good.
+    #: The queue that the job moves to, once, after its final failure.
     dead_queue: str = ""
-    #: What the origin's protocol keeps with the job and changes; the engine never looks.
+    #: Fields of the origin's protocol; the engine does not read them.
     own: Any = None
-    #: The load that it came with, and for whose release it waits; see loads.py.
+    #: The bulk load whose release the job waits for; see loads.py.
     load: str = ""
 
 
@@ -99,7 +99,7 @@ class Lifetime(msgspec.Struct, array_like=True, gc=False):
 class Job(msgspec.Struct, array_like=True, gc=False):
     """One unit of work. Times are microseconds since 1970."""
 
-    # What was pushed: written once.
+    # Pushed fields, written once.
     seq: int
     jid: str
     kind: str
@@ -108,9 +108,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     created: int
     lease_for: int
     retries: int
-    #: What the origin's protocol needs to give the job back as it came; the engine never looks.
+    #: Wire fields that the origin's protocol returns unchanged; the engine does not read them.
     spec: bytes
-    # What changes.
+    # Changing fields.
     queue: str
     state: int
     rank: float
@@ -125,13 +125,13 @@ class Job(msgspec.Struct, array_like=True, gc=False):
     actor: int
     failure: Failure | None
     extra: Extra | None
-    # What was pushed, added later; see above.
-    #: The moment at which it goes, whatever it is doing; until then its result is kept. 0: none.
+    # Pushed fields, added later; see above.
+    #: The end of its time to live in any state; until then its result is kept. 0: none.
     expires: int = 0
-    #: How often it may be leased. 0: no limit.
+    #: The maximum number of leases. 0: no limit.
     most_attempts: int = 0
-    # What changes, added later.
-    #: When it was done, or died.
+    # Changing fields, added later.
+    #: The time of its last end.
     ended_at: int = 0
     #: The cause of its last end.
     outcome: str = ""
@@ -139,9 +139,9 @@ class Job(msgspec.Struct, array_like=True, gc=False):
 
 
 class Push(msgspec.Struct, gc=False):
-    """A job that somebody wants pushed."""
+    """A job to push."""
 
-    #: Empty: the engine makes one.
+    #: Empty: the engine generates one.
     jid: str
     kind: str
     payload: bytes
@@ -154,7 +154,7 @@ class Push(msgspec.Struct, gc=False):
     due: int = 0
     tags: list[str] = []
     blockers: list[int] = []
-    #: Its place if that shall not be its arrival's: LATER or EARLIER, and something.
+    #: A fixed place, relative to LATER or EARLIER; 0 for the place of its arrival.
     place: int = 0
     expires: int = 0
     most_attempts: int = 0
@@ -175,7 +175,7 @@ Changing = tuple[Any, ...]
 
 
 def changing(job: Job) -> Changing:
-    """The half that changes, to be written without the payload."""
+    """The changing fields, which the store writes without the payload."""
     return (
         job.seq,
         job.queue,
@@ -208,7 +208,7 @@ def lifetime_of(job: Job) -> Lifetime:
 
 
 def apply(job: Job, half: Changing) -> None:
-    """Put a changing half, as read back, onto the job it belongs to."""
+    """Assign the changing fields that were read from the store."""
     (
         _,
         job.queue,

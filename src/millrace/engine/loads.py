@@ -1,14 +1,12 @@
-"""Loads: jobs that come in many commands, and may run only when all of them are there.
+"""Bulk loads: jobs that are pushed by several commands and released together.
 
-A job that is staged waits, blocked, for the release of the load it came with. It is in its own
-queue from the beginning, but no protocol can lease a blocked job, whatever is done to the queue; so
-a load can be discarded as long as it is not released, and nothing has happened.
+A staged job is blocked until the release of its load. It is in its queue from the start, but no
+protocol can lease a blocked job. So a load can be discarded before its release without any effect.
 
-A load is opened, jobs are staged in it, each jid once, and then it is released or discarded, so
-many jobs at a time. From the moment that its release has begun nothing more can be staged in it:
-whoever was late, or does it all again, cannot bring back a job that was worked already. What was
-released is remembered for a while, by name; what was discarded can be opened anew. What is known of
-a load is a note of the engine, so that it is as durable as the jobs.
+A load is opened, jobs are staged in it, each jid once, and then it is released or discarded, some
+jobs at a time. As soon as the release has started, no job can be staged, so a repeated load cannot
+run jobs twice. The name of a released load is remembered for a while; a discarded load can be
+opened again. The state of a load is a setting of the engine, so it is as durable as the jobs.
 """
 
 from collections.abc import Iterator
@@ -23,22 +21,22 @@ from .job import Job, Push
 
 State = Literal["open", "releasing", "released"]
 
-#: So many loads are known at once, those included that are over; then the oldest of these go.
-MOST_LOADS: Final = 1000
-#: A jid is looked for among so many jobs that have it.
-MOST_TWINS: Final = 1000
+#: Remembered loads, released ones included; above it, the oldest released loads are forgotten.
+MAX_LOADS: Final = 1000
+#: Jobs with one jid that `stage` examines.
+MAX_DUPLICATES: Final = 1000
 
 
 class Load(msgspec.Struct, array_like=True):
     state: State
-    #: When it got there.
+    #: The time of the last change of the state.
     at: int
-    #: How many jobs it had when its release began.
+    #: The number of jobs at the start of the release.
     total: int = 0
 
 
 class Known(msgspec.Struct):
-    """A load, for whoever asks."""
+    """The status of a load."""
 
     load: str
     state: State
@@ -63,13 +61,13 @@ def known(engine: Engine, name: str, load: Load) -> Known:
 
 
 def listed(engine: Engine) -> list[Known]:
-    """All of them, those first that got where they are first."""
+    """All loads, by the time of their last change."""
     found = [known(engine, name, load) for name, load in _all(engine)]
     return sorted(found, key=lambda each: each.at)
 
 
 def begin(engine: Engine, name: str, now: int) -> Known:
-    """Open a load, unless it is known: then go on with it."""
+    """Open a load, or continue a known one."""
     load = find(engine, name)
     if load is None:
         _make_room(engine)
@@ -81,12 +79,12 @@ def begin(engine: Engine, name: str, now: int) -> Known:
 
 
 def stage(engine: Engine, name: str, push: Push, now: int) -> bool:
-    """Stage a job in an open load, unless it has one of that jid: then it is the same again."""
+    """Stage a job in an open load, unless the load has a job of that jid."""
     if push.jid in engine.by_jid:
-        twins = engine.find_newest(push.jid, MOST_TWINS)
-        if len(twins) > MOST_TWINS:
-            raise LoadError(f"more than {MOST_TWINS} jobs have the jid {push.jid[:100]}")
-        if any(job.extra is not None and job.extra.load == name for job in twins):
+        duplicates = engine.find_newest(push.jid, MAX_DUPLICATES)
+        if len(duplicates) > MAX_DUPLICATES:
+            raise LoadError(f"more than {MAX_DUPLICATES} jobs have the jid {push.jid[:100]}")
+        if any(job.extra is not None and job.extra.load == name for job in duplicates):
             engine.depend()
             return False
     push.load = name
@@ -95,7 +93,7 @@ def stage(engine: Engine, name: str, push: Push, now: int) -> bool:
 
 
 def need_open(engine: Engine, name: str) -> None:
-    """Nothing may be staged in a load that is not open."""
+    """Raise an error unless the load is open."""
     load = find(engine, name)
     if load is None:
         raise LoadError(f"no such load: {name}")
@@ -104,7 +102,7 @@ def need_open(engine: Engine, name: str) -> None:
 
 
 def seal(engine: Engine, name: str, now: int) -> None:
-    """Begin to release a load."""
+    """Start the release of a load."""
     load = find(engine, name)
     if load is None:
         raise LoadError(f"no such load: {name}")
@@ -116,12 +114,12 @@ def seal(engine: Engine, name: str, now: int) -> None:
 
 
 def first(engine: Engine, name: str, count: int) -> list[Job]:
-    """So many of a load's jobs that are still staged, in the order in which they came."""
+    """The first staged jobs of a load, in their order."""
     return list(islice(engine.staged.get(name, {}).values(), count))
 
 
 def release(engine: Engine, name: str, count: int, now: int) -> int:
-    """Let so many jobs of a sealed load go where they would have gone at once; how many did?"""
+    """Release up to `count` jobs of a sealed load, and return their number."""
     jobs = first(engine, name, count)
     for job in jobs:
         engine.let_go(job, now)
@@ -132,7 +130,7 @@ def release(engine: Engine, name: str, count: int, now: int) -> int:
 
 
 def discard(engine: Engine, name: str, count: int, actor: int, now: int) -> int:
-    """Remove so many staged jobs of a load that is open, and with the last one the load."""
+    """Remove up to `count` staged jobs of an open load; the load ends with its last job."""
     load = find(engine, name)
     if load is None:
         engine.depend()
@@ -158,12 +156,12 @@ def _all(engine: Engine) -> Iterator[tuple[str, Load]]:
 
 
 def _make_room(engine: Engine) -> None:
-    """Forget the oldest load that has no jobs, if there are as many as there may be."""
+    """Forget the oldest load without jobs if the maximum is reached."""
     loads = sorted(_all(engine), key=lambda each: each[1].at)
-    if len(loads) < MOST_LOADS:
+    if len(loads) < MAX_LOADS:
         return
     for name, _ in loads:
         if name not in engine.staged:
             engine.note(LOADS + name, None)
             return
-    raise LoadError(f"too many loads: at most {MOST_LOADS}. Release or discard one")
+    raise LoadError(f"too many loads: at most {MAX_LOADS}. Release or discard one")

@@ -1,6 +1,6 @@
-"""What happens after an attempt that did not succeed: one policy per protocol of origin.
+"""Retry policies, one per protocol: they decide what follows a failed or expired attempt.
 
-A policy only decides; the engine carries it out. Randomness is the engine's, so a seed replays it.
+The engine carries out the decision. It also provides the randomness, so a seed repeats a run.
 """
 
 from random import Random
@@ -14,9 +14,7 @@ DAY: Final = 86_400 * SECOND
 
 
 class Verdict(NamedTuple):
-    """Where a job goes after a failed attempt, and when if it is to be tried again; the place it
-    then has, if not that of its arrival.
-    """
+    """The next state of a job, the time of its retry, and its place if that is fixed."""
 
     state: int
     due: int = 0
@@ -24,17 +22,17 @@ class Verdict(NamedTuple):
 
 
 class Policy(Protocol):
-    #: How long a dead job is kept, in microseconds. FOREVER: until somebody takes it away, and it
-    #: is not one of those of which only so many are kept.
+    #: Retention of a dead job in microseconds. With FOREVER it stays until a client removes it, and
+    #: the bound of the dead set does not apply.
     dead_for: int
-    #: Group and message of the failure that an expired lease is.
+    #: Group and message of the error of an expired lease.
     expired: tuple[str, str]
 
-    #: Whether an expired lease is one of the job's failures.
+    #: Whether an expired lease counts as a failure of the job.
     expiry_fails: bool
-    #: Whether a job fails with one that it waits for; else it goes on waiting for a dead one.
+    #: Whether a job fails with its blocker; otherwise it continues to wait for the dead blocker.
     dies_with_blocker: bool
-    #: Whether a job that failed comes back to its old place; else it is behind the others.
+    #: Whether a failed job returns to its old place; otherwise it is behind the ready jobs.
     keeps_place: bool
 
     def after_failure(self, job: Job, now: int, random: Random) -> Verdict:
@@ -42,7 +40,7 @@ class Policy(Protocol):
         ...
 
     def after_expiry(self, job: Job, now: int, random: Random) -> Verdict:
-        """Decide for a job whose holder said nothing in time."""
+        """Decide for a job with an expired lease."""
         ...
 
 
@@ -76,10 +74,10 @@ def _later_and_later(job: Job, now: int, random: Random) -> Verdict:
 
 
 class WorkqPolicy:
-    """Ready again, at its old place, at once. The failure number `retries` is the last one (0 and 1
-    both mean the first); after `most_attempts` leases neither failure nor expiry is forgiven.
+    """Ready again immediately, at its old place. Failure number `retries` is the last one (0 and 1
+    both mean the first); after `most_attempts` leases, a failure or an expiry is final.
 
-    A job that goes with its client gets one attempt.
+    A transient job has one attempt.
     """
 
     dead_for = 0
@@ -105,10 +103,10 @@ class WorkqPolicy:
 
 
 class MasenkoPolicy:
-    """failures^4 seconds, cut to a whole second, `retries` times; then the job has failed for good,
-    and those that wait for it with it.
+    """failures^4 seconds, rounded down, `retries` times; then the failure is final, also for jobs
+    that wait for this one.
 
-    Due tasks go before those that were never delayed, the earliest first.
+    Due tasks precede tasks without a delay, the earliest first.
     """
 
     dead_for = 180 * DAY
@@ -128,8 +126,8 @@ class MasenkoPolicy:
 
 
 class GoqueuePolicy:
-    """Ready again, at its old place, when the time to process is over; a failure, which only other
-    protocols can report, changes nothing of that. After `most_attempts` leases it is dead.
+    """Ready again at its old place when the time to process has ended, also after a failure that
+    another protocol reports. After `most_attempts` leases it is dead.
     """
 
     dead_for = 180 * DAY
@@ -149,7 +147,7 @@ class GoqueuePolicy:
 
 
 class QlessPolicy:
-    """Ready again at once, `retries` times; then failed, and kept until somebody decides."""
+    """Ready again immediately, `retries` times; then failed until a client decides."""
 
     dead_for = FOREVER
     expired = ("LeaseExpired", "the time to run is over")
@@ -165,7 +163,7 @@ class QlessPolicy:
 
 
 class HttpPolicy:
-    """Faktory's waits, `retries` times, which may be none; then the dead set."""
+    """Faktory's delays, `retries` times, then the dead set."""
 
     dead_for = 180 * DAY
     expired = ("LeaseExpired", "the time to run is over")
@@ -189,14 +187,13 @@ POLICIES: Final[dict[int, Policy]] = {
     HTTP: HttpPolicy(),
 }
 
-#: Whose leases last as long as the holder's connection, not until a deadline: the rights of a
-#: holder are those of its own protocol.
+#: Protocols whose leases end with the holder's connection, without a deadline.
 BOUND: Final = frozenset({MASENKO})
-#: Whose leases no timer of ours ends: those, and Qless's, which end by the clock of whoever asks.
+#: Protocols whose leases have no timer. Qless leases expire by the clock of the next client.
 UNTIMED: Final = BOUND | {QLESS}
-#: Whose leases only their holder may end; those of others anybody may who knows the job's id.
+#: Protocols whose leases only the holder can end; other leases end by the job's id.
 EXCLUSIVE: Final = frozenset({MASENKO, QLESS, HTTP})
-#: Whose jobs keep their place when they come back.
+#: Protocols whose jobs return to their place after a failure.
 RETURNING: Final = frozenset(code for code, policy in POLICIES.items() if policy.keeps_place)
-#: Whose jobs stay, done or dead, until somebody takes them away.
+#: Protocols whose done and dead jobs stay until a client removes them.
 KEPT: Final = frozenset(code for code, policy in POLICIES.items() if policy.dead_for == FOREVER)

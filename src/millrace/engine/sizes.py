@@ -1,4 +1,4 @@
-"""How much the engine keeps, by name: what is there, and what is over and not yet swept up."""
+"""The sizes of the engine's collections, with stale entries counted separately."""
 
 from .engine import Engine
 

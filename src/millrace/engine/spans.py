@@ -1,23 +1,23 @@
-"""How long things took: lately, and since the start.
+"""Durations, recent and since the start of the server.
 
-Spans are counted by slots that grow with them, four to each power of two of microseconds, so any
-percentile is known to within a fifth of it, and a span costs one count. Nothing of it is kept over
-a restart.
+Durations are counted in slots of growing width, four per power of two of microseconds. So each
+percentile is accurate to a fifth, and recording a duration takes constant time. A restart clears
+all counts.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-#: No span is longer than 2**65 microseconds.
+#: Enough for durations up to 2**65 microseconds.
 SLOTS: Final = 256
 
-#: Slot -> how many: `Counts(int)`.
+#: Slot -> count; create it with `Counts(int)`.
 Counts = defaultdict[int, int]
 
 
 def slot(microseconds: int) -> int:
-    """Which slot a span falls into. Statistics.fold has the same, written out."""
+    """The slot of a duration. Statistics.fold contains the same code."""
     if microseconds < 4:
         return max(0, microseconds)
     bits = microseconds.bit_length()
@@ -25,19 +25,19 @@ def slot(microseconds: int) -> int:
 
 
 def limit(slot: int) -> int:
-    """The least span that is too long for a slot, and for those before it."""
+    """The smallest duration above a slot."""
     if slot < 4:
         return slot + 1
     power, quarter = divmod(slot, 4)
     return 5 + quarter << power - 1
 
 
-#: How many there were, and of their spans the 50th, 95th and 99th percentile.
+#: The count, and the 50th, 95th and 99th percentile of the durations.
 Percentiles = tuple[int, int, int, int]
 
 
 def percentiles(*some: Mapping[int, int]) -> Percentiles:
-    """Of what was counted in any of these."""
+    """Percentiles over all of these counts."""
     together = Counts(int)
     for counts in some:
         for where, count in counts.items():
@@ -51,7 +51,7 @@ def percentiles(*some: Mapping[int, int]) -> Percentiles:
 
 
 def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
-    """The middle of the slot below whose end so many spans are."""
+    """The middle of the slot with the wanted duration."""
     seen = 0
     for where, count in slots:
         seen += count
@@ -61,12 +61,12 @@ def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
 
 
 def below(counts: Sequence[int], power: int) -> int:
-    """How many of the spans that were counted by slot are shorter than 2**power microseconds."""
+    """The number of counted durations below 2**power microseconds."""
     return sum(counts[: 4 * (power - 1)])
 
 
 class Durations:
-    """Of one kind of thing, for all there is of it."""
+    """Durations of one kind."""
 
     __slots__ = ("before", "counts", "recent", "sum")
 
@@ -74,7 +74,7 @@ class Durations:
         #: Since the start.
         self.counts = [0] * SLOTS
         self.sum = 0
-        #: Since the last turn of the windows, and from the turn before to that one.
+        #: In the current window and in the one before.
         self.recent = Counts(int)
         self.before = Counts(int)
 
@@ -85,7 +85,7 @@ class Durations:
         self.recent[where] += 1
 
     def turn(self) -> None:
-        """A window is over."""
+        """Start the next window."""
         self.recent, self.before = Counts(int), self.recent
 
     def lately(self) -> Percentiles:
@@ -93,7 +93,7 @@ class Durations:
 
 
 class Measured:
-    """What the server measures of itself: how long commits take, and how late the loop is."""
+    """Measurements of the server: durations of commits, and delays of the loop."""
 
     __slots__ = ("commits", "lag")
 
@@ -107,12 +107,12 @@ class Measured:
 
 
 class Lately:
-    """What the events tell: how long jobs waited and ran, by queue, and how many there were."""
+    """Wait and run times of jobs, by queue, computed from events."""
 
     __slots__ = ("_before", "_recent", "failed", "pushed", "run_sum", "runs", "wait_sum", "waits")
 
     def __init__(self) -> None:
-        # Since the start. What could not be written counts as well: it did happen.
+        # Since the start, including events of refused commits.
         self.pushed = 0
         #: Attempts.
         self.failed = 0
@@ -120,7 +120,7 @@ class Lately:
         self.wait_sum = 0
         self.runs = [0] * SLOTS
         self.run_sum = 0
-        #: Queue -> waits, runs: as Durations have it.
+        #: Queue -> waits and runs, in windows as in Durations.
         self._recent: dict[str, tuple[Counts, Counts]] = {}
         self._before: dict[str, tuple[Counts, Counts]] = {}
 
@@ -129,18 +129,18 @@ class Lately:
         return sum(self.runs)
 
     def of(self, queue: str) -> tuple[Counts, Counts]:
-        """Where the waits and runs of a queue are counted now."""
+        """The current counts of waits and runs of a queue."""
         found = self._recent.get(queue)
         if found is None:
             found = self._recent[queue] = (Counts(int), Counts(int))
         return found
 
     def turn(self) -> None:
-        """A window is over; queues in which nothing happened are forgotten."""
+        """Start the next window; idle queues are forgotten."""
         self._recent, self._before = {}, self._recent
 
     def clear(self) -> None:
-        """There are no queues any more."""
+        """Forget all queues."""
         self._recent, self._before = {}, {}
 
     def waited(self, queue: str) -> Percentiles:
@@ -154,5 +154,5 @@ class Lately:
         return self._recent, self._before
 
     def __len__(self) -> int:
-        """How many queues are being remembered."""
+        """The number of remembered queues."""
         return len(self._recent) + len(self._before)

@@ -1,26 +1,23 @@
-"""The state machine: everything that may change a job's state is in this file.
+"""The state machine: every permitted transition of a job is in this file.
 
-A job is in one of six states.
+A job is in one of six states. `scheduled` waits for a time: its first run or its next retry.
+`blocked` waits for other jobs, or for the release of its bulk load (see loads.py). `ready` waits
+for a worker. `leased` is with a worker. `done` has succeeded; its result is available for a while.
+`dead` has failed finally and stays for inspection. Two more names stand for the outside: `new`
+before the push, and `gone` after the removal, when only the events of the job remain.
 
-`scheduled` waits for a moment: its first run or its next try. `blocked` waits for other jobs, or
-for the release of the load that it came with (see loads.py). `ready` waits for a worker. `leased`
-is with one. `done` has succeeded and is kept for whoever asks for its result. `dead` has failed for
-good and is kept for a person to look at. Two more names stand for what lies outside: `new` before a
-job is pushed, `gone` when nothing is kept of it but its events.
+Each transition has a cause, which is also the type of its event in the journal. One cause can lead
+to several states, because the retry policy decides what follows a failure (see policy.py).
+TRANSITIONS lists all of them, and `Transitions.apply`, which checks this list, is the only code
+that assigns `job.state`.
 
-A change of state has a cause, and the cause is also the type of the event that the journal gets.
-The same cause may lead to different states, because what follows a failure is the policy's decision
-(see policy.py); but no cause leads anywhere that TRANSITIONS does not list, and no code assigns
-`job.state` except `Transitions.apply`, which looks here first.
-
-How time acts: `due` and `expired` come from the timer, `purged` and `evicted` too: `evicted` is a
-job whose time to live ended before the job did. Everything else is somebody's command. `renewed`
-changes no state; it is listed because the journal has it. A job may be completed or failed while
-nobody holds it, where the protocol of whoever says so allows that: a lease may have run out while
-its worker still worked. `doomed` is a job that waited for one that has failed for good, and `moved`
-one that went to another queue: there it begins anew. `advanced` is a step that succeeded of a job
-that goes on to the next queue; between the two it is done for a moment. An `expired` lease may stay
-with its holder for a time of grace.
+Timers cause `due`, `expired`, `purged` and `evicted`; `evicted` is a job whose time to live ended
+before the job did. Commands cause all other transitions. `renewed` changes no state; it is listed
+because the journal has it. A job that is not leased can be completed or failed where the protocol
+of the worker permits it, because its lease may have expired during the work. `doomed` is a job that
+waited for another job which failed finally. `moved` is a job that starts again in another queue.
+`advanced` is a successful step of a job that then moves to the next queue; in between it is done.
+An `expired` lease may stay with its holder for a grace period.
 """
 
 from typing import Final
@@ -36,7 +33,7 @@ GONE: Final = 7
 
 STATE_NAMES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead", "new", "gone")
 
-#: cause -> from -> where it may lead
+#: Cause -> state before -> states after.
 TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     "pushed": {NEW: (SCHEDULED, BLOCKED, READY)},
     "due": {SCHEDULED: (READY,)},
@@ -75,7 +72,7 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     "purged": {DONE: (GONE,), DEAD: (GONE,)},
 }
 
-#: The same, folded into one set of small numbers per cause: the hot path asks it.
+#: The same as one set of small numbers per cause, for fast checks.
 LEGAL: Final[dict[str, frozenset[int]]] = {
     cause: frozenset(before * 8 + after for before, afters in moves.items() for after in afters)
     for cause, moves in TRANSITIONS.items()

@@ -1,6 +1,6 @@
-"""Statistics per queue and day: how long jobs waited and ran, and how often they failed.
+"""Statistics per queue and day: wait times, run times and failures.
 
-They are a fold over events, so the live numbers and those made from the journal cannot differ.
+They are computed from events, so live figures and figures computed from the journal are equal.
 """
 
 from collections.abc import Iterable
@@ -12,9 +12,9 @@ from .spans import Counts, Lately
 from .states import DEAD, LEASED
 
 DAY: Final = 86_400_000_000
-#: They are kept for so many days.
+#: Days with statistics per queue.
 KEPT_DAYS: Final = 30
-#: And how much was done on a day, over all queues, for so many.
+#: Days with totals over all queues.
 HISTORY_DAYS: Final = 180
 #: 60 seconds, 59 minutes, 23 hours, 6 days.
 SLOTS: Final = 148
@@ -25,7 +25,7 @@ _COUNTED: Final = _ENDED | {"leased", "failed", "expired", "doomed", "flushed"}
 
 
 def slot(microseconds: int) -> int | None:
-    """Which of the 148 slots a span falls into; None beyond a week."""
+    """The slot of a duration, one of 148; None above a week."""
     seconds = microseconds // 1_000_000
     if seconds < 60:
         return max(0, seconds)
@@ -38,7 +38,7 @@ def slot(microseconds: int) -> int | None:
 
 
 class Spread(msgspec.Struct, array_like=True, gc=False):
-    """Count, mean and variance by Welford's method, and the histogram; spans are in seconds."""
+    """Count, mean and variance by Welford's method, and the histogram, in seconds."""
 
     count: int = 0
     mean: float = 0.0
@@ -63,7 +63,7 @@ class Spread(msgspec.Struct, array_like=True, gc=False):
 
 
 class QueueDay(msgspec.Struct, array_like=True, gc=False):
-    """One queue on one day. `failures` counts attempts, `failed` jobs that died of it."""
+    """One queue on one day. `failures` counts attempts, `failed` counts dead jobs."""
 
     queue: str
     day: int
@@ -75,7 +75,7 @@ class QueueDay(msgspec.Struct, array_like=True, gc=False):
 
 
 class DayTotal:
-    """All queues on one day: attempts that ended, and those of them that failed."""
+    """All queues on one day: ended attempts and failed attempts."""
 
     __slots__ = ("failures", "processed")
 
@@ -90,15 +90,15 @@ class Statistics:
     def __init__(self) -> None:
         self.days: dict[tuple[str, int], QueueDay] = {}
         self._totals: dict[int, DayTotal] | None = None
-        #: Days that changed since the store last wrote them down.
+        #: Days that changed since the store wrote them.
         self.dirty: set[tuple[str, int]] = set()
         #: How many days are kept.
         self.keep_days = KEPT_DAYS
-        #: Days that were dropped since then.
+        #: Days that were dropped since the store wrote them.
         self.dropped: set[tuple[str, int]] = set()
 
     def drop(self, queues: Iterable[str]) -> None:
-        """Forget all days of these queues."""
+        """Drop all days of these queues."""
         names = set(queues)
         gone = [key for key in self.days if key[0] in names]
         for key in gone:
@@ -107,12 +107,10 @@ class Statistics:
         self.dropped.update(gone)
 
     def fold(self, events: Iterable[Any], lately: Lately | None = None) -> None:
-        """Take in events, as the engine made them or as the store gives them back. `lately` are the
-        measures of those that happen now.
-        """
+        """Add events of the engine or the store, and the durations of new events."""
         if lately is None:
             lately = Lately()
-        name, number = "", -1  # events of one queue and day mostly come together
+        name, number = "", -1  # events of one queue and day are mostly adjacent
         day, total = QueueDay("", -1), DayTotal()
         waits = runs = Counts(int)
         all_waits, all_runs = lately.waits, lately.runs
@@ -170,7 +168,7 @@ class Statistics:
         self._totals = None
 
     def totals(self) -> dict[int, DayTotal]:
-        """All queues by day, in no order; of a day that is forgotten as it was then."""
+        """Totals by day over all queues, in no particular order."""
         if self._totals is None:
             totals = self._totals = {}
             for day in self.days.values():
@@ -187,7 +185,7 @@ class Statistics:
         return (min(newest, clock // DAY) if clock else newest) - self.keep_days
 
     def forget(self, before_day: int) -> list[tuple[str, int]]:
-        """Drop days older than `before_day`, and say which."""
+        """Drop days before `before_day`, and return their keys."""
         totals = self.totals()
         old = [key for key in self.days if key[1] < before_day]
         for key in old:

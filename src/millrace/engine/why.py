@@ -1,7 +1,7 @@
-"""Why is this job not running? What the engine knows of it, as reasons and in words.
+"""The reasons why a job is not running, as data and as sentences.
 
-A job may have several reasons: its queue is paused, and nobody asks for it either. They come with
-what stands most firmly in the way first. A protocol may know more, see `Hub.holds_back`.
+A job can have several reasons, for example a paused queue without workers. The strongest reason
+comes first. A protocol can add reasons, see `Hub.holds_back`.
 """
 
 from datetime import UTC, datetime
@@ -14,11 +14,11 @@ from .job import FOREVER, PROTOCOLS, Job
 from .policy import BOUND, SECOND
 from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 
-#: Workers that wait in short steps, or look now and then, ask at least this often.
+#: Polling workers request jobs at least this often.
 LATELY: Final = 60 * SECOND
-#: A job behind so many others is not told its exact place.
+#: The position in the queue is exact up to this number of jobs.
 FIRST: Final = 1000
-#: Of so many of those that a job waits for the names are told.
+#: A reason names at most this number of blockers.
 NAMED: Final = 10
 
 Code = Literal[
@@ -37,7 +37,7 @@ Code = Literal[
 
 
 class Blocker(msgspec.Struct):
-    """A job that another one waits for."""
+    """A job that blocks another job."""
 
     jid: str
     seq: int
@@ -45,25 +45,25 @@ class Blocker(msgspec.Struct):
 
 
 class Reason(msgspec.Struct, omit_defaults=True):
-    """Times are microseconds since 1970; what a code has no use for stays empty."""
+    """Times are microseconds since 1970; fields that a code does not use are empty."""
 
     code: Code
-    #: When it began, or happened.
+    #: The start of the reason.
     since: int = 0
-    #: When it ends by itself.
+    #: The time at which the reason ends without a command.
     until: int = 0
-    #: Who has the job, and what that one speaks.
+    #: The holder of the job and its protocol.
     holder: str = ""
     protocol: str = ""
-    #: How many: jobs that it waits for, that are ahead of it, or that a limit admits.
+    #: The number of blockers, of jobs ahead of it, or of jobs that a limit permits.
     count: int = 0
     blockers: list[Blocker] = []
-    #: What failed, which limit it is, why nothing can be written.
+    #: The error, the limit, or the reason why the store fails.
     about: str = ""
 
 
 class Why(msgspec.Struct):
-    """A job, and what keeps it from running."""
+    """A job and the reasons why it is not running."""
 
     jid: str
     seq: int
@@ -142,17 +142,17 @@ def _failed(job: Job) -> str:
     return f"{failure.group}: {failure.message}" if failure.group else failure.message
 
 
-# In words
+# Sentences
 
 
 def sentence(reason: Reason, job: Why, now: int) -> str:
-    """One reason, for a person."""
+    """One reason as a sentence."""
     since, until, about = reason.since, reason.until, reason.about
     match reason.code:
         case "halted":
             return (
-                f"Nothing can be written ({about}), so no job is handed out. Mend that, and the "
-                "server goes on by itself."
+                f"Nothing can be written ({about}), so no job is handed out. The server "
+                "resumes as soon as the store works again."
             )
         case "paused":
             return f'The queue "{job.queue}" is paused. Resume it.'
@@ -177,7 +177,7 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
                 "Release the load, or discard it."
             )
         case "leased":
-            who = f"{reason.holder or 'Somebody'} ({reason.protocol})"
+            who = f"{reason.holder or 'A worker'} ({reason.protocol})"
             return f"{who} has it since {moment(since, now)}{_to(until, now)}."
         case "done":
             return f"It was completed {moment(since, now)}.{_kept(until, now)}"
@@ -190,16 +190,16 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
 def moment(at: int, now: int) -> str:
     """`2026-11-16 09:30:00 UTC, in 5 min`"""
     if not at:
-        return "at a time that was not kept"  # by a Millrace before this one
+        return "at an unknown time"  # recorded by an old version
     try:
         text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):
-        return "a moment beyond all calendars"
+        return "a time beyond the calendar"
     return f"{text}, {span(now - at)} ago" if at <= now else f"{text}, in {span(at - now)}"
 
 
 def span(microseconds: int) -> str:
-    """About how long that is."""
+    """An approximate duration."""
     seconds = microseconds / SECOND
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
         if seconds >= 2 * size:
@@ -219,15 +219,15 @@ def _waits_for(reason: Reason) -> str:
     more = reason.count - len(reason.blockers)
     text = f"It waits for {listed}{f' and {more} more' if more else ''}."
     if any(each.state == "dead" for each in reason.blockers):
-        text += " A dead one blocks until somebody retries or removes it."
+        text += " A dead job blocks it until you retry or remove that job."
     return text
 
 
 def _to(until: int, now: int) -> str:
     if not until:
         return ", for as long as its connection stands"
-    if until <= now:  # only Qless has such: its leases end when somebody looks
-        return f"; the lease ran out {moment(until, now)}, and whoever next pops over Qless gets it"
+    if until <= now:  # a Qless lease, which ends with the next pop
+        return f"; the lease expired {moment(until, now)}, and the next Qless pop receives the job"
     return f"; the lease ends {moment(until, now)}"
 
 

@@ -1,4 +1,4 @@
-"""Who works: the workers that introduced themselves, by any protocol that has worker ids."""
+"""The registry of workers, for protocols with worker ids."""
 
 from collections import OrderedDict
 from typing import Final
@@ -8,11 +8,11 @@ QUIET: Final = 1
 TERMINATE: Final = 2
 WORKER_STATES: Final = ("", "quiet", "terminate")
 
-#: A worker that has no connection and sent no sign of life for a day is forgotten.
+#: A worker without a connection or heartbeat is forgotten after a day.
 FORGET_AFTER: Final = 86_400_000_000
-#: Nor are more of them remembered, or such with longer ids: anybody can make up ids.
-MOST_AWAY: Final = 10_000
-LONGEST_AWAY: Final = 1000
+#: Limits for workers without a connection, because clients can invent ids.
+MAX_DISCONNECTED_WORKERS: Final = 10_000
+MAX_WORKER_ID_LENGTH: Final = 1000
 
 
 class Worker:
@@ -42,7 +42,7 @@ class Worker:
         self.connections = 0
 
     def advance(self, state: int) -> bool:
-        """Move forward to `state`; False if it was there or beyond already."""
+        """Move forward to `state`; False if the worker has reached it before."""
         if state <= self.state:
             return False
         self.state = state
@@ -60,13 +60,13 @@ class Workers:
         self._forget_at = 0
 
     def connect(self, wid: str, now: int) -> Worker:
-        """The worker of that id, new if need be, with one connection more."""
+        """Count a connection of the worker with that id, which is created if it is unknown."""
         if now >= self._forget_at:
             self._forget(now)
         worker = self.known.get(wid)
         if worker is None:
             worker = self.known[wid] = Worker(wid, now)
-        elif worker.connections == 0:  # it came back, perhaps as a new process
+        elif worker.connections == 0:  # perhaps a new process
             worker.state = RUNNING
             worker.started_at = now
         worker.beat_at = now
@@ -75,16 +75,16 @@ class Workers:
         return worker
 
     def disconnect(self, worker: Worker) -> None:
-        """One connection less. A worker without any is remembered, among the last of them."""
+        """Remove a connection of a worker. The registry remembers the last disconnected workers."""
         worker.connections -= 1
         if worker.connections:
             return
-        worker.hostname, worker.labels = "", []  # it says so again when it comes back
-        if len(worker.wid) > LONGEST_AWAY:
+        worker.hostname, worker.labels = "", []  # the next connection sends them again
+        if len(worker.wid) > MAX_WORKER_ID_LENGTH:
             del self.known[worker.wid]
             return
         self._away[worker.wid] = worker
-        if len(self._away) > MOST_AWAY:
+        if len(self._away) > MAX_DISCONNECTED_WORKERS:
             del self.known[self._away.popitem(last=False)[0]]
 
     def connected(self) -> list[Worker]:

@@ -37,7 +37,7 @@ SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 #: A push is compared with so many jobs of the same jid: resent ones come soon.
-MOST_TWINS: Final = 16
+MAX_DUPLICATES: Final = 16
 #: An identical push within this time is taken for the same one, sent again.
 RESEND_PERIOD: Final = 60 * SECOND
 MOST_QUEUES: Final = 1000
@@ -312,7 +312,7 @@ class FaktoryConnection(Connection):
         """
         engine = self.engine
         if engine.find(push.jid) is not None:
-            for job in engine.find_newest(push.jid, MOST_TWINS):
+            for job in engine.find_newest(push.jid, MAX_DUPLICATES):
                 if (
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
