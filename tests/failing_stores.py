@@ -37,8 +37,8 @@ class FailingSqliteStore(SqliteStore):
     def _fold(self, engine: Engine, most: int, *more: Any) -> None:
         super()._fold(engine, min(most, self.fold_most), *more)
 
-    def _begin_anew(self, touched: dict[int, None]) -> None:
-        super()._begin_anew(touched)
+    def _start_generation(self, touched: dict[int, None]) -> None:
+        super()._start_generation(touched)
         self._no_fold_until = 0  # a test need not wait for a hundred turns
 
     def commit(self) -> None:

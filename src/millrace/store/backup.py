@@ -1,9 +1,9 @@
-"""Copies a data folder, also while a server works on it.
+"""Copies a data folder, also while a server uses it.
 
-SQLite copies the pages as they are at one moment, from a connection that only reads: the server
-goes on committing, and only cannot begin its log anew until that is done. The copy is made aside,
-synced, and checked like any data folder; only then does it get its name. So what has that name is a
-backup, and what a killed process leaves has another.
+SQLite copies the pages of one snapshot from a read-only connection. The server continues to commit,
+but cannot restart its log until the copy is complete. The copy is written under another name,
+synced and checked like any data folder, and then renamed. So a folder with the final name is a
+backup, and a killed process leaves a folder with another name.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ from .reading import Content
 from .recovered import Progress
 from .schema import SCHEMA, check_schema
 
-#: So many pages are copied at a time (8 MiB), and then told.
+#: Pages per step (8 MiB); each step reports its progress.
 PAGES: Final = 2048
-#: What must stay free on the disk beside the copy.
+#: Space that must stay free on the disk in addition to the copy.
 MARGIN: Final = 16 << 20
 
 

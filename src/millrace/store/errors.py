@@ -1,4 +1,4 @@
-"""What can go wrong with the store, and what each means for the server."""
+"""Errors of the store, and their consequences for the server."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from . import wal
 
 
 class StoreError(Exception):
-    """The store could not do what was asked."""
+    """The store could not execute a request."""
 
 
 class StoreFailing(StoreError):
@@ -20,11 +20,11 @@ class StoreFailing(StoreError):
 
 
 class SyncFailed(StoreError):
-    """A sync failed: nobody can say what is on the disk. The process must end."""
+    """A sync failed, so the content of the disk is unknown. The process must end."""
 
 
 class StoreDamaged(StoreError):
-    """The data folder holds something that this version cannot read."""
+    """The data folder has content that this version cannot read."""
 
 
 class DataFolderInUse(StoreError):
@@ -36,12 +36,12 @@ class DataFolderRemoved(StoreError):
 
 
 class Mismatch(ValueError):
-    """Two things that must agree do not: a row and its sum, a table and the tally."""
+    """Two values that must be equal differ: a row and its sum, a table and the tally."""
 
 
 _PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
 _SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
-#: A value that is of another type than it was written as, or not within its bounds.
+#: Errors of values with another type than when they were written, or outside their bounds.
 _SENSELESS: Final = (
     msgspec.DecodeError,
     LookupError,
@@ -55,13 +55,13 @@ ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
 
 
 def damaged(path: Path, what: str) -> StoreDamaged:
-    """A refusal that names the database, its log if that is to blame, and what to do."""
+    """An error that names the database, a damaged log, and the remedy."""
     return StoreDamaged(f"{path}: {what}. {wal.blame(path)}{ADVICE}")
 
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors, and those of reading beside it, in our words."""
+    """Translate errors of SQLite and of the file system into store errors."""
     try:
         yield
     except OSError as error:
@@ -86,7 +86,7 @@ def translated(path: Path) -> Iterator[None]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """A record that makes no sense is damage, too."""
+    """Translate errors of unreadable records into StoreDamaged."""
     try:
         yield
     except Mismatch as error:

@@ -26,8 +26,8 @@ from .recovered import Progress, Recovered
 from .schema import SCHEMA, check_schema
 from .wal import log_of
 
-#: So many things that are wrong are told; there may be more.
-MOST_TOLD: Final = 20
+#: The maximum number of reported problems.
+MAX_REPORTED: Final = 20
 #: What SQLite says where the log's index cannot be made.
 _NO_INDEX: Final = (
     sqlite3.SQLITE_CANTOPEN,
@@ -68,7 +68,7 @@ def examine(folder: Path, progress: Progress | None = None) -> Findings:
 
 
 def look(folder: Path, findings: Findings, progress: Progress | None = None) -> None:
-    """The same of a folder that nobody else writes to, or that a server runs on."""
+    """Examine a folder, also while a server uses it."""
     path = folder / DATABASE
     findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
     try:
@@ -144,13 +144,13 @@ def _read_engine(recovered: Recovered, path: Path, findings: Findings) -> None:
     engine = Engine(Random(0))
     engine.restore(in_order(recovered.jobs.values()), recovered.queues)
     engine.next_seq = recovered.next_seq
-    for problem in consistency.check(engine).problems[:MOST_TOLD]:
+    for problem in consistency.check(engine).problems[:MAX_REPORTED]:
         what = f"job {problem.jid}" if problem.jid else f"queue {problem.queue}"
         findings.problems.append(f"{path}: {what}: {problem.what}: {problem.detail}")
 
 
 def _check_structure(db: sqlite3.Connection, path: Path, findings: Findings) -> None:
-    for problem in structure(db, MOST_TOLD):
+    for problem in structure(db, MAX_REPORTED):
         findings.problems.append(f"{path}: {problem}")
 
 
@@ -174,7 +174,7 @@ def held(folder: Path, findings: Findings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def traceless(folder: Path, findings: Findings) -> Iterator[None]:
-    """Whoever reads a log makes an index for it. Nobody else uses it: it goes again."""
+    """Remove the index that reading the log has created."""
     before = set(folder.iterdir())
     try:
         yield

@@ -1,12 +1,12 @@
-"""The file `mark`: the last turn that was committed, told apart from the database.
+"""The file `mark`: the number of the last committed turn, outside the database.
 
-SQLite takes a damaged, cut or missing log for one that ends there, so that committed turns would be
-missing without anybody noticing. This file has the number of the last of them. It is written after
-each commit and never synced: what a power cut leaves of it may be older, and then it says less, but
-never more than is true. It is no reason to refuse that it is missing or damaged itself.
+SQLite treats a damaged, truncated or missing log as one that ends there, so committed turns could
+be missing without notice. This file has the number of the last committed turn. It is written after
+each commit and never synced: after a power failure it may be older, but never newer than the
+database. A missing or damaged mark is no reason to refuse the folder.
 
-Without syncs (durability "os") the mark may survive a power cut that the turn did not; so there it
-also names the boot of the machine, and says nothing after the next one.
+Without syncs (durability "os") the mark may survive a power failure that the turn did not survive.
+So it also contains the boot id of the machine, and is ignored after the next boot.
 """
 
 import logging
@@ -53,7 +53,7 @@ def read_mark(folder: Path) -> int:
     else:
         turn, since = int(words[1]), words[2].decode(errors="replace")
     if turn < 0 or line != _line(turn, since):
-        log.warning("%s is damaged: it will be written anew; a loss would go unnoticed", path)
+        log.warning("%s is damaged: it will be written again; a loss would go unnoticed", path)
         return 0
     if since != _SYNCED and (since != _boot() or since == "unknown"):
         log.info("%s is of before the machine was started: it does not count", path)

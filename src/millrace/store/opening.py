@@ -84,12 +84,12 @@ class Opened:
 
 
 def was_in_the_making(path: Path) -> bool:
-    """Did whoever made the database die over it? Later on, there is never such a journal."""
+    """Whether a process ended while it created the database; later no such journal exists."""
     return path.with_name(path.name + "-journal").exists()
 
 
 def has_database(path: Path, mark: Path, marked: int) -> bool:
-    """Is there one? There must be, if anything tells of it."""
+    """Whether the database exists. It must exist if its mark or its log does."""
     if path.exists() and path.stat().st_size:
         return True
     log = wal.log_of(path)
@@ -99,15 +99,15 @@ def has_database(path: Path, mark: Path, marked: int) -> bool:
     if told:
         raise StoreDamaged(
             f"{path} is {'empty' if path.exists() else 'missing'}, but there is {told[0]}, which "
-            "is written after it. Put it back, or restore the newest backup. To begin anew, with "
-            "nothing, empty the folder."
+            "is written after it. Put it back, or restore the newest backup. To start with an "
+            "empty store, empty the folder."
         )
     return False
 
 
 def check_header(path: Path) -> None:
-    """What SQLite would take for another kind of database. (Nobody may open the file beside SQLite
-    later on: closing it would end SQLite's locks.)
+    """Refuse a file that SQLite would treat as another kind of database. Later the file must not be
+    opened outside SQLite, because closing it would end SQLite's locks.
     """
     with path.open("rb") as file:
         header = file.read(100)

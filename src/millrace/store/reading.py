@@ -27,8 +27,8 @@ _decode_day = msgspec.msgpack.Decoder(QueueDay).decode
 
 
 def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
-    """Closing such a connection as the last one leaves the log as it is. `alone`: nobody writes,
-    and there is no log; then not even its index is made.
+    """A connection that leaves the log unchanged when it is closed. With `alone` there is no writer
+    and no log, and no index of the log is created.
     """
     uri = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
@@ -140,7 +140,7 @@ class Content:
             statistics.fold(changes.decode_any(events))
 
     def _count_jobs(self) -> int:
-        """How many rows of `jobs`; 0 if they are so few that nobody will ask how far we are."""
+        """The number of rows of `jobs`; 0 if they are too few for a progress report."""
         span = self._db.execute("SELECT max(seq) - min(seq) FROM jobs").fetchone()[0]
         if span is None or span < 50_000:
             return 0
@@ -233,6 +233,6 @@ class Inspection:
 
 
 def structure(db: sqlite3.Connection, most: int = 1) -> list[str]:
-    """What SQLite finds wrong with the structure of a database, at most so many things."""
+    """Problems that SQLite finds in the structure of a database, up to a maximum number."""
     found: Iterable[tuple[str]] = db.execute(f"PRAGMA integrity_check({most})")
     return [text.replace("*** in database main ***\n", "") for (text,) in found if text != "ok"]

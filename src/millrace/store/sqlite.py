@@ -40,14 +40,14 @@ from .recovered import Progress, Recovered
 from .reserve import Reserve
 from .sums import Tally
 
-#: A generation of turns ends at so many bytes or jobs.
+#: A generation of turns ends at this number of bytes or jobs.
 GENERATION_BYTES: Final = 8 << 20
 GENERATION_JOBS: Final = 100_000
 #: Larger turns are split into several rows: SQLite limits a row to 1,000,000,000 bytes.
 MAX_TURN_BYTES: Final = 256 << 20
-#: With each commit about so many bytes of older jobs are folded.
+#: Each commit folds about this number of bytes of older jobs.
 FOLD_BYTES: Final = 65_536
-#: With each commit about so many bytes of shipped events are removed; more if it is for that alone.
+#: Each commit removes about this number of bytes of shipped events; more if it has no changes.
 TRIM_BYTES: Final = 256 << 10
 TRIM_BYTES_ALONE: Final = 4 << 20
 
@@ -161,7 +161,7 @@ class SqliteStore:
             content.read_some(set(seqs))
         self._go_on_from(content)
         # The generations went astray with the batch that failed.
-        self._begin_anew(content.touched)
+        self._start_generation(content.touched)
         return content.recovered
 
     def _go_on_from(self, content: Content) -> None:
@@ -374,8 +374,8 @@ class SqliteStore:
         statistics.dropped.clear()
 
     def _trim_shipped(self, engine: Engine, most_bytes: int) -> None:
-        """Remove events that are in the lake: at most so many bytes, and whole rows. Statistics are
-        made from events, so they are written down before those go.
+        """Remove whole rows of shipped events, up to `most_bytes`. Statistics are computed from
+        events, so they are written first.
         """
         tally = self._tally
         if tally.stats_event < self._unshipped:
@@ -419,12 +419,12 @@ class SqliteStore:
                 if touched:
                     self._write_all(content.recovered.jobs, touched)
         except StoreFailing:
-            self._begin_anew(touched)
+            self._start_generation(touched)
         else:
             self._young_bytes = 0
-            self._begin_anew({})
+            self._start_generation({})
 
-    def _begin_anew(self, touched: dict[int, None]) -> None:
+    def _start_generation(self, touched: dict[int, None]) -> None:
         """Let generations begin with jobs of whom the tables may say something else than memory."""
         self._young = dict.fromkeys(touched, _UNSURE)
         self._old, self._folding = {}, False

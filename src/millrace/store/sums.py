@@ -1,10 +1,9 @@
-"""What lets damage show: a sum in each row, and one of them all.
+"""Checksums that reveal damage: one per row, and one over all rows.
 
-SQLite notices damage to its structure, but a byte of a value that has changed is as good to it as
-any other, and a row that vanished was never there. So each row has a CRC-32 of its key and value,
-which also tells its table from the others. And the row of each turn has a Tally: where the turns
-and the outbox begin and end, which have no gaps, and to what the sums of the other tables add up.
-Whoever reads everything and finds it so has read exactly what was written.
+SQLite detects damage of its structure, but neither a changed byte of a value nor a missing row. So
+each row has a CRC-32 of its key and value, which also identifies its table. The row of each turn
+has a Tally: the ranges of turns and of the outbox, which have no gaps, and the total of the sums of
+the other tables. A reader for which all of this agrees has read exactly the written data.
 """
 
 from typing import Final

@@ -1,9 +1,9 @@
-"""SQLite's write-ahead log, read without SQLite: only to say where it is damaged.
+"""A reader of SQLite's write-ahead log that locates damage.
 
-SQLite reads it up to the first frame that is not whole, as it must after a crash, and so takes
-damage for the end. Whether that is so cannot be told from the log alone, but it can be told whether
-it looks so: frames of the same round follow, each with a sum that continues its predecessor's.
-Format: sqlite.org/fileformat2.html#walformat.
+SQLite reads the log up to the first incomplete frame, as it must after a crash, and so treats
+damage as the end. The log alone cannot prove damage, but it can show it: frames of the same round
+follow, each with a checksum that continues that of its predecessor. Format:
+sqlite.org/fileformat2.html#walformat.
 """
 
 import struct
