@@ -375,6 +375,8 @@ def test_all_problems_are_told_at_once_each_with_its_source():
         ("server.data = 1979-05-27", "a path, got 1979-05-27"),
         ("server.log_level = 'loud'", 'one of "debug", "info", "warning", "error", got "loud"'),
         ("tls.cert = 1", "a path, got 1"),
+        ("workq.socket_mode = 660", 'permissions in quotes such as "0660", got 660'),
+        ("workq.socket_mode = '0999'", 'permissions in quotes such as "0660", got "0999"'),
         ("masenko.heartbeat = '99ms'", 'a duration of at least "100ms", got "99ms"'),
         ("masenko.heartbeat = 0", 'a duration of at least "100ms", got 0'),
         ("masenko.heartbeat = 'often'", 'a duration such as 1.5 (seconds), "500ms", "30s", "2m"'),

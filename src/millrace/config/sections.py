@@ -18,6 +18,7 @@ from millrace.config.values import (
     Dialect,
     Durability,
     Duration,
+    FileMode,
     Folder,
     Host,
     LogLevel,
@@ -42,6 +43,11 @@ def _port(clients: str) -> Doc:
     )
 
 
+_SOCKET = Doc(
+    "Path of a Unix domain socket for the same clients, beside the port or, with "
+    '`port = "off"`, in place of it. The permissions of the file decide who can connect.'
+)
+_SOCKET_MODE = Doc("Permissions of the Unix domain socket, in octal.")
 _NO_PASSWORD = Doc(
     "Allow the port to listen beyond loopback. The protocol has no authentication of its own."
 )
@@ -121,6 +127,8 @@ class FaktoryConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """[faktory]: the Faktory Work Protocol."""
 
     port: Annotated[Port, _port("Faktory clients")] = 7419
+    socket: Annotated[OptionalPath, _SOCKET] = ""
+    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
     password: Annotated[
         Password,
         Doc(
@@ -151,6 +159,8 @@ class WorkqConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True
     """[workq]: the Workq protocol."""
 
     port: Annotated[Port, _port("Workq clients")] = 9922
+    socket: Annotated[OptionalPath, _SOCKET] = ""
+    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
     dialect: Annotated[
         Dialect,
         choice(Dialect),
@@ -167,6 +177,8 @@ class MasenkoConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """[masenko]: the Masenko protocol."""
 
     port: Annotated[Port, _port("Masenko clients")] = 12345
+    socket: Annotated[OptionalPath, _SOCKET] = ""
+    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
     heartbeat: Annotated[
         float,
         min_duration(0.1),
@@ -192,6 +204,8 @@ class GoqueueConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """[goqueue]: the Go Job Queue protocol."""
 
     port: Annotated[Port, _port("Go Job Queue clients")] = 11223
+    socket: Annotated[OptionalPath, _SOCKET] = ""
+    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
     max_data: Annotated[
         int,
         min_size(4 * KIB),
@@ -212,6 +226,8 @@ class QlessConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True
     """[qless]: the Qless API over the Redis protocol."""
 
     port: Annotated[Port, _port("Qless clients")] = 6380
+    socket: Annotated[OptionalPath, _SOCKET] = ""
+    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
     password: Annotated[
         Password,
         Doc(

@@ -113,6 +113,12 @@ def _write_memory(size: int) -> str:
     return write_size(size) if size else '"auto"'
 
 
+def _read_mode(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"0?[0-7]{3}", value.strip()):
+        return int(value, 8)
+    raise invalid_value('permissions in quotes such as "0660"', value)
+
+
 def _whole(value: object) -> int | None:
     """`value` as an integer from 0 to 2^53 - 1, or None."""
     if isinstance(value, str) and re.fullmatch(r"\s*[0-9]{1,15}\s*", value):
@@ -262,6 +268,7 @@ Switch = Annotated[bool, ValueType(_read_switch, lambda on: str(on).lower())]
 Host = Annotated[str, ValueType(_read_host, quoted)]
 Folder = Annotated[Path, ValueType(_read_path, lambda path: quoted(str(path)))]
 OptionalPath = Annotated[str, ValueType(_read_optional_path, quoted)]
+FileMode = Annotated[int, ValueType(_read_mode, lambda mode: f'"{mode:04o}"')]
 Text = Annotated[str, ValueType(_read_text, quoted)]
 Duration = Annotated[float, ValueType(parse_duration, write_duration)]
 #: An interval; 0 means never.

@@ -335,8 +335,8 @@ def listeners(
         max_line=config.server.max_line,
     )
     api = QlessApi(qless)
-    if config.qless.port is not None:
-        api.qless.refresh()  # now, rather than when somebody first asks and everybody waits
+    if config.qless.port is not None or config.qless.socket:
+        api.qless.refresh()  # at the start, so that the first command does not delay others
     known = [
         Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
         Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
@@ -344,7 +344,11 @@ def listeners(
         Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
         Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
     ]
-    return [listener for listener in known if listener.port is not None]
+    return [
+        listener
+        for listener in known
+        if listener.port is not None or getattr(config, listener.name).socket
+    ]
 
 
 def _log_audited(entry: AuditEntry) -> None:

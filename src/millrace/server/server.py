@@ -24,7 +24,7 @@ from .memory_limit import MemoryLimit
 from .push_gate import PushGate
 from .run_queue import RunQueue
 from .session import HELLO_WITHIN, Session
-from .sockets import BACKLOG
+from .sockets import BACKLOG, is_unix
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -128,6 +128,11 @@ class Server:
                 self._listening.append(server)
                 continue
             for opened in sockets[listener.name]:
+                if is_unix(opened):
+                    self._local.append(Path(opened.getsockname()))
+                    server = await self.loop.create_unix_server(session, sock=opened)
+                    self._listening.append(server)
+                    continue
                 server = await self.loop.create_server(
                     session,
                     sock=opened,
@@ -136,7 +141,7 @@ class Server:
                     ssl_handshake_timeout=HELLO_WITHIN if tls else None,
                 )
                 self._listening.append(server)
-                ports[listener.name] = server.sockets[0].getsockname()[1]
+                ports.setdefault(listener.name, server.sockets[0].getsockname()[1])
         self._arm()
         self._look_at_the_lag()
         return ports

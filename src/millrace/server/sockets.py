@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 log = logging.getLogger(__name__)
@@ -64,6 +65,45 @@ def _open(host: str, port: int) -> list[socket.socket]:
             listener.close()
         raise
     return opened
+
+
+def is_unix(listener: socket.socket | None) -> bool:
+    return listener is not None and listener.family == socket.AF_UNIX
+
+
+def open_unix(path: Path, mode: int, name: str) -> socket.socket:
+    """Listen on a Unix domain socket; a socket that a previous server left is replaced."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.setblocking(False)
+    previous = os.umask(0o177)  # nobody else can connect before the permissions are set
+    try:
+        if path.is_socket():
+            _check_stale(path)
+            path.unlink()
+        listener.bind(str(path))
+        path.chmod(mode)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise PortUnavailable(f"Cannot listen on {path} ({name}.socket): {reason}.") from error
+    finally:
+        os.umask(previous)
+    return listener
+
+
+def _check_stale(path: Path) -> None:
+    """Raise an error if a server accepts connections on the socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)
+        try:
+            client.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError as error:
+            if error.errno != errno.EAGAIN:  # its backlog is full
+                raise
+    raise OSError(errno.EADDRINUSE, "in use")
 
 
 def _unavailable(host: str, port: int, name: str, error: OSError) -> PortUnavailable:

@@ -14,7 +14,7 @@ from pathlib import Path
 from millrace.config import Config, LoadedConfig
 
 from . import logs
-from .sockets import PortUnavailable, open_port
+from .sockets import PortUnavailable, open_port, open_unix
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +35,17 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
 
 def open_ports(config: Config) -> dict[str, list[socket.socket]]:
     """The listening sockets of every enabled section."""
-    return {
-        name: open_port(config.server.host, port, name, lambda: _check_unused(config.server.data))
-        for name in Config.__struct_fields__
-        if (port := getattr(getattr(config, name), "port", None)) is not None
-    }
+    opened: dict[str, list[socket.socket]] = {}
+    for name in Config.__struct_fields__:
+        section = getattr(config, name)
+        if (port := getattr(section, "port", None)) is not None:
+            opened[name] = open_port(
+                config.server.host, port, name, lambda: _check_unused(config.server.data)
+            )
+        if path := getattr(section, "socket", ""):
+            unix = open_unix(Path(path), section.socket_mode, name)
+            opened.setdefault(name, []).append(unix)
+    return opened
 
 
 def _check_unused(folder: Path) -> None:
