@@ -39,7 +39,7 @@ def lines_about(server: ServerProcess, words: str) -> list[str]:
 
 @pytest.fixture
 def few_files(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that may open 256 files: 64 are spare, 32 for strangers."""
+    """A server that may open 256 files: 64 are reserved, 32 are for clients before a handshake."""
     with server_process(tmp_path / "data") as server:
         server.spawn()
         limit_files(server, 256)  # long before Python has come as far as our code
@@ -98,11 +98,11 @@ def _wait_until_served(server: ServerProcess) -> None:
 # Buffers
 
 REFUSED = {
-    "faktory": b"-ERR too much of unfinished commands",
-    "workq": b"-SERVER-ERROR too much of unfinished commands",
-    "masenko": b'ERR {"msg":"too much of unfinished commands',
-    "goqueue": b"ERROR\0too much of unfinished commands",
-    "qless": b"-MISCONF too much of unfinished commands",
+    "faktory": b"-ERR too many bytes of unfinished commands",
+    "workq": b"-SERVER-ERROR too many bytes of unfinished commands",
+    "masenko": b'ERR {"msg":"too many bytes of unfinished commands',
+    "goqueue": b"ERROR\0too many bytes of unfinished commands",
+    "qless": b"-MISCONF too many bytes of unfinished commands",
 }
 
 

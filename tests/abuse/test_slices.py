@@ -16,7 +16,13 @@ from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
 from millrace.protocols.qless.batches import JOBS_BATCH_SIZE
 from millrace.protocols.qless.connection import TOO_MUCH_WORK
 from millrace.protocols.qless.queries import QUEUES_BATCH_SIZE
-from millrace.server.run_queue import MOMENT, MOST, SHARE, SLICE, RunQueue
+from millrace.server.run_queue import (
+    COMMANDS_PER_READ,
+    COMMANDS_PER_SLICE,
+    MAX_CLIENTS_PER_SLICE,
+    SLICE_MICROSECONDS,
+    RunQueue,
+)
 
 NOW = 1_794_771_831_000_000
 
@@ -216,35 +222,35 @@ class Scene:
 
 def test_those_who_wait_take_turns_and_together_only_a_moment():
     scene = Scene()
-    takes = MOMENT // SLICE // 2 + 1  # two slices are a moment
+    takes = SLICE_MICROSECONDS // COMMANDS_PER_SLICE // 2 + 1  # two slices are a moment
     for name in "abc":
-        scene.comes(name, 2 * SLICE, takes)
+        scene.comes(name, 2 * COMMANDS_PER_SLICE, takes)
     assert [scene.turn() for _ in range(4)] == [["a", "b"], ["c", "a"], ["b", "c"], []]
 
 
 def test_while_somebody_waits_others_have_one_command_done_at_once():
     scene = Scene()
-    assert scene.queue.share == SHARE
-    scene.comes("a", 3 * SLICE, MOMENT)
+    assert scene.queue.share == COMMANDS_PER_READ
+    scene.comes("a", 3 * COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.queue.share == 1
     scene.turn()
     assert scene.queue.share == 1
     while scene.turn():
         pass
-    assert scene.queue.share == SHARE
+    assert scene.queue.share == COMMANDS_PER_READ
     assert scene.loop.soon == []
 
 
 def test_when_enough_has_gathered_for_the_next_commit_those_who_wait_wait_for_the_one_under_way():
     scene = Scene()
-    scene.comes("a", 2 * SLICE, MOMENT)
-    scene.comes("b", SLICE, MOMENT)
+    scene.comes("a", 2 * COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
+    scene.comes("b", COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.turn() == ["a"]
     scene.crowded = True
     assert scene.turn() == []
     assert scene.loop.soon == []  # nobody asks again and again
     assert scene.queue.share == 1
-    scene.comes("c", SLICE, MOMENT)
+    scene.comes("c", COMMANDS_PER_SLICE, SLICE_MICROSECONDS)
     assert scene.loop.soon == []
     scene.crowded = False
     scene.queue.resume()
@@ -254,17 +260,17 @@ def test_when_enough_has_gathered_for_the_next_commit_those_who_wait_wait_for_th
 
 def test_a_clock_that_stands_still_or_goes_back_stops_nobody():
     scene = Scene()
-    scene.comes("a", (MOST + 1) * SLICE, 0)
-    assert len(scene.turn()) == MOST
+    scene.comes("a", (MAX_CLIENTS_PER_SLICE + 1) * COMMANDS_PER_SLICE, 0)
+    assert len(scene.turn()) == MAX_CLIENTS_PER_SLICE
     assert len(scene.turn()) == 1
-    scene.comes("b", 2 * SLICE, -1_000_000)
+    scene.comes("b", 2 * COMMANDS_PER_SLICE, -1_000_000)
     assert [scene.turn(), scene.turn()] == [["b"], ["b"]]
 
 
 def test_a_session_that_breaks_leaves_the_others_their_turn():
     scene = Scene()
     scene.queue.add(Breaking())
-    scene.comes("a", SLICE, 1)
+    scene.comes("a", COMMANDS_PER_SLICE, 1)
     with pytest.raises(ZeroDivisionError):
         scene.turn()
     assert scene.turn() == ["a"]

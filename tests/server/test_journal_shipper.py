@@ -340,8 +340,8 @@ def test_a_lake_that_cannot_be_written_is_told_once_and_tried_again(data: Path, 
         assert journal(data)["failing"] == ""
         lines = [record["message"] for record in server.log_records()]
     assert shipped(lake) == told(data, events)
-    assert len([line for line in lines if line.startswith("the journal is not shipped: ")]) == 1
-    assert "the journal is shipped again" in lines
+    assert len([line for line in lines if line.startswith("Shipping failed: ")]) == 1
+    assert "Shipping works again." in lines
 
 
 def test_a_shipper_that_is_killed_is_started_again(data: Path, lake: Path) -> None:

@@ -55,7 +55,7 @@ def test_it_runs_again_and_again_and_what_it_says_is_logged(
         )
         schedule.start()
         assert caplog.messages == [], "not at once"
-        await until(caplog, "the pipeline ran for ", times=2)
+        await until(caplog, "The pipeline run finished after ", times=2)
         await schedule.stop()
 
     run(act())
@@ -66,7 +66,7 @@ def test_a_run_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(0.05, python("raise SystemExit('no Java')"))
         schedule.start()
-        await until(caplog, "the pipeline's run failed after")
+        await until(caplog, "The pipeline run failed after")
         await schedule.stop()
 
     run(act())
@@ -77,7 +77,7 @@ def test_a_command_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -
     async def act() -> None:
         schedule = PipelineRunner(0.05, ["/no/such/command"])
         schedule.start()
-        await until(caplog, "the pipeline cannot be started: No such file", times=2)
+        await until(caplog, "Cannot start the pipeline: No such file", times=2)
         await schedule.stop()
 
     run(act())
@@ -90,7 +90,7 @@ def test_one_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
         )
         schedule.start()
         await until(caplog, "pipeline: begun")
-        await until(caplog, "the pipeline still runs", times=2)
+        await until(caplog, "Skipped a scheduled pipeline run", times=2)
         await schedule.stop()
 
     run(act())
@@ -128,7 +128,7 @@ def test_stopping_ends_it_with_all_that_it_has_started(
 def test_who_does_not_want_to_end_is_killed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millrace.server.pipeline_runner.END_WITHIN", 0.2)
+    monkeypatch.setattr("millrace.server.pipeline_runner.STOP_TIMEOUT", 0.2)
     source = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "print('begun', flush=True); time.sleep(60)"
@@ -162,11 +162,11 @@ def test_a_server_runs_it(tmp_path: Path) -> None:
     """The real command, of a lake that nothing was shipped to: that is known without Spark."""
     with running_server(tmp_path / "data", MILLRACE_PIPELINE_EVERY="200ms") as server:
         for _ in range(3000):
-            if "the pipeline ran for" in server.stderr:
+            if "The pipeline run finished after" in server.stderr:
                 break
             time.sleep(0.01)
         lines = [record["message"] for record in server.log_records()]
-        assert any(line.startswith("the pipeline ran for") for line in lines), lines
+        assert any(line.startswith("The pipeline run finished after") for line in lines), lines
         assert any(line.startswith("pipeline: Nothing new") for line in lines), lines
         assert server.stop() == 0
 
@@ -202,16 +202,16 @@ def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None
         assert (before.able, before.running, before.code, before.lines) == (True, False, -1, [])
         assert schedule.run_now() == ""
         assert schedule.status().running
-        assert schedule.run_now().startswith("the pipeline runs already")
-        await until(caplog, "the pipeline ran for ")
+        assert schedule.run_now().startswith("The pipeline is already running")
+        await until(caplog, "The pipeline run finished after ")
         after = schedule.status()
         assert (after.running, after.code, after.every) == (False, 0, 0)
         assert after.lines == [f"table {number}" for number in range(10, 30)]
         assert 0 < after.began_at <= after.ended_at
         assert schedule.run_now() == "", "and once more"
-        await until(caplog, "the pipeline ran for ", times=2)
+        await until(caplog, "The pipeline run finished after ", times=2)
         await schedule.stop()
-        assert schedule.run_now() == "the server is about to stop"
+        assert schedule.run_now() == "The server is stopping."
 
     run(act())
 
@@ -220,7 +220,7 @@ def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> Non
     async def act() -> None:
         schedule = PipelineRunner(0, python("raise SystemExit('no Java')"))
         assert schedule.run_now() == ""
-        await until(caplog, "the pipeline's run failed after")
+        await until(caplog, "The pipeline run failed after")
         assert (schedule.status().code, schedule.status().lines) == (1, ["no Java"])
         await schedule.stop()
 
@@ -234,7 +234,7 @@ def test_where_it_cannot_run_it_says_why() -> None:
         assert schedule.status().able is False
         assert schedule.status().lines == ["there is no lake"]
         lost = PipelineRunner(0, ["/no/such/command"])
-        assert lost.run_now() == "the pipeline cannot be started: No such file or directory"
+        assert lost.run_now() == "Cannot start the pipeline: No such file or directory."
         assert lost.status().running is False
 
     run(act())

@@ -850,7 +850,7 @@ def test_sighup_reloads_password_and_log_level(tmp_path):
             RawFaktory(server.port, password="wrong")
         old.close()
         assert server.stop() == 0
-        assert "stopping" not in server.stderr
+        assert "Stopping" not in server.stderr
 
 
 def test_sighup_with_a_mistake_in_the_file_changes_nothing(tmp_path):

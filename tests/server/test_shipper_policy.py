@@ -146,7 +146,7 @@ def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
 
 
 def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_shipper, "IDLE", 0.02)
+    monkeypatch.setattr(journal_shipper, "IDLE_TIMEOUT", 0.02)
 
     async def act(stage: Stage) -> None:
         stage.commits(10)
@@ -235,7 +235,7 @@ def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
         assert stage.shipping.journal().dropped == 3
 
     play(act)
-    assert len([line for line in caplog.messages if line.startswith("3 events were dropped")]) == 1
+    assert len([line for line in caplog.messages if line.startswith("3 events were deleted")]) == 1
 
 
 def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> None:
@@ -247,7 +247,7 @@ def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> No
         stage.shipping.ship(heard.append)
         stage.child().tells(5, files=1)
         stage.child().tells(5, done=True)
-        assert heard == ["the shipper ended its work before event 11"]
+        assert heard == ["the shipper stopped before event 11"]
         assert stage.child().left
         assert len(FakeChild.born) == 1
 
@@ -261,8 +261,8 @@ def test_what_a_shipper_says_beside_is_logged(caplog: pytest.LogCaptureFixture) 
         stage.child().tells(15, files=1, missing=4)
 
     play(act)
-    assert "the shipper says: Segmentation fault" in caplog.messages
-    assert "4 events were gone before they could be shipped" in caplog.messages
+    assert "Shipper: Segmentation fault" in caplog.messages
+    assert "4 events were deleted before they were shipped." in caplog.messages
 
 
 def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,8 +284,8 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("hurried", [True, False])
 def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_shipper, "STOP_WITHIN", 60.0 if hurried else 0.01)
-    monkeypatch.setattr(journal_shipper, "LEAVE_WITHIN", 60.0 if hurried else 0.01)
+    monkeypatch.setattr(journal_shipper, "SHIP_TIMEOUT", 60.0 if hurried else 0.01)
+    monkeypatch.setattr(journal_shipper, "EXIT_TIMEOUT", 60.0 if hurried else 0.01)
 
     async def act(stage: Stage) -> None:
         hurry = asyncio.Event()

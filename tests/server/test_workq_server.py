@@ -453,4 +453,4 @@ def test_noise_harms_nobody(server, workq):
     for thread in threads:
         thread.join()
     assert server.alive
-    assert "a command failed" not in server.stderr
+    assert "A command failed" not in server.stderr

@@ -66,11 +66,11 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     config = loaded.config
     files = file_limits.raise_limit()
     os.umask(0o077)  # data, lake and the files of child processes are private to this user
-    # Jobs are not tracked by the collector and nothing of ours is cyclic; it need not look often,
-    # and not at all while a million jobs are read.
+    # Jobs are not tracked by the garbage collector and our objects form no cycles: it can run
+    # rarely, and not at all during recovery.
     gc.set_threshold(50_000, 20, 100)
     gc.disable()
-    # The commit thread, when its sync is done, must not wait long for the loop's thread.
+    # After a sync, the commit thread must not wait long for the thread of the loop.
     sys.setswitchinterval(0.0005)
     store: SqliteStore | None = None
     try:
@@ -87,7 +87,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     except StoreFailing as error:
         folder = config.server.data
         log.critical(
-            "cannot use the data folder %s: %s. Mend that, then start again", folder, error
+            "Cannot open data folder %s: %s. Fix the problem and start again.", folder, error
         )
         return 1
     except StoreError as error:
@@ -105,7 +105,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
             error,
         )
         return 1
-    # A server that keeps nothing has no folder; what is asked of it is asked somewhere else.
+    # Without a store there is no data folder: the control socket needs another one.
     folder = Path(tempfile.mkdtemp(prefix="millrace-")) if store is None else config.server.data
     try:
         return uvloop.run(_serve(loaded, reload, sockets, engine, store, tls, files, folder))
@@ -120,9 +120,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
 
 
 def _recover_or_leave(engine: Engine, store: SqliteStore) -> None:
-    """A folder that is refused stays as it is. That takes the order in which the store closes its
-    connections; at the end of the process they would go in any, and the log with them.
-    """
+    """Recover, or close the store in an order that leaves a refused folder unchanged."""
     try:
         recover(engine, store, clock)
     except StoreError:
@@ -132,19 +130,19 @@ def _recover_or_leave(engine: Engine, store: SqliteStore) -> None:
 
 
 def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
-    """Put into a new engine everything the store holds."""
+    """Load the contents of the store into a new engine."""
     started = time.monotonic()
 
     def progress(done: int, total: int) -> None:
         if total > 50_000:
-            log.info("reading the store: %s of %s jobs", f"{done:,}", f"{total:,}")
+            log.info("Reading the store: %s of %s jobs.", f"{done:,}", f"{total:,}")
 
     recovered = store.load(progress)
     recovered.put_into(engine)
     engine.begin_anew(clock())
     if recovered.jobs:
         took = time.monotonic() - started
-        log.info("jobs recovered: %s, in %.1f s", f"{len(recovered.jobs):,}", took)
+        log.info("Recovered %s jobs in %.1f s.", f"{len(recovered.jobs):,}", took)
 
 
 async def _serve(
@@ -162,10 +160,10 @@ async def _serve(
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def ended(reason: str) -> None:
-        """The store cannot be trusted any more. Nothing is acknowledged from here on."""
+        """The state of the store is unknown: exit without further acknowledgements."""
         log.critical(
-            "%s. The server ends, and acknowledges nothing more. Check the disk and the kernel's "
-            "log, then start again: everything acknowledged is in the data folder.",
+            "%s. The server exits and sends no more acknowledgements. Check the disk and the "
+            "kernel log, then start again: every acknowledged change is in the data folder.",
             reason,
         )
         os._exit(3)
@@ -178,17 +176,17 @@ async def _serve(
         max_connections=most,
         max_output=config.server.max_output,
         max_buffered=config.server.max_buffered,
-        strangers=file_limits.strangers(files),
+        max_unauthenticated=file_limits.unauthenticated(files),
         ended=ended,
     )
 
-    def told_to_stop() -> None:
+    def request_stop() -> None:
         if stop.is_set():
             hurry.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop)
+        loop.add_signal_handler(number, request_stop)
     current = [loaded]
 
     started_at = clock()
@@ -248,19 +246,19 @@ async def _serve(
         server.shipping.committed()
         schedule.start()
     elif config.pipeline.every:
-        log.warning("the pipeline is not run: %s", NO_LAKE)
+        log.warning("Scheduled pipeline runs are disabled: %s", NO_LAKE)
     await stop.wait()
-    log.info("stopping: no new connections; consumers are told at their next BEAT")
+    log.info("Stopping: accepting no connections; workers are notified at their next heartbeat.")
     await schedule.stop()
     if web is not None:
         await web.stop()
     await server.stop(config.server.stop_grace, hurry)
-    log.info("stopped")
+    log.info("Stopped.")
     return 0
 
 
 def web_settings(config: Config, control: Path) -> dict[str, Any]:
-    """What the web room is told: see web/settings.py."""
+    """The settings of the web process; see web/settings.py."""
     web = config.web
     kept = config.server.durability != "memory"
     return {
@@ -295,7 +293,7 @@ def _shipping(config: Config, server: Server, store: SqliteStore) -> JournalShip
 def listeners(
     config: Config, engine: Engine, started_at: int, max_connections: int
 ) -> list[Listener]:
-    """The protocols that are to be served, each with its port."""
+    """The enabled protocols."""
     faktory = FaktoryHub(
         engine,
         started_at=started_at,
@@ -352,13 +350,13 @@ def listeners(
 
 
 def _log_audited(entry: AuditEntry) -> None:
-    """The log is kept elsewhere, and longer; the names are anybody's, so they stay fields."""
-    told = {"number": entry.number, "by": entry.by, "did": entry.action, "target": entry.target}
-    log.info("audit", extra={"fields": told})
+    """Copy an audit entry to the log. Clients choose the names in it, so they stay fields."""
+    fields = {"number": entry.number, "by": entry.by, "did": entry.action, "target": entry.target}
+    log.info("audit", extra={"fields": fields})
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:
-    """One line that says where everything is."""
+    """Print the ready line with the ports."""
     if not sys.stdout.isatty():
         ready = {
             "ready": True,
@@ -378,7 +376,7 @@ def _announce(config: Config, ports: dict[str, int]) -> None:
         for name, port in ports.items()
     )
     kept = (
-        "in memory only: everything is lost at exit"
+        "in memory only: all data is lost at exit"
         if config.server.durability == "memory"
         else f"{config.server.data} (durability: {config.server.durability})"
     )
@@ -433,8 +431,8 @@ def _open_tls(config: Config) -> "TlsFiles | None":
 
 @functools.cache
 def _memory() -> Callable[[], int]:
-    """What tells how many MiB the process takes. Its file stays open: it is asked often, and also
-    when no more files can be opened.
+    """A function that returns the memory of the process in MiB. Its file stays open, because it is
+    called often and also when no more files can be opened.
     """
     statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
     page = os.sysconf("SC_PAGE_SIZE")

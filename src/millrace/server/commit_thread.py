@@ -1,4 +1,4 @@
-"""Where COMMIT runs: on a helper thread, because only it waits for the disk."""
+"""The thread that runs COMMIT, the only statement that waits for the disk."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from threading import Thread
 
 from millrace.store import Store
 
-#: Called on the loop's thread when a commit is over, with what went wrong or None.
+#: Called on the thread of the loop after a commit, with its error or None.
 After = Callable[[Exception | None], None]
 
 
@@ -20,7 +20,7 @@ class CommitThread:
         self._thread.start()
 
     def commit(self, store: Store) -> None:
-        """Commit what the store has begun; `after` tells when it is done."""
+        """Commit the transaction that the store has begun; `after` is called at its end."""
         self._begun.put(store)
 
     def close(self) -> None:
@@ -37,4 +37,4 @@ class CommitThread:
             try:
                 self._loop.call_soon_threadsafe(self._after, outcome)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed

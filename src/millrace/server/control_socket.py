@@ -1,4 +1,4 @@
-"""The socket in the data folder: for whoever may read the folder, whatever ports there are."""
+"""The control socket in the data folder, for the user who owns the folder."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class SocketPathInUse(Exception):
-    """Something that is not ours is where the socket must be."""
+    """A file that is not a socket has the path of the control socket."""
 
 
 def socket_of(folder: Path) -> Path:
@@ -18,7 +18,7 @@ def socket_of(folder: Path) -> Path:
 
 @contextmanager
 def beside(path: Path) -> Iterator[str]:
-    """A name for `path` that is short enough for a socket, however deep its folder is."""
+    """A short name for `path`: the address of a socket has at most 107 bytes."""
     if sys.platform != "linux":
         yield str(path)
         return
@@ -30,7 +30,7 @@ def beside(path: Path) -> Iterator[str]:
 
 
 def sweep(path: Path) -> None:
-    """Remove a socket that a killed process left behind. Whoever has the folder's lock may."""
+    """Remove a socket that a killed process left. Requires the lock of the folder."""
     try:
         if stat.S_ISSOCK(path.lstat().st_mode):
             path.unlink()
@@ -39,7 +39,7 @@ def sweep(path: Path) -> None:
 
 
 def make_room(path: Path) -> None:
-    """The same for whoever makes one there: what is no socket is somebody's, and stays."""
+    """Remove an old socket; any other file is left alone and is an error."""
     sweep(path)
     if os.path.lexists(path):
-        raise SocketPathInUse(f"{path} is no socket of a server's: remove it, or move it elsewhere")
+        raise SocketPathInUse(f"{path} is not a socket. Move or delete the file and start again.")

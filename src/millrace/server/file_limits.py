@@ -1,4 +1,4 @@
-"""How many files the process may have open, and so how many connections it can serve."""
+"""The limit of open files, and the number of connections that follows from it."""
 
 import logging
 import resource
@@ -6,39 +6,44 @@ from typing import Final
 
 log = logging.getLogger(__name__)
 
-#: Kept for all that is no connection: the store, the ports, the loop, what is accepted and refused.
-SPARE: Final = 64
-#: Connections that have not introduced themselves may exceed the limit by so many,
-STRANGERS: Final = 1000
-#: but take no more than this share of the files there may be.
-STRANGERS_SHARE: Final = 8
+#: Files for the store, the ports, the loop, and connections that are accepted only to be refused.
+RESERVED_FILES: Final = 64
+#: Connections before their handshake may exceed the limit by this number,
+MAX_UNAUTHENTICATED: Final = 1000
+#: but use at most this fraction of the files.
+UNAUTHENTICATED_FRACTION: Final = 8
 
 
 def raise_limit() -> int:
-    """Let the process open as many files as it may; how many that is."""
+    """Raise the soft limit of open files to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
-def strangers(files: int) -> int:
-    return STRANGERS if files < 0 else min(STRANGERS, files // STRANGERS_SHARE)
+def unauthenticated(files: int) -> int:
+    """Maximum number of connections above the limit that have not finished their handshake."""
+    return (
+        MAX_UNAUTHENTICATED
+        if files < 0
+        else min(MAX_UNAUTHENTICATED, files // UNAUTHENTICATED_FRACTION)
+    )
 
 
 def connections(wanted: int, files: int) -> int:
-    """So many connections as are wanted, if so many open files allow it.
+    """The number of connections that the limit of open files allows, at most `wanted`.
 
-    A server that runs out of them answers nobody who connects. One that stops before says so, in
-    the words of each protocol.
+    Without free files the server cannot even accept a connection to refuse it. Below the limit it
+    refuses with the error of the protocol.
     """
     if files < 0:  # no limit
         return wanted
-    room = max(1, files - SPARE - strangers(files))
+    room = max(1, files - RESERVED_FILES - unauthenticated(files))
     if wanted > room:
         log.warning(
-            "server.max_connections is %d, but the process may open only %d files: it serves %d "
-            "connections. Raise the limit of open files (ulimit -n), or lower max_connections",
+            "server.max_connections is %d, but the process may open only %d files. It serves %d "
+            "connections. Raise the limit of open files (ulimit -n), or lower max_connections.",
             wanted,
             files,
             room,

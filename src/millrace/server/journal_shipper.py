@@ -1,9 +1,8 @@
-"""Ships the journal: lets a process of its own turn the outbox into files of the lake, and removes
-from the outbox what has landed.
+"""Ships the journal: a child process writes the outbox to the lake, and the server removes shipped
+events from the outbox.
 
-The process (millrace.journal.shipper) is started when there is something to ship, and goes when
-there has been nothing for a while. If it fails or is killed the server goes on, says so once, and
-tries again ever more seldom; meanwhile the outbox is bounded.
+The process (millrace.journal.shipper) starts when events are pending and ends after an idle period.
+If it fails, the server logs the error once and retries with growing pauses. The outbox is bounded.
 """
 
 import asyncio
@@ -24,29 +23,29 @@ from .child_process import ChildProcess, python_module
 
 log = logging.getLogger(__name__)
 
-#: After a failure it is tried again after so long, then after twice that, and so on.
-FIRST_PAUSE: Final = 1.0
-MOST_PAUSE: Final = 60.0
-#: Without anything to ship the process goes after so long.
-IDLE: Final = 90.0
-#: A stopping server waits so long for what is left, and then for the process.
-STOP_WITHIN: Final = 30.0
-LEAVE_WITHIN: Final = 5.0
+#: Pause after the first failure; each further failure doubles it.
+MIN_RETRY_PAUSE: Final = 1.0
+MAX_RETRY_PAUSE: Final = 60.0
+#: Idle time after which the process ends.
+IDLE_TIMEOUT: Final = 90.0
+#: Time that a stopping server waits for the last shipment, and then for the process.
+SHIP_TIMEOUT: Final = 30.0
+EXIT_TIMEOUT: Final = 5.0
 NEEDS: Final = (
     "Shipping requires pyarrow. Events stay in the outbox, up to journal.outbox_max. "
     f"Install it with: {install_command('pyarrow')}"
 )
 
-#: Called with why it could not be done; empty: it was.
+#: Called with the reason of a failure, or with an empty string.
 Done = Callable[[str], None]
 
 
 class ShipperSettings(NamedTuple):
     folder: Path
     lake: Path
-    #: In seconds, how long events wait; 0: until somebody asks.
+    #: Maximum age of a pending event in seconds; 0: ship only on request.
     every: float
-    #: So many do not wait.
+    #: Number of pending events that triggers shipping early.
     events: int
 
     def command(self, begun: int) -> list[str]:
@@ -55,7 +54,7 @@ class ShipperSettings(NamedTuple):
 
 
 class JournalShipper:
-    """`trim` is called when events can be removed, `answered` when somebody was told something."""
+    """`trim` is called when shipped events can be removed, `answered` after a request is done."""
 
     def __init__(
         self,
@@ -71,19 +70,19 @@ class JournalShipper:
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._server = ""
-        #: Where the store began: a lake that is ahead of it is of another future.
+        #: The next event at the start: a lake that is ahead of it belongs to another copy.
         self._begun = store.next_committed
-        #: The first event that is not known to be in the lake, and the oldest that is kept.
+        #: The first event that is not known to be in the lake, and the oldest in the outbox.
         self._next = self._kept = store.first_event
         self._child: ChildProcess | None = None
-        #: The event until which is being shipped; 0: nothing is.
+        #: The end of the current shipment; 0: none.
         self._until = 0
-        #: Since when the oldest event waits, and the oldest of those that came after the order.
+        #: Arrival of the oldest pending event, and of the first event after the current order.
         self._oldest: float | None = None
         self._later: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.TimerHandle | None = None
-        #: Why it does not work, and how often in a row it did not.
+        #: The current error, and the number of consecutive failures.
         self._failing = ""
         self._failures = 0
         self._unable = False
@@ -91,13 +90,13 @@ class JournalShipper:
         self._dropped = 0
         self._asked: list[tuple[int, Done]] = []
         self._stopping = False
-        #: Set when an order is carried out or has failed, and when the process has ended.
+        #: Set at the end of an order, successful or not, and of the process.
         self._news = asyncio.Event()
 
-    # What the server calls
+    # Called by the server
 
     def committed(self) -> None:
-        """After every turn, and when the server is ready: is there something to ship?"""
+        """Check for pending events. Called after every turn and when the server is ready."""
         store = self._store
         if store.first_event != self._kept:
             self._kept = store.first_event
@@ -119,10 +118,10 @@ class JournalShipper:
             self._order_in_time(crowded=crowded)
 
     def ship(self, done: Done) -> None:
-        """Ship all that is committed by now."""
+        """Ship all committed events."""
         until = self._store.next_committed
         if until <= self._next or self._stopping or not self._is_able():
-            reason = "the server is stopping" if self._stopping else self._failing
+            reason = "The server is stopping." if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
             return
         self._asked.append((until, done))
@@ -130,7 +129,7 @@ class JournalShipper:
             self._order()
 
     def journal(self) -> ShippingStatus:
-        """How far it is, and how far behind."""
+        """The progress and the backlog of shipping."""
         store = self._store
         waiting = max(0, store.next_committed - self._next)
         age = self._loop.time() - self._oldest if waiting and self._oldest is not None else 0.0
@@ -148,7 +147,7 @@ class JournalShipper:
         )
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Ship what is left, if that does not take long; then the process goes."""
+        """Ship the pending events within a time limit, then end the process."""
         self._stopping = True
         self._cancel_timers()
         if self._settings.every and self._store.next_committed > self._next and self._is_able():
@@ -156,14 +155,14 @@ class JournalShipper:
         if self._child is not None:
             self._news.clear()
             self._child.close_input()
-            await _first_of(self._news, hurry, within=LEAVE_WITHIN)
+            await _first_of(self._news, hurry, within=EXIT_TIMEOUT)
         if self._child is not None:
             self._child.kill()
 
-    # Within: the orders
+    # Orders
 
     async def _ship_the_rest(self, hurry: asyncio.Event) -> None:
-        until = self._loop.time() + STOP_WITHIN
+        until = self._loop.time() + SHIP_TIMEOUT
         while self._store.next_committed > self._next and not hurry.is_set():
             failures, left = self._failures, until - self._loop.time()
             if not self._until and left > 0:
@@ -199,7 +198,7 @@ class JournalShipper:
                 command = self._settings.command(0 if self._server else self._begun)
                 self._child = ChildProcess(command, self._heard, self._ended)
             except OSError as error:
-                self._failed(f"the shipper cannot be started: {error.strerror}")
+                self._failed(f"cannot start the shipper: {error.strerror}")
                 return
         self._child.send(encode(Order(self._until)) + b"\n")
 
@@ -210,7 +209,7 @@ class JournalShipper:
             log.warning("%s", NEEDS)
         return not self._unable
 
-    # Within: what comes back
+    # Answers of the process
 
     def _heard(self, child: ChildProcess, line: bytes) -> None:
         if child is not self._child:
@@ -218,7 +217,7 @@ class JournalShipper:
         try:
             told = decode_told(line)
         except msgspec.DecodeError:
-            log.warning("the shipper says: %s", line.decode(errors="replace"))
+            log.warning("Shipper: %s", line.decode(errors="replace"))
             return
         if told.error:
             self._failed(told.error)
@@ -226,7 +225,7 @@ class JournalShipper:
         self._server = told.server
         self._files += told.files
         if told.missing:
-            log.warning("%d events were gone before they could be shipped", told.missing)
+            log.warning("%d events were deleted before they were shipped.", told.missing)
         if told.next > self._next:
             self._landed(told)
         if told.done:
@@ -246,7 +245,7 @@ class JournalShipper:
 
     def _done(self) -> None:
         if self._next < self._until:
-            self._failed(f"the shipper ended its work before event {self._until}")
+            self._failed(f"the shipper stopped before event {self._until}")
             return
         self._works()
         self._until = 0
@@ -257,17 +256,17 @@ class JournalShipper:
         if self._asked:
             self._order()
             return
-        self._idle = self._loop.call_later(IDLE, self._let_go)
+        self._idle = self._loop.call_later(IDLE_TIMEOUT, self._let_go)
         self.committed()
 
     def _works(self) -> None:
         self._failures = 0
         if self._failing:
             self._failing = ""
-            log.info("the journal is shipped again")
+            log.info("Shipping works again.")
 
     def _failed(self, reason: str) -> None:
-        """The process ends, or has ended."""
+        """The process has failed: end it and retry later."""
         child, self._child = self._child, None
         if child is not None:
             child.close_input()
@@ -275,8 +274,8 @@ class JournalShipper:
         self._failures += 1
         if reason != self._failing:
             log.error(
-                "the journal is not shipped: %s. It is tried again; meanwhile events wait in the "
-                "store, as far as journal.outbox_max allows",
+                "Shipping failed: %s. Retrying; events stay in the outbox, up to "
+                "journal.outbox_max.",
                 reason,
             )
         self._failing = reason
@@ -286,7 +285,7 @@ class JournalShipper:
         self._news.set()
         if self._settings.every and not self._stopping:
             self._cancel_timers()
-            pause = min(MOST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures - 1, 30))
+            pause = min(MAX_RETRY_PAUSE, MIN_RETRY_PAUSE * 2 ** min(self._failures - 1, 30))
             self._timer = self._loop.call_later(pause, self._due)
 
     def _ended(self, child: ChildProcess, code: int) -> None:
@@ -310,7 +309,8 @@ class JournalShipper:
 
     def _tell_dropped(self) -> None:
         log.warning(
-            "%d events were dropped before they were shipped: more than journal.outbox_max waited",
+            "%d events were deleted before they were shipped: the outbox exceeded "
+            "journal.outbox_max.",
             self._store.dropped - self._dropped,
         )
         self._dropped = self._store.dropped

@@ -1,6 +1,6 @@
-"""The log: lines for people on a terminal, JSON lines for everything else.
+"""The log: text on a terminal, JSON lines otherwise.
 
-Structured fields go along as `log.info("text", extra={"fields": {"queue": "default"}})`.
+Structured fields are passed as `log.info("text", extra={"fields": {"queue": "default"}})`.
 """
 
 import logging
@@ -16,7 +16,7 @@ DIM, RESET = "\x1b[2m", "\x1b[0m"
 
 
 def setup(level: str, stream: TextIO | None = None) -> None:
-    """Send everything from `level` up to `stream` (stderr); called again, it starts afresh."""
+    """Write records of at least `level` to `stream` (stderr). Replaces a previous setup."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
     if stream.isatty():
@@ -37,7 +37,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _level(record: logging.LogRecord) -> str:
-    """One of our four levels, whatever level a library made up."""
+    """One of our four levels for any level of a library."""
     if record.levelno >= logging.ERROR:
         return "error"
     if record.levelno >= logging.WARNING:
@@ -57,14 +57,14 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        # Fields stand last, and none takes the place of what every line has.
+        # Fields come last and do not replace the keys of every line.
         line = entry | _fields(record) | entry
         try:
             return msgspec.json.encode(line, enc_hook=str).decode()
         except (TypeError, ValueError, RecursionError):
-            # Text that is no UTF-8, or a value without any form in JSON: the line is still told.
-            told = {_utf8(str(key)): _utf8(str(value)) for key, value in line.items()}
-            return msgspec.json.encode(told).decode()
+            # Text that is not UTF-8, or a value without a JSON form.
+            readable = {_utf8(str(key)): _utf8(str(value)) for key, value in line.items()}
+            return msgspec.json.encode(readable).decode()
 
 
 def _utf8(text: str) -> str:
@@ -95,7 +95,7 @@ class PeopleFormatter(logging.Formatter):
 
 
 def _printable(text: str) -> str:
-    """Without the control characters by which a client could write on the operator's terminal."""
+    """Escape control characters, with which a client could write to the operator's terminal."""
     return text if text.isprintable() else repr(text)[1:-1]
 
 

@@ -1,8 +1,7 @@
-"""What all connections together make the server keep: a bound for the sum, beside each one's own.
+"""The limit of buffered bytes over all connections, in addition to the limit of each connection.
 
-Counted are commands that are not all there or not done yet, and replies that are not read. When
-they are too much, whoever has the most goes, and again until the rest fits: so it is those who
-take the memory that pay for it, and a client with small commands never hears of it.
+It counts incomplete and waiting commands and unread replies. Above the limit, the server closes the
+connection with the largest share until the rest fits. Clients with small commands are not affected.
 """
 
 import logging
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A crowd may be cut at once; so often it is told, in seconds.
-TELL_EVERY = 10.0
+#: Seconds between two log lines about closed connections.
+LOG_INTERVAL = 10.0
 
 
 class MemoryLimit:
@@ -26,34 +25,34 @@ class MemoryLimit:
         self._sessions = sessions
         self._cutting = False
         self._cut = 0
-        self._told_at = -TELL_EVERY
+        self._logged_at = -LOG_INTERVAL
 
     def change(self, session: "Session", size: int) -> None:
-        """A session holds so much now."""
+        """Set the number of bytes that a session holds."""
         self.total += size - session.buffered
         session.buffered = size
         if self.total > self.most and not self._cutting:
             self._make_room()
 
     def _make_room(self) -> None:
-        self._cutting = True  # whoever goes holds less, and says so in the midst of it
+        self._cutting = True  # a closed session calls `change` too
         try:
             while self.total > self.most:
                 biggest = max(self._sessions, key=lambda each: each.buffered)
-                self._tell(biggest.buffered)
-                biggest.expel("too much of unfinished commands and unread replies")
+                self._log(biggest.buffered)
+                biggest.expel("too many bytes of unfinished commands and unread replies")
         finally:
             self._cutting = False
 
-    def _tell(self, size: int) -> None:
+    def _log(self, size: int) -> None:
         self._cut += 1
         now = time.monotonic()
-        if now - self._told_at < TELL_EVERY:
+        if now - self._logged_at < LOG_INTERVAL:
             return
-        self._told_at = now
+        self._logged_at = now
         log.warning(
-            "connections cut: %d. All together held more than server.max_buffered (%d bytes) of "
-            "unfinished commands and unread replies, the largest of them %d bytes",
+            "Closed %d connections: unfinished commands and unread replies exceeded "
+            "server.max_buffered (%d bytes). The largest share was %d bytes.",
             self._cut,
             self.most,
             size,

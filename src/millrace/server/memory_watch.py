@@ -14,7 +14,7 @@ DEFAULT_FRACTION: Final = 0.75
 #: Seconds between two checks.
 CHECK_INTERVAL: Final = 0.25
 #: New jobs are accepted again below this fraction of the limit, or of the jobs at the limit:
-#: Python reuses the memory of ended jobs but seldom returns it to the system.
+#: Python reuses the memory of ended jobs but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, new jobs are refused whatever the number of jobs.
 HARD_FRACTION: Final = 1.1

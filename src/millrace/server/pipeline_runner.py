@@ -1,9 +1,8 @@
-"""Runs the pipeline now and then, as a process of its own: one at a time, its words in the log.
+"""Scheduled runs of the pipeline in a child process, one at a time; its output goes to the log.
 
-The first run comes after one interval: a server that was just started has better things to do. If a
-run takes longer than the interval, the next time is left out. A server that stops ends it; the next
-run goes on from wherever that was. Somebody may also want a run now, whether there is an interval
-or not.
+The first run starts one interval after the server. If a run takes longer than the interval, the
+next one is skipped. A stopping server ends the run, and the next run continues from there. An
+operator can also start a run, with or without an interval.
 """
 
 import asyncio
@@ -23,10 +22,10 @@ from .child_process import ChildProcess
 
 log = logging.getLogger(__name__)
 
-#: Spark removes what it has in the way, if it has the time for it.
-END_WITHIN: Final = 5.0
-#: Of what a run says so many lines are remembered.
-LAST_WORDS: Final = 20
+#: Time for Spark to remove its temporary files.
+STOP_TIMEOUT: Final = 5.0
+#: Lines of output in the status of a run.
+MAX_OUTPUT_LINES: Final = 20
 NEEDS: Final = f"The pipeline requires Spark. Install it with: {install_command('pyspark')}"
 NO_LAKE: Final = (
     'there is nothing to run the pipeline on: with durability = "memory" the server keeps no '
@@ -35,7 +34,7 @@ NO_LAKE: Final = (
 
 
 def pipeline_command(config: Config) -> list[str]:
-    """Each setting as a flag: the server may have been given its own in many ways."""
+    """The command with every setting as a flag, because settings have several sources."""
     program = [sys.executable, "-P", "-m", "millrace.cli.background", "pipeline", "run"]
     flags = {
         "--data": str(config.server.data),
@@ -48,8 +47,8 @@ def pipeline_command(config: Config) -> list[str]:
 
 
 class PipelineRunner:
-    """Every so many seconds, that command; 0: only when somebody wants it. `unable` says why it can
-    never be. Start and stop may be called twice.
+    """Runs `command` every `every` seconds, or only on request if that is 0. `unable` is the reason
+    why it cannot run. `start` and `stop` are idempotent.
     """
 
     def __init__(self, every: float, command: Sequence[str], *, unable: str = "") -> None:
@@ -61,10 +60,10 @@ class PipelineRunner:
         self._child: ChildProcess | None = None
         self._stopping = False
         self._began = 0.0
-        #: Of the last run: when it began and ended, its exit code, its last words.
+        #: Start, end, exit status and last output of the last run.
         self._began_at = self._ended_at = 0
         self._code = -1
-        self._lines: deque[str] = deque(maxlen=LAST_WORDS)
+        self._lines: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
 
     def start(self) -> None:
         if self._timer is None and self._every:
@@ -77,19 +76,19 @@ class PipelineRunner:
             self._timer = None
         if self._child is None:
             return
-        log.info("the pipeline's run is ended: the next one goes on from there")
+        log.info("Ending the pipeline run; the next run resumes there.")
         self._child.signal(signal.SIGTERM)
-        await self._child.wait_or_kill(END_WITHIN)
+        await self._child.wait_or_kill(STOP_TIMEOUT)
         self._child = None
 
     def run_now(self) -> str:
-        """Start a run; why it cannot be, or nothing."""
+        """Start a run; return the reason if that is not possible, otherwise an empty string."""
         if reason := self._reason():
             return reason
         if self._child is not None:
-            return "the pipeline runs already: wait until it has ended"
+            return "The pipeline is already running. Wait until the run has finished."
         if self._stopping:
-            return "the server is about to stop"
+            return "The server is stopping."
         return self._begin()
 
     def status(self) -> PipelineRun:
@@ -104,7 +103,7 @@ class PipelineRunner:
         )
 
     def _reason(self) -> str:
-        """Why there can be no run."""
+        """The reason why no run is possible."""
         if not self._unable and not is_installed("pyspark"):
             self._unable = NEEDS
         return self._unable
@@ -112,7 +111,7 @@ class PipelineRunner:
     def _due(self) -> None:
         self._timer = self._loop.call_later(self._every, self._due)
         if self._child is not None:
-            log.warning("the pipeline still runs: this time it is not started again")
+            log.warning("Skipped a scheduled pipeline run: the previous run has not finished.")
             return
         self._begin()
 
@@ -121,7 +120,7 @@ class PipelineRunner:
         try:
             self._child = ChildProcess(self._command, self._heard, self._ended)
         except OSError as error:
-            reason = f"the pipeline cannot be started: {error.strerror}"
+            reason = f"Cannot start the pipeline: {error.strerror}."
             log.error("%s", reason)  # noqa: TRY400 - no trace
             return reason
         self._began_at = began_at
@@ -138,11 +137,11 @@ class PipelineRunner:
         self._child = None
         self._code, self._ended_at = code, _now()
         if self._stopping:
-            return  # it was told to
+            return  # the server ended it
         if code:
-            log.error("the pipeline's run failed after %.1f s, with %d", took, code)
+            log.error("The pipeline run failed after %.1f s with status %d.", took, code)
         else:
-            log.info("the pipeline ran for %.1f s", took)
+            log.info("The pipeline run finished after %.1f s.", took)
 
 
 def _now() -> int:

@@ -1,12 +1,11 @@
-"""Clients with more commands than their share wait here for their next turn.
+"""A fair queue for clients that pipeline more commands than one read may execute.
 
-However many there are, they take only a moment of each turn of the loop together, and between two
-such moments everybody is heard who has only one thing to ask. While anybody waits here, a client's
-first command is done at once and its others come in here behind those who wait: so what a crowd
-of pipeliners makes longer is their own way, not that of those who ask and wait for the answer.
+Together they get one slice of each pass of the loop. Between two slices the loop serves the clients
+with single commands. While the queue is not empty, the first command of a read runs immediately and
+the rest joins the queue: a pipelining client delays only other pipelining clients.
 
-While a commit is under way, the next batch gathers. Those who wait here fill it only so far: a
-batch takes as long to write as it is large, and everybody waits for the one that has his command.
+During a commit the next change set grows. The queue stops when that set is large, because the time
+of a commit grows with its size and delays every client in it.
 """
 
 import asyncio
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .session import Session
 
-#: So many commands of one client are done before the others have their turn,
-SHARE: Final = 64
-#: and so many if it waited here.
-SLICE: Final = 8
-#: So long the waiting are served before the loop looks for others, in microseconds;
-MOMENT: Final = 500
-#: and so many of them at most: a clock may stand still.
-MOST: Final = 256
+#: Commands of one client per read while the queue is empty.
+COMMANDS_PER_READ: Final = 64
+#: Commands of one client per slice of the queue.
+COMMANDS_PER_SLICE: Final = 8
+#: Duration of a slice.
+SLICE_MICROSECONDS: Final = 500
+#: Maximum number of clients per slice: the clock can stop.
+MAX_CLIENTS_PER_SLICE: Final = 256
 
 
 class RunQueue:
@@ -36,26 +35,26 @@ class RunQueue:
     ) -> None:
         self._loop = loop
         self._clock = clock
-        #: Does the next batch hold enough? Then there is a commit under way, and `resume` follows.
+        #: Whether the next change set is large while a commit runs; `resume` follows.
         self._crowded = crowded
         self._paused = False
         self._waiting: deque[Session] = deque()
         self._called = False
-        #: How many commands a client may have done that does not wait here.
-        self.share = SHARE
+        #: Commands per read of a client that is not in the queue.
+        self.share = COMMANDS_PER_READ
 
     def add(self, session: "Session") -> None:
         self._waiting.append(session)
         self._call()
 
     def resume(self) -> None:
-        """The commit under way is over, and what has gathered is about to be written."""
+        """The commit has ended, and the next change set is about to be written."""
         if self._paused:
             self._paused = False
             self._call()
 
     def _call(self) -> None:
-        self.share = 1 if self._waiting else SHARE
+        self.share = 1 if self._waiting else COMMANDS_PER_READ
         if self._waiting and not self._called and not self._paused:
             self._called = True
             self._loop.call_soon(self._serve)
@@ -67,10 +66,10 @@ class RunQueue:
             return
         began = clock()
         try:
-            for _ in range(MOST):
-                waiting.popleft().go_on(SLICE)
-                # The wall clock may jump, also backwards.
-                if not waiting or not 0 <= clock() - began < MOMENT:
+            for _ in range(MAX_CLIENTS_PER_SLICE):
+                waiting.popleft().go_on(COMMANDS_PER_SLICE)
+                # The wall clock can jump, also backwards.
+                if not waiting or not 0 <= clock() - began < SLICE_MICROSECONDS:
                     break
         finally:
             self._called = False

@@ -1,4 +1,4 @@
-"""The server: listeners, sessions, the timer, and what ties them to the engine."""
+"""The server: listeners, sessions, the timer, and the dispatch of engine results to sessions."""
 
 import asyncio
 import logging
@@ -18,28 +18,28 @@ from millrace.store import Store
 
 from .commit_thread import CommitThread
 from .control_socket import beside, make_room, sweep
-from .file_limits import STRANGERS
+from .file_limits import MAX_UNAUTHENTICATED
 from .journal_shipper import JournalShipper
 from .memory_limit import MemoryLimit
 from .push_gate import PushGate
 from .run_queue import RunQueue
-from .session import HELLO_WITHIN, Session
+from .session import HANDSHAKE_TIMEOUT, Session
 from .sockets import BACKLOG, is_unix
 from .turns import Turns
 
 log = logging.getLogger(__name__)
 
-#: The wall clock may jump, so no timer trusts it for longer than this.
-MOST_SLEEP = 1_000_000
-#: When it has, by at least so much, spans that are being waited for are put right.
-JUMP = 2_000_000
-#: So often, in seconds, it is measured how late the loop is.
-LOOK_EVERY = 0.5
+#: The wall clock can jump, so no timer sleeps longer than this (microseconds).
+MAX_SLEEP = 1_000_000
+#: A difference of this size between the clocks is a jump: the engine adjusts its waits.
+CLOCK_JUMP = 2_000_000
+#: Seconds between two measurements of the lag of the loop.
+LAG_INTERVAL = 0.5
 
 
 class Listener(NamedTuple):
-    """A protocol's port, and how its connections are made. Port 0 takes any free one, None is for a
-    protocol that is not to be served. With a path it is a socket of this machine instead.
+    """A protocol: its port, its hub, and a factory of its connections. With a path it is a Unix
+    domain socket without a port.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Listener(NamedTuple):
 
 
 class Server:
-    """Everything that runs on the loop. Start and stop may be called twice."""
+    """All objects on the loop. `listen` and `stop` are called once."""
 
     def __init__(
         self,
@@ -61,18 +61,18 @@ class Server:
         max_connections: int,
         max_output: int,
         max_buffered: int = 1 << 62,
-        strangers: int = STRANGERS,
+        max_unauthenticated: int = MAX_UNAUTHENTICATED,
         ended: Callable[[str], None],
         commits: type[CommitThread] = CommitThread,
     ) -> None:
         self.engine = engine
         self.hubs: list[Hub] = []
-        #: Connections that another one's command has given something to say.
+        #: Connections with replies that are caused by a command of another connection.
         self.touched: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
-        #: Connections that have not introduced themselves may exceed the limit by so many.
-        self.strangers = strangers
+        #: Connections before their handshake may exceed the limit by this number.
+        self.max_unauthenticated = max_unauthenticated
         self.max_output = max_output
         self.loop = asyncio.get_running_loop()
         self.queue = RunQueue(self.loop, clock, lambda: self.turns.crowded)
@@ -89,7 +89,7 @@ class Server:
             settled=self._settled,
             commits=commits,
         )
-        #: What ships the journal, once that is to be done.
+        #: Set when the server is ready.
         self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()
         self.buffers = MemoryLimit(max_buffered, self.sessions)
@@ -98,9 +98,9 @@ class Server:
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = FOREVER
         self._telling = False
-        #: What both clocks said last.
+        #: The last times of the wall clock and of the loop.
         self._then = (clock(), self.loop.time())
-        self._looks_at = 0.0
+        self._lag_due = 0.0
 
     async def listen(
         self,
@@ -138,16 +138,16 @@ class Server:
                     sock=opened,
                     backlog=BACKLOG,
                     ssl=tls,
-                    ssl_handshake_timeout=HELLO_WITHIN if tls else None,
+                    ssl_handshake_timeout=HANDSHAKE_TIMEOUT if tls else None,
                 )
                 self._listening.append(server)
                 ports.setdefault(listener.name, server.sockets[0].getsockname()[1])
         self._arm()
-        self._look_at_the_lag()
+        self._measure_lag()
         return ports
 
     async def stop(self, grace: float, hurry: asyncio.Event) -> None:
-        """Take no more connections, let consumers finish for `grace` seconds, write, close."""
+        """Stop accepting, wait up to `grace` seconds for consumers, commit, and close."""
         for path in self._local:
             sweep(path)
         for server in self._listening:
@@ -183,10 +183,10 @@ class Server:
             await self.turns.drain()
         self.turns.close()
 
-    # What sessions call
+    # Called by sessions
 
     def admit(self, session: Session) -> bool:
-        if len(self.sessions) >= self.max_connections + self.strangers:
+        if len(self.sessions) >= self.max_connections + self.max_unauthenticated:
             return False
         self.sessions.add(session)
         return True
@@ -195,13 +195,13 @@ class Server:
         self.sessions.discard(session)
 
     def give_back(self, job: Job, now: int) -> None:
-        """Undo a lease whose holder never heard of it, if it still stands."""
+        """Release a lease whose reply could not be written, unless it has ended."""
         engine = self.engine
         if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.halted:
             engine.release(job, now)
 
     def after(self, now: int) -> None:
-        """What must follow commands: tell who was waiting, end the turn, arm the timer."""
+        """Finish after commands: dispatch results to clients, end the turn, set the timer."""
         engine = self.engine
         if not self._telling and self._news():
             self._tell(now)
@@ -211,10 +211,10 @@ class Server:
         if heap and heap[0][0] < self._armed_for:
             self._arm()
 
-    # Within
+    # Internal
 
     def _settled(self) -> None:
-        """A turn is over."""
+        """A turn has ended."""
         self.queue.resume()
         if self.shipping is not None:
             self.shipping.committed()
@@ -226,7 +226,7 @@ class Server:
         )
 
     def _tell(self, now: int) -> None:
-        """What is new goes to its owners, who may then go on with other commands."""
+        """Pass results to their connections, which can then run further commands."""
         engine = self.engine
         self._telling = True
         try:
@@ -261,40 +261,40 @@ class Server:
             owner.alarm(what, now)
 
     def _arm(self) -> None:
-        """One timer, for the earliest moment."""
+        """Set the timer to the earliest due time."""
         if self._timer is not None:
             self._timer.cancel()
         now = self.clock()
         when = self.engine.timers.next()
-        delay = MOST_SLEEP if when is None else min(MOST_SLEEP, max(0, when - now))
+        delay = MAX_SLEEP if when is None else min(MAX_SLEEP, max(0, when - now))
         self._armed_for = now + delay
         self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
 
-    def _watch_the_clock(self, now: int) -> None:
-        """Somebody may have set it."""
+    def _check_clock(self, now: int) -> None:
+        """Detect a jump of the wall clock."""
         time = self.loop.time()
         before, since = self._then
         self._then = (now, time)
         moved = now - before - round((time - since) * 1_000_000)
-        if abs(moved) >= JUMP:
-            log.warning("the clock was set by %+.1f s", moved / 1_000_000)
+        if abs(moved) >= CLOCK_JUMP:
+            log.warning("The system clock jumped by %+.1f s.", moved / 1_000_000)
             self.engine.clock_moved(moved)
             for hub in self.hubs:
                 hub.clock_moved(moved)
 
-    def _look_at_the_lag(self) -> None:
-        """How late is the loop? What it is told to do at a moment it does so much later."""
+    def _measure_lag(self) -> None:
+        """Measure the lag of the loop: the delay of a timer."""
         now = perf_counter()
-        if self._looks_at:
-            self.measured.lag.add(max(0, round((now - self._looks_at) * 1_000_000)))
-        self._looks_at = now + LOOK_EVERY
-        self.loop.call_later(LOOK_EVERY, self._look_at_the_lag)
+        if self._lag_due:
+            self.measured.lag.add(max(0, round((now - self._lag_due) * 1_000_000)))
+        self._lag_due = now + LAG_INTERVAL
+        self.loop.call_later(LAG_INTERVAL, self._measure_lag)
 
     def _tick(self) -> None:
         now = self.clock()
         try:
-            self._watch_the_clock(now)
+            self._check_clock(now)
             self.engine.tick(now)
             self.after(now)
         finally:
-            self._arm()  # whatever happened, time goes on
+            self._arm()  # also after an error

@@ -1,4 +1,4 @@
-"""A connected client: moves bytes between its socket and its protocol's connection."""
+"""A connected client: moves bytes between its socket and its protocol connection."""
 
 import asyncio
 import contextlib
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: With so many bytes of commands waiting, nothing more is read from the client.
-MOST_BACKLOG: Final = 1 << 20
-#: With so many bytes of replies that wait for the disk, nothing more is done for the client.
-MOST_UNSYNCED: Final = 1 << 20
-#: The kernel keeps so much for a client that does not read, twice; by itself it would go up to
-#: several MiB, and all that time the client would have its commands done.
+#: Unprocessed bytes above which the server stops reading from a client.
+MAX_UNPROCESSED_BYTES: Final = 1 << 20
+#: Bytes of replies that wait for a commit above which the server runs no command of a client.
+MAX_UNCOMMITTED_BYTES: Final = 1 << 20
+#: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
+#: server would execute commands of a client that does not read until it is full.
 SEND_BUFFER: Final = 1 << 17
-#: Most commands are shorter.
-SHORT: Final = 512
-#: What a queue takes that exists only because somebody waits for it: anybody can make up names.
-QUEUE_COSTS: Final = 2048
-#: A client that has not introduced itself, or does not read, for so long is cut.
-HELLO_WITHIN: Final = 2.0
+#: A command of this size or less is not worth accounting.
+SMALL_COMMAND_BYTES: Final = 512
+#: Memory of a queue that exists only for a waiting client, which chooses its name.
+QUEUE_BYTES: Final = 2048
+#: Time for the handshake of a protocol, and without progress of a client that does not read.
+HANDSHAKE_TIMEOUT: Final = 2.0
 READ_TIMEOUT: Final = 60.0
 #: After an error that ends the connection, the server discards input for this time and up to this
 #: size: closing with unread input resets the connection, and the error may not arrive.
 DRAIN_TIMEOUT: Final = 5.0
-#: After a client has closed its sending side, it may be gone: the server probes it so often, in
-#: seconds, and looks for a reset.
+#: Intervals of keep-alive probes and of checks for a reset, after a client has closed its sending
+#: side: it can be lost.
 PROBE_INTERVAL: Final = 10
 RESET_CHECK_INTERVAL: Final = 1.0
-#: The first look whether a lease has arrived; the later ones are twice as far apart each.
+#: The first check whether a lease has arrived; each later interval is twice as long.
 ARRIVAL_CHECK_INTERVAL: Final = 0.001
 MAX_DRAINED_BYTES: Final = 256 << 20
 
 
-class Gone(Connection):
-    """In the place of a connection that is over."""
+class ClosedConnection(Connection):
+    """Replaces the connection of a closed session."""
 
     backlog = held = 0
 
@@ -58,10 +58,10 @@ class Gone(Connection):
         return False
 
     def refusal(self, reason: str) -> bytes:
-        return b""  # nobody hears it
+        return b""
 
 
-GONE: Final = Gone()
+CLOSED: Final = ClosedConnection()
 
 
 class Session(asyncio.Protocol):
@@ -86,17 +86,17 @@ class Session(asyncio.Protocol):
 
     def __init__(self, server: "Server", connect: Callable[[], Connection]) -> None:
         self._server = server
-        #: Under TLS there is no connection before the handshake is done, and perhaps never one.
+        #: Under TLS there is no connection before the end of the handshake.
         self._connect = connect
         self.connection: Connection
         self.transport: asyncio.Transport
         #: The turn whose sync the last held reply waits for.
         self.pending = 0
         self.lost = False
-        #: What it makes the server keep: see buffers.py.
+        #: Bytes that it makes the server keep: see memory_limit.py.
         self.buffered = 0
-        #: How many of the jobs that were handed are in replies that wait for which turn, or for an
-        #: earlier one.
+        #: Pairs: a turn, and the number of leased jobs in replies that wait for it or an earlier
+        #: turn.
         self._hands_over: list[tuple[int, int]] = []
         #: The bytes of held replies.
         self._unsynced = 0
@@ -106,11 +106,11 @@ class Session(asyncio.Protocol):
         self._unread = 0
         self._continuing = False
         self._ended = False
-        #: How many bytes were discarded since the last reply, or -1 before it was written.
+        #: Bytes discarded since the last reply, or -1 before it was written.
         self._drained = -1
         self._timer: asyncio.TimerHandle | None = None
 
-    # What the loop calls
+    # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -122,24 +122,24 @@ class Session(asyncio.Protocol):
         self.connection.session = self
         peer = transport.get_extra_info("peername")
         self.connection.address = peer[0] if isinstance(peer, tuple) else ""
-        # Any unsent byte counts as "does not read": then nothing more is done for the client.
-        # Under TLS some of the handshake is unsent yet, and must not count.
+        # Any unsent byte means that the client does not read: the server runs no commands for it.
+        # Under TLS, bytes of the handshake can be unsent; they must not count.
         tls = transport.get_extra_info("ssl_object") is not None
         self.transport.set_write_buffer_limits(high=4096 if tls else 1, low=0)
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        self._timer = self._server.loop.call_later(HELLO_WITHIN, self._check_introduced)
+        self._timer = self._server.loop.call_later(HANDSHAKE_TIMEOUT, self._check_handshake)
         self.flush()
-        self._server.after(self._server.clock())  # it may have asked for a moment
+        self._server.after(self._server.clock())  # the connection may have set an alarm
 
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server
         if connection.closing:
             self._discard(data)
             return
-        if self._continuing or self._choked is not None or self._unsynced > MOST_UNSYNCED:
+        if self._continuing or self._choked is not None or self._unsynced > MAX_UNCOMMITTED_BYTES:
             connection.feed(data)
             self._throttle()
             self._account()
@@ -162,14 +162,14 @@ class Session(asyncio.Protocol):
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
             self._account()
-        # What came with a reply to it and was short leaves nothing worth counting.
-        elif not replies or self.buffered or len(data) > SHORT:
+        # A short command with a reply leaves no bytes to account.
+        elif not replies or self.buffered or len(data) > SMALL_COMMAND_BYTES:
             self._account()
         server.after(now)
 
     def eof_received(self) -> bool:
-        """The client will say no more. What it asked for is still answered, if its protocol says
-        so; TLS cannot be closed by halves.
+        """The client has closed its sending side. Its commands are still answered if the protocol
+        defines it so; TLS has no half-close.
         """
         now = self._server.clock()
         if self._drained >= 0:
@@ -199,9 +199,9 @@ class Session(asyncio.Protocol):
         for job, attempt in self.connection.handed:
             if job.attempt == attempt:
                 self._server.give_back(job, now)
-        # The connection leads here, so nothing here may lead to it: all that it has read would
-        # stay until the garbage collector's next great round, which may be hours away.
-        self.connection = GONE
+        # A reference cycle would keep all input of the connection in memory until the next full
+        # garbage collection, which can be hours away.
+        self.connection = CLOSED
         self._server.after(now)
 
     def pause_writing(self) -> None:
@@ -214,14 +214,14 @@ class Session(asyncio.Protocol):
             self._choked.cancel()
             self._choked = None
         if self.connection.handed:
-            self._has_heard()
+            self._replies_written()
         self._account()
         self._continue_soon()
 
-    # What the server calls
+    # Called by the server
 
     def told(self, now: int, tell: Callable[..., None], *what: object) -> None:
-        """Tell the connection something, and go on with what it can do then."""
+        """Notify the connection, then run its next commands."""
         try:
             tell(*what, now)
             self.advance(now)
@@ -231,9 +231,9 @@ class Session(asyncio.Protocol):
             self._defect(mistake)
 
     def advance(self, now: int, share: int | None = None) -> None:
-        """Do this client's share of commands, and send what can be sent."""
+        """Run this client's share of commands, and send its replies."""
         if self._continuing or self._blocked:
-            self.flush()  # its turn comes
+            self.flush()  # the run queue continues
             return
         try:
             more = self.connection.run(now, share or self._server.queue.share)
@@ -244,7 +244,7 @@ class Session(asyncio.Protocol):
         self._pace(more)
 
     def go_on(self, share: int) -> None:
-        """Its turn has come."""
+        """Continue after waiting in the run queue."""
         self._continuing = False
         if self.lost or self._blocked:
             return
@@ -255,7 +255,7 @@ class Session(asyncio.Protocol):
         self._server.after(now)
 
     def flush(self) -> None:
-        """Send replies, or hold them until what they announce is durable."""
+        """Send replies, or hold them until their changes are durable."""
         connection, turns = self.connection, self._server.turns
         replies = connection.replies
         if replies:
@@ -274,7 +274,7 @@ class Session(asyncio.Protocol):
             self._close()
 
     def write(self, replies: list[bytes]) -> None:
-        """Send replies whose time has come, in one piece."""
+        """Send replies in one write."""
         if self.lost:
             return
         transport = self.transport
@@ -289,35 +289,35 @@ class Session(asyncio.Protocol):
                 return
             self._account()
         elif connection.handed:
-            self._has_heard()
+            self._replies_written()
         if self.pending <= self._server.turns.synced:
-            if self._unsynced > MOST_UNSYNCED:
+            if self._unsynced > MAX_UNCOMMITTED_BYTES:
                 self._continue_soon()
             self._unsynced = 0
             if (connection.closing or self._ended) and self._finished():
                 self._close()
 
     def expel(self, reason: str) -> None:
-        """All together hold too much, and this one the most of it: it has to go."""
-        log.debug("cut a client that held %d bytes: %s", self.buffered, reason)
+        """Close this session: it holds the largest share of too many buffered bytes."""
+        log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
         connection.discard()
         if connection.waiter is not None:
-            self._server.engine.unwait(connection.waiter)  # now, and not when the socket is closed
+            self._server.engine.unwait(connection.waiter)  # now, not when the socket is closed
         if self._choked is not None or connection.closing:
-            self.transport.abort()  # it does not read, or will not
+            self.transport.abort()  # it does not read
             return
         connection.replies.append(connection.refusal(reason))
         connection.closing = True
         self.flush()
 
-    # Within
+    # Internal
 
     @property
     def _blocked(self) -> bool:
-        """Must it wait until what was said to it has gone out?"""
-        return self._choked is not None or self._unsynced > MOST_UNSYNCED
+        """Whether it must wait until its replies are sent."""
+        return self._choked is not None or self._unsynced > MAX_UNCOMMITTED_BYTES
 
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
@@ -339,14 +339,14 @@ class Session(asyncio.Protocol):
         self._timer = self._server.loop.call_later(DRAIN_TIMEOUT, transport.abort)
 
     def _discard(self, data: bytes) -> None:
-        """Count input that nobody will read, and close when it is too much."""
+        """Count discarded input, and close the connection above the limit."""
         if self._drained >= 0:
             self._drained += len(data)
             if self._drained > MAX_DRAINED_BYTES:
                 self.transport.abort()
 
     def _probe_peer(self) -> None:
-        """A client that has closed its sending side waits for replies, or is gone: find out."""
+        """Check whether a client that has closed its sending side still waits for replies."""
         sock = self.transport.get_extra_info("socket")
         if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
             return
@@ -360,10 +360,10 @@ class Session(asyncio.Protocol):
         self._timer = self._server.loop.call_later(seconds, self._check_peer, seconds)
 
     def _check_peer(self, waited: float) -> None:
-        """After a half-close: abort a connection that was reset, and learn whether leases arrived.
+        """After a half-close: abort a connection that was reset, and check whether leases arrived.
 
         The peer's system acknowledges data for a process that still reads, and answers with a reset
-        for one that is gone. Leases that did not arrive are returned by `connection_lost`.
+        for a process that has ended. Leases that did not arrive are returned by `connection_lost`.
         """
         self._timer = None
         sock = self.transport.get_extra_info("socket")
@@ -383,15 +383,15 @@ class Session(asyncio.Protocol):
             else:
                 self._check_peer_in(RESET_CHECK_INTERVAL)
 
-    def _has_heard(self) -> None:
-        """What may be written was written."""
+    def _replies_written(self) -> None:
+        """All replies that may be written are written."""
         if self._ended and self.transport.get_extra_info("socket") is not None:
-            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # it may be gone
+            self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # the client may be lost
         else:
             self._forget_handed()
 
     def _forget_handed(self) -> None:
-        """All that may be said was said: of those jobs the client knows."""
+        """The client has received its written leases: they are not returned with the connection."""
         handed, synced = self.connection.handed, self._server.turns.synced
         if self.pending <= synced:
             handed.clear()
@@ -406,19 +406,19 @@ class Session(asyncio.Protocol):
         connection = self.connection
         size = 0 if connection.closing else connection.held
         if connection.waiter is not None:
-            size += connection.waiter.made * QUEUE_COSTS
+            size += connection.waiter.made * QUEUE_BYTES
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
         if size != self.buffered and not self.lost:
             self._server.buffers.change(self, size)
 
     def _defect(self, mistake: Exception) -> None:
-        """A mistake of ours: this client is cut, the others go on."""
-        log.error("a command failed", exc_info=mistake)
+        """An error in the server: close this connection and continue with the other clients."""
+        log.error("A command failed.", exc_info=mistake)
         self.transport.abort()
 
     def _finished(self) -> bool:
-        """Has everything been said that will be?"""
+        """Whether all replies of the connection are written."""
         connection = self.connection
         if self.pending > self._server.turns.synced or connection.replies:
             return False
@@ -442,10 +442,10 @@ class Session(asyncio.Protocol):
             self._server.queue.add(self)
 
     def _throttle(self) -> None:
-        """Read on, or not: a client that floods us or does not read is held back."""
+        """Pause or resume reading: a client that floods the server or does not read must wait."""
         if self._drained >= 0:
             return
-        want = not self._blocked and self.connection.backlog <= MOST_BACKLOG
+        want = not self._blocked and self.connection.backlog <= MAX_UNPROCESSED_BYTES
         if want == self._reading or self.lost or self.transport.is_closing():
             return
         self._reading = want
@@ -454,7 +454,7 @@ class Session(asyncio.Protocol):
         else:
             self.transport.pause_reading()
 
-    def _check_introduced(self) -> None:
+    def _check_handshake(self) -> None:
         self._timer = None
         if self.connection.overdue():
             self.transport.close()
@@ -481,6 +481,6 @@ def _unread_bytes(transport: asyncio.Transport) -> int:
 
 
 def unacknowledged_bytes(sock: socket.socket) -> int:
-    """How many written bytes the peer's system has not acknowledged."""
+    """Written bytes that the peer's system has not acknowledged."""
     packed = fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0" * 4)
     return int(struct.unpack("i", packed)[0])

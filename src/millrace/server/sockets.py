@@ -75,7 +75,7 @@ def open_unix(path: Path, mode: int, name: str) -> socket.socket:
     """Listen on a Unix domain socket; a socket that a previous server left is replaced."""
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    previous = os.umask(0o177)  # nobody else can connect before the permissions are set
+    previous = os.umask(0o177)  # no other user can connect before the permissions are set
     try:
         if path.is_socket():
             _check_stale(path)

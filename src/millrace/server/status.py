@@ -1,6 +1,4 @@
-"""What the process knows of itself, for whoever asks over the control socket: how it was set up,
-where it keeps things, how much room there is, and how its pipeline does.
-"""
+"""The status of the server process: configuration, folders, disk space and pipeline."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from .pipeline_runner import PipelineRunner
 
 
 class ProcessStatus:
-    """`loaded` tells the configuration as it is now."""
+    """Answers requests of the control socket. `loaded` returns the effective configuration."""
 
     def __init__(
         self,
@@ -64,7 +62,7 @@ class ProcessStatus:
 
 
 def settings(loaded: LoadedConfig) -> list[Setting]:
-    """Every key, as `millrace config` would show it: what is secret is not told."""
+    """Every key as `millrace config` shows it; secrets are hidden."""
     found = []
     for dotted, key in keys().items():
         value = value_of(loaded.config, dotted)
@@ -75,7 +73,7 @@ def settings(loaded: LoadedConfig) -> list[Setting]:
 
 
 def _room(folder: Path) -> tuple[int, int]:
-    """Bytes that are free, and all there are, on the folder's disk."""
+    """Free and total bytes of the disk of a folder."""
     try:
         disk = os.statvfs(folder)
     except OSError:
@@ -84,14 +82,14 @@ def _room(folder: Path) -> tuple[int, int]:
 
 
 def _bytes(folder: Path) -> int:
-    """What the store's files take; the lake, in a folder of its own, is not counted."""
+    """The size of the files of the store, without the lake."""
     total = 0
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_file(follow_symlinks=False):
                     total += entry.stat(follow_symlinks=False).st_size
-    except OSError:  # one that is gone by now, or a folder that is
+    except OSError:  # a file or the folder was deleted
         return total
     return total
 
@@ -101,5 +99,5 @@ def _shown(path: Path) -> str:
 
 
 def _printable(text: str) -> str:
-    """A path may hold bytes that are no UTF-8."""
+    """A path can contain bytes that are not UTF-8."""
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,14 +1,14 @@
 """The loop turn and its group commit.
 
-The commands of one turn of the event loop change the engine in memory and collect one batch. At the
-end of the turn the batch goes to the store as one transaction: its statements run here, on the
-loop's thread, and only COMMIT, which waits for the disk, on a helper thread. Replies that announce
-a change are held until the transaction that has the change is synced. While it syncs, the next
-turns fill the next batch, so a thousand connections share one sync.
+The commands of one turn of the event loop change the engine in memory and collect one change set.
+At the end of the turn the store writes it as one transaction: its statements run here, on the
+thread of the loop, and only COMMIT, which waits for the disk, on another thread. A reply that
+announces a change is held until its transaction is synced. During the sync the next turns fill the
+next change set, so a thousand connections share one sync.
 
-If a batch cannot be written, it is undone in memory just as a crash would have undone it, together
-with what was done on top of it, and its replies become refusals. Nothing then changes until the
-store can be written again; looking and waiting go on.
+A change set that cannot be written is undone in memory as a crash would have undone it, together
+with later changes, and its replies become errors. Changes are then refused until the store is
+writable again; reads and waiting clients continue.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often a failing store is tried again.
-PROBE_EVERY = 0.5
+#: Seconds between two attempts to use a failed store again.
+PROBE_INTERVAL = 0.5
 #: Seconds between two attempts to allocate the reserve file again.
 RESERVE_CHECK_INTERVAL = 0.5
 #: Without a store, a turn ends only to count its events. This many are counted together.
 MAX_UNCOUNTED_EVENTS = 256
-#: So many events make a batch that takes some milliseconds to write.
-CROWD = 300
+#: Events of a change set that takes some milliseconds to write.
+LARGE_TURN_EVENTS = 300
 
 
 class HeldReply(NamedTuple):
@@ -70,7 +70,7 @@ class Turns:
         self._settled = settled
         self._gate = gate or PushGate(engine)
         self._durations = (measured or Measured()).commits
-        #: When the commit that is under way began.
+        #: Start of the running commit.
         self._begun = 0.0
         self._loop = asyncio.get_running_loop()
         #: The turn being filled, and the last one that is durable.
@@ -87,8 +87,8 @@ class Turns:
 
     @property
     def crowded(self) -> bool:
-        """Has enough gathered for the next commit while one is under way?"""
-        return self._committing is not None and len(self.engine.batch.events) >= CROWD
+        """Whether the next change set is large while a commit runs."""
+        return self._committing is not None and len(self.engine.batch.events) >= LARGE_TURN_EVENTS
 
     @property
     def durable(self) -> bool:
@@ -109,13 +109,13 @@ class Turns:
         self.schedule()
 
     def schedule(self) -> None:
-        """Something changed: end the turn when all that has come so far is done."""
+        """Something changed: end the turn after the commands that are already received."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._end)
 
     async def drain(self) -> None:
-        """Wait until everything that was changed is written, or has been refused."""
+        """Wait until all changes are written or refused."""
         while self._store is not None and (
             self._committing is not None or self._held or must_write(self.engine.batch, self._store)
         ):
@@ -127,12 +127,12 @@ class Turns:
         if self._store is not None:
             self._commits.close()
 
-    # Within
+    # Internal
 
     def _end(self) -> None:
         self._scheduled = False
         if self._committing is not None:
-            return  # it will be followed by the next
+            return  # the next turn follows its commit
         engine, store = self.engine, self._store
         batch = engine.take_batch()
         held, self._held = self._held, []
@@ -143,7 +143,7 @@ class Turns:
             return
         self._committing = (batch, held)
         engine.committing = batch
-        self._begun = perf_counter()  # the loop's own clock has only milliseconds
+        self._begun = perf_counter()  # the clock of the loop has only milliseconds
         try:
             store.begin(batch, engine)
         except Exception as error:
@@ -166,8 +166,8 @@ class Turns:
         elif isinstance(error, StoreError):
             self._ended(str(error))
         else:
-            # A mistake of ours: refuse what cannot be written, keep the rest.
-            log.error("a batch could not be written", exc_info=error)
+            # An error in the server: refuse this change set and continue.
+            log.error("A change set could not be written.", exc_info=error)
             self._undo(batch, held, "internal error")
 
     def _done(self, number: int, held: list[HeldReply]) -> None:
@@ -185,7 +185,7 @@ class Turns:
         self._settled()
 
     def _undo(self, batch: Batch, held: list[HeldReply], reason: str) -> None:
-        """A batch could not be written: put everything back as the store has it."""
+        """A change set could not be written: restore the committed state."""
         assert self._store is not None
         engine = self.engine
         batches = [batch, engine.take_batch()]
@@ -203,7 +203,7 @@ class Turns:
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         if not engine.halted:
             log.error("All changes are refused: %s.", reason)
-            self._loop.call_later(PROBE_EVERY, self._probe)
+            self._loop.call_later(PROBE_INTERVAL, self._probe)
         engine.halted = reason
         number = self.number
         self.number += 1
@@ -223,7 +223,7 @@ class Turns:
     def _probe(self) -> None:
         assert self._store is not None
         if not self._store.probe():
-            self._loop.call_later(PROBE_EVERY, self._probe)
+            self._loop.call_later(PROBE_INTERVAL, self._probe)
             return
         log.info("The store is writable again.")
         self.engine.resume(self._clock())
