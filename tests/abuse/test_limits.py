@@ -49,7 +49,7 @@ def few_files(tmp_path: Path) -> Iterator[ServerProcess]:
 
 def test_a_server_that_may_open_few_files_serves_fewer_and_says_so(few_files):
     (line,) = lines_about(few_files, "may open only")
-    assert "only 256 files: it serves 160 connections" in line
+    assert "only 256 files. It serves 160 connections" in line
     served = [RawWorkq(few_files.ports["workq"]) for _ in range(160)]
     for client in served:
         assert client.ask(b"inspect server\r\n") == b"+OK 1"

@@ -280,7 +280,7 @@ def test_by_hand_while_a_server_runs(data: Path, lake: Path) -> None:
         assert ran.stdout.splitlines() == [
             f"server       {identity(data)}",
             f"lake         {lake}",
-            "shipped      6 of 6",
+            "shipped      6 of 6 events",
         ]
         assert [row["event_id"] for row in shipped(lake)] == list(range(1, 7))
 
@@ -296,7 +296,7 @@ def test_by_hand_without_a_server(data: Path, lake: Path) -> None:
     assert json.loads(ran.stdout)["events"] == 0
     assert shipped(lake) == told(data, events)
     assert kept(data) == {}
-    assert ship(data).stdout.splitlines()[-1] == "shipped      6 of 6"
+    assert ship(data).stdout.splitlines()[-1] == "shipped      6 of 6 events"
     assert len(landed(lake)) == 1
     with running_server(data, **SOON) as server:
         work(server.port, 1, "more")
@@ -314,7 +314,7 @@ def test_by_hand_to_another_lake(data: Path, tmp_path: Path) -> None:
 def test_by_hand_of_nothing(tmp_path: Path) -> None:
     ran = ship(tmp_path / "nowhere")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "there is no data folder" in ran.stderr
+    assert "does not exist or is empty" in ran.stderr
 
 
 # When it does not work
@@ -389,7 +389,7 @@ def test_the_outbox_is_bounded_when_nothing_can_be_shipped(data: Path, lake: Pat
                 for _ in range(20):
                     job = {"jid": os.urandom(12).hex(), "jobtype": "x", "args": [blob]}
                     connection.command("PUSH", job | {"queue": os.urandom(400).hex()})
-        until(lambda: "were dropped before they were shipped" in server.stderr, "it is told")
+        until(lambda: "were deleted before they were shipped" in server.stderr, "it is told")
         lake.unlink()
         state = ask(data, '{"ship": true}')
         assert state["failing"] == ""

@@ -167,7 +167,7 @@ def test_a_server_runs_it(tmp_path: Path) -> None:
             time.sleep(0.01)
         lines = [record["message"] for record in server.log_records()]
         assert any(line.startswith("The pipeline run finished after") for line in lines), lines
-        assert any(line.startswith("pipeline: Nothing new") for line in lines), lines
+        assert any(line.startswith("pipeline: No new events") for line in lines), lines
         assert server.stop() == 0
 
 
