@@ -244,10 +244,13 @@ def test_config_shows_every_value_with_its_source(
             max_line = "64KiB"                # millrace.toml:2
             max_output = "64MiB"              # default
             max_buffered = "256MiB"           # default
+            max_memory = "auto"               # default
             stop_grace = "90s"                # MILLRACE_SERVER_STOP_GRACE
 
             [faktory]
             port = "off"                      # --faktory-port
+            socket = ""                       # default
+            socket_mode = "0600"              # default
             password = ""                     # default
             dead_max = 100000                 # default
             recover_lost_workers = false      # default
