@@ -214,7 +214,7 @@ def test_every_room_has_a_rule():
         ("server", "from millrace.cli import serve"),
         ("config", "from millrace.server import app"),
         ("server", "import millrace.pipeline"),
-        ("server", "from millrace.web import pages"),
+        ("server", "from millrace.web import routes"),
         ("client", "from millrace.engine.job import Job"),
         ("client", "from millrace.protocols import goqueue"),
         ("client", "from millrace import __version__"),

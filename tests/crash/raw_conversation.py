@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from millrace.server.control_socket import socket_of
 from millrace.web.app import application
-from millrace.web.room import Room
 from millrace.web.settings import Settings
+from millrace.web.state import Room
 
 TIMEOUT = 20.0
 

@@ -9,8 +9,8 @@ import msgspec
 
 from millrace.admin.errors import AdminError
 from millrace.web.app import application
-from millrace.web.room import Room
 from millrace.web.settings import Settings, Token
+from millrace.web.state import Room
 
 PASSWORD = "correct horse"
 READ, OPERATE, ADMIN = "r" * 16, "o" * 16, "a" * 16

@@ -20,7 +20,7 @@ from millrace.pipeline.report import making
 from millrace.pipeline.report.model import Report
 from millrace.records import PipelineRun, QueuePage
 from millrace.web.analytics import KEPT, Analytics, Choice, Unable
-from millrace.web.pages import analytics
+from millrace.web.routes import analytics
 
 FIRST = report_lake.FIRST
 IDLE = PipelineRun(True, False, 0, 0, -1, [], 900.0)

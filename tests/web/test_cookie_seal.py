@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millrace.web.sealing import KEY_FILE, LENGTH, sealing_key
+from millrace.web.session_key import KEY_FILE, LENGTH, sealing_key
 
 
 def test_the_key_is_kept_for_its_owner_alone(tmp_path: Path):

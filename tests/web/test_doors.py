@@ -15,11 +15,11 @@ import pytest
 from knocking import ADMIN, FORM, OPERATE, PASSWORD, READ, Answer, House, bearer, told
 from starlette.routing import Match
 
-from millrace.web.access import ROLES, SAFE
-from millrace.web.addresses import own_path
 from millrace.web.api.endpoints import ApiFallback
 from millrace.web.app import doors
+from millrace.web.auth import ROLES, SAFE
 from millrace.web.doors import Door, Form
+from millrace.web.urls import own_path
 
 #: What needs no role at all.
 PUBLIC = {

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 
 from millrace.engine.stats import SLOTS, Spread, slot
 from millrace.records import DayTotals, Sample
-from millrace.web.drawing import error_rate, history, rates, slot_label, slots, spark
+from millrace.web.charts import error_rate, history, rates, slot_label, slots, spark
 
 SECOND = 1_000_000
 

@@ -22,8 +22,8 @@ from millrace.records import (
     SearchJobs,
     SkippedJob,
 )
-from millrace.web.addresses import job_path, own_path
-from millrace.web.tasks import Task
+from millrace.web.long_actions import Task
+from millrace.web.urls import job_path, own_path
 
 XSS = '<img src=x onerror="hacked()">'
 READ_ONLY = msgspec.structs.replace(SETTINGS, read_only=True)
@@ -293,7 +293,8 @@ def test_no_tasks_and_unknown_ones() -> None:
 
 
 def test_how_far_a_task_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from millrace.web import tasks
+
+    from millrace.web import long_actions as tasks
 
     task = Task(4, f"Delete {XSS}", "me")
     task.progress = BulkProgress(500, [SkippedJob("a", "held")], 150, 600, 2000, over=False)

@@ -8,7 +8,7 @@ import pytest
 
 from millrace.admin.errors import AdminError
 from millrace.records import ActionRequest, BulkProgress, JobFilter
-from millrace.web.tasks import MAX_RUNNING, Tasks
+from millrace.web.long_actions import MAX_RUNNING, Tasks
 
 
 class NeverDone:

@@ -14,8 +14,8 @@ from millrace.records import (
     WorkerPage,
     WorkerRecord,
 )
-from millrace.web.pages import overview
-from millrace.web.rendering import NONE
+from millrace.web.render import NONE
+from millrace.web.routes import overview
 
 XSS = "<script>hacked()</script>"
 

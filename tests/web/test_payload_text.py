@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.web.payloads import MOST, NotJson, hexdump, indented, show
+from millrace.web.payload_view import MOST, NotJson, hexdump, indented, show
 
 
 def plain(html: object) -> str:

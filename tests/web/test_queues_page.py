@@ -22,7 +22,7 @@ from millrace.records import (
     RecurringRecord,
     SearchJobs,
 )
-from millrace.web.pages import queues as subject
+from millrace.web.routes import queues as subject
 
 HOSTILE = [
     "a/b",

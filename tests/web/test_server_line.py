@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from millrace.admin import client as control
 from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 from millrace.records import BulkProgress, Ok
-from millrace.web import control, tasks
+from millrace.web import long_actions as tasks
 from millrace.web.live import Live
-from millrace.web.tasks import Tasks
+from millrace.web.long_actions import Tasks
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
 OVER = msgspec.json.encode(BulkProgress(3, []))

@@ -14,7 +14,7 @@ import uvloop
 from knocking import House, told
 
 from certificates import Certificates
-from millrace.web import serving
+from millrace.web import server as serving
 from millrace.web.app import application
 from millrace.web.live import MOST_LISTENERS
 

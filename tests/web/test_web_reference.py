@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from millrace.web.access import SAFE
 from millrace.web.app import doors
+from millrace.web.auth import SAFE
 from millrace.web.doors import Door
-from millrace.web.pages import older
+from millrace.web.routes import older
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "web.md").read_text("utf-8")
 ROWS = [line for line in PAGE.split("## Pages")[1].split("\n## ")[0].splitlines() if "|" in line]

@@ -32,9 +32,9 @@ from millrace.records import (
 )
 from millrace.web.app import application
 from millrace.web.live import Live
-from millrace.web.room import Room
+from millrace.web.long_actions import Tasks
 from millrace.web.settings import Settings
-from millrace.web.tasks import Tasks
+from millrace.web.state import Room
 
 SECOND = 1_000_000
 NOW = 1_790_000_000 * SECOND

@@ -13,8 +13,8 @@ import uvloop
 
 from . import settings
 from .app import application
-from .room import Room
-from .serving import load_certificates, server
+from .server import load_certificates, server
+from .state import Room
 
 #: The queues come first.
 NICE: Final = 5

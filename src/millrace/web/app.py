@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from . import api, metrics, pages, static
+from . import api, metrics, routes, static_files
 from .doors import Door, Refusal, Visit, refuse
-from .room import Room
+from .state import Room
 
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -33,7 +33,7 @@ MOST_PREFIX: Final = 200
 
 
 def doors() -> list[BaseRoute]:
-    return [*static.DOORS, *metrics.DOORS, *api.DOORS, *pages.DOORS]
+    return [*static_files.DOORS, *metrics.DOORS, *api.DOORS, *routes.DOORS]
 
 
 def application(room: Room) -> Callable[[Scope, Receive, Send], Awaitable[None]]:

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from millrace.admin.errors import AdminError
 from millrace.protocols.logins import TooManyGuesses
 
-from .access import (
+from .auth import (
     SAFE,
     Unknown,
     Visitor,
@@ -29,9 +29,9 @@ from .access import (
     is_misnamed,
     is_private,
 )
-from .addresses import own_path
-from .room import Room
 from .settings import Role, Settings
+from .state import Room
+from .urls import own_path
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -263,7 +263,7 @@ def too_many(error: TooManyGuesses) -> Refusal:
 
 
 def refuse(visit: Visit, kind: Kind, refusal: Refusal) -> Response:
-    from .rendering import error_page  # noqa: PLC0415 - templates draw on doors
+    from .render import error_page  # noqa: PLC0415 - templates draw on doors
 
     request = visit.request
     if refusal.status == 401:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from markupsafe import Markup
 
-from .rendering import shown, span
+from .render import shown, span
 
 if TYPE_CHECKING:
     from millrace.records import EventRecord

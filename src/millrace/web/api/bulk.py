@@ -12,7 +12,7 @@ from millrace.records import (
     JobFilter,
 )
 from millrace.web.doors import Refusal, Visit
-from millrace.web.tasks import Task
+from millrace.web.long_actions import Task
 
 from .endpoints import Reply
 from .jobs import job_filter

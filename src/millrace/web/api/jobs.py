@@ -38,7 +38,7 @@ from millrace.records import (
 from millrace.records.actions import JOB_ACTIONS, JobAction
 from millrace.web import history
 from millrace.web.doors import Refusal, Visit
-from millrace.web.payloads import whole
+from millrace.web.payload_view import whole
 
 from .endpoints import BYTES, Nothing
 

@@ -21,7 +21,7 @@ from millrace.records import (
     ShippingStatus,
 )
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import page
+from millrace.web.render import page
 
 MOST_AUDIT: Final = 100
 #: What has to be typed before everything is forgotten.

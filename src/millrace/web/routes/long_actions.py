@@ -5,10 +5,10 @@ from typing import Final
 from starlette.responses import Response
 
 from millrace.records import ActionRequest, BulkProgress
-from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import count, page, shown
-from millrace.web.tasks import Task
+from millrace.web.long_actions import Task
+from millrace.web.render import count, page, shown
+from millrace.web.urls import own_path
 
 #: Whatever is done after so many seconds needs no page of its own.
 AT_ONCE: Final = 0.5

@@ -14,12 +14,12 @@ from millrace.records import (
     PageRequest,
     SearchJobs,
 )
-from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import page, shown
+from millrace.web.render import page, shown
+from millrace.web.urls import own_path
 
 from .jobs import known, title
-from .tasks import carry_out
+from .long_actions import carry_out
 
 #: Groups on the page, jobs on the page of one.
 MOST: Final = 200

@@ -9,11 +9,11 @@ from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 from millrace.records import AuditNote, Ok
 
-from .access import Gate
 from .analytics import Analytics
+from .auth import Gate
 from .live import Live
+from .long_actions import Tasks
 from .settings import Settings
-from .tasks import Tasks
 
 
 class Room:

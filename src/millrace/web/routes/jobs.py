@@ -9,11 +9,11 @@ from starlette.responses import Response
 from millrace.admin.query_language import QueryError, is_all, parse, write
 from millrace.records import ActionRequest, JobFilter, JobPage, SearchJobs
 from millrace.web import history
-from millrace.web.addresses import own_path
 from millrace.web.doors import Door, Form, Refusal, Visit
-from millrace.web.rendering import count, page, shown
+from millrace.web.render import count, page, shown
+from millrace.web.urls import own_path
 
-from .tasks import carry_out
+from .long_actions import carry_out
 
 #: Jobs on a page.
 MOST: Final = 50

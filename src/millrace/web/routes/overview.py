@@ -8,9 +8,9 @@ from starlette.responses import Response, StreamingResponse
 
 from millrace.engine.stats import DAY
 from millrace.records import FailurePage, Overview, PageRequest, TrackedPage, WorkerPage
+from millrace.web.charts import error_rate, history, rates
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.drawing import error_rate, history, rates
-from millrace.web.rendering import page
+from millrace.web.render import page
 
 #: The history can be seen of so many days, as in Faktory.
 DAYS: Final = (7, 30, 90, 180)

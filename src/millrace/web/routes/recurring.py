@@ -18,7 +18,7 @@ from millrace.records import (
     TrackedPage,
 )
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import page
+from millrace.web.render import page
 
 from .jobs import tags_in
 

@@ -16,7 +16,7 @@ from millrace.records import (
 )
 from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import REPORT_POLICY, page
+from millrace.web.render import REPORT_POLICY, page
 
 #: How many days one can choose with a click.
 DAYS: Final = (1, 7, 30, 90)

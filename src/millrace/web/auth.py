@@ -26,7 +26,7 @@ from starlette.requests import Request
 
 from millrace.protocols.logins import LoginLimiter
 
-from .sealing import sealing_key
+from .session_key import sealing_key
 from .settings import Role, Settings
 
 ROLES: Final[tuple[Role, ...]] = ("read", "operate", "admin")

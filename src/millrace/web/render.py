@@ -19,9 +19,9 @@ from millrace.admin.query_language import quoted
 from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
 from millrace.pipeline.report.page import span as in_seconds
 
-from .addresses import job_path
+from .charts import spark
 from .doors import SAID, TITLES, Refusal, Visit
-from .drawing import spark
+from .urls import job_path
 
 SECOND: Final = 1_000_000
 #: The pages in the order of the menu: path, title, the least role that sees it.

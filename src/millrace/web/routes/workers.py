@@ -12,7 +12,7 @@ from millrace.records import (
     WorkerPage,
 )
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.rendering import page
+from millrace.web.render import page
 
 MOST: Final = 50
 #: What Faktory's workers are told, and what is said when they were.

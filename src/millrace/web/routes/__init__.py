@@ -1,4 +1,4 @@
-"""The pages. Each module has its own DOORS."""
+"""The routes of the pages. Each module declares its DOORS."""
 
 from typing import Final
 
@@ -8,15 +8,15 @@ from . import (
     analytics,
     failures,
     job,
+    job_sets,
     jobs,
-    keeping,
     login,
-    older,
+    long_actions,
     overview,
     queues,
-    sets,
-    standing,
-    tasks,
+    recurring,
+    redirects,
+    server,
     workers,
 )
 
@@ -26,13 +26,13 @@ _MODULES: Final = (
     queues,
     jobs,
     job,
-    sets,
+    job_sets,
     failures,
-    tasks,
+    long_actions,
     workers,
-    keeping,
-    standing,
+    recurring,
+    server,
     analytics,
-    older,
+    redirects,
 )
 DOORS: Final[list[Door]] = [door for module in _MODULES for door in module.DOORS]

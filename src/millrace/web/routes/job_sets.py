@@ -13,12 +13,12 @@ from millrace.admin.errors import AdminError
 from millrace.admin.query_language import parse
 from millrace.records import ActionRequest, JobDetail, JobPage, SearchJobs
 from millrace.web import history
-from millrace.web.addresses import job_path
 from millrace.web.doors import Door, Endpoint, Refusal, Visit
-from millrace.web.rendering import page, shown
+from millrace.web.render import page, shown
+from millrace.web.urls import job_path
 
 from .jobs import known, title
-from .tasks import carry_out
+from .long_actions import carry_out
 
 MOST: Final = 50
 

@@ -30,11 +30,11 @@ from millrace.records import (
     SearchJobs,
     State,
 )
+from millrace.web.charts import slots
 from millrace.web.doors import Door, Form, Refusal, Visit
-from millrace.web.drawing import slots
-from millrace.web.rendering import SECOND, count, page, shown, to_queue
+from millrace.web.render import SECOND, count, page, shown, to_queue
 
-from .tasks import carry_out
+from .long_actions import carry_out
 
 MOST_QUEUES: Final = 50
 MOST_JOBS: Final = 25

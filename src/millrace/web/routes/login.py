@@ -5,10 +5,10 @@ from typing import Final
 from starlette.responses import Response
 
 from millrace.protocols.logins import TooManyGuesses
-from millrace.web.access import COOKIE, Unknown, address, is_private
-from millrace.web.addresses import own_path
+from millrace.web.auth import COOKIE, Unknown, address, is_private
 from millrace.web.doors import Door, Visit, too_many
-from millrace.web.rendering import page
+from millrace.web.render import page
+from millrace.web.urls import own_path
 
 #: Nobody has to say who they are to send that much.
 MOST: Final = 16_384

@@ -9,11 +9,11 @@ from starlette.responses import Response
 from millrace.admin.errors import AdminError
 from millrace.records import GetJob, JobDetail, ListQueues, QueuePage
 from millrace.web import history
-from millrace.web.addresses import job_path
 from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.payloads import Shown, show, whole
-from millrace.web.rendering import count, page
+from millrace.web.payload_view import Shown, show, whole
+from millrace.web.render import count, page
 from millrace.web.timeline import draw
+from millrace.web.urls import job_path
 
 #: A name that may be given to a file.
 _NAMEABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
