@@ -166,7 +166,7 @@ def test_whoever_waits_when_the_server_stops_is_told(tmp_path: Path, to_pages: b
             waiting = pool.submit(api.post, "/leases", asked, 503)
             until(lambda: waiters(api, "stop") == 1)
             os.kill(only_child(server.pid) if to_pages else server.pid, signal.SIGTERM)
-            assert "about to stop" in waiting.result(20)["detail"]
+            assert "is stopping" in waiting.result(20)["detail"]
 
 
 def only_child(pid: int) -> int:
@@ -373,7 +373,7 @@ def test_a_search_that_came_out_empty_means_no_job(api: Caller, which: dict[str,
 def test_every_job_is_meant_if_that_is_said(api: Caller) -> None:
     push(api, "every", "every")
     acted = api.post("/actions", {"action": "track", "query": {}, "all": True})
-    assert acted["title"] == "track all jobs"
+    assert acted["title"] == "Track all jobs"
     assert api.get("/jobs/every")["job"]["tracked"]
     api.post("/actions", {"action": "untrack", "query": {}, "all": True})
 

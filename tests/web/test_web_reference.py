@@ -8,7 +8,7 @@ import pytest
 from millrace.web.app import doors
 from millrace.web.auth import SAFE
 from millrace.web.doors import Door
-from millrace.web.routes import older
+from millrace.web.routes import redirects
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "web.md").read_text("utf-8")
 ROWS = [line for line in PAGE.split("## Pages")[1].split("\n## ")[0].splitlines() if "|" in line]
@@ -41,7 +41,7 @@ def page_of(door: Door) -> str | None:
 
 @pytest.mark.parametrize("door", PAGES, ids=lambda door: f"{sorted(door.methods)} {door.path}")
 def test_every_page_is_told_of_with_its_role(door: Door):
-    if any(door is other for other in older.DOORS):
+    if any(door is other for other in redirects.DOORS):
         names = {"{wid}": "ID", "{group:path}": "GROUP"}
         path = re.sub(r"{[^}]*}", lambda part: names[part[0]], door.path)
         assert f"`{path}`" in PAGE
