@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Generator
+from itertools import pairwise
 from random import Random
 
 import pytest
 
-from millrace.engine.engine import Engine
+from millrace.engine.engine import REMOVAL_BATCH_SIZE, Engine
 from millrace.engine.job import FAKTORY, MASENKO, QLESS, Push
 from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
 from millrace.protocols.faktory.hub import AT_ONCE, LOST_AFTER
@@ -87,9 +88,70 @@ def test_a_hello_that_tells_a_story_is_refused():
     engine = Engine(Random(1))
     hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, "s"), memory_mb=lambda: 1)
     client = FaktoryConnection(hub)
-    client.receive(b'HELLO {"v":2,"wid":"w","hostname":"%b"}\r\n' % (b"x" * 16_384), NOW, 64)
-    assert client.replies[-1] == b"-ERR invalid HELLO: longer than 16384 bytes\r\n"
+    client.receive(b'HELLO {"v":2,"wid":"w","hostname":"%b"}\r\n' % (b"x" * (1 << 18)), NOW, 64)
+    assert client.replies[-1] == b"-ERR invalid HELLO: longer than 262144 bytes\r\n"
     assert client.closing
+
+
+def faktory_client(engine: Engine) -> FaktoryConnection:
+    hub = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, "s"), memory_mb=lambda: 1)
+    client = FaktoryConnection(hub)
+    client.receive(b'HELLO {"v":2}\r\n', NOW, 64)
+    client.replies.clear()
+    return client
+
+
+def test_a_queue_is_removed_in_slices():
+    engine = filled(5 * REMOVAL_BATCH_SIZE)
+    client = faktory_client(engine)
+    client.receive(b"QUEUE REMOVE q\r\n", NOW, 1)
+    left = [len(engine.jobs)]
+    while client.run(NOW, 1):
+        left.append(len(engine.jobs))
+        # Nobody sees the queue or gets a job that is about to be removed.
+        assert engine.lease(["q"], "w", FAKTORY, NOW) is None
+        assert not any(queue.known for queue in engine.queues.values())
+    steps = [before - after for before, after in pairwise(left)]
+    assert steps == [REMOVAL_BATCH_SIZE] * len(steps)
+    assert not engine.jobs
+    assert not engine.queues
+    assert client.replies == [b"+OK\r\n"]
+    assert client.marks == [0]
+
+
+def test_a_job_pushed_while_its_queue_is_removed_stays():
+    engine = filled(3 * REMOVAL_BATCH_SIZE)
+    client = faktory_client(engine)
+    client.receive(b"QUEUE REMOVE q\r\n", NOW, 1)
+    new = engine.push(Push("", "x", b"[]", FAKTORY, "q", 25, 1_800_000_000), NOW)
+    while client.run(NOW, 1):
+        pass
+    assert list(engine.jobs.values()) == [new]
+    assert engine.lease(["q"], "w", FAKTORY, NOW) is new
+
+
+def test_the_rest_of_a_queue_stays_when_the_client_is_lost():
+    engine = filled(3 * REMOVAL_BATCH_SIZE)
+    client = faktory_client(engine)
+    client.receive(b"QUEUE REMOVE q\r\n", NOW, 1)
+    client.lost(NOW)
+    assert len(engine.jobs) == 2 * REMOVAL_BATCH_SIZE
+    assert engine.queues["q"].known
+    assert engine.lease(["q"], "w", FAKTORY, NOW) is not None
+
+
+def test_all_queues_are_paused_in_slices():
+    engine = Engine(Random(1))
+    for number in range(1000):
+        engine.push(Push("", "x", b"[]", FAKTORY, f"q{number}", 25, 1_800_000_000), NOW)
+    client = faktory_client(engine)
+    client.receive(b"QUEUE PAUSE *\r\n", NOW, 1)
+    paused = [100]
+    while client.run(NOW, 1):
+        paused.append(sum(queue.paused for queue in engine.queues.values()))
+    assert max(after - before for before, after in pairwise(paused)) <= 100
+    assert all(queue.paused for queue in engine.queues.values())
+    assert client.replies == [b"+OK\r\n"]
 
 
 def finish(slices: Generator[None, None, bytes]) -> bytes:

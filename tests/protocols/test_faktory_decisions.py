@@ -824,3 +824,30 @@ def test_simultaneous_guesses_are_limited():
     replies = [wire.connection.replies[-1] for wire in wires]
     assert replies.count(b"-ERR Invalid password\r\n") == 10
     assert replies.count(b"-ERR too many wrong passwords, try again in 60 s\r\n") == 20
+
+
+# Limits
+
+
+def test_deeply_nested_arguments(talk):
+    client = talk.client()
+    deep = b"[" * 5000 + b"]" * 5000
+    job = b'{"jid":"job-000%d","jobtype":"t","args":%b}'
+    client.says(b"PUSH " + job % (1, deep) + b"\r\n").hears_ok()
+    client.says(b"PUSHB [" + job % (2, deep) + b"]\r\n").hears(b"$2\r\n{}\r\n")
+    for _ in range(2):
+        assert b'"args":' + deep in client.says(b"FETCH\r\n").hears_bulk()
+
+
+def test_a_long_hello_and_a_long_worker_id(talk):
+    labels = [f"label-{number}" for number in range(5000)]
+    hello = {"wid": "w" * 20_000, "labels": labels, "v": 2}
+    client = talk.connect().hears(HI).says(b"HELLO %b\r\n" % json.dumps(hello).encode())
+    client.hears_ok()
+    client.says(b"BEAT %b\r\n" % json.dumps({"wid": hello["wid"]}).encode()).hears_ok()
+
+
+def test_fetch_of_thousands_of_queues(talk):
+    names = [f"queue-{number}" for number in range(9000)]
+    client = talk.client().pushes(unit(queue=names[-1]))
+    assert client.fetches(*names)["queue"] == names[-1]

@@ -11,7 +11,7 @@ COMMIT = "commit transaction: write to WAL: serialize operation: "
 
 def refused(text: str, *lines: str, burned: int = 0) -> None:
     """A transaction of these lines is refused with this text; nothing comes of it but burned ids."""
-    with Masenko() as talk:
+    with Masenko(dialect="original") as talk:
         client = talk.connect()
         client.pushes("held")
         client.pushes("ready")
@@ -188,7 +188,7 @@ def sized(total: int) -> list[str]:
 
 
 def test_a_megabyte_fits_and_no_more():
-    with Masenko() as talk:
+    with Masenko(dialect="original") as talk:
         client = talk.connect()
         lines = sized(1_000_000)
         ids = ",".join(str(n + 1) for n in range(len(lines)))
@@ -199,7 +199,7 @@ def test_a_megabyte_fits_and_no_more():
 
 
 def test_every_part_of_a_record_counts():
-    with Masenko() as talk:
+    with Masenko(dialect="original") as talk:
         client = talk.connect()
         tail = 'PUSH {"name":"żn","queue":"qq","deadqueue":"ddd","payload": 12 ,"blocked_by":[7,8]}'
         size = 19 + 3 + 2 + 3 + 2 + 8
@@ -212,7 +212,7 @@ def test_every_part_of_a_record_counts():
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_acknowledgements_count_as_well(fits):
-    with Masenko() as talk:
+    with Masenko(dialect="original") as talk:
         client = talk.connect()
         client.pushes()
         client.fetches()
@@ -226,13 +226,21 @@ def test_acknowledgements_count_as_well(fits):
 
 
 def test_forty_thousand_small_tasks_fit_and_sixty_thousand_do_not():
-    talk = Masenko()  # played once
+    talk = Masenko(dialect="original")  # played once
     client = talk.connect()
     line = 'PUSH {"name":"a","queue":"q"}'
     client.commits(*[line] * 40_000).hears(OK)
     assert len(talk.engine.jobs) == 40_000
     client.commits(*[line] * 60_000).hears_error(COMMIT + "buffer too small: size")
     assert len(talk.engine.jobs) == 40_000
+
+
+def test_the_size_is_limited_in_the_original_s_dialect_only():
+    talk = Masenko()  # played once
+    client = talk.connect()
+    large = f'PUSH {{"name":"a","payload":"{"x" * 65_534}"}}'
+    client.commits(*[large] * 20, *[PUSH] * 40_000).hears(OK)
+    assert len(talk.engine.jobs) == 40_020
 
 
 def test_the_first_command_that_does_not_fit_decides():
@@ -244,7 +252,7 @@ def test_the_first_command_that_does_not_fit_decides():
 
 
 def test_a_refused_transaction_takes_no_memory():
-    with Masenko() as talk:
+    with Masenko(dialect="original") as talk:
         client = talk.connect()
         big = f'PUSH {{"name":"a","payload":"{"x" * 65_000}"}}\n'
         client.says(b"ATOMIC\n" + big.encode() * 16)

@@ -147,3 +147,31 @@ def test_any_text_is_a_moment_or_a_value_error(text):
     except ValueError:
         return
     assert parse_rfc3339(rfc3339(moment)) == moment
+
+
+@pytest.mark.parametrize(
+    ("text", "microseconds", "printed"),
+    [
+        ("0000-01-01T00:00:00Z", -62_167_219_200_000_000, "0000-01-01T00:00:00Z"),
+        ("0000-01-01T00:00:00+01:00", -62_167_222_800_000_000, "-0001-12-31T23:00:00Z"),
+        ("0000-02-29T12:00:00.5Z", -62_162_078_399_500_000, "0000-02-29T12:00:00.5Z"),
+        ("0001-01-01T00:00:00+00:01", -62_135_596_860_000_000, "0000-12-31T23:59:00Z"),
+        ("9999-12-31T23:59:59Z", 253_402_300_799_000_000, "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59-01:00", 253_402_304_399_000_000, "10000-01-01T00:59:59Z"),
+    ],
+)
+def test_the_first_and_the_last_years(text, microseconds, printed):
+    assert parse_rfc3339(text) == microseconds
+    assert rfc3339(microseconds) == printed
+
+
+@pytest.mark.parametrize("text", ["0001-02-29T00:00:00Z", "1900-02-29T00:00:00Z"])
+def test_days_that_a_year_does_not_have(text):
+    with pytest.raises(ValueError, match="out of range"):
+        parse_rfc3339(text)
+
+
+@given(st.integers(0, 9999), st.integers(1, 12), st.integers(1, 28), st.integers(0, 86_399))
+def test_every_year_survives(year, month, day, second):
+    text = f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
+    assert rfc3339(parse_rfc3339(text)) == text

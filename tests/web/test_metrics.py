@@ -55,6 +55,11 @@ def numbers(**more: Any) -> Metrics:
         "oldest": {"mail": NOW - 90 * SECOND, "": NOW + SECOND},
         "disk_free": 1000,
         "disk_size": 2000,
+        "original": {
+            "masenko_clients_total": {"": 3},
+            "masenko_requests_total": {"PING": 5, "PUSH": 0},
+            "masenko_responses_total": {"OK": 4},
+        },
     }
     return Metrics(**usual | more)
 
@@ -89,6 +94,18 @@ def test_the_numbers_are_told():
     assert found["millrace_start_time_seconds", ()] == NOW / SECOND - 60
     assert found["millrace_halted", ()] == 0
     assert scraped(halted=True)["millrace_halted", ()] == 1
+
+
+def test_masenko_s_own_series():
+    found = scraped()
+    assert found["masenko_clients_total", ()] == 3
+    assert found["masenko_requests_total", (("verb", "PING"),)] == 5
+    assert found["masenko_responses_total", (("verb", "OK"),)] == 4
+    kinds = {"ready": 4, "delayed": 1, "to_ack": 2}
+    for kind, count in kinds.items():
+        assert found["masenko_tasks_total", (("kind", kind), ("queue", "mail"))] == count
+    without = scraped(original={})
+    assert not [name for name, _ in without if name.startswith("masenko")]
 
 
 def test_a_hostile_name_stays_a_name():
@@ -130,7 +147,7 @@ def test_who_may_read(secret, status):
 
 
 def asked_for(text: str) -> set[str]:
-    return set(re.findall(r"\bmillrace_[a-z_]+", text))
+    return set(re.findall(r"\b(?:millrace|masenko)_[a-z_]+", text))
 
 
 def expressions(part: Any) -> list[str]:

@@ -106,6 +106,11 @@ def metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics
         oldest=depths.oldest,
         disk_free=0 if detail is None else detail.disk_free,
         disk_size=0 if detail is None else detail.disk_size,
+        original={
+            series: values
+            for each in hub.hubs
+            for series, values in each.original_metrics().items()
+        },
     )
 
 

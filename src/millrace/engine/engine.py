@@ -28,6 +28,8 @@ LOADS: Final = "loads/"
 DAYS: Final = "days/"
 #: Jobs removed in one step of a flush.
 FLUSH_BATCH_SIZE: Final = 100
+#: Jobs of a queue that is removed, in one step.
+REMOVAL_BATCH_SIZE: Final = 100
 _NOTHING_EXTRA: Final = Extra()
 
 
@@ -627,20 +629,38 @@ class Engine(Transitions):
         """Remove a queue with its ready jobs, its name and its pause. Jobs in other states stay;
         they open the queue again when they become ready.
         """
+        for _ in self.remove_queue_in_slices(name, now):
+            pass
+
+    def remove_queue_in_slices(self, name: str, now: int) -> Iterator[None]:
+        """The same in several steps. The queue and the jobs that were ready at the beginning are
+        hidden from the first step on. If the caller stops early, the other jobs stay.
+        """
         queue = self.queues.get(name)
         if queue is None or not queue.known:
             return
         queue.known = False
         queue.paused = True  # so that no waiter receives a job that is about to be removed
         self.batch.queues[name] = None
-        for job in list(queue.ready):
-            self.cancel(job, now)  # this can unblock a job, which opens the queue again
-        queue.paused = False
-        if queue.known:
-            self.batch.queues[name] = False
-            self.serve(queue, now)
-        self.queue_set.drop_if_unused(queue)
         self.changes += 1
+        reverts = self.reverts
+        try:
+            for number, job in enumerate(list(queue.ready), 1):
+                if job.state == READY and self.jobs.get(job.seq) is job:
+                    self.cancel(job, now)  # this can unblock a job, which opens the queue again
+                if number % REMOVAL_BATCH_SIZE == 0:
+                    yield
+                    if self.reverts != reverts:
+                        return  # the store has refused a step, and the engine has reverted it
+        finally:
+            if self.reverts == reverts and self.queues.get(name) is queue:
+                queue.paused = False
+                if queue.counts[READY] and not queue.known:
+                    self.open_queue(name)
+                if queue.known:
+                    self.batch.queues[name] = False
+                    self.serve(queue, now)
+                self.queue_set.drop_if_unused(queue)
 
     def forget_queue(self, name: str) -> None:
         """Forget a queue's name and its pause; its jobs stay, and the next push opens it again."""

@@ -137,6 +137,8 @@ class ReadyQueue:
         """Up to `count` jobs in their order, which stay in the queue. The cost depends on `count`,
         not on the length of the queue.
         """
+        if not self._tickets and not self._tombstones:
+            return islice(chain(self._swept, self._fifo), count)
         heads: list[ReadyKey] = [(0, job.place, job.seq, 0, job) for job in self._first_in(count)]
         if self._tickets:
             heads += self._first_ranked(count)

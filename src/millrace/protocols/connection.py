@@ -1,7 +1,8 @@
 """What the server and any protocol's connection say to each other."""
 
 from collections import deque
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
@@ -9,6 +10,9 @@ from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.engine.why import Reason
 
 from .web_clients import web_error
+
+#: A slice of a long command counts as this many commands in a client's share of a turn.
+SLICE_COST: Final = 16
 
 
 class Hub:
@@ -59,6 +63,10 @@ class Hub:
         """What the protocol knows that keeps a ready job from running."""
         return []
 
+    def original_metrics(self) -> dict[str, dict[str, int]]:
+        """Counters under the names that the original server exports, by label."""
+        return {}
+
     def clock_moved(self, by: int) -> None:
         """The clock was set: what was measured by it until now is so much later."""
         for connection in self.connections:
@@ -89,6 +97,10 @@ class Connection:
         self.drains_input = False
         #: Set while a command waits, for a job or for the end of one; later ones wait behind it.
         self.waiter: Waiter | None = None
+        #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
+        self.work: Iterator[None] | None = None
+        #: How many bytes that command had.
+        self.work_size = 0
         #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
         #: they cannot be written, the jobs are given back.
         self.handed: list[tuple[Job, int]] = []
@@ -139,6 +151,17 @@ class Connection:
             self.marks.append(len(self.replies))
         self.handed.append((job, job.attempt))
         self.replies.append(reply)
+
+    def begin_work(self, work: Iterator[None], size: int = 0) -> None:
+        """Execute the rest of a command in slices, so that other clients are served in between."""
+        self.work, self.work_size = work, size
+
+    def work_slice(self) -> int:
+        """Do the next slice of the long command; the cost in commands."""
+        assert self.work is not None
+        if next(self.work, self) is self:
+            self.work, self.work_size = None, 0
+        return SLICE_COST
 
     def stop_waiting(self, now: int) -> None:
         """The server stops: answer a command that waits as if its time were over."""

@@ -9,6 +9,9 @@ import msgspec
 from . import goscan
 from .errors import BadJson
 
+#: Longer JSON is not read step by step.
+MAX_SLOW_PARSE_BYTES: Final = 80 << 10
+
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_strings = msgspec.json.Decoder(list[str]).decode
@@ -68,10 +71,32 @@ def members(line: bytes) -> dict[str, bytes]:
             raise BadJson(plain(error)) from None
         return members(mended)
     except RecursionError:
-        raise BadJson("nested too deeply") from None
+        return _deep_members(line)
     except UnicodeDecodeError:
         raise BadJson("invalid UTF-8") from None
     return {key: bytes(raw) for key, raw in found.items()}
+
+
+def _deep_members(line: bytes) -> dict[str, bytes]:
+    """The members of an object that is nested more deeply than the decoder can read."""
+    if goscan.kind(line.lstrip() or b" ") != "object":
+        raise BadJson("not an object")
+    found = deep_pieces(line)
+    return {goscan.string(key): raw for key, raw in zip(found[::2], found[1::2], strict=True)}
+
+
+def deep_elements(line: bytes) -> list[bytes]:
+    """The elements of an array that is nested more deeply than the decoder can read."""
+    if goscan.kind(line.lstrip() or b" ") != "array":
+        raise BadJson("not an array")
+    return deep_pieces(line)
+
+
+def deep_pieces(line: bytes) -> list[bytes]:
+    """Read step by step, up to Go's 10,000 levels; that is slow, so not for long lines."""
+    if len(line) > MAX_SLOW_PARSE_BYTES:
+        raise BadJson("nested too deeply")
+    return goscan.pieces(line)
 
 
 def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:

@@ -19,7 +19,10 @@ def rfc3339(microseconds: int) -> str:
         return _moment_text
     second, fraction = divmod(microseconds, 1_000_000)
     if second != _second:
-        _second_text = (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
+        try:
+            _second_text = (_EPOCH + timedelta(seconds=second)).isoformat()[:19]
+        except OverflowError:
+            _second_text = _far_second(second)
         _second = second
     _moment = microseconds
     if fraction:
@@ -27,6 +30,20 @@ def rfc3339(microseconds: int) -> str:
     else:
         _moment_text = _second_text + "Z"
     return _moment_text
+
+
+#: The Gregorian calendar repeats every 400 years, in which Python's dates are used for other years.
+_CYCLE_YEARS: Final = 400
+_CYCLE: Final = timedelta(days=146_097)
+_CYCLE_SECONDS: Final = 146_097 * 86_400
+
+
+def _far_second(second: int) -> str:
+    """A second before the year 1 or after the year 9999, as Go prints it."""
+    cycles = second // _CYCLE_SECONDS
+    text = (_EPOCH + timedelta(seconds=second - cycles * _CYCLE_SECONDS)).isoformat()[:19]
+    year = int(text[:4]) + _CYCLE_YEARS * cycles
+    return f"{'-' if year < 0 else ''}{abs(year):04d}{text[4:]}"
 
 
 #: The parts of Go's RFC3339Nano layout, in order: what each matches, what Go calls it.
@@ -63,12 +80,12 @@ def parse_rfc3339(text: str) -> int:
     year, month, day, hour, minute = (int(found[i]) for i in (0, 2, 4, 6, 8))
     second, _, fraction = found[10].replace(",", ".").partition(".")
     try:
-        moment = datetime(year, month, day, hour, minute, int(second), tzinfo=UTC)
-        moment -= _offset(found[11])
-    except (ValueError, OverflowError):
+        # The year 0 is valid, and an offset can lead out of the years that Python's dates have.
+        moment = datetime(year % 400 + 400, month, day, hour, minute, int(second), tzinfo=UTC)
+        span = moment - _EPOCH - _offset(found[11]) + (year // 400 - 1) * _CYCLE
+    except ValueError:
         raise ValueError(f'parsing time "{text}": value out of range') from None
-    whole = (moment - _EPOCH) // timedelta(microseconds=1)
-    return whole + int(fraction[:6].ljust(6, "0"))
+    return span // timedelta(microseconds=1) + int(fraction[:6].ljust(6, "0"))
 
 
 def _offset(zone: str) -> timedelta:

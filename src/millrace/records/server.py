@@ -241,6 +241,8 @@ class Metrics(Record):
     oldest: dict[str, int] = {}
     disk_free: int = 0
     disk_size: int = 0
+    #: Counters that a protocol's original exports: series -> label -> value.
+    original: dict[str, dict[str, int]] = {}
 
 
 class Counters(Record):

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from millrace import __version__
-from millrace.engine.states import STATE_NAMES
+from millrace.engine.states import LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.records import Histogram, Metrics
 
 from .doors import Door, Visit
@@ -57,6 +57,7 @@ class Told(Collector):
         yield from self._protocols()
         yield from self._spans()
         yield from self._kept()
+        yield from self._masenko()
 
     def _jobs(self) -> Iterator[Metric]:
         found = self._found
@@ -140,6 +141,29 @@ class Told(Collector):
             "Events that had to go before they were shipped.",
             found.dropped_events,
         )
+
+    def _masenko(self) -> Iterator[Metric]:
+        """The series that the original Masenko server exports, under its names."""
+        original = self._found.original
+        clients = original.get("masenko_clients_total")
+        if clients is None:
+            return
+        yield _gauge("masenko_clients_total", "Connected Masenko clients.", clients[""])
+        for series, about in (
+            ("masenko_requests_total", "Masenko requests by verb."),
+            ("masenko_responses_total", "Masenko responses by verb."),
+        ):
+            counter = CounterMetricFamily(series, about, labels=["verb"])
+            for verb, count in original[series].items():
+                counter.add_metric([verb], count)
+            yield counter
+        tasks = GaugeMetricFamily(
+            "masenko_tasks_total", "Tasks by queue and kind.", labels=["queue", "kind"]
+        )
+        for queue, counts in self._found.queues.items():
+            for kind, state in (("ready", READY), ("delayed", SCHEDULED), ("to_ack", LEASED)):
+                tasks.add_metric([queue, kind], counts[state])
+        yield tasks
 
 
 def _gauge(name: str, about: str, value: float) -> Metric:

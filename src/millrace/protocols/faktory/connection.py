@@ -30,8 +30,9 @@ MOST_BACKTRACE: Final = 50
 MOST_ECHO: Final = 200
 #: How long an error may be.
 MOST_ERROR: Final = 1000
-#: What a client may say of itself: it is kept while the client is connected.
-MOST_HELLO: Final = 16_384
+#: What a client may say of itself. It is kept while the client is connected, and a client that has
+#: not given the password yet can send it.
+MOST_HELLO: Final = 1 << 18
 #: So many jobs of a PUSHB are done before others get their turn.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
@@ -40,7 +41,8 @@ LARGE_REPLY: Final = 65_536
 MAX_DUPLICATES: Final = 16
 #: An identical push within this time is taken for the same one, sent again.
 RESEND_PERIOD: Final = 60 * SECOND
-MOST_QUEUES: Final = 1000
+#: Queues in one FETCH or QUEUE: each is looked at before other clients are served.
+MOST_QUEUES: Final = 10_000
 #: And so much all their names may take.
 MOST_QUEUES_BYTES: Final = 1 << 20
 #: Commands whose replies depend on no durable state; a lease decides by its job.
@@ -86,9 +88,6 @@ class FaktoryConnection(Connection):
         self.identified = False
         self.worker: Worker | None = None
         self._lines = Lines(hub.max_line)
-        #: A command that takes several turns, and how many bytes it had.
-        self._work: Iterator[None] | None = None
-        self._work_size = 0
         self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
@@ -109,11 +108,11 @@ class FaktoryConnection(Connection):
 
     @property
     def held(self) -> int:
-        return self._lines.held + (0 if self._work is None else self._work_size)
+        return self._lines.held + (0 if self.work is None else self.work_size)
 
     def discard(self) -> None:
         self._lines = Lines(0)
-        self._work = None
+        self.work = None
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -124,22 +123,20 @@ class FaktoryConnection(Connection):
         end = len(data) - 1
         if self._idle and 0 <= end <= self._lines.limit and data.find(b"\n") == end:
             self._execute(data[:-1], now)
-            self._idle = self.waiter is None and self._work is None and not self.closing
-            return self._work is not None and self.run(now, most)
+            self._idle = self.waiter is None and self.work is None and not self.closing
+            return self.work is not None and self.run(now, most)
         self._lines.feed(data)
         more = self.run(now, most)
         self._idle = (
-            self._lines.empty and self.waiter is None and self._work is None and not self.closing
+            self._lines.empty and self.waiter is None and self.work is None and not self.closing
         )
         return more
 
     def run(self, now: int, most: int) -> bool:
         pending = self._lines.pending
         while most > 0 and self.waiter is None and not self.closing:
-            if self._work is not None:
-                most -= 16
-                if next(self._work, self) is self:
-                    self._work = None
+            if self.work is not None:
+                most -= self.work_slice()
             elif pending:
                 most -= 1
                 self._execute(self._lines.take(), now)
@@ -152,7 +149,7 @@ class FaktoryConnection(Connection):
                     self._end(error(f"command too long: the limit is {self._lines.limit} bytes"))
                     self.drains_input = True
                 return False
-        return self.waiter is None and not self.closing and bool(pending or self._work)
+        return self.waiter is None and not self.closing and bool(pending or self.work)
 
     def _execute(self, line: bytes, now: int) -> None:
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
@@ -203,11 +200,11 @@ class FaktoryConnection(Connection):
         return error(_refused(reason))
 
     def overdue(self) -> bool:
-        return not self.identified and self._work is None
+        return not self.identified and self.work is None
 
     def lost(self, now: int) -> None:
         self.closing = True
-        self._work = None  # it leads back here, and would stay with all that it has read
+        self.work = None  # it leads back here, and would stay with all that it has read
         self.hub.readings.end(self)
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
@@ -243,7 +240,7 @@ class FaktoryConnection(Connection):
         hello = _Hello(wid, hostname, pid, labels, rss_kb)
         if self._password:
             rounds = self._iterations if version >= 2 else 1  # clients of old hash once
-            self._work = self._check(hello, pwdhash, rounds, now)
+            self.begin_work(self._check(hello, pwdhash, rounds, now))
         else:
             self._welcome(hello, now)
 
@@ -332,14 +329,18 @@ class FaktoryConnection(Connection):
         line = gojson.repair_text(_need(argument))
         try:
             units = _decode_list(line) or []
-        except (msgspec.MsgspecError, RecursionError) as problem:
+        except msgspec.MsgspecError as problem:
             mended = gojson.mend(line)
             if mended != line:
                 self._push_bulk(mended, now)
                 return
             raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
-        self._work_size = len(line)
-        self._work = self._pushing(units, now)
+        except RecursionError:
+            try:
+                units = [msgspec.Raw(unit) for unit in gojson.deep_elements(line)]
+            except BadJson as problem:
+                raise ClientError(f"invalid JSON: {problem}") from None
+        self.begin_work(self._pushing(units, now), len(line))
 
     def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
         """Read all jobs, then push the good ones, pausing now and then: there may be many."""
@@ -478,9 +479,7 @@ class FaktoryConnection(Connection):
                 raise ClientError("internal error")
             if self.engine.halted:
                 raise ClientError(_refused(self.engine.halted))
-            self._on_queues(what, names, now)
-            self.engine.depend()
-            self._say(OK)
+            self.begin_work(self._change_queues(what, names, now))
         elif what == b"LATENCY":
             if names == ["*"]:
                 raise ClientError("QUEUE LATENCY does not support wildcards")
@@ -488,20 +487,31 @@ class FaktoryConnection(Connection):
         else:
             raise ClientError(f"no such QUEUE subcommand: {shown(sub)}")
 
-    def _on_queues(self, what: bytes, names: list[str], now: int) -> None:
+    def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
         if names == ["*"]:
-            names = [name for name, queue in engine.queues.items() if queue.known]
-        for name in names:
-            if what == b"REMOVE":
-                engine.remove_queue(name, now)
-            else:
-                engine.pause(name, paused=what == b"PAUSE", now=now)
+            names = list(engine.queues)
+        undone = engine.reverts
+        try:
+            for number, name in enumerate(names, 1):
+                if what == b"REMOVE":
+                    for _ in engine.remove_queue_in_slices(name, now):
+                        yield
+                        self._go_on(undone)
+                else:
+                    engine.pause(name, paused=what == b"PAUSE", now=now)
+                if number % SLICE == 0:
+                    yield
+                    self._go_on(undone)
+        except ClientError as problem:
+            self._say_error(error(str(problem)))
+            return
+        self.marks.append(len(self.replies))
+        self._say(OK)
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
-        self._work_size = len(argument or b"")
-        self._work = self._mutating(operation, now)
+        self.begin_work(self._mutating(operation, now), len(argument or b""))
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
         engine = self.engine
@@ -550,8 +560,7 @@ class FaktoryConnection(Connection):
             raise ClientError(_refused(self.engine.halted))
         if self.engine.pushes_refused and request.stage is not None:
             raise ClientError(_refused(self.engine.pushes_refused))
-        self._work_size = len(line)
-        self._work = self._answering(request, now)
+        self.begin_work(self._answering(request, now), len(line))
 
     def _answering(self, request: "many.Request", now: int) -> Iterator[None]:
         engine = self.engine

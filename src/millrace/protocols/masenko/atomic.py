@@ -1,8 +1,8 @@
 """A transaction: the commands between ATOMIC and DONE.
 
 Each is looked at when it comes, and the first one that fails decides; but nothing is said before
-DONE, and nothing is done. Once it is known that nothing will be done, nothing more is kept, so a
-transaction takes no more memory than its size may be.
+DONE, and nothing is done. Once it is known that nothing will be done, nothing more is kept. What is
+kept counts as unfinished input of the connection.
 """
 
 from typing import Final
@@ -14,8 +14,7 @@ from millrace.protocols.errors import ClientError
 from . import tasks
 from .held import Held
 
-#: What the original's log takes at once, and how large it makes each record.
-MOST_SIZE: Final = 1_000_000
+#: How large the original's log makes each record.
 PUSH_SIZE: Final = 19
 BLOCKER_SIZE: Final = 4
 ACK_SIZE: Final = 7
@@ -25,12 +24,26 @@ _COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
 
 
 class Transaction:
-    __slots__ = ("_acked", "_engine", "_failure", "_held", "_lines", "_size", "_unwritable",
-                 "operations", "pushes")  # fmt: skip
+    __slots__ = (
+        "_acked",
+        "_engine",
+        "_failure",
+        "_held",
+        "_lines",
+        "_max_payload",
+        "_max_size",
+        "_size",
+        "_unwritable",
+        "operations",
+        "pushes",
+    )
 
-    def __init__(self, engine: Engine, held: Held) -> None:
+    def __init__(self, engine: Engine, held: Held, max_payload: int, max_size: int) -> None:
         self._engine = engine
         self._held = held
+        #: Limits of the original's log. 0: none.
+        self._max_payload = max_payload
+        self._max_size = max_size
         #: What is to be done: tasks to be pushed, ids of tasks to be acknowledged.
         self.operations: list[Push | int] = []
         self.pushes = 0
@@ -76,7 +89,7 @@ class Transaction:
         if self._unwritable:
             return
         try:
-            tasks.check_size(push)
+            tasks.check_size(push, self._max_payload)
         except ClientError as problem:
             self._give_up(str(problem))
             return
@@ -95,7 +108,7 @@ class Transaction:
 
     def _keep(self, operation: Push | int, size: int) -> None:
         self._size += size
-        if self._size > MOST_SIZE:
+        if 0 < self._max_size < self._size:
             self._give_up("buffer too small: size")
         else:
             self.operations.append(operation)

@@ -4,7 +4,7 @@ A command is a line: a verb, and after a space its JSON. A task that was fetched
 until it says what became of it; when the connection ends, all that it still has have failed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from millrace.engine.job import MASENKO, Job
@@ -29,6 +29,12 @@ MOST_IDS: Final = 4096
 MOST_ASKED: Final = 4096
 #: Of a longer one it is enough to look at so much.
 MOST_VERB: Final = 1 << 14
+#: A FETCH with up to this many queues is woken by a push. One with more looks for tasks after a
+#: pause, in slices.
+MAX_WAIT_QUEUES: Final = 1000
+SCAN_BATCH_SIZE: Final = 1000
+SCAN_INTERVAL: Final = 50_000
+SCAN_PAUSE_PER_QUEUE: Final = 2
 #: A longer line counts as several commands in a client's share of a turn.
 LONG_LINE: Final = 1 << 12
 
@@ -48,6 +54,8 @@ class MasenkoConnection(Connection):
         self._asked: bytes | None = None
         self._queues: tuple[str, ...] = ()
         self._timeout = 0
+        #: The end of a FETCH with more queues than a client can wait for; see `_scan`.
+        self._fetch_until = 0
         self._ended = False
         if hub.full:
             self._say_error(error("too many connections"))
@@ -68,7 +76,7 @@ class MasenkoConnection(Connection):
         return self._lines.held + (0 if transaction is None else transaction.held)
 
     def discard(self) -> None:
-        self._lines, self._transaction = Lines(0), None
+        self._lines, self._transaction, self.work = Lines(0), None, None
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -78,17 +86,22 @@ class MasenkoConnection(Connection):
         if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
             self._heard_at = now
             self._take(data[:-1], now)  # one line by itself, as most come
-            return False
+            return self.work is not None
         lines.feed(data)
         return self.run(now, most)
 
     @property
     def _busy(self) -> bool:
-        return self.waiter is not None or self.closing
+        return self.waiter is not None or self.work is not None or self.closing
 
     def run(self, now: int, most: int) -> bool:
         lines = self._lines
-        while not self._busy:
+        while self.waiter is None and not self.closing:
+            if self.work is not None:
+                if most <= 0:
+                    return True
+                most -= self.work_slice()
+                continue
             if not lines.pending:
                 self._run_dry()
                 return False
@@ -249,7 +262,7 @@ class MasenkoConnection(Connection):
                 raise ClientError("cannot use relative blocked by outside of a transaction")
             push.blockers = [tasks.seq_of(b, engine.next_seq) for b in push.blockers]
         try:
-            tasks.check_size(push)
+            tasks.check_size(push, self.hub.max_payload)
         except ClientError as problem:
             engine.burn(1)
             text = f"cannot push to queue: wall append: serialize operation: {problem}"
@@ -270,12 +283,34 @@ class MasenkoConnection(Connection):
             self.engine.holders.add(self.name)
         if self.hub.stopping:
             queues = ()  # wait, but for nothing
+        if len(queues) > MAX_WAIT_QUEUES:
+            self._fetch_until = now + self._timeout
+            self.begin_work(self._scan(now), len(payload))
+            return
         job = self.engine.lease(queues, self.name, MASENKO, now)
         if job is not None:
             self._hand(job)
             return
         self.waiter = Waiter(queues, self.name, MASENKO, self)
         self.engine.wait(self.waiter, now + self._timeout)
+
+    def _scan(self, now: int) -> Iterator[None]:
+        """Look for a task in very many queues, in slices, and again after a pause: to register for
+        each queue would take too long.
+        """
+        queues = self._queues
+        for start in range(0, len(queues), SCAN_BATCH_SIZE):
+            job = self.engine.lease(
+                queues[start : start + SCAN_BATCH_SIZE], self.name, MASENKO, now
+            )
+            if job is not None:
+                self._fetch_until = 0
+                self._hand(job)
+                return
+            yield
+        pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
+        self.waiter = Waiter((), self.name, MASENKO, self)
+        self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
 
     def deliver(self, job: Job, now: int) -> None:
         self._waited(now)
@@ -288,6 +323,10 @@ class MasenkoConnection(Connection):
 
     def timed_out(self, now: int) -> None:
         self._waited(now)
+        if now < self._fetch_until and not self.hub.stopping:
+            self.begin_work(self._scan(now))
+            return
+        self._fetch_until = 0
         self._say(b"EMPTY", EMPTY)
 
     def _ack(self, payload: bytes, now: int) -> None:
@@ -329,7 +368,9 @@ class MasenkoConnection(Connection):
     # Transactions
 
     def _atomic(self, payload: bytes, now: int) -> None:
-        self._transaction = Transaction(self.engine, self._held)
+        self._transaction = Transaction(
+            self.engine, self._held, self.hub.max_payload, self.hub.max_transaction
+        )
 
     def _collect(self, transaction: Transaction, verb: bytes, payload: bytes, now: int) -> None:
         if verb == b"DONE":

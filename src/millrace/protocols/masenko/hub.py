@@ -9,6 +9,8 @@ from millrace.protocols.connection import Hub
 from .forsaken import Forsaken
 
 MOST_LINE: Final = 8 << 20
+MAX_LOG_PAYLOAD: Final = 65_535
+MAX_LOG_RECORD: Final = 1_000_000
 HEARTBEAT: Final = 45 * SECOND
 #: The name of the alarm that goes on with tasks whose connections have ended.
 FORSAKEN: Final = "forsaken"
@@ -31,6 +33,10 @@ class MasenkoHub(Hub):
         self.heartbeat = heartbeat
         #: The original server has metrics elsewhere, the spec has them in INFO.
         self.with_metrics = dialect != "original"
+        #: The limits of the original's log apply in its dialect: bytes of a payload, and of all
+        #: records of a transaction. 0: none but those of the server.
+        self.max_payload = MAX_LOG_PAYLOAD if dialect == "original" else 0
+        self.max_transaction = MAX_LOG_RECORD if dialect == "original" else 0
         self.max_line = max_line
         #: How many requests of each verb were read, and how many replies of each were given.
         self.requests = dict.fromkeys(
@@ -40,6 +46,13 @@ class MasenkoHub(Hub):
         self._forsaken = Forsaken(engine)
         self._named = 0
         self._named_since = 0
+
+    def original_metrics(self) -> dict[str, dict[str, int]]:
+        return {
+            "masenko_clients_total": {"": len(self.connections)},
+            "masenko_requests_total": {verb.decode(): n for verb, n in self.requests.items()},
+            "masenko_responses_total": {verb.decode(): n for verb, n in self.responses.items()},
+        }
 
     def name(self, now: int) -> str:
         """A name that no connection ever had, of this server or of one before it: leases are held

@@ -32,7 +32,7 @@ LARGE_REPLY: Final = 65_536
 #: So many names one `lease` may have: each is looked at before others get their turn.
 MOST_NAMES: Final = 10_000
 #: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
-MOST_QUEUES: Final = 10_000
+MOST_QUEUES: Final = 100_000
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
 MOST_MESSAGE: Final = 1000
@@ -69,8 +69,6 @@ class WorkqConnection(Connection):
         #: How much of a refused block is still to come, and its last two bytes so far.
         self._draining = 0
         self._tail = b""
-        #: The rest of a long reply.
-        self._pieces: Iterator[bytes] | None = None
         #: The id that a wait for an outcome was asked with, and whether by `run`.
         self._asked = ""
         self._runs = False
@@ -90,7 +88,7 @@ class WorkqConnection(Connection):
         held = len(self._inbox)
         if self._incomplete:
             return min(held, 1)
-        return held or (self._pieces is not None)
+        return held or (self.work is not None)
 
     @property
     def held(self) -> int:
@@ -111,7 +109,7 @@ class WorkqConnection(Connection):
     def run(self, now: int, most: int) -> bool:
         while self.waiter is None and not self.closing:
             if most <= 0:
-                return self._pieces is not None or bool(self._inbox)
+                return self.work is not None or bool(self._inbox)
             most -= 1
             if not self._step(now):
                 self._incomplete = True
@@ -126,8 +124,8 @@ class WorkqConnection(Connection):
         """Do the next thing; False if it has not come yet."""
         if self._begun is not None:
             return self._take_block(now)
-        if self._pieces is not None:
-            self._say_piece()
+        if self.work is not None:
+            self.work_slice()
             return True
         if self._draining:
             return self._drain()
@@ -252,15 +250,6 @@ class WorkqConnection(Connection):
     def _say_error(self, reply: bytes) -> None:
         self.hub.errors += 1
         self.replies.append(reply)
-
-    def _say_piece(self) -> None:
-        assert self._pieces is not None
-        piece = next(self._pieces, None)
-        if piece is None:
-            self._pieces = None
-        else:
-            self.wait_for_commit(self.engine)
-            self._say(piece)
 
     def refusal(self, reason: str) -> bytes:
         return b"-SERVER-ERROR %b: nothing was changed, try again later\r\n" % reason.encode()
@@ -445,7 +434,13 @@ class WorkqConnection(Connection):
     def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         pieces = inspect.answer(self.hub, args, flagged=bool(flags))
         self._say(next(pieces))
-        self._pieces = pieces
+        self.begin_work(self._say_all(pieces))
+
+    def _say_all(self, pieces: Iterator[bytes]) -> Iterator[None]:
+        for piece in pieces:
+            self.wait_for_commit(self.engine)
+            self._say(piece)
+            yield
 
     _commands: Final = {
         b"add": Command(_add, True, 5, words.INVALID_PAYLOAD_SIZE, pushes=True),
