@@ -37,12 +37,12 @@ ALLOWED = {
         "millrace.store",
         "millrace.journal",
     ),
-    # It meets the rest only at the lake's schema, and at the wire; `lasting` and `crashing` import
+    # It meets the rest only at the lake's schema, and at the wire; `lasting` and `crash_points` import
     # nothing of ours.
     "pipeline": (
         "millrace.journal.schema",
         "millrace.journal.landing",
-        "millrace.journal.crashing",
+        "millrace.journal.crash_points",
         "millrace.lasting",
         "millrace.pipeline",
         "millrace",

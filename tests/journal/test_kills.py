@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kept import Kept, assert_exactly_once
 
 from millrace.journal import sealing, shipment
-from millrace.journal.crashing import STEPS
+from millrace.journal.crash_points import STEPS
 from millrace.journal.identity import identity
 
 
@@ -50,8 +50,8 @@ def ship_and_kill(work: Kept, most: int, after: int) -> Killer:
         where.write_bytes(whole)
 
     with (
-        mock.patch.object(sealing, "reached", killer.reached),
-        mock.patch.object(shipment, "reached", killer.reached),
+        mock.patch.object(sealing, "crash_point", killer.reached),
+        mock.patch.object(shipment, "crash_point", killer.reached),
         mock.patch.object(sealing.pq, "write_table", half),
         contextlib.suppress(Killed),
     ):

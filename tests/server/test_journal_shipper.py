@@ -20,7 +20,7 @@ import pytest
 
 from millrace.engine.events import EVENT_VERSION, Row
 from millrace.journal import columns
-from millrace.journal.crashing import STEPS
+from millrace.journal.crash_points import STEPS
 from millrace.journal.identity import identity
 from millrace.journal.landing import FOLDER, landed
 from raw_faktory import RawFaktory

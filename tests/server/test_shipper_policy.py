@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from millrace.journal.telling import Told, decode_order, encode
+from millrace.journal.messages import ShipperReply, decode_request, encode
 from millrace.server import journal_shipper
 from millrace.server.journal_shipper import JournalShipper, ShipperSettings
 
@@ -41,7 +41,7 @@ class FakeChild:
         self.born.append(self)
 
     def send(self, line: bytes) -> None:
-        self.orders.append(decode_order(line).until)
+        self.orders.append(decode_request(line).until)
 
     def close_input(self) -> None:
         self.left = True
@@ -50,7 +50,7 @@ class FakeChild:
         self.killed = True
 
     def tells(self, next_event: int = 0, **more: Any) -> None:
-        self._heard(self, encode(Told("5e7", next_event, **more)))
+        self._heard(self, encode(ShipperReply("5e7", next_event, **more)))
 
     def ships(self, until: int) -> None:
         self.tells(until, files=1)

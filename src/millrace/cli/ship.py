@@ -113,7 +113,7 @@ def _ask(folder: Path, line: bytes) -> ShippingStatus:
 
 def _ship_folder(config: Config) -> None:
     try:
-        from millrace.journal.by_hand import NotAll, ship_folder  # noqa: PLC0415 - with pyarrow
+        from millrace.journal.offline import ShipError, ship_folder  # noqa: PLC0415 - with pyarrow
     except ImportError:
         raise NotShipped(missing_package("pyarrow")) from None
     folder = config.server.data
@@ -122,7 +122,7 @@ def _ship_folder(config: Config) -> None:
             ship_folder(folder, config.lake_path, config.lake.ship_events, progress)
     except DataFolderInUse:
         raise NotShipped(f"A server is starting or stopping on {folder}. Try again.") from None
-    except (NotAll, StoreError) as error:
+    except (ShipError, StoreError) as error:
         raise NotShipped(f"Not all events were shipped: {error}") from error
 
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from millrace.lasting import make, sync
 
-from .crashing import reached
+from .crash_points import crash_point
 from .landing import FOLDER, Landed
 
 #: Enough for compression to work, and few enough to be read a group at a time.
@@ -46,10 +46,10 @@ def seal(lake: Path, table: pa.Table) -> Landed:
     except Exception:
         aside.unlink(missing_ok=True)  # the disk may be full
         raise
-    reached("sealed")
+    crash_point("sealed")
     aside.rename(path)
     sync(folder)
-    reached("renamed")
+    crash_point("renamed")
     return landed
 
 

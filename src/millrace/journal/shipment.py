@@ -22,7 +22,7 @@ from millrace.lasting import sync
 from millrace.store.errors import StoreError
 
 from . import columns, outbox
-from .crashing import reached
+from .crash_points import crash_point
 from .identity import identity, new_identity
 from .landing import FOLDER, Landed
 from .marks import last_shipped, write_mark
@@ -43,7 +43,7 @@ _TOGETHER: Final = 16_384
 FAILURES: Final = (OSError, OtherContent, pa.ArrowException)
 
 
-def words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)
@@ -123,7 +123,7 @@ class Shipment:
         sealed = seal(self._lake, pieces.table())
         self.next = sealed.last + 1
         write_mark(self._lake, self.server, sealed.last)
-        reached("marked")
+        crash_point("marked")
         return sealed
 
 

@@ -1,9 +1,9 @@
-"""The shipper: a process of its own, started by the server, that turns its outbox into Parquet.
+"""The shipper: a process that the server starts. It writes the outbox to the lake as Parquet files.
 
     python -m millrace.journal.shipper DATA LAKE MOST_EVENTS
 
-It is told on its standard input what to ship (see telling.py), and goes when that ends, as it does
-when the server has died. It may be killed at any moment. Its priority is low: it can wait.
+It reads requests from its standard input (see messages.py) and exits at the end of the input, which
+is also the end of the server. It can be killed at any moment. It runs with low priority.
 """
 
 import ctypes
@@ -19,48 +19,48 @@ import pyarrow as pa
 
 from millrace.store.errors import StoreError
 
-from .crashing import reached
-from .shipment import FAILURES, Shipment, words
-from .telling import Told, decode_order, encode
+from .crash_points import crash_point
+from .messages import ShipperReply, decode_request, encode
+from .shipment import FAILURES, Shipment, describe
 
 NICE: Final = 10
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def main(folder: Path, lake: Path, most_events: int, begun: int) -> int:
-    _be_humble()
+    _lower_priority()
     server = ""
     try:
         with Shipment(folder, lake, most_events, begun) as shipment:
             server = shipment.server
-            _tell(Told(server, shipment.next))
+            _tell(ShipperReply(server, shipment.next))
             for line in sys.stdin.buffer:
-                for sealed in shipment.ship(decode_order(line).until):
-                    _tell(Told(server, shipment.next, files=1, missing=sealed.missing))
-                    reached("told")
-                _tell(Told(server, shipment.next, done=True))
+                for sealed in shipment.ship(decode_request(line).until):
+                    _tell(ShipperReply(server, shipment.next, files=1, missing=sealed.missing))
+                    crash_point("told")
+                _tell(ShipperReply(server, shipment.next, done=True))
     except (*FAILURES, StoreError) as error:
         with suppress(BrokenPipeError):
-            _tell(Told(server, 0, error=words(error)))
+            _tell(ShipperReply(server, 0, error=describe(error)))
         return 1
     return 0
 
 
-def _tell(told: Told) -> None:
+def _tell(told: ShipperReply) -> None:
     sys.stdout.buffer.write(encode(told) + b"\n")
     sys.stdout.buffer.flush()
 
 
-def _be_humble() -> None:
-    """Take what others leave, and end with whoever started us."""
+def _lower_priority() -> None:
+    """Run with low priority, and end with the server."""
     os.nice(NICE)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # pyarrow looks for this at every call, which is a tenth of the work where it is not installed.
+    # pyarrow searches for this module in every call: a tenth of the CPU time if it is missing.
     sys.modules.setdefault("dateutil", None)  # type: ignore[arg-type]
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    # Rows come by the ten thousand, and none leads to another.
+    # Rows contain no reference cycles, and a file has tens of thousands of them.
     gc.freeze()
     gc.disable()
 

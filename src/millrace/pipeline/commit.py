@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from millrace.journal import crashing
+from millrace.journal import crash_points
 from millrace.lasting import make, sync, write_whole
 
 from .errors import LakeBusy, PipelineError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DATA: Final = "data.parquet"
 #: After each write; all of the pipeline asks here, so that a test can stand in its way.
-reached = crashing.reached
+reached = crash_points.crash_point
 _PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 #: Lakes that this process has locked.
 _held: set[Path] = set()

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from millrace.extras import install_command, is_installed
-from millrace.journal.crashing import reached
-from millrace.journal.telling import Order, Told, decode_told, encode
+from millrace.journal.crash_points import crash_point
+from millrace.journal.messages import ShipperReply, ShipRequest, decode_reply, encode
 from millrace.records import ShippingStatus
 from millrace.store import SqliteStore
 
@@ -100,7 +100,7 @@ class JournalShipper:
         store = self._store
         if store.first_event != self._kept:
             self._kept = store.first_event
-            reached("trimmed")
+            crash_point("trimmed")
         if store.next_committed <= self._next:
             return
         if store.dropped > self._dropped and self._settings.every:
@@ -200,7 +200,7 @@ class JournalShipper:
             except OSError as error:
                 self._failed(f"cannot start the shipper: {error.strerror}")
                 return
-        self._child.send(encode(Order(self._until)) + b"\n")
+        self._child.send(encode(ShipRequest(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
         if not self._unable and not is_installed("pyarrow"):
@@ -215,7 +215,7 @@ class JournalShipper:
         if child is not self._child:
             return
         try:
-            told = decode_told(line)
+            told = decode_reply(line)
         except msgspec.DecodeError:
             log.warning("Shipper: %s", line.decode(errors="replace"))
             return
@@ -231,7 +231,7 @@ class JournalShipper:
         if told.done:
             self._done()
 
-    def _landed(self, told: Told) -> None:
+    def _landed(self, told: ShipperReply) -> None:
         if told.files:
             self._works()
         self._next = told.next

@@ -1,4 +1,4 @@
-"""`millrace ship` where no server runs: the same, under the folder's lock."""
+"""`millrace ship` without a running server, under the lock of the data folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,20 +9,20 @@ from millrace.engine.engine import Engine
 from millrace.store import SqliteStore, StoreError
 from millrace.store.folder import DATABASE
 
-from .shipment import FAILURES, Shipment, words
+from .shipment import FAILURES, Shipment, describe
 
-#: Called with how many events are shipped, of how many.
+#: Called with the number of shipped events and their total.
 Progress = Callable[[int, int], None]
 
 
-class NotAll(Exception):
-    """The lake does not take everything; the text says why."""
+class ShipError(Exception):
+    """Shipping failed; the message contains the reason."""
 
 
 def ship_folder(folder: Path, lake: Path, most_events: int, progress: Progress) -> None:
-    """Ship everything that a data folder keeps, and remove it there."""
+    """Ship all events of a data folder and remove them from its outbox."""
     if not (folder / DATABASE).exists():
-        raise StoreError(f"there is no data folder {folder} with anything in it")
+        raise StoreError(f"The data folder {folder} does not exist or is empty")
     store = SqliteStore(folder)
     try:
         engine = Engine(Random(0))
@@ -34,7 +34,7 @@ def ship_folder(folder: Path, lake: Path, most_events: int, progress: Progress) 
             store.begin(Batch(), engine)
             store.commit()
     except FAILURES as error:
-        raise NotAll(words(error)) from error
+        raise ShipError(describe(error)) from error
     finally:
         store.close()
 

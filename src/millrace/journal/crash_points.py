@@ -1,6 +1,6 @@
-"""Where a test can kill the process: after each step that leaves something behind.
+"""Points at which a test can kill the process: after each step that has a durable effect.
 
-`CRASH_MILLRACE=renamed` kills it the first time that it has come so far.
+With `CRASH_MILLRACE=renamed` the process kills itself when it first reaches that point.
 """
 
 import os
@@ -11,6 +11,6 @@ STEPS: Final = ("sealed", "renamed", "marked", "told", "trimmed")
 _STEP: Final = os.environ.get("CRASH_MILLRACE", "")
 
 
-def reached(step: str) -> None:
+def crash_point(step: str) -> None:
     if step == _STEP:
         os.kill(os.getpid(), signal.SIGKILL)
