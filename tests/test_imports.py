@@ -242,7 +242,7 @@ def test_a_violation_is_found(room, source):
         ("engine", "from heapq import heappush"),
         ("protocols", "from millrace import __version__"),
         ("protocols", "from millrace.engine.job import Job"),
-        ("protocols", "from . import gojson"),
+        ("protocols", "from . import go_json"),
         ("store", "import os"),
         ("store", "from millrace.engine.batch import Batch"),
         ("server", "import asyncio"),

@@ -13,7 +13,7 @@ from millrace.protocols.masenko.connection import MasenkoConnection
 from millrace.protocols.qless import calls, dialect_d
 from millrace.protocols.qless.connection import QlessConnection
 from millrace.protocols.qless.script_catalog import SPEC_COMMANDS
-from millrace.protocols.workq import inspect
+from millrace.protocols.workq import inspection
 from millrace.protocols.workq.connection import WorkqConnection
 from millrace.records import requests
 from millrace.web.api.table import ROOT, TABLE
@@ -43,7 +43,9 @@ def served() -> set[tuple[str, str]]:
         *_named("faktory", _expanded(_decoded(FaktoryConnection._commands), _FAKTORY)),
         *_named(
             "workq",
-            _expanded(_decoded(WorkqConnection._commands), {"inspect": _decoded(inspect._OBJECTS)}),
+            _expanded(
+                _decoded(WorkqConnection._commands), {"inspect": _decoded(inspection._OBJECTS)}
+            ),
         ),
         *_named("masenko", _decoded(MasenkoConnection._commands)),
         *_named("goqueue", _decoded(GoqueueConnection._commands)),

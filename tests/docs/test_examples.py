@@ -253,7 +253,7 @@ def error_texts() -> set[str]:
     """The fixed parts of every error text in the sources of the Faktory protocol."""
     protocols = ROOT / "src" / "millrace" / "protocols"
     found: set[str] = set()
-    for source in [*(protocols / "faktory").glob("*.py"), protocols / "gojson.py"]:
+    for source in [*(protocols / "faktory").glob("*.py"), protocols / "go_json.py"]:
         for node in ast.walk(ast.parse(source.read_text("utf-8"))):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
                 continue

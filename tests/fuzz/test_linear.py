@@ -14,16 +14,16 @@ from playing import Protocol
 from resp_conversation import request
 from workq_conversation import uid
 
+import millrace.protocols.buffers
 import millrace.protocols.connection
 import millrace.protocols.goqueue.connection
 import millrace.protocols.qless.resp
-import millrace.protocols.workq.framing
 
 FRAMING = (
     millrace.protocols.connection,
     millrace.protocols.goqueue.connection,
     millrace.protocols.qless.resp,
-    millrace.protocols.workq.framing,
+    millrace.protocols.buffers,
 )
 SMALL, LARGE = 500, 2_000
 #: So many times may each byte be touched.

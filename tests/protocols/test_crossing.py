@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millrace.protocols.crossing import MOST_UNUSUAL, as_json, is_json
+from millrace.protocols.payloads import MAX_UNUSUAL, as_json, is_json
 
 JSON = st.recursive(
     st.none()
@@ -58,6 +58,6 @@ def test_what_looks_like_json_and_is_none(text):
 def test_what_must_be_read_slowly_is_read_up_to_a_size():
     deep = b"[" * 5000 + b"]" * 5000
     assert is_json(deep)
-    assert not is_json(deep + b" " * MOST_UNUSUAL)
-    surrogate = rb'["\ud800"]' + b" " * MOST_UNUSUAL
+    assert not is_json(deep + b" " * MAX_UNUSUAL)
+    surrogate = rb'["\ud800"]' + b" " * MAX_UNUSUAL
     assert is_json(surrogate)

@@ -205,7 +205,7 @@ def test_no_argument(talk):
 
 
 def test_too_many_jobs(talk):
-    jobs = b",".join([b"1"] * (bulk.MOST_JOBS + 1))
+    jobs = b",".join([b"1"] * (bulk.MAX_JOBS + 1))
     client = opened(talk).says(b'MILLRACE {"stage":"L","jobs":[%b]}\r\n' % jobs)
     client.hears_error("invalid MILLRACE: more than 10000 jobs")
 
@@ -458,7 +458,7 @@ def test_what_changed_since_the_reading_began_is_told_as_it_is(talk):
 
 
 def test_readers_are_bounded_and_idle_ones_make_way(monkeypatch, talk):
-    monkeypatch.setattr(bulk, "MOST_READINGS", 2)
+    monkeypatch.setattr(bulk, "MAX_READINGS", 2)
     for each in numbered(5):
         talk.client().pushes(each)
     readers = [talk.client() for _ in range(3)]

@@ -6,7 +6,7 @@ import pytest
 from census import census, grown
 from days import Days, hasten
 
-from millrace.protocols.faktory import workunit
+from millrace.protocols.faktory import work_unit
 from millrace.protocols.masenko import tasks
 from millrace.store import sqlite
 
@@ -27,7 +27,7 @@ def days(tmp_path, monkeypatch):
 def look(days: Days):
     hubs = [listener.hub for listener in days.listeners.values()]
     found = census(days.engine, days.store, *hubs) | census(
-        {"names": {"faktory": workunit._good_names, "masenko": tasks._good_names}}
+        {"names": {"faktory": work_unit._good_names, "masenko": tasks._good_names}}
     )
     # The store's generations fill up to a limit and are then folded: their sizes go up and down.
     for generation in ("SqliteStore._young", "SqliteStore._old"):

@@ -12,7 +12,8 @@ import msgspec
 
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
-from millrace.protocols.connection import Connection, Lines
+from millrace.protocols.buffers import LineBuffer
+from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.records import Code, ErrorReply, LeasedJobs, LeaseJobs, SocketRequest
 
@@ -81,7 +82,7 @@ class AdminConnection(Connection):
     def __init__(self, hub: AdminService) -> None:
         super().__init__()
         self.hub = hub
-        self._lines = Lines(MAX_LINE_BYTES)
+        self._lines = LineBuffer(MAX_LINE_BYTES)
         self._telling: Iterator[Said | None] | None = None
         #: Whether replies to the request in progress wait for commits, and how many changes there
         #: were before it.
@@ -97,7 +98,7 @@ class AdminConnection(Connection):
         return self._lines.held
 
     def discard(self) -> None:
-        self._lines = Lines(0)
+        self._lines = LineBuffer(0)
         self._stop_telling()
 
     def feed(self, data: bytes) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Failure, Job
 from millrace.engine.states import STATE_NAMES
-from millrace.protocols.faktory.wrapping import wrapped
+from millrace.protocols.faktory.rails import wrapped
 from millrace.protocols.qless.job_view import Part, read_part, state_of
 from millrace.records import (
     FailureRecord,
@@ -127,7 +127,7 @@ def _part(found: Job) -> Part | None:
 
 
 def _of_faktory(spec: bytes) -> dict[str, Any]:
-    """See faktory/workunit.py."""
+    """See faktory/work_unit.py."""
     custom, created, at, tail = (spec.split(b"\n") + [b""] * 4)[:4]
     own = {
         name: _json(text)

@@ -23,27 +23,27 @@ from millrace.engine.errors import LoadError
 from millrace.engine.job import FAKTORY, FOREVER, PROTOCOLS, Job
 from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
-from millrace.protocols import gojson
-from millrace.protocols.crossing import BASE64
+from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.payloads import BASE64
 
-from . import workunit
+from . import work_unit
 
 #: So many jobs are staged, released or written before others get their turn.
 SLICE: Final = 100
 #: And so many looked at.
 GLANCE: Final = 2000
 #: Jobs of one command.
-MOST_JOBS: Final = 10_000
-MOST_PAGE: Final = 1000
+MAX_JOBS: Final = 10_000
+MAX_PAGE: Final = 1000
 #: A page ends when its jobs take so much.
 PAGE_BYTES: Final = 1 << 20
-MOST_PARTS: Final = 10_000
+MAX_PARTS: Final = 10_000
 #: So many may read at once: each keeps the numbers of the jobs that it is to be told of.
-MOST_READINGS: Final = 16
+MAX_READINGS: Final = 16
 #: One that has asked for nothing in this time makes way for another.
 IDLE: Final = 10 * SECOND
-MOST_REASON: Final = 1000
+MAX_REASON: Final = 1000
 _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
 
 Steps = Generator[None, None, Any]
@@ -144,12 +144,12 @@ class Readings:
 
     def check_room(self, who: object, now: int) -> None:
         """Is there room for one more? Who has long asked for nothing makes it."""
-        if who in self._of or len(self._of) < MOST_READINGS:
+        if who in self._of or len(self._of) < MAX_READINGS:
             return
         idle = min(self._asked, key=self._asked.__getitem__)
         if self._asked[idle] > now - IDLE:
             raise ClientError(
-                f"too many read jobs at once: at most {MOST_READINGS}, try again later"
+                f"too many read jobs at once: at most {MAX_READINGS}, try again later"
             )
         self.end(idle)
 
@@ -165,13 +165,13 @@ _encode: Final = msgspec.json.Encoder().encode
 def parse(line: bytes) -> Request:
     """What is asked for; everything about it that can be known without looking is right."""
     try:
-        line = gojson.repair_text(line)
+        line = go_json.repair_text(line)
         request = _decode(line)
     except (msgspec.MsgspecError, RecursionError) as problem:
-        mended = gojson.mend(line)
+        mended = go_json.mend(line)
         if mended != line:
             return parse(mended)
-        raise ClientError(f"invalid MILLRACE: {gojson.plain(problem)}") from None
+        raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]
     if len(names) + (request.loads is not None) + (request.read is not None) != 1:
@@ -182,9 +182,9 @@ def parse(line: bytes) -> Request:
         raise ClientError(f"invalid MILLRACE: the name of a load must match {_NAME.pattern}")
     if (request.jobs is None) != (request.stage is None):
         raise ClientError("invalid MILLRACE: jobs and stage go together")
-    if request.jobs is not None and len(request.jobs) > MOST_JOBS:
-        raise ClientError(f"invalid MILLRACE: more than {MOST_JOBS} jobs")
-    _within("most", request.most, 1, MOST_JOBS)
+    if request.jobs is not None and len(request.jobs) > MAX_JOBS:
+        raise ClientError(f"invalid MILLRACE: more than {MAX_JOBS} jobs")
+    _within("most", request.most, 1, MAX_JOBS)
     if request.read is not None:
         _check_read(request.read)
     return request
@@ -193,8 +193,8 @@ def parse(line: bytes) -> Request:
 def _check_read(read: Read) -> None:
     if read.state is not None and read.state not in get_args(State):
         raise ClientError(f"invalid MILLRACE: state must be one of {', '.join(get_args(State))}")
-    _within("most", read.most, 1, MOST_PAGE)
-    _within("parts", read.parts, 1, MOST_PARTS)
+    _within("most", read.most, 1, MAX_PAGE)
+    _within("parts", read.parts, 1, MAX_PARTS)
     _within("part", read.part, 0, read.parts - 1)
 
 
@@ -232,13 +232,13 @@ def _stage(engine: Engine, load: str, units: list[msgspec.Raw], go_on: GoOn, now
     for number, unit in enumerate(units, 1):
         line = bytes(unit)
         try:
-            push = workunit.read(line, now)
+            push = work_unit.read(line, now)
             if b'"priority"' in line:
                 push.rank = _priority(line)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         except ClientError as problem:
-            invalid[workunit.jid_of(line)] = str(problem)[:MOST_REASON]
+            invalid[work_unit.jid_of(line)] = str(problem)[:MAX_REASON]
         else:
             new += loads.stage(engine, load, push, now)
         if number % SLICE == 0:
@@ -250,7 +250,7 @@ def _stage(engine: Engine, load: str, units: list[msgspec.Raw], go_on: GoOn, now
 
 def _priority(line: bytes) -> float:
     """Faktory knows no priority: a member of this name is the job's rank among all in its queue."""
-    mine, _ = gojson.folded(line, frozenset({"priority"}))
+    mine, _ = go_json.folded(line, frozenset({"priority"}))
     raw = mine.get("priority")
     if raw is None:
         return 0

@@ -11,28 +11,29 @@ from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.engine.waiters import Waiter
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
-from millrace.protocols import gojson
-from millrace.protocols.connection import Connection, Lines
+from millrace.protocols import go_json
+from millrace.protocols.buffers import LineBuffer
+from millrace.protocols.connection import Connection
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.logins import TooManyGuesses
 from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
-from . import extensions, info, mutate, workunit
+from . import extensions, info, mutate, work_unit
 from .hub import FaktoryHub, admits
 
 OK: Final = b"+OK\r\n"
 NOTHING: Final = b"$-1\r\n"
 #: How long FETCH waits when there is nothing.
 FETCH_WAIT: Final = 2 * SECOND
-MOST_BACKTRACE: Final = 50
+MAX_BACKTRACE: Final = 50
 #: How much of a client's own text goes into an error.
-MOST_ECHO: Final = 200
+MAX_ECHO: Final = 200
 #: How long an error may be.
-MOST_ERROR: Final = 1000
+MAX_ERROR: Final = 1000
 #: What a client may say of itself. It is kept while the client is connected, and a client that has
 #: not given the password yet can send it.
-MOST_HELLO: Final = 1 << 18
+MAX_HELLO: Final = 1 << 18
 #: So many jobs of a PUSHB are done before others get their turn.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
@@ -42,9 +43,9 @@ MAX_DUPLICATES: Final = 16
 #: An identical push within this time is taken for the same one, sent again.
 RESEND_PERIOD: Final = 60 * SECOND
 #: Queues in one FETCH or QUEUE: each is looked at before other clients are served.
-MOST_QUEUES: Final = 10_000
+MAX_QUEUES: Final = 10_000
 #: And so much all their names may take.
-MOST_QUEUES_BYTES: Final = 1 << 20
+MAX_QUEUES_BYTES: Final = 1 << 20
 #: Commands whose replies depend on no durable state; a lease decides by its job.
 NEVER_WAIT: Final = frozenset({b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER"})
 PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
@@ -71,13 +72,13 @@ def bulk(body: bytes) -> bytes:
 
 def error(text: str) -> bytes:
     """An error reply: one line, whatever the client's words were."""
-    flat = " ".join(text[:MOST_ERROR].splitlines())
+    flat = " ".join(text[:MAX_ERROR].splitlines())
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
 def shown(data: bytes) -> str:
     """A client's bytes as they may stand in an error."""
-    return data[:MOST_ECHO].decode("utf-8", "replace")
+    return data[:MAX_ECHO].decode("utf-8", "replace")
 
 
 class FaktoryConnection(Connection):
@@ -87,7 +88,7 @@ class FaktoryConnection(Connection):
         self.engine = hub.engine
         self.identified = False
         self.worker: Worker | None = None
-        self._lines = Lines(hub.max_line)
+        self._lines = LineBuffer(hub.max_line)
         self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class FaktoryConnection(Connection):
         return self._lines.held + (0 if self.work is None else self.work_size)
 
     def discard(self) -> None:
-        self._lines = Lines(0)
+        self._lines = LineBuffer(0)
         self.work = None
 
     def feed(self, data: bytes) -> None:
@@ -221,19 +222,19 @@ class FaktoryConnection(Connection):
         if verb != b"HELLO" or not argument.startswith(b"{"):
             self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
             return
-        if len(argument) > MOST_HELLO:
-            self._end(error(f"invalid HELLO: longer than {MOST_HELLO} bytes"))
+        if len(argument) > MAX_HELLO:
+            self._end(error(f"invalid HELLO: longer than {MAX_HELLO} bytes"))
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
-            mine, _ = gojson.folded(gojson.repair_text(argument), known)
-            hostname = gojson.string(mine.get("hostname"), "hostname")
-            wid = gojson.string(mine.get("wid"), "wid")
-            pid = gojson.integer(mine.get("pid"), "pid") or 0
-            labels = gojson.strings(mine.get("labels"), "labels")
-            version = gojson.integer(mine.get("v"), "v", 0, 255) or 0
-            pwdhash = gojson.string(mine.get("pwdhash"), "pwdhash")
-            rss_kb = gojson.integer(mine.get("rss_kb"), "rss_kb") or 0
+            mine, _ = go_json.folded(go_json.repair_text(argument), known)
+            hostname = go_json.string(mine.get("hostname"), "hostname")
+            wid = go_json.string(mine.get("wid"), "wid")
+            pid = go_json.integer(mine.get("pid"), "pid") or 0
+            labels = go_json.strings(mine.get("labels"), "labels")
+            version = go_json.integer(mine.get("v"), "v", 0, 255) or 0
+            pwdhash = go_json.string(mine.get("pwdhash"), "pwdhash")
+            rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
             self._end(error(f"invalid HELLO: {problem}"))
             return
@@ -292,7 +293,7 @@ class FaktoryConnection(Connection):
 
     def _push(self, argument: bytes | None, now: int) -> None:
         try:
-            push = workunit.read(_need(argument) if argument is None else argument, now)
+            push = work_unit.read(_need(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         if push.jid in self.engine.by_jid or extensions.MARK in push.spec:
@@ -314,7 +315,7 @@ class FaktoryConnection(Connection):
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
                     and now - job.created < RESEND_PERIOD
-                    and workunit.same(job, push)
+                    and work_unit.same(job, push)
                 ):
                     engine.depend()
                     return
@@ -326,18 +327,18 @@ class FaktoryConnection(Connection):
                 hub.job_tagged(job, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
-        line = gojson.repair_text(_need(argument))
+        line = go_json.repair_text(_need(argument))
         try:
             units = _decode_list(line) or []
         except msgspec.MsgspecError as problem:
-            mended = gojson.mend(line)
+            mended = go_json.mend(line)
             if mended != line:
                 self._push_bulk(mended, now)
                 return
-            raise ClientError(f"invalid JSON: {gojson.plain(problem)}") from None
+            raise ClientError(f"invalid JSON: {go_json.plain(problem)}") from None
         except RecursionError:
             try:
-                units = [msgspec.Raw(unit) for unit in gojson.deep_elements(line)]
+                units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
             except BadJson as problem:
                 raise ClientError(f"invalid JSON: {problem}") from None
         self.begin_work(self._pushing(units, now), len(line))
@@ -350,12 +351,12 @@ class FaktoryConnection(Connection):
         try:
             for number, unit in enumerate(units, 1):
                 try:
-                    pushes.append(workunit.read(bytes(unit), now))
+                    pushes.append(work_unit.read(bytes(unit), now))
                 except BadJson as problem:  # one job of a wrong type refuses them all
                     self._say_error(error(f"invalid JSON: {problem}"))
                     return
                 except ClientError as problem:
-                    failed[workunit.jid_of(bytes(unit))] = str(problem)[:MOST_ERROR]
+                    failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
                 if number % SLICE == 0:
                     yield
             for number, push in enumerate(pushes, 1):
@@ -401,7 +402,7 @@ class FaktoryConnection(Connection):
         self._hand(job)
 
     def _hand(self, job: Job) -> None:
-        self.hand(job, bulk(workunit.write(job)), self.engine)
+        self.hand(job, bulk(work_unit.write(job)), self.engine)
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
@@ -410,7 +411,7 @@ class FaktoryConnection(Connection):
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
             line = _need(argument) if argument is None else argument
-            jid = _decode_ack(line if line.isascii() else gojson.repair_text(line))["jid"]
+            jid = _decode_ack(line if line.isascii() else go_json.repair_text(line))["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
             raise ClientError(f"invalid ACK {shown(argument or b'')}") from None
         job = self._held(jid or "", now)
@@ -430,13 +431,13 @@ class FaktoryConnection(Connection):
         return held or engine.regain(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
-        line = gojson.repair_text(_need(argument))
+        line = go_json.repair_text(_need(argument))
         try:
-            mine, _ = gojson.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
-            jid = gojson.string(mine.get("jid"), "jid")
-            group = cut(gojson.string(mine.get("errtype"), "errtype"), 100)
-            message = cut(gojson.string(mine.get("message"), "message"), 1000)
-            backtrace = gojson.strings(mine.get("backtrace"), "backtrace")[:MOST_BACKTRACE]
+            mine, _ = go_json.folded(line, frozenset({"jid", "errtype", "message", "backtrace"}))
+            jid = go_json.string(mine.get("jid"), "jid")
+            group = cut(go_json.string(mine.get("errtype"), "errtype"), 100)
+            message = cut(go_json.string(mine.get("message"), "message"), 1000)
+            backtrace = go_json.strings(mine.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
             raise ClientError(f"invalid FAIL {shown(line)}") from None
         if not jid:
@@ -448,12 +449,12 @@ class FaktoryConnection(Connection):
         self._say(OK)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
-        line = gojson.repair_text(_need(argument))
+        line = go_json.repair_text(_need(argument))
         try:
-            mine, _ = gojson.folded(line, frozenset({"wid", "current_state", "rss_kb"}))
-            wid = gojson.string(mine.get("wid"), "wid")
-            state = gojson.string(mine.get("current_state"), "current_state")
-            rss_kb = gojson.integer(mine.get("rss_kb"), "rss_kb") or 0
+            mine, _ = go_json.folded(line, frozenset({"wid", "current_state", "rss_kb"}))
+            wid = go_json.string(mine.get("wid"), "wid")
+            state = go_json.string(mine.get("current_state"), "current_state")
+            rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
         except BadJson:
             raise ClientError(f"invalid BEAT {shown(line)}") from None
         worker = self.hub.workers.known.get(wid)
@@ -545,9 +546,9 @@ class FaktoryConnection(Connection):
         elif words[1] in known:
             chosen = [known[words[1]]]
         else:
-            raise ClientError(f"unknown worker {words[1][:MOST_ECHO]}")
+            raise ClientError(f"unknown worker {words[1][:MAX_ECHO]}")
         if not all(worker.connections for worker in chosen):
-            raise ClientError(f"worker {words[1][:MOST_ECHO]} is not connected")
+            raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
         for worker in chosen:
             self.hub.advance(worker, states[words[0].upper()])
         self._say(OK)
@@ -607,11 +608,11 @@ def _need(argument: bytes | None) -> bytes:
 
 def _queue_names(data: bytes) -> list[str]:
     """The queues that a command names, each once, in their order."""
-    if len(data) > MOST_QUEUES_BYTES:
-        raise ClientError(f"names of queues too long: at most {MOST_QUEUES_BYTES} bytes")
+    if len(data) > MAX_QUEUES_BYTES:
+        raise ClientError(f"names of queues too long: at most {MAX_QUEUES_BYTES} bytes")
     names = list(dict.fromkeys(shown_all(data).split()))
-    if len(names) > MOST_QUEUES:
-        raise ClientError(f"too many queues: at most {MOST_QUEUES}, not {len(names)}")
+    if len(names) > MAX_QUEUES:
+        raise ClientError(f"too many queues: at most {MAX_QUEUES}, not {len(names)}")
     return names
 
 

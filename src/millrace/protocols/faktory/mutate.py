@@ -7,14 +7,14 @@ from typing import Final, NamedTuple
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import DEAD, SCHEDULED
-from millrace.protocols import gojson
+from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
 
-from . import workunit
+from . import work_unit
 
 #: So many jobs are looked at before others get their turn.
 SLICE: Final = 200
-LONGEST_GLOB: Final = 4096
+MAX_GLOB: Final = 4096
 COMMANDS: Final = ("clear", "kill", "discard", "requeue")
 TARGETS: Final = ("scheduled", "retries", "dead")
 
@@ -29,19 +29,19 @@ class Operation(NamedTuple):
 
 def read(argument: bytes) -> Operation:
     try:
-        argument = gojson.repair_text(argument)
-        mine, _ = gojson.folded(argument, frozenset({"cmd", "target", "filter"}))
-        command = gojson.string(mine.get("cmd"), "cmd")
-        target = gojson.string(mine.get("target"), "target")
-        filters, _ = gojson.folded(
+        argument = go_json.repair_text(argument)
+        mine, _ = go_json.folded(argument, frozenset({"cmd", "target", "filter"}))
+        command = go_json.string(mine.get("cmd"), "cmd")
+        target = go_json.string(mine.get("target"), "target")
+        filters, _ = go_json.folded(
             mine.get("filter", b"{}"), frozenset({"jids", "regexp", "jobtype"})
         )
-        jids = gojson.strings(filters.get("jids"), "jids")
-        glob = gojson.string(filters.get("regexp"), "regexp")
-        jobtype = gojson.string(filters.get("jobtype"), "jobtype")
+        jids = go_json.strings(filters.get("jids"), "jids")
+        glob = go_json.string(filters.get("regexp"), "regexp")
+        jobtype = go_json.string(filters.get("jobtype"), "jobtype")
     except BadJson:
         raise ClientError("invalid format") from None
-    if len(glob) > LONGEST_GLOB:
+    if len(glob) > MAX_GLOB:
         raise ClientError("invalid format")
     if command not in COMMANDS:
         raise ClientError("unknown mutate operation")
@@ -78,7 +78,7 @@ def _matches(job: Job, operation: Operation) -> bool:
         return False
     if operation.glob is None:
         return True
-    return operation.glob.matches(gojson.canonical(workunit.write(job)).decode())
+    return operation.glob.matches(go_json.canonical(work_unit.write(job)).decode())
 
 
 def _do(engine: Engine, command: str, job: Job, now: int) -> None:

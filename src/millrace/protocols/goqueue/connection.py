@@ -33,11 +33,11 @@ _DELETE: Final = Struct("<Q")
 _RESERVE: Final = Struct("<I")
 #: Word, id, priority, ttp, status, length of the data.
 _RESERVED: Final = Struct("<9sQII9sI")
-MOST_NUMBER: Final = (1 << 32) - 1
+MAX_NUMBER: Final = (1 << 32) - 1
 
 _WORD: Final = re.compile(rb"[A-Z]+")
-MOST_WORD: Final = 255
-MOST_NAME: Final = 255
+MAX_WORD: Final = 255
+MAX_NAME: Final = 255
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 
@@ -128,13 +128,13 @@ class GoqueueConnection(Connection):
     def _do(self, now: int) -> bool:
         """As `_step`, with what is in `_data`."""
         data, at = self._data, self._at
-        end = data.find(0, at, at + MOST_WORD + 1)
+        end = data.find(0, at, at + MAX_WORD + 1)
         if end < 0:
-            word = data[at : at + MOST_WORD + 1]
+            word = data[at : at + MAX_WORD + 1]
             if starts_web_request(word):
                 self.reject_web_client(self.hub)
                 return True
-            self.closing = len(word) > MOST_WORD or bool(word and not _WORD.fullmatch(word))
+            self.closing = len(word) > MAX_WORD or bool(word and not _WORD.fullmatch(word))
             return self._lacks(len(data) + 1)
         command = self._commands.get(data[at:end])
         if command is None:
@@ -185,9 +185,9 @@ class GoqueueConnection(Connection):
 
     def _end_of_name(self, at: int) -> int:
         """Where the queue name that begins here has its NUL; -1 if that has not come yet."""
-        end = self._data.find(0, at, at + MOST_NAME + 1)
-        if end < 0 and len(self._data) - at > MOST_NAME:
-            raise Malformed(f"the queue name is longer than {MOST_NAME} bytes")
+        end = self._data.find(0, at, at + MAX_NAME + 1)
+        if end < 0 and len(self._data) - at > MAX_NAME:
+            raise Malformed(f"the queue name is longer than {MAX_NAME} bytes")
         return end
 
     # The end of a connection
@@ -217,7 +217,7 @@ class GoqueueConnection(Connection):
 
     def _end(self) -> None:
         """Everything that came has been answered, and nothing more will come."""
-        end = self._data.find(0, self._at, self._at + MOST_WORD + 1)
+        end = self._data.find(0, self._at, self._at + MAX_WORD + 1)
         if end >= 0:
             word = self._data[self._at : end].decode()
             self._say_error(error(f"Malformed {word} command: it is not complete"))
@@ -357,8 +357,8 @@ def reserved(job: Job) -> bytes:
     head = _RESERVED.pack(
         b"RESERVED\0",
         job.seq,
-        min(max(0, int(-job.rank)), MOST_NUMBER),
-        min(max(1, job.lease_for // SECOND), MOST_NUMBER),
+        min(max(0, int(-job.rank)), MAX_NUMBER),
+        min(max(1, job.lease_for // SECOND), MAX_NUMBER),
         b"reserved\0",
         len(job.payload),
     )

@@ -9,26 +9,27 @@ from typing import Final
 
 from millrace.engine.job import MASENKO, Job
 from millrace.engine.waiters import Waiter
-from millrace.protocols.connection import Connection, Lines
+from millrace.protocols.buffers import LineBuffer
+from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import is_web_request
 
 from . import info, tasks
-from .atomic import Transaction
 from .forsaken import leave_queue
 from .held import Held
 from .hub import MasenkoHub
 from .replies import EMPTY, OK, PONG, error
+from .transaction import Transaction
 
 #: The heartbeat's name among the engine's alarms.
 HEARTBEAT: Final = "heartbeat"
 #: The reply to a transaction has the ids of its tasks, if it is no longer than this: the Python
 #: client reads it with one recv.
-MOST_IDS: Final = 4096
+MAX_IDS: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
-MOST_ASKED: Final = 4096
+MAX_ASKED: Final = 4096
 #: Of a longer one it is enough to look at so much.
-MOST_VERB: Final = 1 << 14
+MAX_VERB: Final = 1 << 14
 #: A FETCH with up to this many queues is woken by a push. One with more looks for tasks after a
 #: pause, in slices.
 MAX_WAIT_QUEUES: Final = 1000
@@ -46,7 +47,7 @@ class MasenkoConnection(Connection):
         self.engine = hub.engine
         #: Who holds the tasks that it fetches; empty before it wants any.
         self.name = ""
-        self._lines = Lines(hub.max_line)
+        self._lines = LineBuffer(hub.max_line)
         #: When the last line was taken up; 0 before anybody has told the time.
         self._heard_at = 0
         self._held = Held(hub.engine)
@@ -76,7 +77,7 @@ class MasenkoConnection(Connection):
         return self._lines.held + (0 if transaction is None else transaction.held)
 
     def discard(self) -> None:
-        self._lines, self._transaction, self.work = Lines(0), None, None
+        self._lines, self._transaction, self.work = LineBuffer(0), None, None
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -132,8 +133,8 @@ class MasenkoConnection(Connection):
         verb, space, payload = line.partition(b" ")
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
-        if len(verb) > MOST_VERB:
-            verb = verb[:MOST_VERB]  # no verb is so long, and no error repeats so much
+        if len(verb) > MAX_VERB:
+            verb = verb[:MAX_VERB]  # no verb is so long, and no error repeats so much
         if self._transaction is not None:
             self._collect(self._transaction, capitals(verb), payload, now)
             return
@@ -273,7 +274,7 @@ class MasenkoConnection(Connection):
     def _fetch(self, payload: bytes, now: int) -> None:
         if payload != self._asked:
             self._queues, self._timeout = tasks.read_fetch(payload, self.hub.heartbeat)
-            self._asked = payload if len(payload) <= MOST_ASKED else None
+            self._asked = payload if len(payload) <= MAX_ASKED else None
         queues = self._queues
         if not queues:
             self._say(b"EMPTY", EMPTY)
@@ -396,7 +397,7 @@ class MasenkoConnection(Connection):
             held[operation] = job
         ids = self._apply(transaction, held, now)
         reply = b'OK {"ids":[%b]}\n' % b",".join(b"%d" % seq for seq in ids)
-        self._say(b"OK", reply if ids and len(reply) <= MOST_IDS else OK)
+        self._say(b"OK", reply if ids and len(reply) <= MAX_IDS else OK)
 
     def _apply(self, transaction: Transaction, held: dict[int, Job], now: int) -> list[int]:
         """Nothing can fail any more: do all of it, in its order; the ids of the new tasks."""

@@ -16,7 +16,7 @@ _UNITS: Final = {
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^.0-9]+)")
 _MOST: Final = (1 << 63) - 1
 #: Nobody writes longer ones.
-_MOST_TEXT: Final = 256
+_MAX_TEXT: Final = 256
 
 
 def parse(text: str) -> int:
@@ -24,7 +24,7 @@ def parse(text: str) -> int:
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
         return 0
-    if not 0 < len(rest) <= _MOST_TEXT:
+    if not 0 < len(rest) <= _MAX_TEXT:
         raise ValueError(text)
     total = at = 0
     while at < len(rest):

@@ -8,7 +8,7 @@ from millrace.protocols.connection import Hub
 
 from .forsaken import Forsaken
 
-MOST_LINE: Final = 8 << 20
+MAX_LINE: Final = 8 << 20
 MAX_LOG_PAYLOAD: Final = 65_535
 MAX_LOG_RECORD: Final = 1_000_000
 HEARTBEAT: Final = 45 * SECOND
@@ -27,7 +27,7 @@ class MasenkoHub(Hub):
         heartbeat: int = HEARTBEAT,
         dialect: str = "spec",
         max_connections: int = 10_000,
-        max_line: int = MOST_LINE,
+        max_line: int = MAX_LINE,
     ) -> None:
         super().__init__(engine, max_connections)
         self.heartbeat = heartbeat

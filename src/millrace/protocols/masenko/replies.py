@@ -9,7 +9,7 @@ OK: Final = b"OK {}\n"
 EMPTY: Final = b"EMPTY {}\n"
 PONG: Final = b"PONG {}\n"
 #: No error repeats more than this of what the client said.
-MOST_ECHO: Final = 4000
+MAX_ECHO: Final = 4000
 
 _encode = msgspec.json.Encoder().encode
 _UNSAFE: Final = re.compile(rb"[<>&]|\xe2\x80[\xa8\xa9]")
@@ -25,8 +25,8 @@ _NO_TEXT: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 
 
 def error(text: str) -> bytes:
-    if len(text) > MOST_ECHO:
-        text = text[:MOST_ECHO] + "..."
+    if len(text) > MAX_ECHO:
+        text = text[:MAX_ECHO] + "..."
     return b'ERR {"msg":%b}\n' % encoded(text)
 
 

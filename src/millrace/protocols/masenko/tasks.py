@@ -1,7 +1,7 @@
 """Tasks: from the JSON of PUSH, FETCH, ACK and NACK to the engine's words, and back to a reply.
 
 Each is read twice at most: at once by a typed decoder, which knows what nearly every client sends;
-and what that refuses once more as Go would (see goscan.py), before it is refused for good. The
+and what that refuses once more as Go would (see go_scanner.py), before it is refused for good. The
 checks and their words are in the original's order. A payload is kept as the bytes that came.
 """
 
@@ -12,23 +12,23 @@ import msgspec
 
 from millrace.engine.job import EARLIER, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
-from millrace.protocols import gojson, goscan
-from millrace.protocols.crossing import BASE64, as_json
+from millrace.protocols import go_json, go_scanner
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.times import parse_rfc3339
 
 from . import durations
-from .replies import MOST_ECHO, encoded, safe
+from .replies import MAX_ECHO, encoded, safe
 
 UNREADABLE: Final = "cannot unmarshal payload"
 DEFAULT_QUEUE: Final = "default"
 DEFAULT_RETRY: Final = 20
-MOST_RETRY: Final = 255
-MOST_BLOCKERS: Final = 255
-MOST_NAME: Final = 255
-MOST_MOMENT: Final = 64
+MAX_RETRY: Final = 255
+MAX_BLOCKERS: Final = 255
+MAX_NAME: Final = 255
+MAX_MOMENT: Final = 64
 #: A longer line is not read step by step as Go would, because that is slow.
-MOST_UNUSUAL: Final = 80 << 10
+MAX_UNUSUAL: Final = 80 << 10
 #: How long workers of protocols with deadlines have; Masenko has none.
 LEASE_FOR: Final = 1800 * SECOND
 _UINT32: Final = (1 << 32) - 1
@@ -79,7 +79,7 @@ def read_push(line: bytes) -> Push:
         task = _unusual_push(line)
     if not task.retry and b"-0" in line:
         task = _unusual_push(line)  # it may be of the retry, or of a date
-    if not 0 <= task.retry <= MOST_RETRY:
+    if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
     if (  # nothing to refuse, nothing unusual: what most pushes are
         task.name in _good_names
@@ -101,10 +101,10 @@ def read_push(line: bytes) -> Push:
         place = EARLIER + due
     queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
     if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
-        raise ClientError(f"invalid queue name {goscan.quoted(queue[:MOST_ECHO])}")
+        raise ClientError(f"invalid queue name {go_scanner.quoted(queue[:MAX_ECHO])}")
     if not _is_name(task.name):
-        raise ClientError(f"invalid task name {goscan.quoted(task.name[:MOST_ECHO])}")
-    if len(task.blocked_by) > MOST_BLOCKERS:
+        raise ClientError(f"invalid task name {go_scanner.quoted(task.name[:MAX_ECHO])}")
+    if len(task.blocked_by) > MAX_BLOCKERS:
         raise ClientError("at most 255 blocked by task IDs can be provided")
     return Push(
         "",
@@ -137,7 +137,7 @@ def check_size(push: Push, max_payload: int) -> None:
         (push.kind, "task"),
         (push.dead_queue, "deadqueue"),
     ):
-        if name not in _good_names and len(name.encode()) > MOST_NAME:
+        if name not in _good_names and len(name.encode()) > MAX_NAME:
             raise ClientError(f"input: {what} name too long")
     if 0 < max_payload < len(push.payload):
         raise ClientError("input: arguments too big")
@@ -163,7 +163,7 @@ def _unusual_push(line: bytes) -> _Push:
                 if name == "execute_at":
                     _moment(_text(raw))
             elif name == "retry":
-                task.retry = _unsigned(raw, MOST_RETRY)
+                task.retry = _unsigned(raw, MAX_RETRY)
     except BadJson:
         raise ClientError(UNREADABLE) from None
     return task
@@ -171,7 +171,7 @@ def _unusual_push(line: bytes) -> _Push:
 
 def _integers(raw: bytes) -> list[int]:
     """It is JSON: what else is in it is no integer, however it is cut."""
-    if goscan.kind(raw) != "array":
+    if go_scanner.kind(raw) != "array":
         raise BadJson(UNREADABLE)
     inner = raw[1:-1].strip()
     return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
@@ -179,7 +179,7 @@ def _integers(raw: bytes) -> list[int]:
 
 def _moment(text: str) -> int:
     """The second that `execute_at` names, in microseconds."""
-    if len(text) > MOST_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
+    if len(text) > MAX_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
         raise ClientError(UNREADABLE)
     try:
         moment = parse_rfc3339(text)
@@ -194,7 +194,7 @@ def _is_name(text: str) -> bool:
         return True
     if _NAME.search(text) is None:
         return False
-    if len(_good_names) < 10_000 and len(text.encode()) <= MOST_NAME:
+    if len(_good_names) < 10_000 and len(text.encode()) <= MAX_NAME:
         _good_names[text] = encoded(text)
     return True
 
@@ -250,7 +250,7 @@ def _names(raw: bytes) -> tuple[str, ...]:
 def _timeout(raw: bytes) -> int | str | None:
     if raw == b"null":
         return None
-    if goscan.kind(raw) == "string":
+    if go_scanner.kind(raw) == "string":
         text = _text(raw)
         _duration(text)
         return text
@@ -283,10 +283,10 @@ def read_id(line: bytes, next_seq: int, record: str) -> int:
 
 def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
     complaint = "unmarshal payload: "
-    what = goscan.kind(line.lstrip() or b" ")
+    what = go_scanner.kind(line.lstrip() or b" ")
     try:
-        if len(line) <= MOST_UNUSUAL:
-            goscan.pieces(line)
+        if len(line) <= MAX_UNUSUAL:
+            go_scanner.pieces(line)
         elif what == "object":
             _members(line)
     except BadJson as problem:
@@ -301,7 +301,7 @@ def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
         try:
             number = _unsigned(raw, max(_UINT32, next_seq - 1))
         except BadJson:
-            what = goscan.kind(raw)
+            what = go_scanner.kind(raw)
             first = first or (f"number {raw.decode()}" if what == "number" else what)
     if first:
         raise ClientError(f"{complaint}{first} into Go struct field {record}.id of type uint32")
@@ -315,25 +315,25 @@ def _members(line: bytes) -> list[tuple[str, bytes]]:
     """The members as Go reads them. A long line is read by the fast decoder, which refuses lone
     surrogates and more than 900 levels.
     """
-    if len(line) <= MOST_UNUSUAL:
-        return goscan.members(line)
+    if len(line) <= MAX_UNUSUAL:
+        return go_scanner.members(line)
     try:
         found = _decode_members(line)
     except _REFUSED as problem:
-        raise BadJson(gojson.plain(problem)) from None
-    return [(goscan.folded(key), bytes(raw)) for key, raw in found.items()]
+        raise BadJson(go_json.plain(problem)) from None
+    return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
 
 
 def _elements(raw: bytes) -> list[bytes]:
-    if goscan.kind(raw) != "array":
+    if go_scanner.kind(raw) != "array":
         raise BadJson(UNREADABLE)
-    return goscan.pieces(raw)
+    return go_scanner.pieces(raw)
 
 
 def _text(raw: bytes) -> str:
-    if goscan.kind(raw) != "string":
+    if go_scanner.kind(raw) != "string":
         raise BadJson(UNREADABLE)
-    return goscan.string(raw)
+    return go_scanner.string(raw)
 
 
 def _unsigned(raw: bytes, most: int) -> int:

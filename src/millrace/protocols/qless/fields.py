@@ -8,7 +8,7 @@ from millrace.engine.job import Job
 from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
 from millrace.engine.stats import Spread
-from millrace.protocols.crossing import BASE64
+from millrace.protocols.payloads import BASE64
 
 from . import lua_values as lua
 from . import queries, work

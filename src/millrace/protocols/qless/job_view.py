@@ -6,7 +6,7 @@ import msgspec
 
 from millrace.engine.job import FOREVER, QLESS, Job, extra_of
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.crossing import BASE64, as_json
+from millrace.protocols.payloads import BASE64, as_json
 
 from . import lua_values as lua
 
@@ -142,7 +142,7 @@ def klass_of(job: Job) -> str:
 
 
 def data_of(job: Job) -> bytes:
-    """A job's data: JSON as it is; of jobs of other protocols see crossing.py."""
+    """A job's data: JSON as it is; of jobs of other protocols see payloads.py."""
     return job.payload if job.origin == QLESS else as_json(job.payload)[0]
 
 

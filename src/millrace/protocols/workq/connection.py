@@ -15,27 +15,26 @@ from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import is_web_request
 
-from . import inspect, jobs, words
-from .framing import Inbox
+from . import arguments, inspection, jobs
+from .arguments import Flags
 from .hub import WorkqHub
-from .inspect import NotFound
-from .words import Flags
+from .inspection import NotFound
 
 OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
 NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
 #: A refused block up to this size is passed over; what claims to be larger ends the connection.
-MOST_DRAINED: Final = 64 << 20
+MAX_DRAINED: Final = 64 << 20
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
 #: So many names one `lease` may have: each is looked at before others get their turn.
-MOST_NAMES: Final = 10_000
+MAX_NAMES: Final = 10_000
 #: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
-MOST_QUEUES: Final = 100_000
+MAX_QUEUES: Final = 100_000
 #: What failures by the `fail` command are called in the journal.
 FAILED: Final = "Failed"
-MOST_MESSAGE: Final = 1000
+MAX_MESSAGE: Final = 1000
 
 
 def client_error(text: str) -> bytes:
@@ -60,7 +59,7 @@ class WorkqConnection(Connection):
         super().__init__()
         self.hub = hub
         self.engine = hub.engine
-        self._inbox = Inbox(hub.max_line)
+        self._inbox = ByteBuffer(hub.max_line)
         #: A command that has its line and not yet its block; the block's size, CRLF included.
         self._begun: tuple[Command, list[bytes], Flags] | None = None
         self._size = 0
@@ -95,7 +94,7 @@ class WorkqConnection(Connection):
         return len(self._inbox)
 
     def discard(self) -> None:
-        self._inbox = Inbox(0)
+        self._inbox = ByteBuffer(0)
 
     def feed(self, data: bytes) -> None:
         self._inbox.feed(data)
@@ -155,20 +154,20 @@ class WorkqConnection(Connection):
         flags: Flags = {}
         good = True
         if b" -" in line:
-            args, flags, good = words.split_flags(args)
+            args, flags, good = arguments.split_flags(args)
         command = self._commands.get(verb)
         if not good:
-            self._refuse(words.INVALID_FLAGS, command, args)
+            self._refuse(arguments.INVALID_FLAGS, command, args)
         elif command is None and is_web_request(line):
             self.reject_web_client(self.hub)
         elif command is None:
-            self._say_error(client_error(words.UNKNOWN_COMMAND))
+            self._say_error(client_error(arguments.UNKNOWN_COMMAND))
         elif not command.size_error:
             self._execute(command, args, flags, b"", now)
         elif len(args) != command.arguments:
-            self._refuse(words.INVALID_ARGS, command, args)
+            self._refuse(arguments.INVALID_ARGS, command, args)
         else:
-            size = words.signed(args[-1])
+            size = arguments.signed(args[-1])
             if size is None or not 0 <= size <= self.hub.max_block:
                 self._refuse(command.size_error, command, args)
                 return
@@ -205,8 +204,8 @@ class WorkqConnection(Connection):
         if command is None or not command.size_error:
             return
         known = len(args) >= command.arguments
-        size = words.signed(args[command.arguments - 1]) if known else None
-        if size is None or not 0 <= size <= MOST_DRAINED:
+        size = arguments.signed(args[command.arguments - 1]) if known else None
+        if size is None or not 0 <= size <= MAX_DRAINED:
             self.closing = self.drains_input = True
         else:
             self._draining, self._tail = size + 2, b""
@@ -272,6 +271,7 @@ class WorkqConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
+        self.work = None  # it refers to this connection
         self.hub.connections.discard(self)
         if self.waiter is not None:
             self._give_up(now)
@@ -307,7 +307,7 @@ class WorkqConnection(Connection):
         """Push, unless any job has that id: then it must be there for good before we say so."""
         if jobs.find(self.engine, push.jid) is not None:
             self.engine.depend()
-            raise ClientError(words.DUPLICATE_JOB)
+            raise ClientError(arguments.DUPLICATE_JOB)
         return self.engine.push(push, now)
 
     def _run(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
@@ -318,9 +318,9 @@ class WorkqConnection(Connection):
 
     def _result(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         if len(args) != 2 or flags:
-            raise ClientError(words.INVALID_ARGS)
-        jid = words.job_id(args[0])
-        timeout = words.wait_timeout(args[1])
+            raise ClientError(arguments.INVALID_ARGS)
+        jid = arguments.job_id(args[0])
+        timeout = arguments.wait_timeout(args[1])
         job = jobs.find(self.engine, jid)
         if job is None:
             raise NotFound
@@ -365,16 +365,16 @@ class WorkqConnection(Connection):
     # Worker commands
 
     def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        if not 2 <= len(args) <= MOST_NAMES + 1 or flags:
-            raise ClientError(words.INVALID_ARGS)
-        timeout = words.wait_timeout(args.pop())
+        if not 2 <= len(args) <= MAX_NAMES + 1 or flags:
+            raise ClientError(arguments.INVALID_ARGS)
+        timeout = arguments.wait_timeout(args.pop())
         if args != self._names[0]:
-            self._names = args, tuple(dict.fromkeys(map(words.name, args)))
+            self._names = args, tuple(dict.fromkeys(map(arguments.name, args)))
         names = self._names[1]
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
-            if (queue is None or not queue.known) and len(engine.queues) < MOST_QUEUES:
+            if (queue is None or not queue.known) and len(engine.queues) < MAX_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # wait, but for nothing
@@ -402,29 +402,29 @@ class WorkqConnection(Connection):
 
     def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
-        message = result[:MOST_MESSAGE].decode("utf-8", "replace")
+        message = result[:MAX_MESSAGE].decode("utf-8", "replace")
         self.engine.fail(job, now, WORKQ, FAILED, message, [], result=result, unleased=True)
         self.replies.append(OK)
 
     def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
         """The job that a result is for. Whoever is refused must be able to rely on it."""
         if flags:
-            raise ClientError(words.INVALID_ARGS)
-        job = jobs.find_unfinished(self.engine, words.job_id(args[0]))
+            raise ClientError(arguments.INVALID_ARGS)
+        job = jobs.find_unfinished(self.engine, arguments.job_id(args[0]))
         if job is None:
             self.engine.depend()
             raise NotFound
         if job.state in {DONE, DEAD}:
             self.engine.depend()
-            raise ClientError(words.DUPLICATE_RESULT)
+            raise ClientError(arguments.DUPLICATE_RESULT)
         return job
 
     # Administrative commands
 
     def _delete(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         if len(args) != 1 or flags:
-            raise ClientError(words.INVALID_ARGS)
-        job = jobs.find(self.engine, words.job_id(args[0]))
+            raise ClientError(arguments.INVALID_ARGS)
+        job = jobs.find(self.engine, arguments.job_id(args[0]))
         if job is None:
             self.engine.depend()
             raise NotFound
@@ -432,7 +432,7 @@ class WorkqConnection(Connection):
         self.replies.append(OK)
 
     def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        pieces = inspect.answer(self.hub, args, flagged=bool(flags))
+        pieces = inspection.answer(self.hub, args, flagged=bool(flags))
         self._say(next(pieces))
         self.begin_work(self._say_all(pieces))
 
@@ -443,13 +443,13 @@ class WorkqConnection(Connection):
             yield
 
     _commands: Final = {
-        b"add": Command(_add, True, 5, words.INVALID_PAYLOAD_SIZE, pushes=True),
-        b"schedule": Command(_schedule, True, 6, words.INVALID_PAYLOAD_SIZE, pushes=True),
-        b"run": Command(_run, True, 5, words.INVALID_PAYLOAD_SIZE, pushes=True),
+        b"add": Command(_add, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
+        b"schedule": Command(_schedule, True, 6, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
+        b"run": Command(_run, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
         b"result": Command(_result, False),
         b"lease": Command(_lease, True, leases=True),
-        b"complete": Command(_complete, True, 2, words.INVALID_PAYLOAD_SIZE),
-        b"fail": Command(_fail, True, 2, words.INVALID_RESULT_SIZE),
+        b"complete": Command(_complete, True, 2, arguments.INVALID_PAYLOAD_SIZE),
+        b"fail": Command(_fail, True, 2, arguments.INVALID_RESULT_SIZE),
         b"delete": Command(_delete, True),
         b"inspect": Command(_inspect, False),
     }

@@ -6,9 +6,9 @@ from millrace.engine.engine import Engine
 from millrace.protocols.connection import Hub
 
 #: The largest payload or result.
-MOST_BLOCK: Final = 1 << 20
+MAX_BLOCK: Final = 1 << 20
 #: The longest line: what the original takes for a command with its payload.
-MOST_LINE: Final = 10_000 + MOST_BLOCK
+MAX_LINE: Final = 10_000 + MAX_BLOCK
 
 
 class WorkqHub(Hub):
@@ -28,5 +28,5 @@ class WorkqHub(Hub):
         self.started_at = started_at
         #: The original server's lease line has four fields, the spec's three.
         self.with_ttr = dialect == "original"
-        self.max_line = min(MOST_LINE, max_line)
-        self.max_block = min(MOST_BLOCK, max_line)
+        self.max_line = min(MAX_LINE, max_line)
+        self.max_block = min(MAX_BLOCK, max_line)

@@ -13,32 +13,32 @@ from millrace.engine.policy import EXCLUSIVE
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
 from millrace.protocols.errors import ClientError
 
-from . import words
-from .words import Flags
+from . import arguments
+from .arguments import Flags
 
 #: `add` takes 32 bits with a sign; of `schedule` and `run` the spec says 0 to 2^32-1 as well.
-MOST_ADD_PRIORITY: Final = (1 << 31) - 1
-MOST_PRIORITY: Final = (1 << 32) - 1
-MOST_FLAGS: Final = 3
-MOST_RUN_FLAGS: Final = 1
+MAX_ADD_PRIORITY: Final = (1 << 31) - 1
+MAX_PRIORITY: Final = (1 << 32) - 1
+MAX_FLAGS: Final = 3
+MAX_RUN_FLAGS: Final = 1
 
 
 # From words
 
 
 def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
-    if len(flags) > MOST_FLAGS:
-        raise ClientError(words.INVALID_ARGS)
-    jid = words.job_id(args[0])
-    ttr = words.ttr(args[2])
-    ttl = words.ttl(args[3])
+    if len(flags) > MAX_FLAGS:
+        raise ClientError(arguments.INVALID_ARGS)
+    jid = arguments.job_id(args[0])
+    ttr = arguments.ttr(args[2])
+    ttl = arguments.ttl(args[3])
     most_attempts = retries = rank = 0
     if flags:
-        most_attempts, retries = words.max_attempts(flags), words.max_fails(flags)
-        rank = words.priority(flags, MOST_ADD_PRIORITY)
-    name = words.name(args[1])
-    words.check_ttr(ttr)
-    words.check_ttl(ttl)
+        most_attempts, retries = arguments.max_attempts(flags), arguments.max_fails(flags)
+        rank = arguments.priority(flags, MAX_ADD_PRIORITY)
+    name = arguments.name(args[1])
+    arguments.check_ttr(ttr)
+    arguments.check_ttl(ttl)
     return Push(
         jid,
         name,
@@ -55,17 +55,17 @@ def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
 
 
 def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
-    if len(flags) > MOST_FLAGS:
-        raise ClientError(words.INVALID_ARGS)
-    jid = words.job_id(args[0])
-    ttr = words.ttr(args[2])
-    ttl = words.ttl(args[3])
-    due = words.moment(args[4])
-    most_attempts, retries = words.max_attempts(flags), words.max_fails(flags)
-    rank = words.priority(flags, MOST_PRIORITY)
-    name = words.name(args[1])
-    words.check_ttr(ttr)
-    words.check_ttl(ttl)
+    if len(flags) > MAX_FLAGS:
+        raise ClientError(arguments.INVALID_ARGS)
+    jid = arguments.job_id(args[0])
+    ttr = arguments.ttr(args[2])
+    ttl = arguments.ttl(args[3])
+    due = arguments.moment(args[4])
+    most_attempts, retries = arguments.max_attempts(flags), arguments.max_fails(flags)
+    rank = arguments.priority(flags, MAX_PRIORITY)
+    name = arguments.name(args[1])
+    arguments.check_ttr(ttr)
+    arguments.check_ttl(ttl)
     expires = min(due + ttl * 1000, FOREVER)
     if expires <= now:
         raise ClientError("Invalid Time")
@@ -77,7 +77,7 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
         name,
         retries,
         ttr * 1000,
-        b"%d %b" % (ttl, words.whole_second(due)),
+        b"%d %b" % (ttl, arguments.whole_second(due)),
         rank,
         due if due > now else 0,
         place=LATER + max(0, due),
@@ -88,14 +88,14 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
 
 def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int]:
     """The job, and how many milliseconds to wait for a worker."""
-    if len(flags) > MOST_RUN_FLAGS:
-        raise ClientError(words.INVALID_ARGS)
-    jid = words.job_id(args[0])
-    ttr = words.ttr(args[2])
-    rank = words.priority(flags, MOST_PRIORITY)
-    timeout = words.wait_timeout(args[3])
-    name = words.name(args[1])
-    words.check_ttr(ttr)
+    if len(flags) > MAX_RUN_FLAGS:
+        raise ClientError(arguments.INVALID_ARGS)
+    jid = arguments.job_id(args[0])
+    ttr = arguments.ttr(args[2])
+    rank = arguments.priority(flags, MAX_PRIORITY)
+    timeout = arguments.wait_timeout(args[3])
+    name = arguments.name(args[1])
+    arguments.check_ttr(ttr)
     push = Push(jid, name, payload, WORKQ, name, 0, ttr * 1000, b"0", rank, fleeting=True)
     return push, timeout
 
@@ -104,7 +104,7 @@ def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int
 
 
 def id_of(job: Job) -> str:
-    if job.origin == WORKQ or words.is_job_id(job.jid):
+    if job.origin == WORKQ or arguments.is_job_id(job.jid):
         return job.jid
     return alias(job.seq)
 
@@ -155,7 +155,7 @@ def described(job: Job) -> bytes:
     ttl, _, time = (job.spec if job.origin == WORKQ else b"0").partition(b" ")
     lines = (
         b"%b %d" % (id_of(job).encode(), 13 if time else 12),
-        b"name " + words.shown_name(job.queue),
+        b"name " + arguments.shown_name(job.queue),
         b"ttr %d" % (job.lease_for // 1000),
         b"ttl " + ttl,
         b"payload-size %d" % len(job.payload),
@@ -166,7 +166,7 @@ def described(job: Job) -> bytes:
         b"fails %d" % job.failures,
         b"priority %d" % job.rank,
         b"state %d" % _state(job),
-        b"created " + words.whole_second(job.created),
+        b"created " + arguments.whole_second(job.created),
         *((b"time " + time,) if time else ()),
         b"",
     )

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from millrace.engine.job import Job, Push
-from millrace.protocols.faktory.workunit import read
-from millrace.protocols.faktory.wrapping import MOST_PAYLOAD, WRAPPER, wrapped
+from millrace.protocols.faktory.rails import MAX_PAYLOAD, WRAPPER, wrapped
+from millrace.protocols.faktory.work_unit import read
 
 
 class Unit(msgspec.Struct):
@@ -42,7 +42,7 @@ MAIL = {"arguments": ["UserMailer", "welcome", "deliver_now", {"args": [1]}]}
         (unit([], {"wrapped": "ActionMailer::DeliveryJob"}), "ActionMailer::DeliveryJob"),
         (unit([MAIL], {"wrapped": 7}), ""),
         (unit([MAIL]), ""),
-        (unit([MAIL], {"wrapped": "x" * MOST_PAYLOAD}), ""),
+        (unit([MAIL], {"wrapped": "x" * MAX_PAYLOAD}), ""),
         (unit([MAIL], {"wrapped": "Invite"}, jobtype="Other"), ""),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.protocols import gojson
+from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson
 
 MILLION = 1_000_000
@@ -17,7 +17,7 @@ MILLION = 1_000_000
 
 @pytest.mark.parametrize("line", [b"", b"ascii", "é→🎉".encode(), b"\x00\x7f"])
 def test_text(line):
-    assert gojson.repair_text(line) == line
+    assert go_json.repair_text(line) == line
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_text(line):
     ],
 )
 def test_bytes_that_are_not_utf_8(line, repaired):
-    assert gojson.repair_text(line) == repaired.encode()
+    assert go_json.repair_text(line) == repaired.encode()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_bytes_that_are_not_utf_8(line, repaired):
     ],
 )
 def test_canonical_json(line, canonical):
-    assert gojson.canonical(line) == canonical
+    assert go_json.canonical(line) == canonical
 
 
 # Surrogates
@@ -76,14 +76,14 @@ def test_canonical_json(line, canonical):
     ],
 )
 def test_mend(line, mended):
-    assert gojson.mend(line) == mended
+    assert go_json.mend(line) == mended
 
 
 @given(st.lists(st.sampled_from([*range(0xD7FE, 0xD803), *range(0xDBFE, 0xDC03), *range(0xDFFE, 0xE002), 0x41])))  # fmt: skip
 @example([0xD83D, 0xDE00])
 def test_mended_text_always_decodes_and_keeps_every_pair(units):
     escaped = "".join(f"\\u{unit:04x}" for unit in units)
-    mended = gojson.mend(escaped.encode()).decode()
+    mended = go_json.mend(escaped.encode()).decode()
     text = json.loads(f'"{mended}"')
     text.encode()  # there is no surrogate left
     known = json.loads(f'"{escaped}"')  # pairs joined, lone ones left alone
@@ -95,17 +95,17 @@ def test_mended_text_always_decodes_and_keeps_every_pair(units):
 
 def test_members_are_as_written():
     line = b' { "a" : 1.0 , "b":[ 1,2 ],"c":{"x":null}, "d":"\\u0041" } '
-    assert gojson.members(line) == {"a": b"1.0", "b": b"[ 1,2 ]", "c": b'{"x":null}', "d": b'"\\u0041"'}  # fmt: skip
+    assert go_json.members(line) == {"a": b"1.0", "b": b"[ 1,2 ]", "c": b'{"x":null}', "d": b'"\\u0041"'}  # fmt: skip
 
 
 def test_the_last_member_of_a_name_wins():
-    assert gojson.members(b'{"a":1,"a":2}') == {"a": b"2"}
+    assert go_json.members(b'{"a":1,"a":2}') == {"a": b"2"}
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b'{"a"', b'{"a":1', b'{"a":[1'])
 def test_members_of_half_an_object(line):
     with pytest.raises(BadJson, match="unexpected end of JSON input"):
-        gojson.members(line)
+        go_json.members(line)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_members_of_half_an_object(line):
 )  # fmt: skip
 def test_members_of_no_object(line):
     with pytest.raises(BadJson) as error:
-        gojson.members(line)
+        go_json.members(line)
     assert 0 < len(str(error.value)) < 200
     assert "`" not in str(error.value)
 
@@ -123,14 +123,14 @@ def test_members_of_no_object(line):
 @pytest.mark.parametrize("depth", [20_000, MILLION])
 def test_members_nested_too_deeply(opening, depth):
     with pytest.raises(BadJson, match=r"nested too deeply|exceeded max depth"):
-        gojson.members(b'{"a":' + opening * depth)
+        go_json.members(b'{"a":' + opening * depth)
 
 
 @pytest.mark.parametrize("depth", [200, 2000, 9999])
 def test_members_nested_as_deeply_as_go_reads(depth):
     nested = b"[" * depth + b"]" * depth
-    assert gojson.members(b'{"a":' + nested + b"}") == {"a": nested}
-    assert gojson.deep_elements(b"[" + nested + b",1]") == [nested, b"1"]
+    assert go_json.members(b'{"a":' + nested + b"}") == {"a": nested}
+    assert go_json.deep_elements(b"[" + nested + b",1]") == [nested, b"1"]
 
 
 # Folding
@@ -138,71 +138,71 @@ def test_members_nested_as_deeply_as_go_reads(depth):
 
 def test_folded_matches_keys_in_any_case_and_drops_nulls():
     known = frozenset({"jid", "args"})
-    assert gojson.folded(b'{"JID":"x","Args":null,"Other":null,"oTHER":1}', known) == (
+    assert go_json.folded(b'{"JID":"x","Args":null,"Other":null,"oTHER":1}', known) == (
         {"jid": b'"x"'},
         {"Other": b"null", "oTHER": b"1"},
     )
 
 
 def test_folded_the_last_of_several_spellings_wins():
-    assert gojson.folded(b'{"jid":1,"Jid":2}', frozenset({"jid"})) == ({"jid": b"2"}, {})
+    assert go_json.folded(b'{"jid":1,"Jid":2}', frozenset({"jid"})) == ({"jid": b"2"}, {})
 
 
 # Values
 
 
 def test_string():
-    assert gojson.string(None, "x") == ""
-    assert gojson.string(b'"a\\u0041\\n"', "x") == "aA\n"
+    assert go_json.string(None, "x") == ""
+    assert go_json.string(b'"a\\u0041\\n"', "x") == "aA\n"
 
 
 @pytest.mark.parametrize("raw", [b"1", b"[]", b"{}", b"true", b"null", b"1.5"])
 def test_no_string(raw):
     with pytest.raises(BadJson, match="name must be a string"):
-        gojson.string(raw, "name")
+        go_json.string(raw, "name")
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63 - 1, -(2**63)])
 def test_integer(number):
-    assert gojson.integer(str(number).encode(), "x") == number
+    assert go_json.integer(str(number).encode(), "x") == number
 
 
 def test_integer_absent():
-    assert gojson.integer(None, "x") is None
+    assert go_json.integer(None, "x") is None
 
 
 @pytest.mark.parametrize("raw", [b"1.0", b"1e2", b"true", b'"1"', b"[]", b"{}", b"null"])
 def test_no_integer(raw):
     with pytest.raises(BadJson, match="name must be an integer"):
-        gojson.integer(raw, "name")
+        go_json.integer(raw, "name")
 
 
 @pytest.mark.parametrize("raw", [b"%d" % 2**63, b"-%d" % (2**63 + 1), b"%d" % 2**64, b"1" * 100])
 def test_integer_out_of_range(raw):
     with pytest.raises(BadJson, match="name is out of range"):
-        gojson.integer(raw, "name")
+        go_json.integer(raw, "name")
 
 
 @pytest.mark.parametrize("raw", [b"1" * 5000, b"-" + b"9" * 100_000, b"1e999999999"])
 def test_integer_beyond_all_measure(raw):
     with pytest.raises(BadJson):
-        gojson.integer(raw, "name")
+        go_json.integer(raw, "name")
 
 
 def test_strings():
-    assert gojson.strings(None, "x") == []
-    assert gojson.strings(b'[ "a", "" ]', "x") == ["a", ""]
+    assert go_json.strings(None, "x") == []
+    assert go_json.strings(b'[ "a", "" ]', "x") == ["a", ""]
 
 
 @pytest.mark.parametrize("raw", [b'"a"', b"[1]", b'["a",null]', b'["a",["b"]]', b"{}", b"1"])
 def test_no_strings(raw):
     with pytest.raises(BadJson, match="name must be an array of strings"):
-        gojson.strings(raw, "name")
+        go_json.strings(raw, "name")
 
 
 @given(st.text())
 def test_quote_is_json(text):
-    assert json.loads(gojson.quote(text)) == text
+    assert json.loads(go_json.quote(text)) == text
 
 
 JSON = st.recursive(
@@ -215,14 +215,14 @@ JSON = st.recursive(
 @given(st.dictionaries(st.text(), JSON, max_size=5))
 def test_members_agree_with_the_standard_library(value):
     line = json.dumps(value).encode()
-    assert {key: json.loads(raw) for key, raw in gojson.members(line).items()} == value
+    assert {key: json.loads(raw) for key, raw in go_json.members(line).items()} == value
 
 
 @given(st.binary(max_size=50))
 def test_any_bytes_give_members_or_bad_json(line):
     try:
-        line = gojson.repair_text(line)
-        found = gojson.members(line)
+        line = go_json.repair_text(line)
+        found = go_json.members(line)
     except BadJson:
         return
     assert (json.loads(line) or {}).keys() == found.keys()

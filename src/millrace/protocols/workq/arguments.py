@@ -17,10 +17,10 @@ DUPLICATE_JOB: Final = "Duplicate job"
 DUPLICATE_RESULT: Final = "Duplicate result"
 
 #: All of these in milliseconds.
-MOST_TTR: Final = 86_400_000
-MOST_TTL: Final = (1 << 64) - 1
-MOST_WAIT: Final = 86_400_000
-MOST_LIMIT: Final = 100
+MAX_TTR: Final = 86_400_000
+MAX_TTL: Final = (1 << 64) - 1
+MAX_WAIT: Final = 86_400_000
+MAX_LIMIT: Final = 100
 
 _ID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _NAME: Final = re.compile(rb"[a-zA-Z0-9_.-]{1,255}")
@@ -111,16 +111,16 @@ def shown_name(name: str) -> bytes:
 
 def ttr(word: bytes) -> int:
     """Milliseconds; whether they are in range is asked later, by `check_ttr`."""
-    return unsigned(word, MOST_TTL, "Invalid TTR")
+    return unsigned(word, MAX_TTL, "Invalid TTR")
 
 
 def check_ttr(milliseconds: int) -> None:
-    if not 1 <= milliseconds <= MOST_TTR:
+    if not 1 <= milliseconds <= MAX_TTR:
         raise ClientError("Invalid TTR")
 
 
 def ttl(word: bytes) -> int:
-    return unsigned(word, MOST_TTL, "Invalid TTL")
+    return unsigned(word, MAX_TTL, "Invalid TTL")
 
 
 def check_ttl(milliseconds: int) -> None:
@@ -144,7 +144,7 @@ def whole_second(microseconds: int) -> bytes:
 
 
 def wait_timeout(word: bytes) -> int:
-    return unsigned(word, MOST_WAIT, "Invalid wait timeout")
+    return unsigned(word, MAX_WAIT, "Invalid wait timeout")
 
 
 def cursor_offset(word: bytes) -> int:
@@ -152,7 +152,7 @@ def cursor_offset(word: bytes) -> int:
 
 
 def limit(word: bytes) -> int:
-    number = unsigned(word, MOST_LIMIT, "Invalid limit")
+    number = unsigned(word, MAX_LIMIT, "Invalid limit")
     if not number:
         raise ClientError("Invalid limit")
     return number

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
-from . import gojson, goscan
+from . import go_json, go_scanner
 from .errors import BadJson
 
 #: The name of the encoding, where it is told.
 BASE64: Final = "base64"
 #: What the fast reader refuses is read slowly up to this size; beyond it, it counts as text.
-MOST_UNUSUAL: Final = 80 << 10
+MAX_UNUSUAL: Final = 80 << 10
 
 _check: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -35,16 +35,16 @@ def is_json(payload: bytes) -> bool:
     try:
         _check(payload)
     except msgspec.MsgspecError:
-        mended = gojson.mend(payload)
+        mended = go_json.mend(payload)
         return mended != payload and is_json(mended)
     except RecursionError:  # a thousand brackets
-        return len(payload) <= MOST_UNUSUAL and _is_deep_json(payload)
+        return len(payload) <= MAX_UNUSUAL and _is_deep_json(payload)
     return True
 
 
 def _is_deep_json(payload: bytes) -> bool:
     try:
-        goscan.pieces(payload)
+        go_scanner.pieces(payload)
     except BadJson:
         return False
     return True

@@ -11,7 +11,7 @@ from millrace.engine.queues import Queue
 from millrace.engine.states import READY, SCHEDULED
 from millrace.protocols.errors import ClientError
 
-from . import jobs, words
+from . import arguments, jobs
 from .hub import WorkqHub
 
 #: Replies up to about this size are made at once.
@@ -25,18 +25,18 @@ class NotFound(Exception):
 def answer(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterator[bytes]:
     """The reply, in pieces: a hundred jobs may have a hundred megabytes."""
     if not args:
-        raise ClientError(words.INVALID_ARGS)
+        raise ClientError(arguments.INVALID_ARGS)
     known = _OBJECTS.get(args[0])
     if known is None:
-        raise ClientError(words.UNKNOWN_COMMAND)
+        raise ClientError(arguments.UNKNOWN_COMMAND)
     count, show = known
     if len(args) != count + 1 or flagged:
-        raise ClientError(words.INVALID_ARGS)
+        raise ClientError(arguments.INVALID_ARGS)
     return show(hub, args[1:])
 
 
 def _job(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
-    job = jobs.find(hub.engine, words.job_id(args[0]))
+    job = jobs.find(hub.engine, arguments.job_id(args[0]))
     if job is None:
         raise NotFound
     return _written([job])
@@ -57,18 +57,18 @@ def _scheduled_jobs(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
 
 
 def _span(engine: Engine, args: list[bytes]) -> tuple[Queue, int, int]:
-    name = words.name(args[0])
-    offset, limit = words.cursor_offset(args[1]), words.limit(args[2])
+    name = arguments.name(args[0])
+    offset, limit = arguments.cursor_offset(args[1]), arguments.limit(args[2])
     return _queue_of(engine, name), offset, limit
 
 
 def _queue(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
-    queue = _queue_of(hub.engine, words.name(args[0]))
+    queue = _queue_of(hub.engine, arguments.name(args[0]))
     yield b"+OK 1\r\n" + _lengths(queue)
 
 
 def _queues(hub: WorkqHub, args: list[bytes]) -> Iterator[bytes]:
-    offset, limit = words.cursor_offset(args[0]), words.limit(args[1])
+    offset, limit = arguments.cursor_offset(args[0]), arguments.limit(args[1])
     known = sorted((queue for queue in hub.engine.queues.values() if queue.known), key=_by_name)
     shown = known[offset : offset + limit]
     yield b"+OK %d\r\n" % len(shown) + b"".join(map(_lengths, shown))
@@ -82,7 +82,7 @@ def _server(hub: WorkqHub, _: list[bytes]) -> Iterator[bytes]:
     yield b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted %b\r\n" % (
         len(hub.connections),
         hub.engine.clocked.evicted,
-        words.whole_second(hub.started_at),
+        arguments.whole_second(hub.started_at),
     )
 
 
@@ -105,7 +105,7 @@ def _queue_of(engine: Engine, name: str) -> Queue:
 
 def _lengths(queue: Queue) -> bytes:
     return b"%b 2\r\nready-len %d\r\nscheduled-len %d\r\n" % (
-        words.shown_name(queue.name),
+        arguments.shown_name(queue.name),
         queue.counts[READY],
         queue.counts[SCHEDULED],
     )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from . import goscan
+from . import go_scanner
 from .errors import BadJson
 
 #: Longer JSON is not read step by step.
@@ -33,7 +33,7 @@ def repair_text(line: bytes) -> bytes:
     try:
         line.decode()
     except UnicodeDecodeError:
-        return goscan.SURROGATE.sub("\ufffd", line.decode("utf-8", "surrogateescape")).encode()
+        return go_scanner.SURROGATE.sub("\ufffd", line.decode("utf-8", "surrogateescape")).encode()
     return line
 
 
@@ -48,7 +48,7 @@ def _canonical_token(match: re.Match[bytes]) -> bytes:
         return b""
     if _ESCAPABLE.search(token) is None:
         return token
-    text = _encode(goscan.string(token))
+    text = _encode(go_scanner.string(token))
     return _HTML.sub(lambda found: b"\\u%04x" % ord(found.group().decode()), text)
 
 
@@ -79,15 +79,15 @@ def members(line: bytes) -> dict[str, bytes]:
 
 def _deep_members(line: bytes) -> dict[str, bytes]:
     """The members of an object that is nested more deeply than the decoder can read."""
-    if goscan.kind(line.lstrip() or b" ") != "object":
+    if go_scanner.kind(line.lstrip() or b" ") != "object":
         raise BadJson("not an object")
     found = deep_pieces(line)
-    return {goscan.string(key): raw for key, raw in zip(found[::2], found[1::2], strict=True)}
+    return {go_scanner.string(key): raw for key, raw in zip(found[::2], found[1::2], strict=True)}
 
 
 def deep_elements(line: bytes) -> list[bytes]:
     """The elements of an array that is nested more deeply than the decoder can read."""
-    if goscan.kind(line.lstrip() or b" ") != "array":
+    if go_scanner.kind(line.lstrip() or b" ") != "array":
         raise BadJson("not an array")
     return deep_pieces(line)
 
@@ -96,7 +96,7 @@ def deep_pieces(line: bytes) -> list[bytes]:
     """Read step by step, up to Go's 10,000 levels; that is slow, so not for long lines."""
     if len(line) > MAX_SLOW_PARSE_BYTES:
         raise BadJson("nested too deeply")
-    return goscan.pieces(line)
+    return go_scanner.pieces(line)
 
 
 def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:

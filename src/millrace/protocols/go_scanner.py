@@ -12,7 +12,7 @@ from .errors import BadJson
 
 END: Final = "unexpected end of JSON input"
 TOO_DEEP: Final = "exceeded max depth"
-MOST_DEPTH: Final = 10_000
+MAX_DEPTH: Final = 10_000
 
 # What may come next, by what Go says when something else does.
 VALUE: Final = "looking for beginning of value"
@@ -89,7 +89,7 @@ def pieces(text: bytes) -> list[bytes]:
                 found.append(text[start:at])
             expected = _after(brackets)
         elif char in _CLOSING and expected == VALUE:
-            if depth == MOST_DEPTH:
+            if depth == MAX_DEPTH:
                 raise BadJson(TOO_DEEP)
             if depth == 1:
                 start = at

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from millrace.protocols import goscan
+from millrace.protocols import go_scanner
 from millrace.protocols.errors import BadJson
 
 
 def complaint(text: bytes) -> str:
     with pytest.raises(BadJson) as caught:
-        goscan.pieces(text)
+        go_scanner.pieces(text)
     return str(caught.value)
 
 
@@ -40,11 +40,11 @@ def complaint(text: bytes) -> str:
     ],
 )
 def test_the_pieces_of_a_value(text, pieces):
-    assert goscan.pieces(text) == pieces
+    assert go_scanner.pieces(text) == pieces
 
 
 def test_ten_thousand_brackets_and_no_more():
-    assert goscan.pieces(b"[" * 10_000 + b"]" * 10_000) == [b"[" * 9_999 + b"]" * 9_999]
+    assert go_scanner.pieces(b"[" * 10_000 + b"]" * 10_000) == [b"[" * 9_999 + b"]" * 9_999]
     assert complaint(b"[" * 10_001 + b"]" * 10_001) == "exceeded max depth"
     assert complaint(b'{"a":' * 10_001) == "exceeded max depth"
 
@@ -167,7 +167,7 @@ def test_an_end_deep_inside(text):
 
 
 def test_members_in_any_case_and_as_often_as_they_came():
-    found = goscan.members(
+    found = go_scanner.members(
         '{"ID":1,"id":2,"\\u0069D":3,"queue\u017f":4,"bloc\u212aed_by":5}'.encode()
     )
     assert found == [
@@ -180,10 +180,10 @@ def test_members_in_any_case_and_as_often_as_they_came():
 
 
 def test_null_has_no_members_and_other_values_are_no_objects():
-    assert goscan.members(b" null ") == []
+    assert go_scanner.members(b" null ") == []
     for text in (b"[]", b"1", b'"a"', b"true"):
         with pytest.raises(BadJson, match="not an object"):
-            goscan.members(text)
+            go_scanner.members(text)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_null_has_no_members_and_other_values_are_no_objects():
      (b"null", "null"), (b"1", "number"), (b"-1", "number")],
 )  # fmt: skip
 def test_what_go_calls_it(text, kind):
-    assert goscan.kind(text) == kind
+    assert go_scanner.kind(text) == kind
 
 
 # Text
@@ -217,7 +217,7 @@ def test_what_go_calls_it(text, kind):
     ],
 )
 def test_strings(raw, text):
-    assert goscan.string(raw) == text
+    assert go_scanner.string(raw) == text
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_strings(raw, text):
     ],
 )
 def test_as_go_quotes_it(text, shown):
-    assert goscan.quoted(text) == shown
+    assert go_scanner.quoted(text) == shown
 
 
 # In general
@@ -252,14 +252,14 @@ def test_what_python_writes_is_read(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode(
         "utf-8", "surrogatepass"
     )
-    found = goscan.pieces(text)
+    found = go_scanner.pieces(text)
     if isinstance(value, dict):
-        assert [goscan.string(raw) for raw in found[::2]] == list(value)
+        assert [go_scanner.string(raw) for raw in found[::2]] == list(value)
         assert [json.loads(raw) for raw in found[1::2]] == list(value.values())
     elif isinstance(value, list):
         assert [json.loads(raw) for raw in found] == value
     elif isinstance(value, str):
-        assert goscan.string(found[0]) == value
+        assert go_scanner.string(found[0]) == value
     else:
         assert found == [text]
 
@@ -273,7 +273,7 @@ def test_it_reads_what_python_reads_and_nothing_else(text):
     except (json.JSONDecodeError, RecursionError):
         assert complaint(text.encode())
     else:
-        goscan.pieces(text.encode())
+        go_scanner.pieces(text.encode())
 
 
 TOKENS = st.sampled_from(
@@ -293,4 +293,4 @@ def test_also_of_tokens_and_deep_inside(text, around):
 @given(st.binary(max_size=30))
 def test_anything_is_read_or_complained_of(text):
     with contextlib.suppress(BadJson):
-        assert all(piece in text for piece in goscan.pieces(text))
+        assert all(piece in text for piece in go_scanner.pieces(text))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.protocols.workq.framing import Inbox
+from millrace.protocols.buffers import ByteBuffer
 
 
 def test_lines():
-    inbox = Inbox(100)
+    inbox = ByteBuffer(100)
     inbox.feed(b"one\r\ntwo\nthr")
     assert (inbox.line(), inbox.line(), inbox.line()) == (b"one\r", b"two", None)
     inbox.feed(b"ee\nfour\n")
@@ -19,7 +19,7 @@ def test_lines():
 
 
 def test_blocks():
-    inbox = Inbox(100)
+    inbox = ByteBuffer(100)
     inbox.feed(b"4\nab")
     assert inbox.line() == b"4"
     assert inbox.take(4) is None
@@ -36,7 +36,7 @@ def test_blocks():
     [[b"x" * 101], [b"x" * 101 + b"\n"], [b"x" * 50, b"x" * 51], [b"x" * 50, b"x" * 51 + b"\n"]],
 )
 def test_a_line_beyond_the_limit(pieces):
-    inbox = Inbox(100)
+    inbox = ByteBuffer(100)
     for piece in pieces:
         inbox.feed(piece)
         assert inbox.line() is None
@@ -44,7 +44,7 @@ def test_a_line_beyond_the_limit(pieces):
 
 
 def test_a_line_at_the_limit():
-    inbox = Inbox(100)
+    inbox = ByteBuffer(100)
     for _ in range(100):
         inbox.feed(b"x")
         assert inbox.line() is None
@@ -55,7 +55,7 @@ def test_a_line_at_the_limit():
 
 def test_a_megabyte_byte_by_byte_takes_no_longer_than_it_must():
     for block in (False, True):
-        inbox = Inbox(1 << 21)
+        inbox = ByteBuffer(1 << 21)
         inbox.feed(b"begun")
         started = time.process_time()
         for _ in range(1 << 20):
@@ -76,7 +76,7 @@ def test_pieces_make_no_difference(parts, data):
     stream = b"".join(part + b"\n" if isinstance(part, bytes) else b"b" * part for part in parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    inbox, out, wanted = Inbox(1000), [], list(parts)
+    inbox, out, wanted = ByteBuffer(1000), [], list(parts)
     for piece in pieces:
         inbox.feed(piece)
         while wanted:

@@ -1,7 +1,9 @@
-"""Bytes in any pieces to lines, and to blocks whose size a line has told."""
+"""Input buffers: bytes that arrive in pieces become lines, and blocks of a known size."""
+
+from collections import deque
 
 
-class Inbox:
+class ByteBuffer:
     """What a client has sent and nobody has taken yet.
 
     Bytes are searched once and copied a bounded number of times, in however small pieces they come.
@@ -82,3 +84,79 @@ class Inbox:
         self._data = self._data[self._at :] + bytes(self._later)
         self._at = self._searched = 0
         self._later.clear()
+
+
+class LineBuffer:
+    """Bytes in any pieces to lines without their LF. No line is longer than `limit`.
+
+    They are cut when they are taken: a client may send a hundred thousand empty lines in one
+    piece, and nobody shall wait while they are counted.
+    """
+
+    __slots__ = ("_at", "_partial", "limit", "pending", "size", "too_long")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._partial = bytearray()
+        #: Pieces of whole lines, and where the next line begins in the first of them.
+        self.pending: deque[bytes] = deque()
+        self._at = 0
+        #: What the pending lines take.
+        self.size = 0
+        self.too_long = False
+
+    def take(self) -> bytes:
+        piece, at = self.pending[0], self._at
+        end = piece.index(b"\n", at)
+        self._at = end + 1
+        self.size -= end + 1 - at
+        if self._at == len(piece):
+            self.pending.popleft()
+            self._at = 0
+        return piece[at:end]
+
+    @property
+    def held(self) -> int:
+        """What is held, roughly: lines, and the beginning of one."""
+        return self.size + len(self._partial)
+
+    @property
+    def partial(self) -> bytes:
+        """The first bytes of the line that has not ended yet."""
+        return bytes(self._partial[:16])
+
+    @property
+    def empty(self) -> bool:
+        return not self.pending and not self._partial and not self.too_long
+
+    def feed(self, data: bytes) -> None:
+        if self.too_long:
+            return
+        end = data.rfind(b"\n") + 1
+        if end:
+            whole = data[:end]
+            if self._partial:
+                self._partial += whole
+                whole = bytes(self._partial)
+                self._partial.clear()
+            if len(whole) > self.limit:
+                whole = self._before_too_long(whole)
+            if whole:
+                self.pending.append(whole)
+                self.size += len(whole)
+            if self.too_long:
+                return
+            data = data[end:]
+        if data:
+            self._partial += data
+            self.too_long = len(self._partial) > self.limit
+
+    def _before_too_long(self, whole: bytes) -> bytes:
+        """The lines before the first that is too long."""
+        at = 0
+        while (end := whole.find(b"\n", at)) >= 0:
+            if end - at > self.limit:
+                self.too_long = True
+                return whole[:at]
+            at = end + 1
+        return whole

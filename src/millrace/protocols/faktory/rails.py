@@ -9,7 +9,7 @@ from millrace.engine.job import FAKTORY, Job
 WRAPPER: Final = "ActiveJob::QueueAdapters::FaktoryAdapter::JobWrapper"
 MAILERS: Final = frozenset({"ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"})
 #: Nobody waits while more than this is decoded.
-MOST_PAYLOAD: Final = 16_384
+MAX_PAYLOAD: Final = 16_384
 
 
 class _Custom(msgspec.Struct):
@@ -30,7 +30,7 @@ def wrapped(job: Job) -> str:
     if job.kind != WRAPPER or job.origin != FAKTORY:
         return ""
     custom = job.spec.partition(b"\n")[0]
-    if not custom or len(custom) > MOST_PAYLOAD:
+    if not custom or len(custom) > MAX_PAYLOAD:
         return ""
     try:
         name = _custom(custom).wrapped
@@ -41,7 +41,7 @@ def wrapped(job: Job) -> str:
 
 def _mail(payload: bytes) -> str:
     """`UserMailer#welcome`"""
-    if len(payload) > MOST_PAYLOAD:
+    if len(payload) > MAX_PAYLOAD:
         return ""
     try:
         mailer, method = map(_text, _delivery(payload)[0].arguments[:2])

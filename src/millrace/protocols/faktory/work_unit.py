@@ -14,18 +14,18 @@ import msgspec
 from millrace.engine.job import FAKTORY, MASENKO, Job, Push
 from millrace.engine.policy import SECOND
 from millrace.engine.states import DEAD
-from millrace.protocols import gojson
-from millrace.protocols.crossing import BASE64, as_json
+from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.payloads import BASE64, as_json
 from millrace.protocols.times import parse_rfc3339, rfc3339
 
 DEFAULT_RETRY: Final = 25
 DEFAULT_RESERVE: Final = 1800
-LEAST_RESERVE: Final = 60
-MOST_RESERVE: Final = 86_400
+MIN_RESERVE: Final = 60
+MAX_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: Longer names are checked each time, so that what is remembered cannot become large.
-MOST_REMEMBERED: Final = 255
+MAX_REMEMBERED: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
 _ABSENT: Final = msgspec.Raw()
 #: The spec of a work unit that came with nothing but the required members.
@@ -74,9 +74,9 @@ _encode_text = msgspec.json.Encoder().encode
 def read(line: bytes, now: int) -> Push:
     """A work unit as pushed, or the first thing wrong with it."""
     if not line.isascii():
-        line = gojson.repair_text(line)
+        line = go_json.repair_text(line)
     if b"\r" in line:
-        gojson.members(line)  # in valid JSON a CR is white space; clients expect none in replies
+        go_json.members(line)  # in valid JSON a CR is white space; clients expect none in replies
         line = line.replace(b"\r", b" ")
     try:
         unit = _decode(line)
@@ -124,29 +124,29 @@ def read(line: bytes, now: int) -> Push:
 
 def jid_of(line: bytes) -> str:
     """The jid of a work unit that was refused; empty if it has none."""
-    mine, _ = gojson.folded(line, _KNOWN)
-    return gojson.string(mine.get("jid"), "jid")
+    mine, _ = go_json.folded(line, _KNOWN)
+    return go_json.string(mine.get("jid"), "jid")
 
 
 def _read_unusual(line: bytes, now: int) -> Push:
-    mine, others = gojson.folded(line, _KNOWN)
-    retry = gojson.integer(mine.get("retry"), "retry")
+    mine, others = go_json.folded(line, _KNOWN)
+    retry = go_json.integer(mine.get("retry"), "retry")
     created = mine.get("created_at", b"")
-    gojson.string(created or None, "created_at")
-    gojson.string(mine.get("enqueued_at"), "enqueued_at")
+    go_json.string(created or None, "created_at")
+    go_json.string(mine.get("enqueued_at"), "enqueued_at")
     tail = b"".join(b",%b:%b" % (_encode_text(key), raw) for key, raw in others.items())
     failure = mine.get("failure", b"")
     if failure and failure[:1] != b"{":
         raise BadJson("failure must be an object")
     push = _push(
-        gojson.string(mine.get("jid"), "jid"),
-        gojson.string(mine.get("jobtype"), "jobtype"),
+        go_json.string(mine.get("jid"), "jid"),
+        go_json.string(mine.get("jobtype"), "jobtype"),
         mine.get("args", b"null"),
-        gojson.string(mine.get("queue"), "queue"),
+        go_json.string(mine.get("queue"), "queue"),
         DEFAULT_RETRY if retry is None else retry,
-        gojson.integer(mine.get("reserve_for"), "reserve_for") or 0,
-        gojson.string(mine.get("at"), "at"),
-        gojson.integer(mine.get("backtrace"), "backtrace") or 0,
+        go_json.integer(mine.get("reserve_for"), "reserve_for") or 0,
+        go_json.string(mine.get("at"), "at"),
+        go_json.integer(mine.get("backtrace"), "backtrace") or 0,
         b"" if created == b'""' else created,
         mine.get("custom", b""),
         tail,
@@ -186,21 +186,21 @@ def _push(
         raise ClientError("jobs must have a jobtype parameter")
     if args == b"null":
         raise ClientError("jobs must have an args parameter")
-    if reserve_for > MOST_RESERVE:
+    if reserve_for > MAX_RESERVE:
         raise ClientError("jobs cannot be reserved for more than one day")
     due = 0
     if at:
         try:
             due = parse_rfc3339(at)
         except ValueError as error:
-            raise ClientError(f"invalid timestamp for 'at': {gojson.quote(at)}: {error}") from None
+            raise ClientError(f"invalid timestamp for 'at': {go_json.quote(at)}: {error}") from None
     queue = queue or "default"
     _check_name(queue)
     if reserve_for or backtrace:
         numbers = b',"reserve_for":%d' % reserve_for if reserve_for else b""
         tail = numbers + (b',"backtrace":%d' % backtrace if backtrace else b"") + tail
     spec = b"%b\n%b\n%b\n%b" % (custom, created, _encode_text(at) if at else b"", tail)
-    lease_for = max(LEAST_RESERVE, reserve_for or DEFAULT_RESERVE) * SECOND
+    lease_for = max(MIN_RESERVE, reserve_for or DEFAULT_RESERVE) * SECOND
     if due <= now:
         due = 0
     return Push(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
@@ -211,9 +211,9 @@ def _check_name(queue: str) -> None:
         return
     if QUEUE_NAME.fullmatch(queue) is None:
         raise ClientError(
-            f"cannot get {gojson.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
+            f"cannot get {go_json.quote(queue)} queue: queue names must match \\A[a-zA-Z0-9._-]+\\z"
         )
-    if len(_good_names) < 10_000 and len(queue) <= MOST_REMEMBERED:
+    if len(_good_names) < 10_000 and len(queue) <= MAX_REMEMBERED:
         _good_names.add(queue)
 
 
