@@ -4,9 +4,9 @@ from collections import deque
 
 
 class ByteBuffer:
-    """What a client has sent and nobody has taken yet.
+    """Input as lines, and as blocks of a known size.
 
-    Bytes are searched once and copied a bounded number of times, in however small pieces they come.
+    Bytes are searched once and copied a bounded number of times, however small the pieces are.
     """
 
     __slots__ = ("_at", "_data", "_later", "_limit", "_searched", "too_long")
@@ -15,9 +15,9 @@ class ByteBuffer:
         self._limit = limit
         self._data = b""
         self._at = 0
-        #: What came while `_data` was not all taken.
+        #: Input that arrived while `_data` was not consumed.
         self._later = bytearray()
-        #: So much of `_later` has no LF.
+        #: The first bytes of `_later`, up to here, contain no LF.
         self._searched = 0
         #: The client has sent more than `limit` without ending the line.
         self.too_long = False
@@ -27,7 +27,7 @@ class ByteBuffer:
 
     @property
     def head(self) -> bytes:
-        """The first bytes of what is held."""
+        """The first buffered bytes."""
         return self._data[self._at : self._at + 16] or bytes(self._later[:16])
 
     def feed(self, data: bytes) -> None:
@@ -37,14 +37,14 @@ class ByteBuffer:
             self._later += data
 
     def at(self, place: int) -> int:
-        """The byte at this place, which has come."""
+        """The buffered byte at this position."""
         place += self._at
         return (
             self._data[place] if place < len(self._data) else self._later[place - len(self._data)]
         )
 
     def line(self) -> bytes | None:
-        """The next line, without its LF; None if it is not all there."""
+        """The next line without its LF; None if it is incomplete."""
         at = self._at
         end = self._data.find(b"\n", at)
         if end < 0:
@@ -59,7 +59,7 @@ class ByteBuffer:
         return self._data[at:end]
 
     def take(self, size: int) -> bytes | None:
-        """The next `size` bytes, whatever they are; None if they are not all there."""
+        """The next `size` bytes; None if they have not all arrived."""
         if len(self) < size:
             return None
         if len(self._data) - self._at < size:
@@ -87,10 +87,10 @@ class ByteBuffer:
 
 
 class LineBuffer:
-    """Bytes in any pieces to lines without their LF. No line is longer than `limit`.
+    """Input as lines without their LF. No line is longer than `limit`.
 
-    They are cut when they are taken: a client may send a hundred thousand empty lines in one
-    piece, and nobody shall wait while they are counted.
+    A line is cut when it is taken: a client can send a hundred thousand empty lines in one piece,
+    and other clients do not wait while the buffer splits them.
     """
 
     __slots__ = ("_at", "_partial", "limit", "pending", "size", "too_long")
@@ -98,10 +98,10 @@ class LineBuffer:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._partial = bytearray()
-        #: Pieces of whole lines, and where the next line begins in the first of them.
+        #: Pieces of complete lines, and the start of the next line in the first piece.
         self.pending: deque[bytes] = deque()
         self._at = 0
-        #: What the pending lines take.
+        #: The bytes of the pending lines.
         self.size = 0
         self.too_long = False
 
@@ -117,12 +117,12 @@ class LineBuffer:
 
     @property
     def held(self) -> int:
-        """What is held, roughly: lines, and the beginning of one."""
+        """The buffered bytes: complete lines and an incomplete one."""
         return self.size + len(self._partial)
 
     @property
     def partial(self) -> bytes:
-        """The first bytes of the line that has not ended yet."""
+        """The first bytes of the incomplete line."""
         return bytes(self._partial[:16])
 
     @property
@@ -152,7 +152,7 @@ class LineBuffer:
             self.too_long = len(self._partial) > self.limit
 
     def _before_too_long(self, whole: bytes) -> bytes:
-        """The lines before the first that is too long."""
+        """The lines before the first one that is too long."""
         at = 0
         while (end := whole.find(b"\n", at)) >= 0:
             if end - at > self.limit:

@@ -1,4 +1,4 @@
-"""What the server and any protocol's connection say to each other."""
+"""The interface between the server and the connections of all protocols."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -15,51 +15,51 @@ SLICE_COST: Final = 16
 
 
 class Hub:
-    """What all connections of one protocol share."""
+    """The state shared by all connections of one protocol."""
 
-    #: Its name.
+    #: The name of the protocol.
     protocol = ""
-    #: Its name in messages for people.
+    #: The name in messages.
     label = ""
 
     def __init__(self, engine: Engine, max_connections: int) -> None:
         self.engine = engine
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
-        #: Of all protocols that are served; the limit is for all together.
+        #: The hubs of all protocols: `max_connections` limits the sum.
         self.hubs: list[Hub] = [self]
-        #: The server is about to stop: nothing is handed out any more.
+        #: The server stops: no job is leased.
         self.stopping = False
-        #: Connections that another one's command has given something to say.
+        #: Connections with messages caused by commands of other connections.
         self.touched: set[Connection] = set()
-        #: Since the start: commands that were understood, and errors that were answered.
+        #: Counters since the start: valid commands, and error replies.
         self.commands = 0
         self.errors = 0
 
     @property
     def full(self) -> bool:
-        """Are there as many connections as there may be?"""
+        """Whether the maximum number of connections is reached."""
         return sum(len(hub.connections) for hub in self.hubs) >= self.max_connections
 
     def stop(self) -> None:
-        """The server is about to stop; those who wait are given nothing."""
+        """The server stops: waiting clients get no job."""
         self.stopping = True
         self.engine.deafen_all()
 
     @property
     def busy(self) -> bool:
-        """Is there a client for whose work a stopping server should wait?"""
+        """Whether a server that stops should wait for clients of this protocol."""
         return False
 
     def job_tagged(self, job: Job, now: int) -> None:
         """A client of another protocol has pushed a job with tags."""
 
     def alarm(self, what: str, now: int) -> None:
-        """A moment has come that was asked for with engine.alarm((self, what), when)."""
+        """A time set with engine.alarm((self, what), when) has come."""
         raise NotImplementedError
 
     def holds_back(self, job: Job, now: int) -> list[Reason]:
-        """What the protocol knows that keeps a ready job from running."""
+        """The protocol's reasons why a ready job is not running."""
         return []
 
     def original_metrics(self) -> dict[str, dict[str, int]]:
@@ -67,85 +67,79 @@ class Hub:
         return {}
 
     def clock_moved(self, by: int) -> None:
-        """The clock was set: what was measured by it until now is so much later."""
+        """The clock was set forward by `by` microseconds."""
         for connection in self.connections:
             connection.clock_moved(by)
 
 
 class Connection:
-    """One client's side of a conversation, sans-IO.
+    """One client's connection, sans-IO.
 
-    The server calls `receive` with the bytes that came, then `run` until it returns False; after
-    each call it takes `replies`. `marks` has the indexes of the replies that must wait: they, and
-    all that follow them, are sent after the commit of the turn, and become `refusal` if the commit
-    fails.
-
-    A reply waits if its command changed something, or if any change is not committed yet: a read,
-    an error or an "already done" may depend on another client's change. The exceptions are leases,
-    which wait only for earlier changes of the job (`hand`), and commands whose replies depend on no
-    durable state, such as handshakes and statistics.
+    The server calls `receive` with input, then `run` until it returns False; after each call it
+    sends `replies`. `marks` are the indexes of replies that announce a change: these replies, and
+    all later ones, are sent after the change is durable, or become `refusal`.
     """
 
     def __init__(self) -> None:
         self.replies: list[bytes] = []
         self.marks: list[int] = []
-        #: Nothing more will be said after the replies.
+        #: The connection ends after the replies.
         self.closing = False
         #: The client may still be sending: the server reads and discards input for a while before
         #: it closes, so that a reset does not destroy the last reply.
         self.drains_input = False
-        #: Set while a command waits, for a job or for the end of one; later ones wait behind it.
+        #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.work: Iterator[None] | None = None
-        #: How many bytes that command had.
+        #: The size of that command in bytes.
         self.work_size = 0
         #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
-        #: they cannot be written, the jobs are given back.
+        #: the replies cannot be written, the jobs return to their queues.
         self.handed: list[tuple[Job, int]] = []
-        #: Where the client is, for the limit on wrong passwords; empty on a Unix socket.
+        #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
-        #: Whoever moves the bytes; a waiter's owner leads there.
+        #: The session that owns the socket.
         self.session: Any = None
-        #: The first line has come, and it is not an HTTP request line or a TLS handshake.
+        #: The first line was neither an HTTP request line nor a TLS handshake.
         self.is_native = False
 
     @property
     def backlog(self) -> int:
-        """How many bytes of commands have come that are not done yet."""
+        """The size of the commands that have arrived and are not executed."""
         raise NotImplementedError
 
     @property
     def held(self) -> int:
-        """How many bytes this client's commands take that are not done, all there or not."""
+        """The memory used by commands that are not executed, complete or not."""
         raise NotImplementedError
 
     def discard(self) -> None:
-        """Forget what has come and is not done: this client will not be heard any more."""
+        """Drop the input that is not executed: the connection ends."""
         raise NotImplementedError
 
     def feed(self, data: bytes) -> None:
-        """Take in bytes, in whatever pieces they come, without doing anything yet."""
+        """Buffer input without executing it."""
         raise NotImplementedError
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
-        """Take in bytes and do what they say; as `feed` and `run`."""
+        """Buffer input and execute commands: `feed`, then `run`."""
         raise NotImplementedError
 
     def run(self, now: int, most: int) -> bool:
-        """Do at most so many commands. True: there is more that could be done at once."""
+        """Execute at most `most` commands. True: more commands are ready to run."""
         raise NotImplementedError
 
     def deliver(self, job: Job, now: int) -> None:
-        """The wait is over: here is a job."""
+        """The wait ends with a job."""
         raise NotImplementedError
 
     def conclude(self, outcome: JobOutcome, now: int) -> None:
-        """The wait is over: a job has ended."""
+        """The wait ends because the awaited job has ended."""
         raise NotImplementedError
 
     def hand(self, job: Job, reply: bytes, engine: Engine) -> None:
-        """Answer with a job that was just leased to this client."""
+        """Reply with a job that was leased to this client."""
         if job.seq in engine.unsettled:
             self.marks.append(len(self.replies))
         self.handed.append((job, job.attempt))
@@ -172,27 +166,27 @@ class Connection:
         self.closing = self.drains_input = True
 
     def wait_for_commit(self, engine: Engine) -> None:
-        """Hold the next reply back until everything is committed that it may depend on."""
+        """Hold the next reply until all earlier changes are committed."""
         if engine.has_uncommitted:
             self.marks.append(len(self.replies))
 
     def timed_out(self, now: int) -> None:
-        """The wait is over: nothing came."""
+        """The wait ends without a result."""
         raise NotImplementedError
 
     def alarm(self, what: str, now: int) -> None:
-        """A moment has come that was asked for with engine.alarm((self, what), when)."""
+        """A time set with engine.alarm((self, what), when) has come."""
         raise NotImplementedError
 
     def clock_moved(self, by: int) -> None:
         """The clock was set."""
 
     def overdue(self) -> bool:
-        """Asked once, a moment after connecting: is the client too late to introduce itself?"""
+        """Whether the handshake is overdue; checked once after the handshake timeout."""
         return False
 
     def ended(self, now: int) -> bool:
-        """The client will say no more. Shall what it asked for still be answered?"""
+        """The client has closed its sending side. True: its commands are still answered."""
         return self.waiter is None
 
     def refusal(self, reason: str) -> bytes:
@@ -200,9 +194,9 @@ class Connection:
         raise NotImplementedError
 
     def refused(self, reply: bytes, reason: str) -> bytes:
-        """What is said instead of a reply whose change could not be made durable."""
+        """The replacement of a reply whose change could not be made durable."""
         return self.refusal(reason)
 
     def lost(self, now: int) -> None:
-        """The client is gone."""
+        """The connection was lost."""
         raise NotImplementedError

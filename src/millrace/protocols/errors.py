@@ -1,8 +1,8 @@
-"""What a client can do wrong. The text is what the client gets to read."""
+"""Errors of a client. The text becomes the error reply."""
 
 
 class ClientError(Exception):
-    """The client's command cannot be done."""
+    """The client's command cannot be executed."""
 
 
 class BadJson(ClientError):

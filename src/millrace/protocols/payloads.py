@@ -1,7 +1,7 @@
 """Payloads of jobs that another protocol pushed, for the protocols whose payloads are JSON.
 
-JSON stays as it is, to the last digit: it is looked at, and never decoded. Other text becomes a
-JSON string, other bytes one in base64; that it is so encoded each protocol tells beside it.
+JSON is checked and delivered unchanged, so that no digit is lost. Other text becomes a JSON string,
+and other bytes a JSON string in base64; each protocol marks the encoding next to the payload.
 """
 
 from base64 import b64encode
@@ -12,9 +12,9 @@ import msgspec
 from . import go_json, go_scanner
 from .errors import BadJson
 
-#: The name of the encoding, where it is told.
+#: The name of the encoding in replies.
 BASE64: Final = "base64"
-#: What the fast reader refuses is read slowly up to this size; beyond it, it counts as text.
+#: JSON that the fast decoder refuses is read step by step up to this size; longer JSON is text.
 MAX_UNUSUAL: Final = 80 << 10
 
 _check: Final = msgspec.json.Decoder(msgspec.Raw).decode
@@ -22,7 +22,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def as_json(payload: bytes) -> tuple[bytes, bool]:
-    """A payload as JSON, and whether that is base64."""
+    """A payload as JSON, and whether it is encoded in base64."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -31,7 +31,7 @@ def as_json(payload: bytes) -> tuple[bytes, bool]:
 
 
 def is_json(payload: bytes) -> bool:
-    """Is this UTF-8 text JSON? So are numbers that fit nowhere, and lone surrogates in escapes."""
+    """Whether UTF-8 text is JSON. Numbers of any size and escaped lone surrogates are valid."""
     try:
         _check(payload)
     except msgspec.MsgspecError:

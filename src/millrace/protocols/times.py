@@ -1,11 +1,11 @@
-"""Moments as text, in both directions: RFC 3339 in UTC, microseconds inside."""
+"""RFC 3339 times in UTC, to and from microseconds since 1970."""
 
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-# Most moments asked for are of the same second as the last, and many are the same.
+# Consecutive times are often equal, or in the same second.
 _second: int | None = None
 _second_text = ""
 _moment: int | None = None
@@ -46,7 +46,7 @@ def _far_second(second: int) -> str:
     return f"{'-' if year < 0 else ''}{abs(year):04d}{text[4:]}"
 
 
-#: The parts of Go's RFC3339Nano layout, in order: what each matches, what Go calls it.
+#: The parts of Go's RFC3339Nano layout in order: a pattern, and the name in Go's errors.
 _PARTS: Final = (
     (re.compile(r"[0-9]{4}"), "2006"),
     (re.compile(r"-"), "-"),
@@ -65,7 +65,7 @@ _LAYOUT: Final = "2006-01-02T15:04:05.999999999Z07:00"
 
 
 def parse_rfc3339(text: str) -> int:
-    """The moment that `text` names, or ValueError in the words of Go's time.Parse."""
+    """The time in microseconds; ValueError has the text of Go's time.Parse."""
     complaint = f'parsing time "{text}" as "{_LAYOUT}": '
     found: list[str] = []
     rest = text

@@ -1,8 +1,8 @@
-"""MILLRACE: many jobs in, all or nothing, and many jobs out. Millrace's own command.
+"""MILLRACE: load jobs in bulk, all or none, and read jobs in bulk. An extension of the protocol.
 
     MILLRACE {"open": LOAD}                          a load is begun, or gone on with
-    MILLRACE {"stage": LOAD, "jobs": [...]}          as PUSHB; each jid once, nobody gets them
-    MILLRACE {"release": LOAD, "most": N}            so many of them become ready, or scheduled
+    MILLRACE {"stage": LOAD, "jobs": [...]}          as PUSHB; each jid once, not leased
+    MILLRACE {"release": LOAD, "most": N}            up to N of them become ready or scheduled
     MILLRACE {"discard": LOAD, "most": N}            or are removed
     MILLRACE {"loads": true}                         all loads that are known
     MILLRACE {"read": {...}}                         a page of jobs, with everything
@@ -29,9 +29,9 @@ from millrace.protocols.payloads import BASE64
 
 from . import work_unit
 
-#: So many jobs are staged, released or written before others get their turn.
+#: Jobs that are staged, released or written in one slice.
 SLICE: Final = 100
-#: And so many looked at.
+#: Jobs that are examined in one slice.
 GLANCE: Final = 2000
 #: Jobs of one command.
 MAX_JOBS: Final = 10_000
@@ -39,15 +39,15 @@ MAX_PAGE: Final = 1000
 #: A page ends when its jobs take so much.
 PAGE_BYTES: Final = 1 << 20
 MAX_PARTS: Final = 10_000
-#: So many may read at once: each keeps the numbers of the jobs that it is to be told of.
+#: Connections that can read at a time: each keeps the numbers of the jobs to read.
 MAX_READINGS: Final = 16
-#: One that has asked for nothing in this time makes way for another.
+#: A reader without a request for this time can be replaced.
 IDLE: Final = 10 * SECOND
 MAX_REASON: Final = 1000
 _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
 
 Steps = Generator[None, None, Any]
-#: Called after each pause: raises if what was done before it was undone.
+#: Called after each slice; raises an error if the changes of an earlier slice were reverted.
 GoOn = Callable[[], None]
 State = Literal["scheduled", "blocked", "ready", "leased", "done", "dead"]
 
@@ -111,7 +111,7 @@ class Told(msgspec.Struct, omit_defaults=True):
 
 
 class Reading:
-    """What one connection has still to be told."""
+    """The rest of one connection's read."""
 
     def __init__(self, request: Read, seqs: list[int]) -> None:
         self.queue = request.queue
@@ -123,7 +123,7 @@ class Reading:
 
 
 class Readings:
-    """Who reads, of all connections, and when each last asked."""
+    """All reads, and the time of the last request of each."""
 
     def __init__(self) -> None:
         self._asked: dict[object, int] = {}
@@ -143,7 +143,7 @@ class Readings:
         self._of[who], self._asked[who] = reading, now
 
     def check_room(self, who: object, now: int) -> None:
-        """Is there room for one more? Who has long asked for nothing makes it."""
+        """Make room for another read; an idle one ends."""
         if who in self._of or len(self._of) < MAX_READINGS:
             return
         idle = min(self._asked, key=self._asked.__getitem__)
@@ -163,7 +163,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def parse(line: bytes) -> Request:
-    """What is asked for; everything about it that can be known without looking is right."""
+    """The request, checked as far as possible without the engine."""
     try:
         line = go_json.repair_text(line)
         request = _decode(line)
@@ -206,7 +206,7 @@ def _within(name: str, value: int, least: int, most: int) -> None:
 def answer(
     engine: Engine, request: Request, readings: Readings, who: object, go_on: GoOn, now: int
 ) -> Generator[None, None, bytes]:
-    """Do what is asked for, pausing now and then, and return the reply's body."""
+    """Execute the request in slices; the body of the reply."""
     try:
         if request.open is not None:
             return _encode(loads.begin(engine, request.open, now))
@@ -290,7 +290,7 @@ def _page(
     """The next jobs of a reading, and where to go on."""
     if read.cursor is None:
         reading = Reading(read, [])
-        readings.begin(who, reading, now)  # its place is taken while it is filled
+        readings.begin(who, reading, now)  # reserves the place while the read is prepared
         yield from _fill(engine, read, reading)
     else:
         found = readings.get(who, now)
@@ -310,7 +310,7 @@ def _page(
     if at == len(reading.seqs):
         readings.end(who)
     if not engine.halted:
-        engine.depend()  # what is told shall not be undone
+        engine.depend()  # the reply waits until its content is durable
     cursor = b"null" if at == len(reading.seqs) else b"%d" % at
     return b'{"cursor":%b,"jobs":[%b]}' % (cursor, b",".join(told))
 

@@ -24,21 +24,21 @@ from .hub import FaktoryHub, admits
 
 OK: Final = b"+OK\r\n"
 NOTHING: Final = b"$-1\r\n"
-#: How long FETCH waits when there is nothing.
+#: The wait of a FETCH without a ready job.
 FETCH_WAIT: Final = 2 * SECOND
 MAX_BACKTRACE: Final = 50
 #: How much of a client's own text goes into an error.
 MAX_ECHO: Final = 200
 #: How long an error may be.
 MAX_ERROR: Final = 1000
-#: What a client may say of itself. It is kept while the client is connected, and a client that has
-#: not given the password yet can send it.
+#: The size of a HELLO. Its content is kept while the client is connected, and a client without the
+#: password can send it.
 MAX_HELLO: Final = 1 << 18
-#: So many jobs of a PUSHB are done before others get their turn.
+#: Jobs of a PUSHB, and queues of a QUEUE command, in one slice.
 SLICE: Final = 100
 #: After a reply of this size the next command waits for the next turn, and the reply can go out.
 LARGE_REPLY: Final = 65_536
-#: A push is compared with so many jobs of the same jid: resent ones come soon.
+#: A push is compared with this number of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
 #: An identical push within this time is taken for the same one, sent again.
 RESEND_PERIOD: Final = 60 * SECOND
@@ -49,7 +49,7 @@ MAX_QUEUES_BYTES: Final = 1 << 20
 #: Commands whose replies depend on no durable state; a lease decides by its job.
 NEVER_WAIT: Final = frozenset({b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER"})
 PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
-#: Commands that are refused while nothing can be made durable; of QUEUE, some are.
+#: Commands that are refused while the store cannot be written, besides some of QUEUE.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
 
 _decode_ack = msgspec.json.Decoder(dict[str, str | None]).decode
@@ -57,7 +57,7 @@ _decode_list = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 
 
 class _Hello(NamedTuple):
-    """What a client says of itself."""
+    """The content of a HELLO."""
 
     wid: str
     hostname: str
@@ -71,13 +71,13 @@ def bulk(body: bytes) -> bytes:
 
 
 def error(text: str) -> bytes:
-    """An error reply: one line, whatever the client's words were."""
+    """An error reply in one line."""
     flat = " ".join(text[:MAX_ERROR].splitlines())
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
 def shown(data: bytes) -> str:
-    """A client's bytes as they may stand in an error."""
+    """A client's bytes for an error text."""
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
 
@@ -89,10 +89,10 @@ class FaktoryConnection(Connection):
         self.identified = False
         self.worker: Worker | None = None
         self._lines = LineBuffer(hub.max_line)
-        self._idle = True  # nothing begun, nothing waiting: a command can be done as it comes
+        self._idle = True  # no input, wait or long command: input can be executed directly
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
-        #: What this client was asked for in its greeting; the hub's password may change after that.
+        #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
         self._iterations, self._salt = 0, ""
         if self._password:
@@ -120,7 +120,7 @@ class FaktoryConnection(Connection):
         self._lines.feed(data)
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
-        # Nearly always one whole command comes to a connection that has nothing else to do.
+        # The usual case: one complete command, and the connection is idle.
         end = len(data) - 1
         if self._idle and 0 <= end <= self._lines.limit and data.find(b"\n") == end:
             self._execute(data[:-1], now)
@@ -205,7 +205,7 @@ class FaktoryConnection(Connection):
 
     def lost(self, now: int) -> None:
         self.closing = True
-        self.work = None  # it leads back here, and would stay with all that it has read
+        self.work = None  # it refers to this connection
         self.hub.readings.end(self)
         if self.waiter is not None:
             self.engine.unwait(self.waiter)
@@ -246,7 +246,7 @@ class FaktoryConnection(Connection):
             self._welcome(hello, now)
 
     def _check(self, hello: _Hello, pwdhash: str, rounds: int, now: int) -> Iterator[None]:
-        """Thousands of rounds of a hash, pausing now and then: anybody can ask for them."""
+        """Check the password in slices: a client without it can cause thousands of hash rounds."""
         logins, seconds = self.hub.logins, now / SECOND
         try:
             logins.check(self.address, seconds)
@@ -344,7 +344,7 @@ class FaktoryConnection(Connection):
         self.begin_work(self._pushing(units, now), len(line))
 
     def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
-        """Read all jobs, then push the good ones, pausing now and then: there may be many."""
+        """Read all jobs, then push the valid ones, in slices."""
         failed: dict[str, str] = {}
         pushes: list[Push] = []
         undone = self.engine.reverts
@@ -372,7 +372,7 @@ class FaktoryConnection(Connection):
         self._say(bulk(msgspec.json.encode(failed)))
 
     def _go_on(self, undone: int) -> None:
-        """Stop work that takes several turns if what it did in one of them was undone."""
+        """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
         if engine.reverts != undone or engine.halted:
             reason = engine.halted or "the store failed"
@@ -389,7 +389,7 @@ class FaktoryConnection(Connection):
         holder = "" if worker is None else worker.wid
         queues = self._fetch_queues
         if (worker is not None and worker.state) or self.hub.stopping:
-            queues = ()  # wait, but for nothing
+            queues = ()  # the worker or the server stops: no job is leased
         job = self.engine.lease(queues, holder, FAKTORY, now)
         if job is not None:
             self._hand(job)
@@ -418,12 +418,12 @@ class FaktoryConnection(Connection):
         if job is not None:
             self.engine.complete(job, now, FAKTORY)
         else:
-            self.engine.depend()  # it may have been acknowledged just now, by somebody else
+            self.engine.depend()  # another client's ACK can be uncommitted
         self.replies.append(OK)
 
     def _held(self, jid: str, now: int) -> Job | None:
-        """The job that somebody is done with: anybody may say so, whoever fetched it; but what was
-        leased over a protocol where only the holder may is not theirs to end.
+        """The leased job with this jid. Every client may end it, unless it was leased over a
+        protocol that reserves this right to the holder.
         """
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine
@@ -535,7 +535,7 @@ class FaktoryConnection(Connection):
         raise ClientError("tracking subsystem is only available in Faktory Enterprise")
 
     def _worker(self, argument: bytes | None, now: int) -> None:
-        """WORKER QUIET|TERMINATE wid|*: Millrace's own, what the original's web page does."""
+        """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
         words = shown_all(argument or b"").split()
         states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
         if len(words) != 2 or words[0].upper() not in states:
@@ -554,7 +554,7 @@ class FaktoryConnection(Connection):
         self._say(OK)
 
     def _millrace(self, argument: bytes | None, now: int) -> None:
-        """Millrace's own: many jobs in, all or nothing, and many out."""
+        """MILLRACE: an extension for bulk loads and bulk reads."""
         line = _need(argument)
         request = many.parse(line)
         if self.engine.halted and request.changes:
@@ -600,14 +600,14 @@ def _refused(reason: str) -> str:
 
 
 def _need(argument: bytes | None) -> bytes:
-    """An argument that must be there. The original panics without it; clients know its words."""
+    """A required argument. The error is that of the original, which panics."""
     if argument is None:
         raise ClientError("internal error")
     return argument
 
 
 def _queue_names(data: bytes) -> list[str]:
-    """The queues that a command names, each once, in their order."""
+    """The distinct queue names of a command in their order."""
     if len(data) > MAX_QUEUES_BYTES:
         raise ClientError(f"names of queues too long: at most {MAX_QUEUES_BYTES} bytes")
     names = list(dict.fromkeys(shown_all(data).split()))
@@ -621,7 +621,7 @@ def shown_all(data: bytes) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Trimmed, at most so many bytes, never empty."""
+    """The trimmed text, cut to `most` bytes; "unknown" if it is empty."""
     text = text.strip()
     if len(text) * 4 > most:
         text = text.encode()[:most].decode("utf-8", "ignore")

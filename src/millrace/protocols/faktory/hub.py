@@ -1,4 +1,4 @@
-"""What all Faktory connections share: the engine, the workers, the counters of INFO."""
+"""The state shared by all Faktory connections: engine, workers, counters of INFO."""
 
 from collections.abc import Callable, Generator
 from hashlib import sha256
@@ -18,20 +18,20 @@ from .bulk import Readings
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
 
-#: A lost worker's jobs fail so long after its last sign of life.
+#: The jobs of a lost worker fail after this time without a BEAT.
 LOST_AFTER: Final = 60 * SECOND
 
-#: So many of them fail before others get their turn.
+#: Jobs of a lost worker that fail in one turn.
 AT_ONCE: Final = 500
 
-#: So many rounds of the password's hash are done before others get their turn.
+#: Rounds of the password hash in one slice.
 ROUNDS: Final = 256
 
 Challenge = Callable[[], tuple[int, str]]
 
 
 def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[None, None, bool]:
-    """Is this the hash of the password? Yields now and then, before it returns the answer."""
+    """Whether this is the hash of the password, computed in slices."""
     digest = (password + salt).encode()
     for number in range(rounds):
         digest = sha256(digest).digest()
@@ -89,7 +89,7 @@ class FaktoryHub(Hub):
                     self.engine.deafen(connection.waiter)
 
     def stop(self) -> None:
-        """The server is about to stop: hand out nothing, tell every worker at its next BEAT."""
+        """The server stops: no job is leased, and every worker learns it at its next BEAT."""
         super().stop()
         for worker in self.workers.connected():
             self.advance(worker, TERMINATE)
@@ -103,9 +103,9 @@ class FaktoryHub(Hub):
             worker.beat_at += by
 
     def alarm(self, what: str, now: int) -> None:
-        """A worker left some time ago. If it is still away, its jobs are somebody else's."""
+        """Fail the jobs of a worker that has disconnected and not returned."""
         wid = what
-        worker = self.workers.known.get(wid)  # or it is forgotten, being away
+        worker = self.workers.known.get(wid)
         if worker is not None and worker.connections:
             return
         lost_at = now if worker is None else self._lost_at(worker, worker.beat_at)
@@ -115,7 +115,7 @@ class FaktoryHub(Hub):
         leased = self.engine.leased.values()
         mine = list(islice((j for j in leased if j.holder == wid and j.actor == FAKTORY), AT_ONCE))
         if len(mine) == AT_ONCE:
-            self.engine.alarm((self, wid), now)  # others want their turn before the rest
+            self.engine.alarm((self, wid), now)  # the rest follows in the next turn
         message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
         for job in mine:
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])

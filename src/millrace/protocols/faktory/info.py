@@ -1,4 +1,4 @@
-"""INFO and QUEUE LATENCY: what there is, in the original's shape."""
+"""INFO and QUEUE LATENCY, in the original's format."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 
 def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dict[str, Any]:
     """INFO's content. Every counter is an integer: some clients parse nothing else. `depths` are
-    the queues' sizes in the order of their names, if somebody has counted them already.
+    the queues' sizes in the order of their names, if they are known already.
     """
     engine = hub.engine
     moment = rfc3339(now)

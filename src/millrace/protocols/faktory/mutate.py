@@ -1,4 +1,4 @@
-"""MUTATE: change many jobs of the scheduled, retries or dead set at once."""
+"""MUTATE: change the jobs of the scheduled, retries or dead set that match a filter."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from millrace.protocols.errors import BadJson, ClientError
 
 from . import work_unit
 
-#: So many jobs are looked at before others get their turn.
+#: Jobs that are examined in one slice.
 SLICE: Final = 200
 MAX_GLOB: Final = 4096
 COMMANDS: Final = ("clear", "kill", "discard", "requeue")
@@ -53,7 +53,7 @@ def read(argument: bytes) -> Operation:
 
 
 def carry_out(engine: Engine, operation: Operation, now: int) -> Iterator[None]:
-    """Do it to every job that matches, pausing now and then: sets can be large."""
+    """Change every job that matches, in slices."""
     for number, job in enumerate(_candidates(engine, operation), 1):
         if engine.jobs.get(job.seq) is job and _matches(job, operation):
             _do(engine, operation.command, job, now)
@@ -93,9 +93,8 @@ def _do(engine: Engine, command: str, job: Job, now: int) -> None:
 class Glob:
     """A Redis glob: `*`, `?`, `[a-z]`, `[^a]`, backslash.
 
-    What stands between the stars is looked for from left to right, each as early as it comes. That
-    finds a match if there is one, and unlike one regular expression with many stars takes no time
-    to speak of if there is none.
+    The parts between the stars are searched from left to right, each at its first occurrence. This
+    finds every match in linear time, unlike a regular expression with several stars.
     """
 
     def __init__(self, text: str) -> None:
@@ -132,7 +131,7 @@ _RANGE: Final = re.compile(r"(\\.|[^\\])-(\\.|[^\\])|(\\.|[^\\])", re.DOTALL)
 
 
 def _one(match: re.Match[str]) -> str:
-    """A piece of a glob that stands for one character, as a regular expression."""
+    """The regular expression for a part of a glob that matches one character."""
     if match.group("any"):
         return "."
     chars = match.group("chars")

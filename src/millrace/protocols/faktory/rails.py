@@ -1,4 +1,4 @@
-"""Rails wraps its jobs: which class it is that runs, as Faktory's own pages show it."""
+"""Jobs of Ruby on Rails: the class inside its wrapper, as Faktory's pages show it."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from millrace.engine.job import FAKTORY, Job
 
 WRAPPER: Final = "ActiveJob::QueueAdapters::FaktoryAdapter::JobWrapper"
 MAILERS: Final = frozenset({"ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"})
-#: Nobody waits while more than this is decoded.
+#: Larger payloads are not decoded.
 MAX_PAYLOAD: Final = 16_384
 
 
@@ -26,7 +26,7 @@ _text = msgspec.json.Decoder(str).decode
 
 
 def wrapped(job: Job) -> str:
-    """What a wrapper really runs, `Invite` or `UserMailer#welcome`; empty for any other job."""
+    """The class or method that a wrapper runs, `Invite` or `UserMailer#welcome`; else empty."""
     if job.kind != WRAPPER or job.origin != FAKTORY:
         return ""
     custom = job.spec.partition(b"\n")[0]

@@ -24,15 +24,15 @@ DEFAULT_RESERVE: Final = 1800
 MIN_RESERVE: Final = 60
 MAX_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
-#: Longer names are checked each time, so that what is remembered cannot become large.
+#: Longer names are not remembered, to bound the memory.
 MAX_REMEMBERED: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
 _ABSENT: Final = msgspec.Raw()
-#: The spec of a work unit that came with nothing but the required members.
+#: The spec of a work unit with only the required members.
 _PLAIN: Final = b"\n\n\n"
-#: And of one whose payload is in base64.
+#: The spec of a work unit with a payload in base64.
 _ENCODED: Final = b'{"encoding":"%b"}\n\n\n' % BASE64.encode()
-#: Queue names that were checked before, so that most need not be checked again.
+#: Queue names that were checked before.
 _good_names: set[str] = set()
 _KNOWN: Final = frozenset(
     {
@@ -53,7 +53,7 @@ _KNOWN: Final = frozenset(
 
 
 class _WorkUnit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A work unit as nearly every client writes it; anything unusual takes the long way."""
+    """A work unit as nearly every client writes it; other forms are read by `_read_unusual`."""
 
     jid: str
     jobtype: str
@@ -72,7 +72,7 @@ _encode_text = msgspec.json.Encoder().encode
 
 
 def read(line: bytes, now: int) -> Push:
-    """A work unit as pushed, or the first thing wrong with it."""
+    """A pushed work unit; raises its first error."""
     if not line.isascii():
         line = go_json.repair_text(line)
     if b"\r" in line:
@@ -85,7 +85,7 @@ def read(line: bytes, now: int) -> Push:
     created = _encode_text(unit.created_at) if unit.created_at else b""
     custom = b"" if unit.custom is _ABSENT else bytes(unit.custom)
     args = bytes(unit.args)
-    if (  # nothing to refuse, nothing unusual: what most pushes are
+    if (  # the usual push
         unit.retry == DEFAULT_RETRY
         and not unit.reserve_for
         and not unit.at
@@ -123,7 +123,7 @@ def read(line: bytes, now: int) -> Push:
 
 
 def jid_of(line: bytes) -> str:
-    """The jid of a work unit that was refused; empty if it has none."""
+    """The jid of a refused work unit; empty without one."""
     mine, _ = go_json.folded(line, _KNOWN)
     return go_json.string(mine.get("jid"), "jid")
 
@@ -218,7 +218,7 @@ def _check_name(queue: str) -> None:
 
 
 def same(job: Job, push: Push) -> bool:
-    """Is this push the very work unit that made the job?"""
+    """Whether the push is identical to the work unit of the job."""
     return (
         job.payload == push.payload
         and job.spec == push.spec
@@ -281,7 +281,7 @@ def write(job: Job) -> bytes:
 
 
 def _failure(job: Job) -> bytes:
-    """The `failure` member: counts from 0, and how many tries are left."""
+    """The `failure` member, with counts as in the original."""
     failure = job.failure
     assert failure is not None
     count = job.failures - 1

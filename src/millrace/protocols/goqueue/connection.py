@@ -1,9 +1,9 @@
 """One Go Job Queue client's connection: framing, the commands in the spec's order, the errors.
 
-A command is a word and its fields, one after another: strings that end with NUL, little-endian
-integers, data behind its length. Where it ends shows only in its fields, so it is read from its
-beginning until all of it is there, and done then. How many bytes that takes at least is known
-meanwhile, so that no byte is looked at for nothing.
+A command is a word followed by its fields: strings that end with NUL, little-endian integers, data
+after its length. Only the fields show where a command ends, so the parser reads it from the start
+until it is complete. The parser remembers the minimum number of bytes, so that it does not read an
+incomplete command repeatedly.
 """
 
 import re
@@ -38,12 +38,12 @@ MAX_NUMBER: Final = (1 << 32) - 1
 _WORD: Final = re.compile(rb"[A-Z]+")
 MAX_WORD: Final = 255
 MAX_NAME: Final = 255
-#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+#: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
 
 
 class Malformed(ClientError):
-    """Nobody can say where the next command begins."""
+    """The start of the next command is unknown."""
 
 
 class GoqueueConnection(Connection):
@@ -51,11 +51,11 @@ class GoqueueConnection(Connection):
         super().__init__()
         self.hub = hub
         self.engine = hub.engine
-        #: What came and is not done yet: `_data` from `_at` on, then `_later`.
+        #: Input that is not executed yet: `_data` from `_at` on, then `_later`.
         self._data = b""
         self._at = 0
         self._later = bytearray()
-        #: With less than this the next command is not all there.
+        #: The minimum size of the next command.
         self._needed = 1
         self._ended = False
         if hub.full:
@@ -68,7 +68,7 @@ class GoqueueConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        """A command that is not all there counts as one byte: the rest of it must be let in."""
+        """An incomplete command counts as one byte, so that the session reads the rest."""
         held = self._held()
         return held if held >= self._needed else min(held, 1)
 
@@ -85,7 +85,7 @@ class GoqueueConnection(Connection):
 
     def feed(self, data: bytes) -> None:
         if self.closing:
-            return  # nobody will look at it
+            return
         if self._data or self._later:
             self._later += data
         else:
@@ -109,7 +109,7 @@ class GoqueueConnection(Connection):
         return False
 
     def _step(self, now: int) -> bool:
-        """Do the next command; False if it is not all there."""
+        """Execute the next command; False if it is incomplete."""
         if self._needed > 1 and self._held() < self._needed:
             return False
         if self._do(now):
@@ -120,13 +120,13 @@ class GoqueueConnection(Connection):
         return self._do(now)
 
     def _join(self) -> None:
-        """All in one piece, without what has been done."""
+        """Join the input into one piece, without the executed commands."""
         self._data = self._data[self._at :] + self._later
         self._at = 0
         self._later.clear()
 
     def _do(self, now: int) -> bool:
-        """As `_step`, with what is in `_data`."""
+        """As `_step`, for the content of `_data`."""
         data, at = self._data, self._at
         end = data.find(0, at, at + MAX_WORD + 1)
         if end < 0:
@@ -171,12 +171,12 @@ class GoqueueConnection(Connection):
             self._say_error(error(f"Unknown Command {word.decode()}"))
 
     def _lacks(self, after: int) -> bool:
-        """The command goes on at least up to there, and not all of that has come."""
+        """Record that the command ends at `after` or later, and is incomplete."""
         self._needed = after - self._at
         return False
 
     def _pass(self, after: int) -> None:
-        """The command is all there, and ends there."""
+        """Consume the command, which ends at `after`."""
         if after == len(self._data):
             self._data, self._at = b"", 0
         else:
@@ -184,7 +184,7 @@ class GoqueueConnection(Connection):
         self._needed = 1
 
     def _end_of_name(self, at: int) -> int:
-        """Where the queue name that begins here has its NUL; -1 if that has not come yet."""
+        """The position of the NUL behind the queue name at `at`; -1 if it has not arrived."""
         end = self._data.find(0, at, at + MAX_NAME + 1)
         if end < 0 and len(self._data) - at > MAX_NAME:
             raise Malformed(f"the queue name is longer than {MAX_NAME} bytes")
@@ -216,7 +216,7 @@ class GoqueueConnection(Connection):
         self.waiter = None
 
     def _end(self) -> None:
-        """Everything that came has been answered, and nothing more will come."""
+        """Close after the last reply; an incomplete command gets an error."""
         end = self._data.find(0, self._at, self._at + MAX_WORD + 1)
         if end >= 0:
             word = self._data[self._at : end].decode()
@@ -275,7 +275,7 @@ class GoqueueConnection(Connection):
             return True
         engine = self.engine
         job = engine.jobs.get(seq)
-        if job is None or job.state == DONE:  # whoever keeps it then, keeps only its result
+        if job is None or job.state == DONE:  # a protocol can keep the result of a job that is done
             engine.depend()
             raise ClientError(f"Job {seq} already deleted")
         if job.state == LEASED and job.actor not in EXCLUSIVE:
@@ -299,7 +299,7 @@ class GoqueueConnection(Connection):
             return True
         names: tuple[str, ...] = (queue_name(data[at:end]),)
         if self.hub.stopping:
-            names = ()  # wait, but for nothing
+            names = ()  # the server stops: no job is leased
         job = self.engine.lease(names, "", GOQUEUE, now)
         if job is not None:
             self._hand(job)
@@ -325,13 +325,13 @@ class GoqueueConnection(Connection):
         b"DELETE": _delete,
         b"RESERVE": _reserve,
     }
-    #: A connection promises nothing, and a lease decides by its job.
+    #: Replies that depend on no durable state; the reply to a lease waits for its job.
     _never_wait: Final = frozenset({_connect, _reserve})
 
     # Errors
 
     def _refused(self, *, pushes: bool = False) -> bool:
-        """Nothing is changed while nothing can be made durable."""
+        """Refuse a command while the store cannot be written."""
         if reason := self.engine.halted or (self.engine.pushes_refused if pushes else ""):
             self._say_error(self.refusal(reason))
             return True
@@ -353,7 +353,7 @@ def queue_name(name: bytes) -> str:
 
 
 def reserved(job: Job) -> bytes:
-    """A job for whoever reserved it. Jobs of other protocols have numbers that this one has not."""
+    """The reply with a job. Numbers of other protocols are limited to the range of this one."""
     head = _RESERVED.pack(
         b"RESERVED\0",
         job.seq,

@@ -1,4 +1,4 @@
-"""What all Go Job Queue connections share: the engine, the limits, who is there."""
+"""The state shared by all Go Job Queue connections: engine, limits, connections."""
 
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Hub
@@ -19,5 +19,5 @@ class GoqueueHub(Hub):
         super().__init__(engine, max_connections)
         #: The largest data of a job.
         self.max_data = max_data
-        #: How often a job is handed out before it goes to the dead set. 0: no limit.
+        #: The number of leases after which a job goes to the dead set. 0: no limit.
         self.max_deliveries = max_deliveries

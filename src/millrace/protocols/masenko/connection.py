@@ -28,7 +28,7 @@ HEARTBEAT: Final = "heartbeat"
 MAX_IDS: Final = 4096
 #: FETCH lines up to this size are remembered, because workers repeat them.
 MAX_ASKED: Final = 4096
-#: Of a longer one it is enough to look at so much.
+#: Longer verbs are cut.
 MAX_VERB: Final = 1 << 14
 #: A FETCH with up to this many queues is woken by a push. One with more looks for tasks after a
 #: pause, in slices.
@@ -45,10 +45,10 @@ class MasenkoConnection(Connection):
         super().__init__()
         self.hub = hub
         self.engine = hub.engine
-        #: Who holds the tasks that it fetches; empty before it wants any.
+        #: The holder of its leases; empty before the first FETCH.
         self.name = ""
         self._lines = LineBuffer(hub.max_line)
-        #: When the last line was taken up; 0 before anybody has told the time.
+        #: The time of the last line; 0 before the first call with a time.
         self._heard_at = 0
         self._held = Held(hub.engine)
         self._transaction: Transaction | None = None
@@ -86,7 +86,7 @@ class MasenkoConnection(Connection):
         lines = self._lines
         if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
             self._heard_at = now
-            self._take(data[:-1], now)  # one line by itself, as most come
+            self._take(data[:-1], now)  # the usual case: one complete line
             return self.work is not None
         lines.feed(data)
         return self.run(now, most)
@@ -134,7 +134,7 @@ class MasenkoConnection(Connection):
         if not space and verb[-1:] == b"\r":
             verb = verb[:-1]
         if len(verb) > MAX_VERB:
-            verb = verb[:MAX_VERB]  # no verb is so long, and no error repeats so much
+            verb = verb[:MAX_VERB]
         if self._transaction is not None:
             self._collect(self._transaction, capitals(verb), payload, now)
             return
@@ -193,10 +193,10 @@ class MasenkoConnection(Connection):
         """Cut a client that has said nothing for too long; else look again when it will have."""
         heartbeat = self.hub.heartbeat
         if not self._heard_at:
-            self._heard_at = now  # it has just come
+            self._heard_at = now  # a new connection
         until = self._heard_at + heartbeat
         if self.waiter is not None or self._lines.pending:
-            until = max(until, now + heartbeat // 2)  # it is our turn to say something
+            until = max(until, now + heartbeat // 2)  # the client waits for a reply
         if now > until and not self.closing:
             self._say_error(error("no heartbeat"))
             self.closing = True
@@ -236,7 +236,7 @@ class MasenkoConnection(Connection):
             engine.unwait(self.waiter)
             self.waiter = None
         if self.hub.stopping:
-            return  # its tasks are ready again at the next start, and that is nobody's failure
+            return  # its tasks are ready again after the start, without a failure
         engine.holders.discard(self.name)
         unheard = (
             set() if engine.halted else {seq for seq in map(self._unheard, self.handed) if seq}
@@ -283,7 +283,7 @@ class MasenkoConnection(Connection):
             self.name = self.hub.name(now)
             self.engine.holders.add(self.name)
         if self.hub.stopping:
-            queues = ()  # wait, but for nothing
+            queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
             self._fetch_until = now + self._timeout
             self.begin_work(self._scan(now), len(payload))
@@ -296,8 +296,8 @@ class MasenkoConnection(Connection):
         self.engine.wait(self.waiter, now + self._timeout)
 
     def _scan(self, now: int) -> Iterator[None]:
-        """Look for a task in very many queues, in slices, and again after a pause: to register for
-        each queue would take too long.
+        """Look for a task in a large number of queues in slices, and again after a pause, because
+        waiting for each queue would be slow.
         """
         queues = self._queues
         for start in range(0, len(queues), SCAN_BATCH_SIZE):
@@ -350,7 +350,7 @@ class MasenkoConnection(Connection):
     def _acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
         if job is None:
-            self.engine.depend()  # it may have ended just now
+            self.engine.depend()  # its end can be uncommitted
             raise ClientError("task not acquired")
         return job
 
@@ -390,7 +390,7 @@ class MasenkoConnection(Connection):
             if not isinstance(operation, int):
                 continue
             job = self._find(operation, now)
-            if job is None:  # somebody else has ended it since
+            if job is None:  # another client has ended it
                 self.engine.depend()
                 self.engine.burn(number - len(held))
                 raise ClientError(f"task {operation} not acquired")

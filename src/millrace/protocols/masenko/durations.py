@@ -15,7 +15,7 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^.0-9]+)")
 _MOST: Final = (1 << 63) - 1
-#: Nobody writes longer ones.
+#: Longer durations are refused.
 _MAX_TEXT: Final = 256
 
 

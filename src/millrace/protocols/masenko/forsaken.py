@@ -7,7 +7,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import MASENKO, Job
 from millrace.engine.states import DEAD, LEASED
 
-#: So many tasks fail before others get their turn: a connection may leave any number behind.
+#: Tasks of a lost connection that fail in one turn.
 SLICE: Final = 500
 
 
@@ -16,7 +16,7 @@ class Forsaken:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        #: Who held it, and the task.
+        #: Holder and task.
         self._left: deque[tuple[str, int]] = deque()
 
     def add(self, holder: str, seqs: list[int]) -> None:

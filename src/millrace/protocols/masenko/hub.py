@@ -1,4 +1,4 @@
-"""What all Masenko connections share: the engine, the heartbeat, the counters of INFO."""
+"""The state shared by all Masenko connections: engine, heartbeat, counters of INFO."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ MAX_LINE: Final = 8 << 20
 MAX_LOG_PAYLOAD: Final = 65_535
 MAX_LOG_RECORD: Final = 1_000_000
 HEARTBEAT: Final = 45 * SECOND
-#: The name of the alarm that goes on with tasks whose connections have ended.
+#: The name of the alarm that fails the tasks of lost connections.
 FORSAKEN: Final = "forsaken"
 
 
@@ -31,14 +31,14 @@ class MasenkoHub(Hub):
     ) -> None:
         super().__init__(engine, max_connections)
         self.heartbeat = heartbeat
-        #: The original server has metrics elsewhere, the spec has them in INFO.
+        #: INFO contains metrics in the spec, and not in the original.
         self.with_metrics = dialect != "original"
         #: The limits of the original's log apply in its dialect: bytes of a payload, and of all
         #: records of a transaction. 0: none but those of the server.
         self.max_payload = MAX_LOG_PAYLOAD if dialect == "original" else 0
         self.max_transaction = MAX_LOG_RECORD if dialect == "original" else 0
         self.max_line = max_line
-        #: How many requests of each verb were read, and how many replies of each were given.
+        #: Counters of requests and responses by verb.
         self.requests = dict.fromkeys(
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
         )
@@ -63,7 +63,7 @@ class MasenkoHub(Hub):
         return f"masenko-{self._named_since:x}-{self._named}"
 
     def forsake(self, holder: str, seqs: list[int], now: int) -> None:
-        """A connection has ended, and these are the tasks that it left: they have failed."""
+        """Fail the tasks of a connection that has ended."""
         if not seqs:
             return
         waiting = bool(self._forsaken)

@@ -6,7 +6,7 @@ from millrace.engine.states import LEASED, READY, SCHEDULED
 from .hub import MasenkoHub
 from .replies import encoded
 
-#: Under these names the original has them for Prometheus.
+#: The names of the original's Prometheus series.
 _METRICS = (
     b'{"masenko_clients_total":%d,"masenko_requests_total":%b,"masenko_responses_total":%b,'
     b'"masenko_tasks_total":{%b}}'
@@ -14,7 +14,7 @@ _METRICS = (
 
 
 def answer(hub: MasenkoHub) -> bytes:
-    """The queues in the order of their making; those that only somebody waits for are none yet."""
+    """The reply with all queues in the order of their creation."""
     known = [queue for queue in hub.engine.queues.values() if queue.known]
     named = [(encoded(queue.name), _counts(queue)) for queue in known]
     queues = b",".join(b'{"name":%b,%b}' % pair for pair in named)
@@ -30,7 +30,7 @@ def answer(hub: MasenkoHub) -> bytes:
 
 
 def _counts(queue: Queue) -> bytes:
-    """A task that waited for a moment counts as delayed until it is fetched."""
+    """The counts of a queue. A delayed task counts as delayed until it is fetched."""
     early = queue.ready.early
     return b'"ready":%d,"delayed":%d,"to_ack":%d' % (
         queue.counts[READY] - early,

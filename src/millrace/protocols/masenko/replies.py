@@ -8,7 +8,7 @@ import msgspec
 OK: Final = b"OK {}\n"
 EMPTY: Final = b"EMPTY {}\n"
 PONG: Final = b"PONG {}\n"
-#: No error repeats more than this of what the client said.
+#: The maximum length of client text in an error.
 MAX_ECHO: Final = 4000
 
 _encode = msgspec.json.Encoder().encode
@@ -20,7 +20,7 @@ _ESCAPES: Final = {
     "\u2028".encode(): rb"\u2028",
     "\u2029".encode(): rb"\u2029",
 }
-#: What `surrogateescape` makes of bytes that are no UTF-8.
+#: The characters by which `surrogateescape` represents bytes that are not UTF-8.
 _NO_TEXT: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 
 
@@ -39,9 +39,7 @@ def encoded(text: str) -> bytes:
 
 
 def safe(json: bytes) -> bytes:
-    """JSON with the characters escaped that mean something in HTML or JavaScript: they can only
-    stand in strings.
-    """
+    """JSON with the special characters of HTML and JavaScript escaped; they only occur in text."""
     if _UNSAFE.search(json) is None:
         return json
     return _UNSAFE.sub(lambda match: _ESCAPES[match.group()], json)

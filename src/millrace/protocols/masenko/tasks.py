@@ -1,8 +1,8 @@
-"""Tasks: from the JSON of PUSH, FETCH, ACK and NACK to the engine's words, and back to a reply.
+"""Tasks: from the JSON of PUSH, FETCH, ACK and NACK to engine records, and back to replies.
 
-Each is read twice at most: at once by a typed decoder, which knows what nearly every client sends;
-and what that refuses once more as Go would (see go_scanner.py), before it is refused for good. The
-checks and their words are in the original's order. A payload is kept as the bytes that came.
+A typed decoder reads the requests of nearly every client. JSON that it refuses is read again as Go
+reads it (see go_scanner.py). The checks and their texts follow the original's order. A payload is
+kept byte for byte.
 """
 
 import re
@@ -29,7 +29,7 @@ MAX_NAME: Final = 255
 MAX_MOMENT: Final = 64
 #: A longer line is not read step by step as Go would, because that is slow.
 MAX_UNUSUAL: Final = 80 << 10
-#: How long workers of protocols with deadlines have; Masenko has none.
+#: The lease duration for workers of protocols with deadlines; Masenko has none.
 LEASE_FOR: Final = 1800 * SECOND
 _UINT32: Final = (1 << 32) - 1
 _INT64: Final = (1 << 63) - 1
@@ -38,7 +38,7 @@ _UINT8: Final = 255
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]")
 _SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
 _ABSENT: Final = msgspec.Raw()
-#: Names that were checked before, so that most need not be checked again; and as JSON.
+#: Names that were checked before, with their JSON.
 _good_names: dict[str, bytes] = {}
 
 
@@ -78,10 +78,10 @@ def read_push(line: bytes) -> Push:
     except _REFUSED:
         task = _unusual_push(line)
     if not task.retry and b"-0" in line:
-        task = _unusual_push(line)  # it may be of the retry, or of a date
+        task = _unusual_push(line)  # a negative zero, or part of a date
     if not 0 <= task.retry <= MAX_RETRY:
         raise ClientError(UNREADABLE)
-    if (  # nothing to refuse, nothing unusual: what most pushes are
+    if (  # the usual push
         task.name in _good_names
         and task.queue in _good_names
         and task.execute_at is None
@@ -122,7 +122,7 @@ def read_push(line: bytes) -> Push:
 
 
 def check_blockers(push: Push, before: int) -> None:
-    """In a transaction -1 is the task pushed just before; so many were."""
+    """Check relative ids: -1 is the previous push of the transaction, which has `before` pushes."""
     for blocker in push.blockers:
         if blocker == 0:
             raise ClientError("cannot self reference in blocked by")
@@ -144,7 +144,7 @@ def check_size(push: Push, max_payload: int) -> None:
 
 
 def seq_of(number: int, next_seq: int) -> int:
-    """The original's ids have 32 bits, and of larger numbers it takes that much; ours go on."""
+    """The task id: as in the original, numbers above all known ids are cut to 32 bits."""
     return number if number < next_seq else number & _UINT32
 
 
@@ -170,7 +170,7 @@ def _unusual_push(line: bytes) -> _Push:
 
 
 def _integers(raw: bytes) -> list[int]:
-    """It is JSON: what else is in it is no integer, however it is cut."""
+    """The integers of an array that is known to be valid JSON."""
     if go_scanner.kind(raw) != "array":
         raise BadJson(UNREADABLE)
     inner = raw[1:-1].strip()
@@ -178,7 +178,7 @@ def _integers(raw: bytes) -> list[int]:
 
 
 def _moment(text: str) -> int:
-    """The second that `execute_at` names, in microseconds."""
+    """`execute_at` in microseconds, cut to a whole second."""
     if len(text) > MAX_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
         raise ClientError(UNREADABLE)
     try:
@@ -189,7 +189,7 @@ def _moment(text: str) -> int:
 
 
 def _is_name(text: str) -> bool:
-    """One good character is enough."""
+    """Whether the name contains a valid character; one is enough."""
     if text in _good_names:
         return True
     if _NAME.search(text) is None:
@@ -203,7 +203,7 @@ def _is_name(text: str) -> bool:
 
 
 def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
-    """The queues in their order, and for how many microseconds to wait."""
+    """The queues in their order, and the timeout in microseconds."""
     fetch = _Fetch()
     if line:
         try:
@@ -241,7 +241,7 @@ def _unusual_fetch(line: bytes) -> _Fetch:
 
 
 def _names(raw: bytes) -> tuple[str, ...]:
-    """Where null stands for a name, Go leaves what was there: the default."""
+    """The names; Go keeps the default value where an element is null."""
     left = (DEFAULT_QUEUE, "")
     found = enumerate(_elements(raw))
     return tuple(left[n > 0] if each == b"null" else _text(each) for n, each in found)
@@ -268,7 +268,7 @@ def _duration(text: str) -> int:
 
 
 def read_id(line: bytes, next_seq: int, record: str) -> int:
-    """The id that was asked for; `record` is what the original calls the request."""
+    """The task id; `record` is the original's name of the request in errors."""
     try:
         number = _decode_ack(line).id
     except _REFUSED:
@@ -367,7 +367,7 @@ def written(job: Job) -> bytes:
 
 def _payload(payload: bytes) -> bytes:
     if not payload:
-        return b""  # there was none
+        return b""
     if b" " in payload or b"\t" in payload or b"\r" in payload:
         payload = _compact(payload)
     return b',"payload":' + safe(payload)

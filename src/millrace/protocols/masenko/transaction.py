@@ -1,8 +1,8 @@
 """A transaction: the commands between ATOMIC and DONE.
 
-Each is looked at when it comes, and the first one that fails decides; but nothing is said before
-DONE, and nothing is done. Once it is known that nothing will be done, nothing more is kept. What is
-kept counts as unfinished input of the connection.
+Each command is checked when it arrives; the first error decides. The reply and all changes follow
+DONE. After an error the transaction keeps no further commands. Its memory counts as unfinished
+input of the connection.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ from millrace.protocols.errors import ClientError
 from . import tasks
 from .held import Held
 
-#: How large the original's log makes each record.
+#: The sizes of records in the original's log.
 PUSH_SIZE: Final = 19
 BLOCKER_SIZE: Final = 4
 ACK_SIZE: Final = 7
-#: What an operation takes in memory beside its bytes, roughly.
+#: The approximate memory of an operation besides its bytes.
 OPERATION_COSTS: Final = 400
 _COMMIT: Final = "commit transaction: write to WAL: serialize operation: "
 
@@ -44,23 +44,23 @@ class Transaction:
         #: Limits of the original's log. 0: none.
         self._max_payload = max_payload
         self._max_size = max_size
-        #: What is to be done: tasks to be pushed, ids of tasks to be acknowledged.
+        #: The operations: tasks to push, and ids of tasks to acknowledge.
         self.operations: list[Push | int] = []
         self.pushes = 0
         self._lines = 0
         self._size = 2
         self._acked: set[int] = set()
-        #: Why it fails: a command, or else what would come of all of them.
+        #: The error of a command, and the error of the transaction as a whole.
         self._failure = ""
         self._unwritable = ""
 
     @property
     def held(self) -> int:
-        """What it takes in memory, roughly."""
+        """The approximate memory in bytes."""
         return self._size + OPERATION_COSTS * len(self.operations)
 
     def take(self, verb: bytes, payload: bytes) -> None:
-        """Look at a command, and keep it while all are good."""
+        """Check a command, and keep it if all commands so far are valid."""
         if self._failure:
             return
         number = self._lines
@@ -76,7 +76,7 @@ class Transaction:
             self._fail(f"message {number}: {verb.decode()}: {problem}")
 
     def check(self) -> None:
-        """All commands have come. If it fails, the ids that its tasks would have had are burned."""
+        """Raise the error of the transaction; the ids of its pushes are then skipped."""
         problem = self._failure or self._unwritable
         if problem:
             self._engine.burn(self.pushes)
@@ -123,6 +123,6 @@ class Transaction:
 
 
 def _text(verb: bytes) -> str:
-    """In capitals the original has U+FFFD for each byte that is no text."""
+    """The verb in an error: as in the original, U+FFFD for each byte that is not UTF-8."""
     shown = verb.decode("utf-8", "surrogateescape")
     return "".join("\ufffd" if 0xDC80 <= ord(char) <= 0xDCFF else char for char in shown)

@@ -1,4 +1,4 @@
-"""The words of a command line: what each may be, and the error if it is something else."""
+"""The arguments of a command line: their syntax, their ranges, and their errors."""
 
 import re
 from sys import intern
@@ -24,7 +24,7 @@ MAX_LIMIT: Final = 100
 
 _ID: Final = re.compile(rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
 _NAME: Final = re.compile(rb"[a-zA-Z0-9_.-]{1,255}")
-#: Names that were checked before, so that most need not be checked again.
+#: Names that were checked before.
 _good_names: dict[bytes, str] = {}
 
 Flags = dict[bytes, bytes]
@@ -60,7 +60,7 @@ def unsigned(word: bytes, most: int, error: str) -> int:
 
 
 def signed(word: bytes) -> int | None:
-    """A number that may have a sign, or None; nobody means more than 64 bits of it."""
+    """A number of up to 64 bits with an optional sign, or None."""
     digits = word[1:] if word[:1] in {b"+", b"-"} else word
     if not digits.isdigit():
         return None
@@ -75,14 +75,14 @@ def signed(word: bytes) -> int | None:
 
 
 def job_id(word: bytes) -> str:
-    """A UUID of any version as 8-4-4-4-12 hex digits; inside it is lower case."""
+    """A UUID of any version as 8-4-4-4-12 hex digits, in lower case."""
     if len(word) != 36 or _ID.fullmatch(word) is None:
         raise ClientError("Invalid ID")
     return word.decode().lower()
 
 
 def is_job_id(jid: str) -> bool:
-    """Would this jid come back from a Workq client as it is?"""
+    """Whether a Workq client can send this jid unchanged."""
     return (
         len(jid) == 36
         and jid.isascii()
@@ -104,13 +104,13 @@ def name(word: bytes) -> str:
 
 
 def shown_name(name: str) -> bytes:
-    """A queue's name in a line; what other protocols allow and this one does not, as `%0D`."""
+    """A queue's name in a line. Characters that only other protocols allow are escaped as `%0D`."""
     word = name.encode()
     return word if _NAME.fullmatch(word) else quote(name, safe="").encode()
 
 
 def ttr(word: bytes) -> int:
-    """Milliseconds; whether they are in range is asked later, by `check_ttr`."""
+    """Milliseconds; `check_ttr` checks the range."""
     return unsigned(word, MAX_TTL, "Invalid TTR")
 
 

@@ -1,8 +1,8 @@
 """One Workq client's connection: framing, then the commands in the spec's order.
 
-A command is a line, and for some commands a block whose size is the line's last argument. Once the
-size of a block is known, nothing of the block is ever taken for a command: a refused one is passed
-over, and where nobody can say how long it is, the connection is closed.
+A command is a line, and for some commands a block with the size in the line's last argument. No
+byte of a block is executed as a command: the server skips the block of a refused command, and
+closes the connection if the size of the block is unknown.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from millrace.engine.job import WORKQ, Job, Push
 from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
+from millrace.protocols.buffers import ByteBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
 from millrace.protocols.web_clients import is_web_request
@@ -24,15 +25,15 @@ OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
 NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
-#: A refused block up to this size is passed over; what claims to be larger ends the connection.
+#: A refused block up to this size is skipped; a larger one ends the connection.
 MAX_DRAINED: Final = 64 << 20
-#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+#: After a reply of this size the next command runs in the next turn, so that the reply is sent.
 LARGE_REPLY: Final = 65_536
-#: So many names one `lease` may have: each is looked at before others get their turn.
+#: The maximum number of names in one `lease`: all are examined before other clients are served.
 MAX_NAMES: Final = 10_000
-#: A `lease` makes the queues that it names, but no more when there are so many: names cost nothing.
+#: A `lease` creates the queues that it names while there are fewer than this.
 MAX_QUEUES: Final = 100_000
-#: What failures by the `fail` command are called in the journal.
+#: The error group of failures by the `fail` command in the journal.
 FAILED: Final = "Failed"
 MAX_MESSAGE: Final = 1000
 
@@ -45,7 +46,7 @@ class Command(NamedTuple):
     """With a `size_error` a block follows the line; its size is argument number `arguments`."""
 
     do: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
-    #: Commands that change something are refused while nothing can be made durable.
+    #: Commands with changes are refused while the store cannot be written.
     changes: bool
     arguments: int = 0
     size_error: str = ""
@@ -60,15 +61,15 @@ class WorkqConnection(Connection):
         self.hub = hub
         self.engine = hub.engine
         self._inbox = ByteBuffer(hub.max_line)
-        #: A command that has its line and not yet its block; the block's size, CRLF included.
+        #: A command whose block is incomplete, and the block's size with CRLF.
         self._begun: tuple[Command, list[bytes], Flags] | None = None
         self._size = 0
-        #: What is held is not all of a command.
+        #: The buffered input ends inside a command.
         self._incomplete = False
-        #: How much of a refused block is still to come, and its last two bytes so far.
+        #: The bytes of a refused block that have not arrived, and its last two bytes so far.
         self._draining = 0
         self._tail = b""
-        #: The id that a wait for an outcome was asked with, and whether by `run`.
+        #: The job id that the client gave in a wait for an outcome, and whether `run` waits.
         self._asked = ""
         self._runs = False
         self._ended = False
@@ -83,7 +84,7 @@ class WorkqConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        """A command that is not all there counts as one byte: the rest of it must be let in."""
+        """An incomplete command counts as one byte, so that the session reads the rest."""
         held = len(self._inbox)
         if self._incomplete:
             return min(held, 1)
@@ -120,7 +121,7 @@ class WorkqConnection(Connection):
         return False
 
     def _step(self, now: int) -> bool:
-        """Do the next thing; False if it has not come yet."""
+        """Execute the next command or slice; False if the input is incomplete."""
         if self._begun is not None:
             return self._take_block(now)
         if self.work is not None:
@@ -172,7 +173,7 @@ class WorkqConnection(Connection):
                 self._refuse(command.size_error, command, args)
                 return
             self._begun, self._size = (command, args, flags), size + 2
-            self._take_block(now)  # it mostly came with its line
+            self._take_block(now)  # it usually arrives with its line
 
     def _take_block(self, now: int) -> bool:
         block = self._inbox.take(self._size)
@@ -199,7 +200,7 @@ class WorkqConnection(Connection):
         self.closing = self.drains_input = True
 
     def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
-        """Refuse a line; the block that follows it is passed over."""
+        """Refuse a line, and skip the block that follows it."""
         self._say_error(client_error(text))
         if command is None or not command.size_error:
             return
@@ -277,7 +278,7 @@ class WorkqConnection(Connection):
             self._give_up(now)
 
     def _give_up(self, now: int) -> None:
-        """Wait no longer; what was to be run for this client goes."""
+        """End the wait, and cancel the job of a `run`."""
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         self.engine.unwait(waiter)
@@ -288,7 +289,7 @@ class WorkqConnection(Connection):
                 self.engine.abandon(job, now)
 
     def _end(self) -> None:
-        """Everything that came has been answered, and nothing more will come."""
+        """Close after the last reply; an incomplete block gets an error."""
         if self._begun is not None:
             self._say_error(client_error(self._begun[0].size_error))
         self.closing = True
@@ -304,7 +305,7 @@ class WorkqConnection(Connection):
         self.replies.append(OK)
 
     def _push(self, push: Push, now: int) -> Job:
-        """Push, unless any job has that id: then it must be there for good before we say so."""
+        """Push, or report a duplicate id. The report waits until the first push is durable."""
         if jobs.find(self.engine, push.jid) is not None:
             self.engine.depend()
             raise ClientError(arguments.DUPLICATE_JOB)
@@ -340,7 +341,7 @@ class WorkqConnection(Connection):
 
     def conclude(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
-        self.marks.append(len(self.replies))  # what ended the job may still be refused
+        self.marks.append(len(self.replies))  # the end of the job is not durable yet
         over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")
         if over:
             self._say(TIMEOUT)
@@ -354,7 +355,7 @@ class WorkqConnection(Connection):
         waiter, self.waiter = self.waiter, None
         job = self.engine.jobs.get(waiter.seq) if self._runs else None
         if job is not None and job.state == LEASED and job.deadline > now:
-            self._wait_for_end(job, self._asked, job.deadline)  # a worker is at it
+            self._wait_for_end(job, self._asked, job.deadline)  # a worker has the job
             return
         self._runs = False
         if job is not None:
@@ -377,7 +378,7 @@ class WorkqConnection(Connection):
             if (queue is None or not queue.known) and len(engine.queues) < MAX_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
-            names = ()  # wait, but for nothing
+            names = ()  # the server stops: no job is leased
         lease = engine.lease if len(names) == 1 else engine.lease_any
         job = lease(names, "", WORKQ, now)
         if job is not None:
@@ -407,7 +408,7 @@ class WorkqConnection(Connection):
         self.replies.append(OK)
 
     def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
-        """The job that a result is for. Whoever is refused must be able to rely on it."""
+        """The job that a result is for. An error waits until the state it reports is durable."""
         if flags:
             raise ClientError(arguments.INVALID_ARGS)
         job = jobs.find_unfinished(self.engine, arguments.job_id(args[0]))

@@ -1,4 +1,4 @@
-"""What all Workq connections share: the engine, the dialect, who is there."""
+"""The state shared by all Workq connections: engine, dialect, connections."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from millrace.protocols.connection import Hub
 
 #: The largest payload or result.
 MAX_BLOCK: Final = 1 << 20
-#: The longest line: what the original takes for a command with its payload.
+#: The longest line. The original accepts this size for a command with its payload.
 MAX_LINE: Final = 10_000 + MAX_BLOCK
 
 

@@ -1,4 +1,4 @@
-"""The inspect commands: looking at jobs, queues and the server."""
+"""The inspect commands: jobs, queues and the server."""
 
 from collections.abc import Callable, Iterator
 from heapq import nsmallest
@@ -14,16 +14,16 @@ from millrace.protocols.errors import ClientError
 from . import arguments, jobs
 from .hub import WorkqHub
 
-#: Replies up to about this size are made at once.
+#: Longer replies are sent in pieces of about this size.
 AT_ONCE: Final = 65_536
 
 
 class NotFound(Exception):
-    """There is no such job or queue."""
+    """The job or queue does not exist."""
 
 
 def answer(hub: WorkqHub, args: list[bytes], *, flagged: bool) -> Iterator[bytes]:
-    """The reply, in pieces: a hundred jobs may have a hundred megabytes."""
+    """The reply in pieces, because a hundred jobs can have a hundred megabytes."""
     if not args:
         raise ClientError(arguments.INVALID_ARGS)
     known = _OBJECTS.get(args[0])

@@ -1,8 +1,7 @@
-"""Jobs: from the words of add, schedule and run to the engine's, and back to lines.
+"""Jobs: from the arguments of add, schedule and run to engine records, and back to lines.
 
-The checks are in the original's order: first what is no number or id at all, then what is out of
-range. What came with a job and is only shown again is kept in its `spec`: the TTL, and for
-scheduled jobs the time.
+The checks follow the original's order: syntax of all arguments first, then their ranges. The `spec`
+of a job keeps the values that are only shown again: the TTL, and the time of a scheduled job.
 """
 
 from typing import Final
@@ -23,7 +22,7 @@ MAX_FLAGS: Final = 3
 MAX_RUN_FLAGS: Final = 1
 
 
-# From words
+# From arguments
 
 
 def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
@@ -87,7 +86,7 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
 
 
 def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int]:
-    """The job, and how many milliseconds to wait for a worker."""
+    """The job, and the wait timeout in milliseconds."""
     if len(flags) > MAX_RUN_FLAGS:
         raise ClientError(arguments.INVALID_ARGS)
     jid = arguments.job_id(args[0])
@@ -110,7 +109,7 @@ def id_of(job: Job) -> str:
 
 
 def find(engine: Engine, jid: str) -> Job | None:
-    """The job of that id; of several the one that somebody holds, else the oldest."""
+    """The job with this id; of several the leased one, else the oldest."""
     job = engine.by_jid.get(jid)
     if job is None:
         return _find_alias(engine, jid)
