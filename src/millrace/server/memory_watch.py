@@ -16,7 +16,8 @@ CHECK_INTERVAL: Final = 0.25
 #: New jobs are accepted again below this fraction of the limit, or of the jobs at the limit:
 #: Python reuses the memory of ended jobs but rarely returns it to the system.
 RESUME_FRACTION: Final = 0.95
-#: Above this fraction of the limit, new jobs are refused whatever the number of jobs.
+#: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
+#: are refused whatever the number of jobs.
 HARD_FRACTION: Final = 1.1
 CAUSE: Final = "the memory limit"
 _CGROUP_LIMITS: Final = (
@@ -54,20 +55,18 @@ class MemoryWatch:
         self._refusing = False
         #: Number of jobs when the limit was last reached.
         self._jobs_at_limit = 0
+        self._used_at_limit = 0
 
     def check(self) -> None:
         """Compare the memory of the process with the limit. Called at short intervals."""
         used, jobs = self._memory_mb() << 20, len(self._engine.jobs)
+        hard_limit = max(self.limit, self._used_at_limit) * HARD_FRACTION
         if self._refusing:
             has_room = jobs < self._jobs_at_limit * RESUME_FRACTION
-            if used < self.limit * RESUME_FRACTION or (
-                has_room and used < self.limit * HARD_FRACTION
-            ):
+            if used < self.limit * RESUME_FRACTION or (has_room and used < hard_limit):
                 self._refusing = False
                 self._gate.open(CAUSE)
-        elif used >= self.limit * HARD_FRACTION or (
-            used >= self.limit and jobs >= self._jobs_at_limit
-        ):
+        elif used >= hard_limit or (used >= self.limit and jobs >= self._jobs_at_limit):
             self._refusing = True
-            self._jobs_at_limit = jobs
+            self._jobs_at_limit, self._used_at_limit = jobs, used
             self._gate.close(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
