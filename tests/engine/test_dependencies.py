@@ -3,6 +3,7 @@
 import pytest
 
 from millrace.engine.errors import EngineError
+from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, recover, unit
@@ -155,3 +156,16 @@ def test_a_job_that_waits_for_itself_is_not_delivered(scene):
     assert (job.state, scene.delivered()) == (BLOCKED, [])
     scene.engine.unblock(job, [job.seq], scene.now)
     assert [delivered for _, delivered in scene.delivered()] == [job]
+
+
+def test_a_caller_whose_clock_is_ahead_unblocks_no_job_before_its_due_time(scene):
+    blocker = scene.pushed_and_leased("blocker")
+    job = scene.push("blocked", blockers=[blocker.seq], due=START + 60 * SECOND)
+    scene.engine.skew = 3600 * SECOND
+    scene.engine.complete(blocker, scene.now + scene.engine.skew, FAKTORY)
+    scene.engine.skew = 0
+    assert job.state == SCHEDULED
+    scene.advance(59)
+    assert job.state == SCHEDULED
+    scene.advance(1)
+    assert job.state == READY

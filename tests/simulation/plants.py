@@ -51,9 +51,9 @@ def whoever_has_it() -> Focus:
     work: Any = millrace.protocols.qless.work
     held = work._held
 
-    def anybodys(q: Any, jid: str, worker: str, queue: str, *more: Any) -> Any:
+    def anybodys(q: Any, now: int, jid: str, worker: str, queue: str) -> Any:
         job = q.find(jid)
-        return held(q, jid, worker if job is None else job.holder, queue, *more)
+        return held(q, now, jid, worker if job is None else job.holder, queue)
 
     work._held = anybodys
     return late_with_qless

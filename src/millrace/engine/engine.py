@@ -582,8 +582,7 @@ class Engine(Transitions):
                 self.dependencies.unlink(seq, job.seq)
         self.touch(job)
         if not job.extra.blockers and not job.extra.load:
-            queue = self.queues[job.queue]
-            self.apply(job, queue, "unblocked", self.start_state(job, now), now, NO_PROTOCOL)
+            self.start_unblocked(job, now)
 
     def let_go(self, job: Job, now: int) -> None:
         """Release a job from its bulk load: it is ready, scheduled, or waits for other jobs."""
@@ -591,8 +590,7 @@ class Engine(Transitions):
             raise WrongState
         self._leave_load(job)
         if job.extra is None or not job.extra.blockers:
-            queue = self.queues[job.queue]
-            self.apply(job, queue, "unblocked", self.start_state(job, now), now, NO_PROTOCOL)
+            self.start_unblocked(job, now)
         self.touch(job)
 
     def _leave_load(self, job: Job) -> None:

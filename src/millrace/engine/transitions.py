@@ -611,6 +611,20 @@ class Transitions:
             now += self.theirs - self.skew
         return SCHEDULED if job.due > now else READY
 
+    def start_unblocked(self, job: Job, now: int) -> None:
+        """Start a job that waits for no other any more. The due time of a job follows the server's
+        clock, also if a caller with its own clock ended the blocker; Qless jobs follow theirs.
+        """
+        skew = self.skew
+        if job.origin != QLESS:
+            self.skew = 0
+            now -= skew
+        try:
+            queue = self.queues[job.queue]
+            self.apply(job, queue, "unblocked", self.start_state(job, now), now, NO_PROTOCOL)
+        finally:
+            self.skew = skew
+
     # Queues and leases
 
     def open_queue(self, name: str) -> Queue:
@@ -671,8 +685,7 @@ class Transitions:
         for job in self.dependencies.take_dependents(blocker):
             assert job.extra is not None
             if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
-                queue = self.queues[job.queue]
-                self.apply(job, queue, "unblocked", self.start_state(job, now), now, NO_PROTOCOL)
+                self.start_unblocked(job, now)
             elif job.seq not in self.batch.new:
                 self.batch.changed[job.seq] = job
 
