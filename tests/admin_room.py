@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 import wires
+from millrace.admin.client import hello
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
 from millrace.engine import consistency
@@ -45,6 +46,7 @@ class Room(wires.World):
     def connect(self) -> Wire:
         wire = Wire(self, AdminConnection(self.hub), _is_a_line)
         self.clients.append(wire)
+        greet(wire)
         return wire
 
     def keep(self, batch: Batch) -> None:
@@ -59,7 +61,7 @@ class Room(wires.World):
         before = len(wire.replies)
         wire.receive(msgspec.json.encode(request) + b"\n")
         self.check()
-        return [msgspec.json.decode(reply) for reply in wire.replies[before:]]
+        return [content(reply) for reply in wire.replies[before:]]
 
     def asks(self, **request: Any) -> dict[str, Any]:
         """The last, which must be no error."""
@@ -134,6 +136,25 @@ class Room(wires.World):
         self.clients.append(wire)
         wire.receive(b'HELLO {"v":2,"wid":"%b"}\r\n' % wid.encode())
         return wire
+
+
+def greet(wire: Wire) -> None:
+    """Send the hello, and drop the reply to it."""
+    connection = wire.connection
+    connection.receive(hello(), wire.world.now, 1)
+    assert connection.replies[-1].startswith(b'{"result":{"version":')
+    connection.replies, connection.marks = [], []
+
+
+def content(line: bytes) -> dict[str, Any]:
+    """The result or progress of a reply; of an error the text as `error`, and the code."""
+    ((member, value),) = msgspec.json.decode(line).items()
+    if member == "error":
+        return {"error": value["detail"], "code": value["code"]}
+    assert member == (
+        "progress" if value.get("over") is False or value.get("more") is True else "result"
+    )
+    return value
 
 
 def _is_a_line(reply: bytes) -> None:

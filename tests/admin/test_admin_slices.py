@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from millrace.admin.answering import Telling
-from millrace.admin.connection import LONG
-from millrace.admin.service import AdminService
+from millrace.admin.connection import OPERATIONS
+from millrace.admin.service import AdminService, Operation
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY
 from millrace.records import JobFilter, ListWorkers, PageRequest, SearchJobs
@@ -41,12 +40,12 @@ def worlds() -> tuple[AdminService, AdminService]:
     return world(FEW), world(MANY)
 
 
-def longest_step(hub: AdminService, tell: Telling, asked: Any) -> float:
+def longest_step(hub: AdminService, tell: Operation, asked: Any) -> float:
     """The longest one of the luckiest round."""
     return min(max(_steps(hub, tell, asked)) for _ in range(ROUNDS))
 
 
-def _steps(hub: AdminService, tell: Telling, asked: Any) -> list[float]:
+def _steps(hub: AdminService, tell: Operation, asked: Any) -> list[float]:
     telling, took = tell(hub, asked, START), []
     while True:
         began = thread_time()
@@ -75,8 +74,8 @@ def test_a_step_is_short(worlds: tuple[AdminService, AdminService], name: str, a
     few, many = worlds
     gc.disable()
     try:
-        with_few = longest_step(few, LONG[name], asked)
-        with_many = longest_step(many, LONG[name], asked)
+        with_few = longest_step(few, OPERATIONS[name], asked)
+        with_many = longest_step(many, OPERATIONS[name], asked)
     finally:
         gc.enable()
     # Thirty times as many jobs; what is too short to be measured is no measure.

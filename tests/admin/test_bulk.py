@@ -11,8 +11,8 @@ from millrace.admin.bulk import (
     MAX_NAMED_JOBS,
     PROGRESS_INTERVAL,
     SCAN_SLICE_SIZE,
-    act,
-    in_words,
+    act_on_jobs,
+    format_filter,
 )
 from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
@@ -130,7 +130,7 @@ def test_cancel_of_one_that_others_wait_for(room):
 
 def turns(room: Room, **asked: Any) -> list[int]:
     """How many jobs changed in each turn of it."""
-    telling, found = act(room.hub, ActionRequest(**asked), room.now), []
+    telling, found = act_on_jobs(room.hub, ActionRequest(**asked), room.now), []
     room.hub.now, events = room.now, room.engine.batch.events
     before = len(events)
     for _ in telling:
@@ -532,10 +532,10 @@ def test_what_is_undone_meanwhile_ends_it(room):
     assert b'"code":"unavailable"' in room.wire.replies[-1]
 
 
-def test_queries_in_words():
+def test_queries_format_filter():
     query = JobFilter(queue="a b", state="dead", tracked=True, words=["x", 'say "hi"'])
-    assert in_words(query) == 'queue:"a b" state:dead tracked:true x "say \\"hi\\""'
-    assert in_words(JobFilter()) == "all jobs"
+    assert format_filter(query) == 'queue:"a b" state:dead tracked:true x "say \\"hi\\""'
+    assert format_filter(JobFilter()) == "all jobs"
 
 
 def test_qless_and_others_of_one_id(room):

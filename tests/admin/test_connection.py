@@ -8,9 +8,11 @@ from qless_conversation import Qless
 from reqless_conversation import Reqless
 from resp_conversation import Resp
 
-from admin_room import Room
+from admin_room import Room, content
+from millrace import __version__
+from millrace.admin.client import hello
 from millrace.admin.connection import MAX_LINE_BYTES, AdminConnection
-from millrace.admin.counting import COUNTERS_SLICE_SIZE
+from millrace.admin.overview import COUNTERS_SLICE_SIZE
 from millrace.admin.service import MAX_JOBS_PER_ID, AdminService
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, alias
@@ -24,7 +26,12 @@ class Asked:
     def __init__(self) -> None:
         self.engine = Engine(Random(1))
         self.hub = AdminService(self.engine, 10)
+        self.connect()
+
+    def connect(self) -> None:
         self.connection = AdminConnection(self.hub)
+        self.connection.receive(hello(), START, 64)
+        self.connection.replies = []
 
     def says(self, *pieces: bytes) -> list[dict]:
         for piece in pieces:
@@ -32,7 +39,7 @@ class Asked:
             while more:
                 more = self.connection.run(START, 64)
         heard, self.connection.replies = b"".join(self.connection.replies), []
-        return [msgspec.json.decode(line) for line in heard.splitlines()]
+        return [content(line) for line in heard.splitlines()]
 
     def why(self, name: str) -> dict:
         (answer,) = self.says(msgspec.json.encode({"why": name}) + b"\n")
@@ -113,7 +120,7 @@ def test_byte_by_byte_and_many_at_once(asked):
 
 def test_a_line_without_an_end(asked):
     (refused,) = asked.says(b"x" * (MAX_LINE_BYTES + 1))
-    assert refused["error"] == f"a line is longer than {MAX_LINE_BYTES} bytes"
+    assert refused["error"] == f"A line must not be longer than {MAX_LINE_BYTES:,} bytes."
     assert asked.connection.closing
 
 
@@ -168,19 +175,20 @@ def test_sizes(asked):
 
 def test_nothing_asked(asked):
     (answer,) = asked.says(b"{}\n")
-    assert answer["error"].startswith("nothing was asked: one of `why`, `sizes`, `journal`, ")
+    assert answer["error"] == "A request must have exactly one operation; this one has 0: none."
 
 
 def said(asked: Asked) -> list[dict]:
     """What it has answered until now."""
     heard, asked.connection.replies = b"".join(asked.connection.replies), []
-    return [msgspec.json.decode(line) for line in heard.splitlines()]
+    return [content(line) for line in heard.splitlines()]
 
 
 def test_counters_are_of_an_event(asked):
     engine = asked.engine
+    engine.durable = True
     asked.hub = AdminService(engine, 10, lambda: 101)
-    asked.connection = AdminConnection(asked.hub)
+    asked.connect()
     engine.push(unit("job-1"), START)
     engine.push(unit("job-2", "other"), START)
     engine.lease(["default"], "worker", FAKTORY, START + 2_000_000)
@@ -237,3 +245,42 @@ def test_a_request_with_two_operations_is_an_error():
         "bad request",
         "A request must have exactly one operation; this one has 2: `sizes`, `queues`.",
     )
+
+
+# The hello
+
+
+def replies_to(*lines: bytes) -> tuple[list[dict], AdminConnection]:
+    connection = AdminConnection(AdminService(Engine(Random(1)), 10))
+    for line in lines:
+        connection.receive(line + b"\n", START, 64)
+    return [msgspec.json.decode(reply) for reply in connection.replies], connection
+
+
+def test_a_connection_starts_with_a_hello():
+    (reply,), connection = replies_to(b'{"hello":{"version":2,"client":"cli 0.1.0"}}')
+    assert reply == {"result": {"version": 2, "server": __version__}}
+    assert not connection.closing
+
+
+@pytest.mark.parametrize(("version", "older"), [(1, "client"), (3, "server")])
+def test_another_version_is_refused_with_the_side_to_upgrade(version, older):
+    (reply,), connection = replies_to(b'{"hello":{"version":%d}}' % version)
+    assert reply["error"]["code"] == "refused"
+    assert f"version {version}" in reply["error"]["detail"]
+    assert f"Upgrade the {older}." in reply["error"]["detail"]
+    assert connection.closing
+
+
+@pytest.mark.parametrize("line", [b'{"queues":{}}', b"nonsense", b'{"hello":{},"sizes":true}'])
+def test_a_client_of_version_1_gets_an_error_that_it_can_read(line):
+    (reply,), connection = replies_to(line)
+    assert reply["code"] == "bad request"
+    assert "Upgrade the client" in reply["error"]
+    assert connection.closing
+
+
+def test_an_invalid_hello_is_an_error():
+    (reply,), connection = replies_to(b'{"hello":{"version":"two"}}')
+    assert reply["error"]["code"] == "bad request"
+    assert connection.closing

@@ -3,8 +3,8 @@
 import pytest
 
 from admin_room import Room
-from millrace.admin.failures import MAX_GROUP_QUEUES
 from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
+from millrace.admin.search import MAX_GROUP_QUEUES
 from millrace.engine.events import fingerprint
 from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, DEAD

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from admin_room import Room
+from admin_room import Room, content
 from millrace.engine.job import GOQUEUE, MASENKO, WORKQ
 from millrace.protocols.qless.contract import ScriptError
 from millrace.records import (
@@ -39,7 +39,7 @@ NUMBERS = ["inf", "-inf", "nan", "1e400", "-0", "9223372036854775808", "1e18", "
 
 def told(room: Room, type_: type[Any], **request: Any) -> Any:
     room.wire.receive(msgspec.json.encode(request) + b"\n")
-    return msgspec.json.decode(room.wire.replies[-1], type=type_)
+    return msgspec.convert(content(room.wire.replies[-1]), type_)
 
 
 def everything(room: Room) -> None:

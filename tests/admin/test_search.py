@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from millrace.admin.errors import AdminError
-from millrace.admin.search import candidates, search
+from millrace.admin.search import matching_jobs, search_jobs
 from millrace.admin.service import AdminService
 from millrace.engine.engine import Engine
 from millrace.engine.events import fingerprint
@@ -23,7 +23,7 @@ class Library(Scene):
 
     def page(self, order: str = "newest", cursor: str = "", most: int = 50, **query) -> JobPage:
         asked = SearchJobs(JobFilter(**query), order, cursor, most)
-        (found,) = (each for each in search(self.hub, asked, self.now) if each is not None)
+        (found,) = (each for each in search_jobs(self.hub, asked, self.now) if each is not None)
         return found
 
     def find(self, **query) -> list[str]:
@@ -215,7 +215,7 @@ def test_candidates_are_those_of_the_beginning(library):
     for number in range(3):
         library.dead(f"dead-{number}")
     found = []
-    for job in candidates(library.hub, JobFilter(state="dead")):
+    for job in matching_jobs(library.hub, JobFilter(state="dead")):
         if job is not None:
             found.append(job.jid)
             library.dead(f"{job.jid}-again")

@@ -178,7 +178,7 @@ def test_what_stays_is_found_once(seed: int, order: str, query: dict[str, Any]) 
             JobFilter(**query), order, cursor, random.randrange(1, 9), random.randrange(1, 40)
         )
         page: JobPage | None = None
-        for each in searching.search(world.hub, asked, world.now):
+        for each in searching.search_jobs(world.hub, asked, world.now):
             if each is None:
                 disturb()
             else:
@@ -212,7 +212,7 @@ def test_the_first_are_in_order_however_many_there_are(
         world.change()
     keys = world.keys(order, query)
     asked = SearchJobs(JobFilter(**query), order, most=2)
-    (page,) = (each for each in searching.search(world.hub, asked, world.now) if each)
+    (page,) = (each for each in searching.search_jobs(world.hub, asked, world.now) if each)
     expected = sorted(keys, key=keys.__getitem__)[:2]
     if order not in {"ended", "due"} or not is_small():  # those are by number then
         assert [row.seq for row in page.jobs] == expected

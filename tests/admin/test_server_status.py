@@ -3,8 +3,8 @@
 import pytest
 
 from admin_room import Room
-from millrace.admin.connection import LONG
-from millrace.admin.standing import QUEUE_SLICE_SIZE
+from millrace.admin.connection import OPERATIONS
+from millrace.admin.overview import QUEUE_SLICE_SIZE
 from millrace.protocols.faktory import info
 from millrace.records import PipelineRun, ServerStatus
 from wires import START
@@ -88,7 +88,7 @@ def test_faktorys_queues_are_counted_some_at_a_time(room):
     names = [f"q{number}" for number in range(3 * QUEUE_SLICE_SIZE)]
     for name in names:
         room.push(queue=name)
-    telling = LONG["faktory"](room.hub, True, START)
+    telling = OPERATIONS["faktory"](room.hub, True, START)
     *turns, answer = telling
     assert (len(turns), set(turns)) == (6, {None})
     assert answer == info.read(room.faktory, START)

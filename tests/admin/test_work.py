@@ -187,7 +187,7 @@ def test_a_wait_has_an_end(room):
     assert lease(room, wait=10 * SECOND) == []
     assert room.wire.waits
     room.advance(10 * SECOND)
-    assert room.wire.replies[-1] == b'{"jobs":[]}\n'
+    assert room.wire.replies[-1] == b'{"result":{"jobs":[]}}\n'
     assert not room.wire.waits
 
 

@@ -38,7 +38,7 @@ def test_for_programs(server: ServerProcess, faktory: RawFaktory) -> None:
 def test_a_job_that_is_not_there(server: ServerProcess) -> None:
     ran = why(server.data, "nobody")
     assert ran.returncode == 1
-    assert ran.stdout.startswith("There is no job nobody.")
+    assert ran.stdout.startswith("Job nobody not found.")
 
 
 def test_a_job_that_was_there(server: ServerProcess, faktory: RawFaktory) -> None:
@@ -46,13 +46,13 @@ def test_a_job_that_was_there(server: ServerProcess, faktory: RawFaktory) -> Non
     faktory.fetch("default")
     faktory.ack("job-0001")
     ran = why(server.data, "1")
-    assert (ran.returncode, ran.stdout) == (1, "Job 1 has ended, and nothing is kept of it.\n")
+    assert (ran.returncode, ran.stdout) == (1, "Job 1 has finished and is no longer retained.\n")
 
 
 def test_no_server(tmp_path: Path) -> None:
     ran = why(tmp_path / "data", "job-0001")
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert f"no server runs on the data folder {tmp_path / 'data'}" in ran.stderr
+    assert f"No server is running on data folder {tmp_path / 'data'}" in ran.stderr
 
 
 def test_a_killed_server_and_its_successor(server: ServerProcess) -> None:
@@ -60,9 +60,9 @@ def test_a_killed_server_and_its_successor(server: ServerProcess) -> None:
     assert (server.data / "control").is_socket()
     ran = why(server.data, "job-0001")
     assert ran.returncode == 1
-    assert "no server runs" in ran.stderr
+    assert "No server is running" in ran.stderr
     server.start()
-    assert why(server.data, "job-0001").stdout.startswith("There is no job")
+    assert why(server.data, "job-0001").stdout.startswith("Job job-0001 not found")
 
 
 def test_the_socket_is_for_the_owner_alone_and_goes_with_the_server(server: ServerProcess) -> None:
@@ -77,7 +77,7 @@ def test_a_data_folder_with_a_long_name(tmp_path: Path, length: int) -> None:
     data = tmp_path / ("x" * length) / "data"
     data.parent.mkdir()
     with running_server(data):
-        assert why(data, "job-0001").stdout.startswith("There is no job")
+        assert why(data, "job-0001").stdout.startswith("Job job-0001 not found")
 
 
 def test_what_a_client_wrote_is_one_line_and_no_order_to_the_terminal(
@@ -88,11 +88,14 @@ def test_what_a_client_wrote_is_one_line_and_no_order_to_the_terminal(
     assert ran.stdout.splitlines()[0] == (
         r'red-\x1b[31m-\n-ü is ready: job 1, a\tb in queue "default", of faktory'
     )
-    assert r"There is no job \x1b[2J." in why(server.data, "\x1b[2J").stdout
+    assert r"Job \x1b[2J not found." in why(server.data, "\x1b[2J").stdout
 
 
 def test_names_that_no_job_has(server: ServerProcess) -> None:
-    for name, told in (("\udcff", r"no job \udcff: ids are UTF-8"), ("x" * 70_000, "longer than")):
+    for name, told in (
+        ("\udcff", r"Job \udcff not found. IDs are UTF-8"),
+        ("x" * 70_000, "longer than"),
+    ):
         ran = why(server.data, name)
         assert (ran.returncode, ran.stdout) == (1, "")
         assert len(ran.stderr.splitlines()) == 1

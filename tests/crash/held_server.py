@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, ClassVar
 
 import msgspec
-from raw_conversation import greeting
+from raw_conversation import greeting, reply_content
 
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
@@ -141,11 +141,11 @@ class HeldServer:
         transport.written = b""
         session.data_received(request)
         self._spin()
-        return transport.written
+        return reply_content(protocol, transport.written)
 
     def written(self, protocol: str, client: str) -> bytes:
         """What the client has received since its last request."""
-        return self._sessions[protocol, client][1].written
+        return reply_content(protocol, self._sessions[protocol, client][1].written)
 
     def advance_timers(self, now: int) -> None:
         self.engine.tick(now)

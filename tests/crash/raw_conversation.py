@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote
 
+from millrace.admin.client import hello as admin_hello
 from millrace.server.control_socket import socket_of
 from millrace.web.app import application
 from millrace.web.settings import Settings
@@ -37,12 +38,13 @@ class SocketConversation:
             self._sockets[key] = self._connect(protocol)
             hello = greeting(protocol, client)
             if hello:
-                _read(self._sockets[key], protocol)
+                if protocol == "faktory":
+                    _read(self._sockets[key], protocol)
                 self._sockets[key].sendall(hello)
                 _read(self._sockets[key], protocol)
         connection = self._sockets[key]
         connection.sendall(request)
-        return _read(connection, protocol)
+        return reply_content(protocol, _read(connection, protocol))
 
     def close(self) -> None:
         for connection in self._sockets.values():
@@ -65,8 +67,19 @@ class SocketConversation:
         return connection
 
 
+def reply_content(protocol: str, reply: bytes) -> bytes:
+    """The reply; of the admin socket the result of the last line."""
+    if protocol != "control" or not reply:
+        return reply
+    line = reply.splitlines()[-1]
+    ((member, value),) = json.loads(line).items()
+    return line if member == "error" else json.dumps(value).encode() + b"\n"
+
+
 def greeting(protocol: str, client: str) -> bytes:
-    """The first line of a client, where the protocol has one. The server speaks first then."""
+    """The first line of a client, where the protocol has one. Faktory's server speaks before it."""
+    if protocol == "control":
+        return admin_hello()
     if protocol != "faktory":
         return b""
     return b"HELLO %b\r\n" % json.dumps({"v": 2, "wid": client, "hostname": "h", "pid": 1}).encode()

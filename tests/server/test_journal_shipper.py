@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from millrace.admin.client import request
+from millrace.admin.errors import AdminError
 from millrace.engine.events import EVENT_VERSION, Row
 from millrace.journal import columns
 from millrace.journal.crash_points import STEPS
@@ -34,13 +35,12 @@ LATE = {"MILLRACE_LAKE_SHIP_EVERY": "1h"}
 
 def ask(data: Path, line: str) -> dict[str, Any]:
     """What a server answers over its control socket."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(60)
-        connection.connect(str(data / "control"))
-        connection.sendall(line.encode() + b"\n")
-        with connection.makefile("rb") as stream:
-            answer: dict[str, Any] = json.loads(stream.readline())
-            return answer
+    try:
+        *_, answer = request(data / "control", json.loads(line), 60)
+    except AdminError as error:
+        return {"error": str(error), "code": error.code}
+    found: dict[str, Any] = json.loads(bytes(answer))
+    return found
 
 
 def journal(data: Path) -> dict[str, Any]:

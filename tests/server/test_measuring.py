@@ -11,7 +11,7 @@ from server_process import ServerProcess, running_server
 
 
 def ask(server: ServerProcess, **request: Any) -> dict[str, Any]:
-    answer = json.loads(converse(server.data, json.dumps(request).encode() + b"\n"))
+    answer = json.loads(bytes(converse(server.data, request)[-1]))
     assert "error" not in answer, answer
     return answer
 

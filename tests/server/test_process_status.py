@@ -9,19 +9,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from millrace.admin.client import request
+from millrace.admin.errors import AdminError
 from millrace.config import HIDDEN
 from server_process import ServerProcess, running_server
 
 MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
 
 
-def ask(path: Path, **request: Any) -> Any:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(30)
-        connection.connect(str(path))
-        connection.sendall(msgspec.json.encode(request) + b"\n")
-        with connection.makefile("rb") as stream:
-            return msgspec.json.decode(stream.readline())
+def ask(path: Path, **operation: Any) -> Any:
+    try:
+        *_, answer = request(path, operation)
+    except AdminError as error:
+        return {"error": str(error), "code": error.code}
+    return msgspec.json.decode(answer)
 
 
 @pytest.fixture

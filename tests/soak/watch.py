@@ -2,10 +2,10 @@
 
 import json
 import os
-import socket
 import statistics
 from pathlib import Path
 
+from millrace.admin.client import request
 from millrace.server.control_socket import beside, socket_of
 from server_process import ServerProcess
 
@@ -27,13 +27,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 def sizes(folder: Path) -> dict[str, float]:
     """What the server itself says."""
-    with socket.socket(socket.AF_UNIX) as control, beside(socket_of(folder)) as name:
-        control.settimeout(60)
-        control.connect(name)
-        control.sendall(b'{"sizes": true}\n')
-        with control.makefile("rb") as stream:
-            answer: dict[str, float] = json.loads(stream.readline())
-    return answer
+    with beside(socket_of(folder)) as name:
+        (answer,) = request(name, {"sizes": True}, 60)
+    found: dict[str, float] = json.loads(bytes(answer))
+    return found
 
 
 def look(server: ServerProcess) -> dict[str, float]:

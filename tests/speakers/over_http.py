@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from admin_room import content
+from millrace.admin.client import hello
+
 from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, Work
 
 
@@ -21,6 +24,9 @@ class HttpSpeaker(Speaker):
     def __init__(self, name: str = "worker") -> None:
         super().__init__(name)
         self._buffer = b""
+
+    def hello(self) -> bytes:
+        return self._ask("hello", "", hello())
 
     def push(self, work: Work, now: int) -> bytes:
         job = {
@@ -66,7 +72,7 @@ class HttpSpeaker(Speaker):
 
     def _replies(self, data: bytes) -> Iterator[dict[str, Any]]:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
-        return map(msgspec.json.decode, lines)
+        return map(content, lines)
 
     def _answer(self, command: str, job: str, reply: dict[str, Any]) -> Answer:
         if "error" in reply:

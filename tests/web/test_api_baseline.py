@@ -19,7 +19,7 @@ import msgspec
 from knocking import House, told
 
 from admin_room import Room
-from millrace.admin.errors import AdminError
+from millrace.admin.client import content
 from millrace.engine.job import FAKTORY
 from millrace.records import PipelineRun, ServerStatus, Setting, ShippingStatus
 from millrace.web.api.table import TABLE
@@ -178,11 +178,7 @@ class SceneClient:
         wire.receive(msgspec.json.encode(request) + b"\n")
         for touched in list(room.hub.touched):
             touched.session.flush()
-        lines = wire.replies[before:]
-        if lines[-1].startswith(b'{"error":'):
-            error = msgspec.json.decode(lines[-1])
-            raise AdminError(error["error"], error["code"])
-        return lines
+        return [bytes(content(line)) for line in wire.replies[before:]]
 
 
 def scene() -> Room:

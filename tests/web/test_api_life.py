@@ -15,10 +15,10 @@ import pytest
 import qless
 from api_caller import Caller, document
 
-from millrace.admin import paging
-from millrace.admin.auditing import MAX_AUDIT_PAGE
-from millrace.admin.failures import MAX_FAILURE_GROUPS
+from millrace.admin import scans
+from millrace.admin.audit import MAX_AUDIT_PAGE
 from millrace.admin.samples import MAX_SAMPLED_QUEUES
+from millrace.admin.search import MAX_FAILURE_GROUPS
 from millrace.web.analytics import MOST_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
@@ -476,7 +476,7 @@ def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
         ("/queues", MAX_SAMPLED_QUEUES),
         ("/failures", MAX_FAILURE_GROUPS),
         ("/audit", MAX_AUDIT_PAGE),
-        ("/tags", paging.MAX_PAGE_SIZE),
+        ("/tags", scans.MAX_PAGE_SIZE),
         ("/analytics", MOST_DAYS),
     ],
 )

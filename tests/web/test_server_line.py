@@ -13,13 +13,21 @@ from millrace.admin import client as control
 from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 from millrace.records import BulkProgress, Ok
-from millrace.web import long_actions as tasks
+from millrace.web import long_actions
 from millrace.web.live import Live
 from millrace.web.long_actions import Tasks
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
 OVER = msgspec.json.encode(BulkProgress(3, []))
 GOES_ON = msgspec.json.encode(BulkProgress(1, [], over=False))
+
+
+def wrapped(answer: bytes) -> bytes:
+    """As a server sends it; what is no object stays as it is."""
+    if answer == b"?" or answer.startswith(b'{"error"'):
+        return answer
+    member = b"progress" if b'"over":false' in answer else b"result"
+    return b'{"%b":%b}' % (member, answer)
 
 
 class Server:
@@ -35,9 +43,11 @@ class Server:
         self.opened += 1
         self.callers.add(writer)
         with contextlib.suppress(ConnectionError):
+            await reader.readline()
+            writer.write(b'{"result":{"version":2,"server":"0"}}\n')
             while line := await reader.readline():
                 async for answer in self._answering(msgspec.json.decode(line)):
-                    writer.write(answer + b"\n")
+                    writer.write(wrapped(answer) + b"\n")
                     await writer.drain()
         self.callers.discard(writer)
         writer.close()
@@ -98,7 +108,7 @@ def test_a_line_is_used_again_and_a_dead_one_is_not(tmp_path: Path):
 
 def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path):
     async def refuse(_: dict[str, Any]) -> AsyncIterator[bytes]:
-        yield b'{"error":"there is no such job","code":"not found"}'
+        yield b'{"error":{"detail":"there is no such job","code":"not found"}}'
 
     async def talk(server: Server, asked: AdminClient) -> None:
         for _ in range(2):
@@ -112,7 +122,7 @@ def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path
 
 def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
     async def talk(server: Server, asked: AdminClient) -> None:
-        with pytest.raises(AdminError, match="it does not answer") as caught:
+        with pytest.raises(AdminError, match="it does not reply") as caught:
             await asked.raw(patience=0.05, overview=True)
         assert caught.value.code == "unavailable"
         with pytest.raises(AdminError):
@@ -125,7 +135,7 @@ def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
 def test_where_nobody_is_that_is_told(tmp_path: Path):
     async def talk() -> None:
         for path in (tmp_path / "control", tmp_path / "nowhere" / "control"):
-            with pytest.raises(AdminError, match="the server cannot be asked") as caught:
+            with pytest.raises(AdminError, match="Cannot reach the server") as caught:
                 await AdminClient(str(path)).raw(overview=True)
             assert caught.value.code == "unavailable"
 
@@ -162,8 +172,8 @@ def control_socket(folder: Path) -> Any:
 def test_those_who_wait_long_do_not_keep_others_from_asking(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(control, "MOST", 2)
-    monkeypatch.setattr(control, "MOST_PATIENT", 3)
+    monkeypatch.setattr(control, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(control, "MAX_WAITING_CONNECTIONS", 3)
 
     async def patient(request: dict[str, Any]) -> AsyncIterator[bytes]:
         if "lease" in request:
@@ -195,7 +205,7 @@ def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
 
     async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
-        task = known.begin("delete all", "chief", act={})
+        task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 10)
         assert (task.state, task.progress.done, task.by) == ("done", 3, "chief")
         assert known.running == []
@@ -206,7 +216,7 @@ def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
 def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
     async def talk(server: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
-        task = known.begin("delete all", "chief", act={})
+        task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 0.1)
         assert task.state == "running"
         assert task.progress.done == 1
@@ -219,14 +229,16 @@ def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
     run(tmp_path, for_ever, talk)
 
 
-@pytest.mark.parametrize("said", [b'{"error":"no","code":"conflict"}', b'{"done":"x"}', b"?"])
+@pytest.mark.parametrize(
+    "said", [b'{"error":{"detail":"no","code":"conflict"}}', b'{"done":"x"}', b"?"]
+)
 def test_an_action_that_fails_says_why(tmp_path: Path, said: bytes):
     async def fail(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said
 
     async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
-        task = known.begin("delete all", "chief", act={})
+        task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 10)
         assert task.state == "failed"
         assert task.error
@@ -240,22 +252,22 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
     monkeypatch.setattr(tasks, "KEPT", 5)
 
     async def some(request: dict[str, Any]) -> AsyncIterator[bytes]:
-        while request["act"] == "long":
+        while request["act_on_queue"] == "long":
             yield GOES_ON
             await asyncio.sleep(0.05)
         yield OVER
 
     async def talk(_: Server, asked: AdminClient) -> None:
         known = Tasks(asked)
-        first = known.begin("long", "chief", act="long")
+        first = known.begin("long", "chief", act_on_queue="long")
         for n in range(20):
-            await known.wait(known.begin(f"short {n}", "chief", act="short"), 10)
+            await known.wait(known.begin(f"short {n}", "chief", act_on_queue="short"), 10)
         assert len(known.known) <= 6
         assert first.number in known.known
-        for _ in range(tasks.MOST - 1):
-            known.begin("long", "chief", act="long")
-        with pytest.raises(AdminError, match="wait for one") as caught:
-            known.begin("one more", "chief", act="short")
+        for _ in range(long_actions.MAX_RUNNING - 1):
+            known.begin("long", "chief", act_on_queue="long")
+        with pytest.raises(AdminError, match="Wait for one") as caught:
+            known.begin("one more", "chief", act_on_queue="short")
         assert caught.value.code == "conflict"
         known.close()
         for task in list(known.known.values()):
@@ -269,7 +281,7 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
 
 
 def test_the_live_stream_tells_what_it_is_told_and_when_nobody_answers(tmp_path: Path):
-    said = [b'{"now":1}', b'{"error":"full disk","code":"unavailable"}', b'{"now":2}']
+    said = [b'{"now":1}', b'{"error":{"detail":"full disk","code":"unavailable"}}', b'{"now":2}']
 
     async def next_one(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said.pop(0) if said else b'{"now":9}'

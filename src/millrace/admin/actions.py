@@ -16,8 +16,8 @@ from millrace.protocols.qless.state import Qless
 from millrace.records import ActionRequest
 
 from .errors import NotApplicable
-from .jobs import text
-from .service import AdminService, meant
+from .jobs import shorten
+from .service import AdminService, jobs_by_id
 
 Doing = Callable[[AdminService, Job, ActionRequest, int], None]
 
@@ -67,7 +67,7 @@ def kill(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 def cancel(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     _need(job, {SCHEDULED, BLOCKED, READY, DEAD, DONE}, "time it out first, or delete it")
     found, others = hub.engine.some_dependents(job, MAX_NAMED_DEPENDENTS + 1)
-    waiting = [text(each.jid) for each in found if each is not job]
+    waiting = [shorten(each.jid) for each in found if each is not job]
     if waiting:
         listed = ", ".join(waiting[:MAX_NAMED_DEPENDENTS])
         others += len(waiting[MAX_NAMED_DEPENDENTS:])
@@ -136,7 +136,7 @@ def untag(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 
 
 def track(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    qless = need_qless(hub)
+    qless = require_qless(hub)
     qless.publish("track", job.jid.encode())
     qless.track(job.jid, now + hub.engine.theirs)
 
@@ -144,16 +144,16 @@ def track(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 def untrack(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     if not is_tracked(hub, job.jid):
         raise NotApplicable("it is not tracked")
-    untrack_this(hub, job.jid)
+    untrack_id(hub, job.jid)
 
 
 def is_tracked(hub: AdminService, jid: str) -> bool:
-    return jid in need_qless(hub).tracked
+    return jid in require_qless(hub).tracked
 
 
-def untrack_this(hub: AdminService, jid: str) -> None:
+def untrack_id(hub: AdminService, jid: str) -> None:
     """Whether there is such a job or not."""
-    qless = need_qless(hub)
+    qless = require_qless(hub)
     qless.publish("untrack", jid.encode())
     qless.track(jid, None)
 
@@ -165,7 +165,7 @@ def undepend(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> Non
     if not waits_for:
         raise NotApplicable(f"it waits for the release of the load {job.extra.load}, not for a job")
     if asked.blockers:
-        named = {each.seq for name in asked.blockers for each in meant(hub.engine, name)}
+        named = {each.seq for name in asked.blockers for each in jobs_by_id(hub.engine, name)}
         away = [seq for seq in waits_for if seq in named]
         if not away:
             raise NotApplicable("it waits for none of these")
@@ -200,7 +200,7 @@ ACTIONS: Final[dict[str, Doing]] = {
 }
 
 
-def need_qless(hub: AdminService) -> Qless:
+def require_qless(hub: AdminService) -> Qless:
     qless = hub.qless
     if qless is None:
         raise NotApplicable("that is of Qless, and its port is off")

@@ -4,12 +4,17 @@ exactly as durable as the change that it tells of.
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.records import AuditEntry
+from millrace.records import LOGIN_REFUSED, AuditEntry, AuditNote, AuditPage, ListAudit, Ok
+
+from .errors import require_writable
+
+if TYPE_CHECKING:
+    from .service import AdminService
 
 ENTRY_KEY: Final = "audit/"
 LOGIN_FAILURE_KEY: Final = "audit-refused/"
@@ -136,3 +141,24 @@ def _nobody(entry: AuditEntry) -> None:
 
 def truncate(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+# Operations
+
+#: So many entries are told at once.
+MAX_AUDIT_PAGE: Final = 500
+
+
+def list_audit(hub: "AdminService", asked: ListAudit, now: int) -> AuditPage:
+    found = hub.audit.before(asked.before, max(1, min(asked.most, MAX_AUDIT_PAGE)))
+    more = found[-1].number if found and hub.audit.has_before(found[-1].number) else 0
+    return AuditPage(found, more)
+
+
+def add_note(hub: "AdminService", asked: AuditNote, now: int) -> Ok:
+    require_writable(hub.engine)
+    if asked.action == LOGIN_REFUSED:
+        hub.audit.add_refused(now, asked.by, asked.action, asked.target)
+    else:
+        hub.audit.add(now, asked.by, asked.action, asked.target)
+    return Ok()

@@ -15,12 +15,11 @@ from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
 from millrace.records import MAX_PRIORITY, ActionRequest, BulkProgress, JobFilter, SkippedJob
 
-from .actions import ACTIONS, STATE_TEXT, is_tracked, need_qless, untrack_this
-from .answering import Answering, Telling
+from .actions import ACTIONS, STATE_TEXT, is_tracked, require_qless, untrack_id
 from .errors import AdminError, NotApplicable, NotFound, require_writable
 from .filters import FilterMatcher
-from .search import candidates
-from .service import MAX_NAME_LENGTH, AdminService, meant
+from .search import matching_jobs
+from .service import MAX_NAME_LENGTH, AdminService, jobs_by_id
 
 #: So many jobs may be named in one request.
 MAX_NAMED_JOBS: Final = 1000
@@ -42,7 +41,7 @@ MAX_TAG_LENGTH: Final = 255
 MAX_QUEUE_NAME_BYTES: Final = 255
 
 
-def act(hub: AdminService, asked: ActionRequest, now: int) -> Iterator[BulkProgress | None]:
+def act_on_jobs(hub: AdminService, asked: ActionRequest, now: int) -> Iterator[BulkProgress | None]:
     require_writable(hub.engine)
     _check(hub, asked)
     if asked.query is None:
@@ -55,12 +54,12 @@ def _act_on_some(hub: AdminService, asked: ActionRequest) -> Iterator[BulkProgre
     only = None if asked.only is None else FilterMatcher(hub, asked.only)
     jobs: dict[int, Job] = {}
     for name in asked.jobs:
-        found = meant(engine, name)
+        found = jobs_by_id(engine, name)
         if found:
             job = next((each for each in found if only is None or only.admits(each)), found[0])
             jobs[job.seq] = job
         elif asked.action == "untrack" and is_tracked(hub, name):
-            untrack_this(hub, name)  # somebody waits to hear of it, but it is gone
+            untrack_id(hub, name)  # somebody waits to hear of it, but it is gone
             acted.done += 1
         else:
             _refuse(acted, name, "there is no such job")
@@ -82,7 +81,7 @@ def _act_on_all(
 ) -> Iterator[BulkProgress | None]:
     engine, meaning, acted = hub.engine, FilterMatcher(hub, query), BulkProgress(0, [], over=False)
     undone, jobs, seqs = engine.reverts, list[Job](), set[int]()
-    found = candidates(hub, query)
+    found = matching_jobs(hub, query)
     for job in found:
         if job is not None:
             jobs.append(job)
@@ -93,11 +92,11 @@ def _act_on_all(
             yield acted
         else:
             yield None
-    go_on(engine, undone, acted)
+    check_not_reverted(engine, undone, acted)
     acted.looked, acted.of = 0, len(jobs)
     ordered = _in_order(engine, asked, jobs, seqs)
     told = 0
-    for _ in _do_all(hub, asked, ordered, acted, in_words(query), meaning):
+    for _ in _do_all(hub, asked, ordered, acted, format_filter(query), meaning):
         tell = acted.looked - told >= PROGRESS_INTERVAL
         told = acted.looked if tell else told
         yield acted if tell else None
@@ -122,12 +121,12 @@ def _do_all(
         for job in jobs:
             if job is None:
                 yield
-                go_on(engine, undone, acted)
+                check_not_reverted(engine, undone, acted)
                 continue
             if asked.action == "delete":
                 for _ in _let_go(hub, job, meaning):
                     yield
-                    go_on(engine, undone, acted)
+                    check_not_reverted(engine, undone, acted)
             acted.looked += 1
             if engine.jobs.get(job.seq) is not job:
                 if asked.query is None:
@@ -138,14 +137,14 @@ def _do_all(
                 _refuse(acted, job.jid, f"it is not where it was seen: {STATE_TEXT[job.state]}")
             if acted.looked % ACTION_SLICE_SIZE == 0:
                 yield
-                go_on(engine, undone, acted)
+                check_not_reverted(engine, undone, acted)
     finally:
         if not engine.halted and engine.reverts == undone:
             hub.audit.count(number, acted.done)
     acted.looked, acted.over = acted.of, True
 
 
-def go_on(engine: Engine, undone: int, acted: BulkProgress) -> None:
+def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None:
     """What was done may have been undone meanwhile: then nobody knows what more to do."""
     if engine.reverts != undone or engine.halted:
         reason = engine.halted or "the store failed"
@@ -243,7 +242,7 @@ def _check(hub: AdminService, asked: ActionRequest) -> None:
             raise AdminError("say which tags")
     elif asked.action in {"track", "untrack"}:
         try:
-            need_qless(hub)
+            require_qless(hub)
         except NotApplicable as reason:
             raise NotFound(str(reason)) from None
 
@@ -263,7 +262,7 @@ def check_tags(tags: list[str]) -> None:
         raise AdminError(f"at most {MAX_TAGS} tags, each of 1 to {MAX_TAG_LENGTH} characters")
 
 
-def in_words(query: JobFilter) -> str:
+def format_filter(query: JobFilter) -> str:
     """A query for the audit log, as one would type it."""
     said = [
         f"{name}:{quoted(value)}"
@@ -290,7 +289,3 @@ def _how(asked: ActionRequest) -> str:
         case "undepend" if asked.blockers:
             return " of " + ", ".join(asked.blockers)
     return ""
-
-
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"act": act}

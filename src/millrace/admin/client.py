@@ -1,133 +1,202 @@
-"""The client of the admin socket."""
+"""The client of the admin socket, for asyncio and for commands."""
 
 import asyncio
 import contextlib
 import os
+import socket
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
-from millrace.records import ErrorReply
+from millrace import __version__
+from millrace.records import PROTOCOL_VERSION, ErrorDetail, Hello
 
 from .errors import AdminError
 
 T = TypeVar("T")
 
-#: So many connections are kept for the next question.
-KEPT: Final = 8
-#: So many are open at once; those who want another one wait.
-MOST: Final = 64
-#: And so many for those who ask for what takes its time, as a job that is yet to come.
-MOST_PATIENT: Final = 256
-#: An answer may hold a large payload, in base64.
-LONGEST: Final = 64 << 20
-#: The server answers within milliseconds, unless something is wrong with it.
-PATIENCE: Final = 15.0
-#: Shipping everything that waits may take a while.
+#: Connections that are kept open for the next request.
+MAX_IDLE: Final = 8
+#: Open connections at a time; further requests wait for one.
+MAX_CONNECTIONS: Final = 64
+#: Further connections for requests that may take long, such as waiting for a job.
+MAX_WAITING_CONNECTIONS: Final = 256
+#: A reply may contain a large payload in base64.
+MAX_LINE_BYTES: Final = 64 << 20
+#: The server replies within milliseconds, unless it has a problem.
+REPLY_TIMEOUT: Final = 15.0
+#: Shipping all pending events may take a while.
 SHIPPED_WITHIN: Final = 120.0
+COMMAND_TIMEOUT: Final = 30.0
 
 _encode = msgspec.json.Encoder().encode
-_decode_error = msgspec.json.Decoder(ErrorReply).decode
 
 
-class Line:
+class _Line(msgspec.Struct):
+    """A reply. A server of version 1 has `error` as text, or none of these members."""
+
+    result: Raw | UnsetType = UNSET
+    progress: Raw | UnsetType = UNSET
+    error: ErrorDetail | str | UnsetType = UNSET
+
+
+_decode = msgspec.json.Decoder(_Line).decode
+
+
+def hello() -> bytes:
+    """The first line of a connection."""
+    return _encode({"hello": Hello(PROTOCOL_VERSION, f"millrace {__version__}")}) + b"\n"
+
+
+def content(line: bytes) -> Raw:
+    """The result or progress of a reply; an error is raised."""
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError("the server closed the connection")
+    reply = _decode(line)
+    if isinstance(reply.error, ErrorDetail):
+        raise AdminError(reply.error.detail, reply.error.code)
+    found = reply.result if reply.result is not UNSET else reply.progress
+    if found is UNSET:
+        raise AdminError(
+            "The server uses another version of the admin protocol. Restart it with Millrace "
+            f"{__version__}.",
+            "unavailable",
+        )
+    assert isinstance(found, Raw)
+    return found
+
+
+class ClientConnection:
     """One connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self._greeted = False
 
-    async def say(self, request: dict[str, Any]) -> None:
+    async def send(self, request: dict[str, Any]) -> None:
+        if not self._greeted:
+            self.writer.write(hello())
         self.writer.write(_encode(request) + b"\n")
         await self.writer.drain()
+        if not self._greeted:
+            content(await self._line())
+            self._greeted = True
 
-    async def hear(self) -> bytes:
-        line = await self.reader.readline()
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("the server has ended")
-        if line.startswith(b'{"error":'):
-            told = _decode_error(line)
-            raise AdminError(told.error, told.code)
-        return line
+    async def receive(self) -> Raw:
+        return content(await self._line())
+
+    async def _line(self) -> bytes:
+        return await self.reader.readline()
 
     def close(self) -> None:
         self.writer.close()
 
 
 class AdminClient:
+    """A pool of connections."""
+
     def __init__(self, path: str) -> None:
         self._folder, self._name = os.path.split(path)
-        self._idle: deque[Line] = deque()
-        self._room = asyncio.Semaphore(MOST)
-        self._waiting = asyncio.Semaphore(MOST_PATIENT)
+        self._idle: deque[ClientConnection] = deque()
+        self._short = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._long = asyncio.Semaphore(MAX_WAITING_CONNECTIONS)
 
-    async def ask(self, type_: type[T], *, patience: float | None = PATIENCE, **request: Any) -> T:
-        """The server's answer: `await control.ask(Queues, queues=AskedQueues(most=50))`"""
+    async def ask(
+        self, type_: type[T], *, patience: float | None = REPLY_TIMEOUT, **request: Any
+    ) -> T:
+        """The result of an operation: `await client.ask(QueuePage, queues=ListQueues(most=50))`."""
         return msgspec.json.decode(await self.raw(patience=patience, **request), type=type_)
 
-    async def raw(self, *, patience: float | None = PATIENCE, **request: Any) -> bytes:
-        """The same, as the line that it is."""
-        patient = patience is None or patience > PATIENCE
-        async with self._line(self._waiting if patient else self._room) as line:
+    async def raw(self, *, patience: float | None = REPLY_TIMEOUT, **request: Any) -> bytes:
+        """The result as a line of JSON."""
+        is_long = patience is None or patience > REPLY_TIMEOUT
+        async with self._connection(self._long if is_long else self._short) as connection:
             async with asyncio.timeout(patience):
-                await line.say(request)
-                return await line.hear()
+                await connection.send(request)
+                return bytes(await connection.receive()) + b"\n"
 
     async def follow(self, type_: type[T], **request: Any) -> AsyncIterator[T]:
-        """All that the server has to say to something long, as it comes; closing it stops that."""
-        line = await self._open()
+        """All replies of a long operation. Closing the iterator stops the operation."""
+        connection = await self._open()
         try:
-            await line.say(request)
+            await connection.send(request)
             while True:
-                yield msgspec.json.decode(await line.hear(), type=type_)
+                yield msgspec.json.decode(await connection.receive(), type=type_)
         except (OSError, EOFError) as error:
-            raise _gone(error) from error
+            raise _unavailable(error) from error
         finally:
-            line.close()
+            connection.close()
 
     def close(self) -> None:
         while self._idle:
             self._idle.popleft().close()
 
     @contextlib.asynccontextmanager
-    async def _line(self, room: asyncio.Semaphore) -> AsyncIterator[Line]:
-        async with room:
-            line = None
-            while self._idle and line is None:
-                line = self._idle.pop()
-                if line.reader.at_eof() or line.writer.is_closing():
-                    line = None
-            if line is None:
-                line = await self._open()
+    async def _connection(self, limit: asyncio.Semaphore) -> AsyncIterator[ClientConnection]:
+        async with limit:
+            connection = None
+            while self._idle and connection is None:
+                connection = self._idle.pop()
+                if connection.reader.at_eof() or connection.writer.is_closing():
+                    connection = None
+            if connection is None:
+                connection = await self._open()
             clean = False
             try:
-                yield line
+                yield connection
                 clean = True
             except AdminError:
                 clean = True
                 raise
             except (OSError, EOFError, TimeoutError) as error:
-                raise _gone(error) from error
+                raise _unavailable(error) from error
             finally:
-                if clean and len(self._idle) < KEPT:
-                    self._idle.append(line)
+                if clean and len(self._idle) < MAX_IDLE:
+                    self._idle.append(connection)
                 else:
-                    line.close()  # an answer may still be on its way
+                    connection.close()  # a reply may still arrive
 
-    async def _open(self) -> Line:
+    async def _open(self) -> ClientConnection:
         try:
-            # However deep the folder is, the name of a socket must be short.
+            # The path of a Unix socket must be short, however deep the folder is.
             folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 path = f"/proc/self/fd/{folder}/{self._name}"
-                return Line(*await asyncio.open_unix_connection(path, limit=LONGEST))
+                return ClientConnection(
+                    *await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
+                )
             finally:
                 os.close(folder)
         except OSError as error:
-            raise _gone(error) from error
+            raise _unavailable(error) from error
 
 
-def _gone(error: BaseException) -> AdminError:
-    reason = "it does not answer" if isinstance(error, TimeoutError) else str(error)
-    return AdminError(f"the server cannot be asked: {reason}", "unavailable")
+def _unavailable(error: BaseException) -> AdminError:
+    reason = "it does not reply" if isinstance(error, TimeoutError) else str(error)
+    return AdminError(f"Cannot reach the server: {reason}", "unavailable")
+
+
+# For commands
+
+
+def request(
+    path: Path | str, operation: dict[str, Any], timeout: float = COMMAND_TIMEOUT
+) -> Iterator[Raw]:
+    """The replies to one operation, over a connection of its own.
+
+    Raises AdminError for an error reply, and OSError if the connection fails.
+    """
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(timeout)
+        connection.connect(str(path))
+        connection.sendall(hello() + _encode(operation) + b"\n")
+        with connection.makefile("rb") as stream:
+            content(stream.readline())
+            for line in stream:
+                yield content(line)
+                if not line.startswith(b'{"progress"'):
+                    return

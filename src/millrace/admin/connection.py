@@ -1,8 +1,22 @@
-"""One conversation over the control socket: lines of JSON, see messages.py.
+r"""One connection to the admin socket: lines of JSON.
 
-What is answered at once is a function in ANSWERS. What takes longer is a generator in LONG: it
-yields what is to be said, or None to let others have their turn. Whoever can open the socket may
-ask.
+The first line is a hello with the version of the protocol; every further line is one operation:
+
+    C: {"hello": {"version": 2, "client": "web 0.1.0"}}
+    S: {"result": {"version": 2, "server": "0.1.0"}}
+    C: {"queues": {"most": 50}}
+    S: {"result": {"queues": [...], "count": 3, "more": ""}}
+    C: {"act": {"action": "retry", "query": {"state": "dead"}, "by": "ann"}}
+    S: {"progress": {"done": 500, ...}}
+    S: {"result": {"done": 731, ...}}
+    C: {"queue": {"name": "nowhere"}}
+    S: {"error": {"code": "not found", "detail": "Queue \"nowhere\" not found."}}
+
+Replies may gain members at any time. Requests omit arguments that have their default, so that a new
+argument reaches an old server only if it is used. Any other change raises the version.
+
+Times and durations are microseconds, 0 for none; bytes are base64. The reply to a change leaves
+after its commit. Everyone who can open the socket is an administrator.
 """
 
 from collections.abc import Generator, Iterator
@@ -10,72 +24,75 @@ from typing import Any, Final
 
 import msgspec
 
+from millrace import __version__
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
 from millrace.protocols.errors import ClientError
-from millrace.records import Code, ErrorReply, LeasedJobs, LeaseJobs, SocketRequest
-
-from . import (
-    arranging,
-    auditing,
-    bulk,
-    failures,
-    jobs,
-    metrics,
-    overview,
-    queues,
-    recurring,
-    search,
-    standing,
-    work,
-    workers,
+from millrace.records import (
+    PROTOCOL_VERSION,
+    AdminErrorReply,
+    BulkProgress,
+    Code,
+    Counters,
+    ErrorReply,
+    Hello,
+    HelloReply,
+    LeasedJobs,
+    LeaseJobs,
+    SocketRequest,
 )
-from .answering import Answering, Said, Telling
-from .counting import counters
-from .errors import AdminError
-from .service import LEASE_KEY, AdminService
 
-#: The longest job that can be pushed over HTTP, and some.
-MAX_LINE_BYTES = 24 << 20
+from . import audit, bulk, jobs, metrics, overview, queues, recurring, search, work, workers
+from .errors import AdminError
+from .service import LEASE_KEY, AdminService, Operation, Reply
+
+#: Fits the longest job that can be pushed over HTTP, in base64.
+MAX_LINE_BYTES: Final = 24 << 20
 
 _decode = msgspec.json.Decoder(SocketRequest).decode
+_decode_hello = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 
-_MODULES: Final = (
-    overview,
-    queues,
-    failures,
-    metrics,
-    jobs,
-    search,
-    workers,
-    recurring,
-    standing,
-    bulk,
-    arranging,
-    auditing,
-    work,
-)
-#: Answered at once.
-ANSWERS: Final[dict[str, Answering]] = {
-    "why": lambda hub, name, now: hub.why(name, now),
-    "sizes": lambda hub, *_: hub.sizes(),
+OPERATIONS: Final[dict[str, Operation]] = {
+    "why": lambda service, name, now: service.why(name, now),
+    "sizes": lambda service, *_: service.sizes(),
+    "counters": lambda service, *_: overview.get_counters(service),
+    "overview": overview.get_overview,
+    "health": overview.get_health,
+    "server": overview.get_server,
+    "pipeline": overview.get_pipeline,
+    "run_pipeline": overview.run_pipeline,
+    "faktory": overview.faktory_info,
+    "flush": overview.flush,
+    "metrics": metrics.get_metrics,
+    "queues": queues.list_queues,
+    "queue": queues.get_queue,
+    "act_on_queue": queues.act_on_queue,
+    "workers": workers.list_workers,
+    "act_on_worker": workers.signal_worker,
+    "job": jobs.get_job,
+    "search": search.search_jobs,
+    "failures": search.list_failures,
+    "act": bulk.act_on_jobs,
+    "recurring": recurring.list_recurring,
+    "act_on_recurring": recurring.act_on_recurring,
+    "tracked": recurring.list_tracked,
+    "tags": recurring.list_tags,
+    "throttles": recurring.list_limits,
+    "set_qless": recurring.set_qless,
+    "audit": audit.list_audit,
+    "note": audit.add_note,
+    "push": work.push,
+    "end": work.end,
 }
-#: Answered bit by bit.
-LONG: Final[dict[str, Telling]] = {
-    "counters": lambda hub, *_: counters(hub),
-}
-for _module in _MODULES:
-    ANSWERS.update(_module.ANSWERS)
-    LONG.update(_module.LONG)
-_NAMES: Final = SocketRequest.__struct_fields__
-_ABSENT: Final = (None, False)
 #: Overviews and reports on the process: they show the state in memory, also while a commit hangs.
 NEVER_WAIT: Final = frozenset(
     {"sizes", "overview", "health", "server", "metrics", "faktory", "pipeline", "journal", "ship"}
 )
+_NAMES: Final = SocketRequest.__struct_fields__
+_ABSENT: Final = (None, False)
 
 
 class AdminConnection(Connection):
@@ -83,9 +100,11 @@ class AdminConnection(Connection):
         super().__init__()
         self.hub = hub
         self._lines = LineBuffer(MAX_LINE_BYTES)
-        self._telling: Iterator[Said | None] | None = None
-        #: Whether replies to the request in progress wait for commits, and how many changes there
-        #: were before it.
+        #: The operation that is being carried out in slices.
+        self._running: Iterator[Reply | None] | None = None
+        self._greeted = False
+        #: Whether replies to the current request wait for commits, and the engine's count of
+        #: changes before it.
         self._waits, self._before = True, 0
         hub.connections.add(self)
 
@@ -99,7 +118,7 @@ class AdminConnection(Connection):
 
     def discard(self) -> None:
         self._lines = LineBuffer(0)
-        self._stop_telling()
+        self._stop()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -111,48 +130,77 @@ class AdminConnection(Connection):
     def run(self, now: int, most: int) -> bool:
         lines, self.hub.now = self._lines, now
         while lines.pending and most > 0 and not self.closing and not self._is_busy:
-            self._answer(lines.take(), now)
+            line = lines.take()
+            if self._greeted:
+                self._execute(line, now)
+            else:
+                self._greet(line)
             most -= 1
-        if self._telling is not None:
-            self._tell(self._telling)  # one piece is as much as many commands
+        if self._running is not None:
+            self._run_slice(self._running)  # a slice costs as much as many commands
             return not self.closing
         if lines.too_long and not lines.pending and not self.closing:
-            self._refuse(AdminError(f"a line is longer than {MAX_LINE_BYTES} bytes", "too large"))
+            detail = f"A line must not be longer than {MAX_LINE_BYTES:,} bytes."
+            self._refuse(AdminError(detail, "too large"))
             self.closing = True
         return bool(lines.pending) and not self.closing and not self._is_busy
 
     @property
     def _is_busy(self) -> bool:
-        """Is a request being answered, or does one wait?"""
-        return self._telling is not None or self.waiter is not None
+        """True while an operation runs or waits for a job."""
+        return self._running is not None or self.waiter is not None
 
-    def _answer(self, line: bytes, now: int) -> None:
+    def _greet(self, line: bytes) -> None:
+        """Compare the versions. A client of version 1 gets an error in its own form."""
         try:
-            request = _decode(line)
+            members = _decode_hello(line)
+        except msgspec.DecodeError:
+            members = {}
+        if list(members) != ["hello"]:
+            detail = (
+                f"This server requires version {PROTOCOL_VERSION} of the admin protocol, which "
+                f"starts with a hello. Upgrade the client to Millrace {__version__}."
+            )
+            self._end_with(ErrorReply(detail))
+            return
+        try:
+            hello = msgspec.json.decode(members["hello"], type=Hello)
         except msgspec.DecodeError as error:
-            self._refuse(AdminError(str(error)))
+            self._end_with(AdminErrorReply.of("bad request", f"Invalid hello: {error}"))
             return
+        if hello.version != PROTOCOL_VERSION:
+            newer = "server" if hello.version > PROTOCOL_VERSION else "client"
+            detail = (
+                f"The client uses version {hello.version} of the admin protocol, this server "
+                f"(Millrace {__version__}) version {PROTOCOL_VERSION}. Upgrade the {newer}."
+            )
+            self._end_with(AdminErrorReply.of("refused", detail))
+            return
+        self._greeted = True
+        self._send(HelloReply(PROTOCOL_VERSION, __version__))
+
+    def _end_with(self, reply: msgspec.Struct) -> None:
+        self.hub.errors += 1
+        self.replies.append(_encode(reply) + b"\n")
+        self.closing = True
+
+    def _execute(self, line: bytes, now: int) -> None:
         self.hub.commands += 1
+        self._waits, self._before = True, self.hub.engine.changes
         try:
-            name, asked = _asked(request)
-        except AdminError as error:
-            self._refuse(error)
-            return
-        self._waits, self._before = name not in NEVER_WAIT, self.hub.engine.changes
-        try:
+            name, arguments = _operation(line)
+            self._waits = name not in NEVER_WAIT
             if name == "lease":
-                self._lease(asked, now)
-            elif name in ANSWERS:
-                answer = ANSWERS[name](self.hub, asked, now)
-                self._wait()
-                self._say(answer)
-            elif name in LONG:
-                self._telling = LONG[name](self.hub, asked, now)
+                self._lease(arguments, now)
             elif name in {"journal", "ship"}:
-                self._about_journal(name)
+                self._ship(name)
             else:
-                asked_for = ", ".join(f"`{each}`" for each in _NAMES)
-                self._refuse(AdminError(f"nothing was asked: one of {asked_for}"))
+                result = OPERATIONS[name](self.hub, arguments, now)
+                if isinstance(result, Iterator):
+                    self._running = result
+                else:
+                    self._wait()
+                    self._send(result)
         except (ClientError, EngineError) as error:
             self._wait()
             self._refuse(error)
@@ -163,101 +211,115 @@ class AdminConnection(Connection):
         if self._waits and (engine.changes != self._before or engine.has_uncommitted):
             self.marks.append(len(self.replies))
 
-    def _about_journal(self, name: str) -> None:
-        keeper = self.hub.keeper
-        if keeper is None:
-            raise AdminError("nothing is kept here, so nothing can be shipped", "unavailable")
+    def _ship(self, name: str) -> None:
+        shipper = self.hub.keeper
+        if shipper is None:
+            raise AdminError("This server has no store, so it ships no events.", "unavailable")
         if name == "ship":
-            keeper.ship(self._shipped)  # which answers later
+            shipper.ship(self._shipped)  # replies later
         else:
-            self._say(keeper.journal())
+            self._send(shipper.journal())
 
-    def _tell(self, telling: Iterator[Said | None]) -> None:
+    def _run_slice(self, running: Iterator[Reply | None]) -> None:
         try:
-            said = next(telling)
+            reply = next(running)
         except StopIteration:
-            self._telling = None
+            self._running = None
         except (ClientError, EngineError) as error:
-            self._telling = None
+            self._running = None
             self._wait()
             self._refuse(error)
         else:
-            if said is not None:
+            if reply is not None:
                 self._wait()
-                self._say(said)
+                self._send(reply)
 
-    def _say(self, answer: Said) -> None:
-        self.replies.append(_encode(answer) + b"\n")
+    def _send(self, reply: Reply) -> None:
+        member = "progress" if _is_progress(reply) else "result"
+        self.replies.append(b'{"%b":%b}\n' % (member.encode(), _encode(reply)))
 
     def _refuse(self, error: ClientError | EngineError) -> None:
         self.hub.errors += 1
         code: Code = "conflict" if isinstance(error, EngineError) else "bad request"
         if isinstance(error, AdminError):
             code = error.code
-        reason = str(error) or str(type(error).__doc__)
-        self.replies.append(_encode(ErrorReply(reason, code)) + b"\n")
+        detail = str(error) or str(type(error).__doc__)
+        self.replies.append(_encode(AdminErrorReply.of(code, detail)) + b"\n")
 
-    def _stop_telling(self) -> None:
-        """Whatever is under way stops where it is, and notes how far it came."""
-        telling, self._telling = self._telling, None
-        if isinstance(telling, Generator):
-            telling.close()
+    def _stop(self) -> None:
+        """Stop the running operation; it records how far it came."""
+        running, self._running = self._running, None
+        if isinstance(running, Generator):
+            running.close()
 
     def _shipped(self, failing: str) -> None:
         if self not in self.hub.connections:
             return
-        keeper = self.hub.keeper
-        assert keeper is not None
+        shipper = self.hub.keeper
+        assert shipper is not None
         if failing:
             self._refuse(AdminError(failing, "unavailable"))
         else:
-            self._say(keeper.journal())
+            self._send(shipper.journal())
         self.hub.touched.add(self)
 
-    def _lease(self, asked: LeaseJobs, now: int) -> None:
-        engine, queues = self.hub.engine, work.queues_of(self.hub, asked)
-        jobs = work.lease(self.hub, queues, asked, now)
-        if jobs or asked.wait <= 0:
-            self._hand_all(jobs)
+    # Leases
+
+    def _lease(self, request: LeaseJobs, now: int) -> None:
+        engine, queue_names = self.hub.engine, work.queues_of(self.hub, request)
+        leased = work.lease(self.hub, queue_names, request, now)
+        if leased or request.wait <= 0:
+            self._hand_out(leased)
             return
-        self.waiter = work.waiter(queues, asked, self)
-        engine.wait(self.waiter, now + min(asked.wait, work.MAX_WAIT))
+        self.waiter = work.waiter(queue_names, request, self)
+        engine.wait(self.waiter, now + min(request.wait, work.MAX_WAIT))
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
-        self._hand_all([job])
+        self._hand_out([job])
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
-        self._hand_all([])
+        self._hand_out([])
 
-    def _hand_all(self, jobs: list[Job]) -> None:
+    def _hand_out(self, leased: list[Job]) -> None:
         engine = self.hub.engine
-        leased = LeasedJobs([work.leased(self.hub, job) for job in jobs])
-        if any(job.seq in engine.unsettled for job in jobs) or (
-            jobs and engine.is_note_uncommitted(LEASE_KEY)
+        reply = LeasedJobs([work.leased(self.hub, job) for job in leased])
+        if any(job.seq in engine.unsettled for job in leased) or (
+            leased and engine.is_note_uncommitted(LEASE_KEY)
         ):
             self.marks.append(len(self.replies))
-        self.handed += [(job, job.attempt) for job in jobs]
-        self._say(leased)
+        self.handed += [(job, job.attempt) for job in leased]
+        self._send(reply)
 
     def refusal(self, reason: str) -> bytes:
-        return _encode(ErrorReply(reason, "unavailable")) + b"\n"
+        return _encode(AdminErrorReply.of("unavailable", reason)) + b"\n"
 
     def lost(self, now: int) -> None:
         self.hub.now = now
-        self._stop_telling()
+        self._stop()
         if self.waiter is not None:
             self.hub.engine.unwait(self.waiter)
             self.waiter = None
         self.hub.connections.discard(self)
 
 
-def _asked(request: SocketRequest) -> tuple[str, Any]:
-    given = [(name, asked) for name in _NAMES if (asked := getattr(request, name)) not in _ABSENT]
-    if len(given) > 1:
-        names = ", ".join(f"`{name}`" for name, _ in given)
-        raise AdminError(
-            f"A request must have exactly one operation; this one has {len(given)}: {names}."
-        )
-    return given[0] if given else ("", None)
+def _operation(line: bytes) -> tuple[str, Any]:
+    """The name and the arguments of the operation in a line."""
+    try:
+        request = _decode(line)
+    except msgspec.DecodeError as error:
+        raise AdminError(f"Invalid request: {error}") from None
+    given = [(name, value) for name in _NAMES if (value := getattr(request, name)) not in _ABSENT]
+    if len(given) == 1:
+        return given[0]
+    names = ", ".join(f"`{name}`" for name, _ in given) or "none"
+    raise AdminError(
+        f"A request must have exactly one operation; this one has {len(given)}: {names}."
+    )
+
+
+def _is_progress(reply: Reply) -> bool:
+    if isinstance(reply, BulkProgress):
+        return not reply.over
+    return isinstance(reply, Counters) and reply.more

@@ -21,10 +21,9 @@ from millrace.records import (
     State,
 )
 
-from .answering import Answering, Telling
 from .audit import truncate
 from .errors import AdminError, NotFound
-from .service import MAX_NAME_LENGTH, AdminService, named
+from .service import MAX_NAME_LENGTH, AdminService, find_jobs
 
 #: So much of a payload or result is told, and of a message.
 MAX_DETAIL_BYTES: Final = 1 << 20
@@ -42,10 +41,10 @@ _decode = msgspec.json.Decoder().decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
+def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
     found = _find(hub.engine, asked)
     failure, extra = found.failure, found.extra
-    record = whole(hub, found)
+    record = job_record(hub, found)
     record.payload = found.payload[max(0, asked.start) :][:MAX_DETAIL_BYTES]
     result = None if extra is None else extra.result
     return JobDetail(
@@ -55,7 +54,7 @@ def job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
         waits_for=_related(*_blockers(hub.engine, found)),
         waited_for_by=_related(*hub.engine.some_dependents(found, MAX_RELATED_JOBS)),
         lease_for=found.lease_for,
-        expires=moment(found.expires),
+        expires=time_or_zero(found.expires),
         most_attempts=found.most_attempts,
         dead_queue="" if extra is None else extra.dead_queue,
         own=_own(found),
@@ -78,7 +77,7 @@ def _find(engine: Engine, asked: GetJob) -> Job:
         if found is not None and asked.id in {found.jid, str(found.seq), ""}:
             return found
     else:
-        found = engine.find(asked.id) or next(iter(named(engine, asked.id)), None)
+        found = engine.find(asked.id) or next(iter(find_jobs(engine, asked.id)), None)
         if found is not None:
             return found
     shown = asked.id[:200] or asked.seq
@@ -92,7 +91,7 @@ def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
 
 
 def _related(jobs: Iterable[Job], more: int) -> RelatedJobs:
-    found = [RelatedJob(text(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
+    found = [RelatedJob(shorten(each.jid), each.seq, STATE_NAMES[each.state]) for each in jobs]
     return RelatedJobs(found, more)
 
 
@@ -195,10 +194,6 @@ def _json(text: bytes) -> Any:
     return text[:MAX_PROTOCOL_DATA].decode("utf-8", "replace")
 
 
-ANSWERS: Final[dict[str, Answering]] = {"job": job}
-LONG: Final[dict[str, Telling]] = {}
-
-
 #: Of so many bytes and characters a list shows something.
 PAYLOAD_EXCERPT_SIZE: Final = 200
 MESSAGE_EXCERPT_SIZE: Final = 300
@@ -210,15 +205,15 @@ MAX_LISTED_TAGS: Final = 50
 MAX_PAGE_TEXT: Final = 1 << 20
 
 
-def row(hub: AdminService, job: Job) -> JobRecord:
+def list_record(hub: AdminService, job: Job) -> JobRecord:
     """The record of a job in a list: long names, the message and the payload are shortened."""
-    found = whole(hub, job)
+    found = job_record(hub, job)
     complete = job_names(found)
-    found.jid, found.queue, found.kind = text(job.jid), text(job.queue), text(job.kind)
-    found.worker, found.called = text(found.worker), text(found.called)
-    found.tags = [text(tag) for tag in found.tags[:MAX_LISTED_TAGS]]
+    found.jid, found.queue, found.kind = shorten(job.jid), shorten(job.queue), shorten(job.kind)
+    found.worker, found.called = shorten(found.worker), shorten(found.called)
+    found.tags = [shorten(tag) for tag in found.tags[:MAX_LISTED_TAGS]]
     if found.failure is not None:
-        found.failure.group = text(found.failure.group)
+        found.failure.group = shorten(found.failure.group)
         found.failure.message = found.failure.message[:MESSAGE_EXCERPT_SIZE]
     found.truncated = job_names(found) != complete
     return found
@@ -230,7 +225,7 @@ def job_names(record: JobRecord) -> tuple[object, ...]:
     return (*names, record.called, record.message, record.tags)
 
 
-def whole(hub: AdminService, job: Job) -> JobRecord:
+def job_record(hub: AdminService, job: Job) -> JobRecord:
     """For whoever asks for this one, with all of its names."""
     failure, extra = job.failure, job.extra
     qless = hub.qless
@@ -243,10 +238,10 @@ def whole(hub: AdminService, job: Job) -> JobRecord:
         protocol=PROTOCOLS[job.origin],
         priority=priority(job),
         created=job.created,
-        due=moment(job.due),
+        due=time_or_zero(job.due),
         ready_at=job.ready_at,
         leased_at=job.leased_at,
-        deadline=moment(job.deadline),
+        deadline=time_or_zero(job.deadline),
         ended_at=job.ended_at,
         attempt=job.attempt,
         failures=job.failures,
@@ -269,11 +264,11 @@ def _failure(failure: Failure | None) -> FailureRecord | None:
     return FailureRecord(failure.group, failure.message[:MAX_MESSAGE_SIZE], failure.last_at)
 
 
-def text(said: str) -> str:
+def shorten(said: str) -> str:
     return truncate(said, NAME_EXCERPT_SIZE)
 
 
-def weight(row: JobRecord) -> int:
+def text_size(row: JobRecord) -> int:
     """How many characters of names it has."""
     names = (row.jid, row.queue, row.kind, row.worker, row.group, row.called, row.message)
     return sum(map(len, names)) + sum(map(len, row.tags))
@@ -290,6 +285,6 @@ def priority(job: Job) -> float:
     return value if isfinite(value) else 0  # JSON has no word for it
 
 
-def moment(at: int) -> int:
+def time_or_zero(at: int) -> int:
     """A time; 0 for one that never comes."""
     return 0 if at == FOREVER else at

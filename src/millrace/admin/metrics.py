@@ -10,8 +10,7 @@ from millrace.engine.spans import Durations, below
 from millrace.engine.states import READY
 from millrace.records import Histogram, Metrics, PageRequest, PortStatus, ShippingStatus
 
-from .answering import Answering, Telling
-from .overview import protocol, workers
+from .overview import count_workers, port_status
 from .queues import is_known
 from .samples import depth
 from .service import AdminService
@@ -66,13 +65,13 @@ class QueueDepths:
             self.oldest[told_as] = min(at, self.oldest.get(told_as, at))
 
 
-def metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics | None]:
+def get_metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics | None]:
     engine = hub.engine
     depths = QueueDepths(max(0, min(asked.most, MAX_METRIC_QUEUES)))
     yield from depths.look(engine)
     protocols: list[PortStatus] = []
     for each in hub.hubs:
-        protocols.append(protocol(hub, each))
+        protocols.append(port_status(hub, each))
         yield None
     engine.count()
     lately, measured = engine.lately, hub.samples.measured
@@ -94,7 +93,7 @@ def metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Metrics
         commits=_short(measured.commits),
         lag=_short(measured.lag),
         waiters=depths.waiters,
-        workers=workers(hub),
+        workers=count_workers(hub),
         store_bytes=0 if detail is None else detail.store_bytes,
         outbox_bytes=journal.bytes,
         outbox_events=journal.events,
@@ -140,6 +139,3 @@ def _queues(engine: Engine, names: list[str]) -> Iterator[Queue]:
 
 
 _NOWHERE: Final = ShippingStatus("", "", 1, 1, 0, 0)
-
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"metrics": metrics}

@@ -1,18 +1,33 @@
 """`overview`: all of it in numbers, now and lately."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Generator, Iterator
+from heapq import merge
+from typing import Any, Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.connection import Hub
-from millrace.records import OldestJob, Overview, PortStatus
+from millrace.protocols.faktory import FaktoryHub, info
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.qless.state import DEFAULTS
+from millrace.records import (
+    Counters,
+    Flush,
+    Health,
+    Ok,
+    OldestJob,
+    Overview,
+    PipelineRun,
+    PortStatus,
+    RunPipeline,
+    ServerStatus,
+)
 
-from .answering import Answering, Telling
-from .queues import is_known, spans
+from .errors import AdminError, require_writable
+from .queues import is_known, latency, queue_statistics
 from .samples import by_state, days, ready, total
-from .service import AdminService
+from .service import AdminService, HostInfo
 
 #: So many queues or connections are looked at before others have their turn.
 QUEUE_SLICE_SIZE: Final = 500
@@ -50,13 +65,13 @@ class QueueTotals:
             self.oldest = oldest
 
 
-def overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
+def get_overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
     engine = hub.engine
     census = QueueTotals()
     yield from census.look(engine)
     protocols: list[PortStatus] = []
     for each in hub.hubs:
-        protocols.append(protocol(hub, each))
+        protocols.append(port_status(hub, each))
         yield None
     counts = by_state(engine)
     counts[READY] = ready(engine)
@@ -73,9 +88,9 @@ def overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
         oldest_job=None
         if oldest is None
         else OldestJob(oldest.jid, oldest.queue, oldest.ready_at, oldest.seq),
-        workers=workers(hub),
+        workers=count_workers(hub),
         protocols=protocols,
-        commit=spans(hub.samples.measured.commits.lately()),
+        commit=latency(hub.samples.measured.commits.lately()),
         days=days(engine, now),
         halted=engine.halted,
         memory_mb=hub.memory_mb(),
@@ -83,7 +98,7 @@ def overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | None]:
     )
 
 
-def protocol(control: AdminService, hub: Hub) -> PortStatus:
+def port_status(control: AdminService, hub: Hub) -> PortStatus:
     return PortStatus(
         name=hub.protocol,
         port=control.ports.get(hub.protocol, 0),
@@ -94,12 +109,134 @@ def protocol(control: AdminService, hub: Hub) -> PortStatus:
     )
 
 
-def workers(hub: AdminService) -> int:
+def count_workers(hub: AdminService) -> int:
     """How many have introduced themselves and are there: of Faktory, and of Qless."""
     faktory, qless = hub.faktory, hub.qless
     known = 0 if faktory is None else len(faktory.of_worker)
     return known + (0 if qless is None else len(qless.workers))
 
 
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"overview": overview}
+def get_health(hub: AdminService, _: bool, now: int) -> Health:
+    """What anybody may ask, as often as they like: it takes no time, however much there is."""
+    served = hub.faktory
+    return Health(
+        now=now,
+        halted=hub.engine.halted,
+        connections=0 if served is None else len(served.connections),
+        commands=0 if served is None else served.commands,
+        faktory_version=info.FAKTORY_VERSION,
+    )
+
+
+def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
+    """What the process knows, and beside it what its protocols know."""
+    detail = _host(hub).detail()
+    detail.now = now
+    detail.sizes = hub.sizes()
+    detail.halted = hub.engine.halted
+    detail.protocols = [port_status(hub, each) for each in hub.hubs]
+    qless = hub.qless
+    detail.qless = {} if qless is None else {**DEFAULTS, **qless.config}
+    return detail
+
+
+def get_pipeline(hub: AdminService, _: bool, __: int) -> PipelineRun:
+    return _host(hub).pipeline()
+
+
+def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any] | None]:
+    """INFO, as Faktory's clients get it; also if there are none, because its port is off."""
+    served = hub.faktory
+    if served is None:
+        served = FaktoryHub(
+            hub.engine,
+            started_at=hub.started_at,
+            challenge=lambda: (0, ""),
+            memory_mb=hub.memory_mb,
+        )
+    depths = yield from _depths(hub.engine)
+    yield info.read(served, now, depths)
+
+
+def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
+    """How many jobs of each queue are ready, in the order of their names."""
+    names, runs, depths = list(engine.queues), list[list[str]](), dict[str, int]()
+    for first in range(0, len(names), QUEUE_SLICE_SIZE):
+        runs.append(sorted(names[first : first + QUEUE_SLICE_SIZE]))
+        yield
+    for number, name in enumerate(merge(*runs), 1):
+        queue = engine.queues.get(name)
+        if queue is not None and queue.known:
+            depths[name] = queue.counts[READY]
+        if number % QUEUE_SLICE_SIZE == 0:
+            yield
+    return depths
+
+
+def _host(hub: AdminService) -> HostInfo:
+    if hub.host is None:
+        raise AdminError("nobody tells how the process stands", "unavailable")
+    return hub.host
+
+
+#: So many queues, or days of statistics, are told of at once: everybody waits meanwhile.
+COUNTERS_SLICE_SIZE: Final = 64
+
+
+def get_counters(hub: AdminService) -> Iterator[Counters]:
+    """What was there when it was asked for is told, with the numbers that it has when its turn
+    comes.
+    """
+    engine = hub.engine
+    statistics = engine.count()
+    names, keys = list(engine.queues), list(statistics.days)
+    since = statistics.since(engine.clock)
+    world = (engine.wipes, engine.reverts)
+    others = len(names)
+    for first in range(0, max(1, others + len(keys)), COUNTERS_SLICE_SIZE):
+        if (engine.wipes, engine.reverts) != world:
+            raise AdminError("what is counted began anew meanwhile: ask again", "conflict")
+        last = first + COUNTERS_SLICE_SIZE
+        days = engine.count().days
+        yield Counters(
+            hub.event,
+            [(name, _counts(engine, name)) for name in names[first:last]],
+            [
+                queue_statistics(days[key])
+                for key in keys[max(0, first - others) : max(0, last - others)]
+                if key in days
+            ],
+            since,
+            last < others + len(keys),
+        )
+
+
+def _counts(engine: Engine, name: str) -> list[int]:
+    queue = engine.queues.get(name)
+    return [0] * 6 if queue is None else list(queue.counts)
+
+
+# Everything
+
+
+def run_pipeline(hub: AdminService, asked: RunPipeline, now: int) -> Ok:
+    require_writable(hub.engine)
+    if hub.host is None:
+        raise AdminError("there is nobody here who can run it", "unavailable")
+    reason = hub.host.run_pipeline()
+    if reason:
+        raise AdminError(reason, "conflict")
+    hub.audit.add(now, asked.by, "run pipeline", "")
+    return Ok()
+
+
+def flush(hub: AdminService, asked: Flush, now: int) -> Ok:
+    require_writable(hub.engine)
+    count = len(hub.engine.jobs)
+    qless_hub = next((each for each in hub.hubs if isinstance(each, QlessHub)), None)
+    if qless_hub is None:
+        hub.engine.flush(now)
+    else:
+        qless_hub.flush_server(now)
+    hub.audit.add(now, asked.by, "flush", "everything", count)
+    return Ok()

@@ -6,6 +6,7 @@ from itertools import accumulate
 from typing import Final
 
 from millrace.engine.engine import Engine
+from millrace.engine.job import QLESS, Job
 from millrace.engine.queues import Queue
 from millrace.engine.spans import Percentiles
 from millrace.engine.states import READY
@@ -14,18 +15,26 @@ from millrace.protocols.qless.job_view import read_part
 from millrace.protocols.qless.state import Qless
 from millrace.protocols.qless.throttles import OF_QUEUE
 from millrace.records import (
+    BulkProgress,
     DurationSpread,
     GetQueue,
     LatencySummary,
     ListQueues,
+    QueueAction,
     QueueDetail,
     QueuePage,
     QueueRecord,
     QueueStatistics,
 )
 
-from .answering import Answering, Telling
-from .errors import NotFound
+from .actions import remove
+from .bulk import (
+    ACTION_SLICE_SIZE,
+    PROGRESS_INTERVAL,
+    check_not_reverted,
+    quoted,
+)
+from .errors import NotFound, require_writable
 from .jobs import MAX_PAGE_TEXT
 from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
@@ -38,7 +47,7 @@ RECORD_SLICE_SIZE: Final = 20
 MAX_STALLED_COUNTED: Final = 300
 
 
-def queues(hub: AdminService, asked: ListQueues, now: int) -> Iterator[QueuePage | None]:
+def list_queues(hub: AdminService, asked: ListQueues, now: int) -> Iterator[QueuePage | None]:
     engine = hub.engine
     most, text = max(1, min(asked.most, MAX_SAMPLED_QUEUES)), asked.text.casefold()
     names, found, count = list(engine.queues), list[str](), 0
@@ -54,13 +63,13 @@ def queues(hub: AdminService, asked: ListQueues, now: int) -> Iterator[QueuePage
     for name in found[:most]:
         queue = engine.queues.get(name)
         if queue is not None:
-            rows.append(row(hub, queue, now))
+            rows.append(queue_record(hub, queue, now))
         if len(rows) % RECORD_SLICE_SIZE == 0:
             yield None
     yield QueuePage(rows, count, found[most - 1] if len(found) > most else "")
 
 
-def queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail | None]:
+def get_queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail | None]:
     engine, name = hub.engine, asked.name
     found = engine.queues.get(name)
     if found is None or not is_known(found):
@@ -80,7 +89,7 @@ def queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail 
             throttled += some
             yield None
     yield QueueDetail(
-        row(hub, found, now),
+        queue_record(hub, found, now),
         queue_statistics(engine.count().days.get((name, day)) or QueueDay(name, day)),
         days,
         stalled,
@@ -89,7 +98,7 @@ def queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDetail 
     )
 
 
-def row(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
+def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
     engine = hub.engine
     engine.count()
     lately = engine.lately
@@ -99,8 +108,8 @@ def row(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
         paused=queue.paused,
         counts=list(queue.counts),
         oldest=0 if oldest is None else oldest.ready_at,
-        wait=spans(lately.waited(queue.name)),
-        run=spans(lately.ran(queue.name)),
+        wait=latency(lately.waited(queue.name)),
+        run=latency(lately.ran(queue.name)),
         limit=_limit(hub, queue.name, now),
         waiters=len(queue.waiters),
         asked=queue.asked,
@@ -121,7 +130,7 @@ def is_known(queue: Queue) -> bool:
     return queue.known or any(queue.counts)
 
 
-def spans(found: Percentiles) -> LatencySummary:
+def latency(found: Percentiles) -> LatencySummary:
     return LatencySummary(*found)
 
 
@@ -162,5 +171,76 @@ def _throttled(qless: Qless, name: str) -> Iterator[int]:
         )
 
 
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"queues": queues, "queue": queue}
+#: Jobs that came while a queue is cleared stay. So many of them may be ahead of the others.
+MAX_NEWER_JOBS: Final = 200
+
+# Queues
+
+
+def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[BulkProgress | None]:
+    engine = hub.engine
+    require_writable(engine)
+    queue = engine.queues.get(asked.name)
+    if queue is None or not (queue.known or any(queue.counts)):
+        raise NotFound(f"there is no queue {quoted(asked.name)}")
+    number = hub.audit.add(now, asked.by, f"{asked.action} queue", asked.name)
+    if asked.action in {"pause", "resume"}:
+        engine.open_queue(asked.name)
+        engine.pause(asked.name, paused=asked.action == "pause", now=now)
+        yield BulkProgress(1, [])
+    else:
+        yield from _clear(hub, queue, asked, number)
+
+
+def _clear(
+    hub: AdminService, queue: Queue, asked: QueueAction, number: int
+) -> Iterator[BulkProgress | None]:
+    """Remove the jobs that are ready now, some at a time, and at last the queue."""
+    engine = hub.engine
+    undone, last = engine.reverts, (engine.next_seq, engine.clock)
+    acted = BulkProgress(0, [], of=len(queue.ready), over=False)
+    told = 0
+    try:
+        while gone := _remove_some(hub, queue, last, min(ACTION_SLICE_SIZE, acted.of - acted.done)):
+            acted.done = acted.looked = acted.done + gone
+            tell = acted.done - told >= PROGRESS_INTERVAL
+            told = acted.done if tell else told
+            yield acted if tell else None
+            check_not_reverted(engine, undone, acted)
+            if engine.queues.get(asked.name) is not queue:
+                break
+        if asked.action == "remove":
+            _forget(hub, queue, hub.now)
+    finally:
+        if not engine.halted and engine.reverts == undone:
+            hub.audit.count(number, acted.done)
+    acted.looked, acted.over = acted.of, True
+    yield acted
+
+
+def _remove_some(hub: AdminService, queue: Queue, last: tuple[int, int], most: int) -> int:
+    """Remove so many of the first ready jobs that were ready before; how many were they?"""
+    ready, (next_seq, clock) = queue.ready, last
+    taken: list[Job] = []
+    newer: list[Job] = []
+    while len(taken) < most and len(newer) < MAX_NEWER_JOBS and (job := ready.pop()) is not None:
+        came_later = job.seq >= next_seq or (job.origin != QLESS and job.ready_at > clock)
+        (newer if came_later else taken).append(job)
+    for job in (*taken, *newer):
+        ready.add(job)
+    for job in taken:
+        remove(hub, job, hub.now)
+    return len(taken)
+
+
+def _forget(hub: AdminService, queue: Queue, now: int) -> None:
+    """Away with the name and the pause. Jobs that have come meanwhile, or are elsewhere, stay."""
+    if hub.engine.queues.get(queue.name) is not queue:
+        return
+    if len(queue.ready):
+        hub.engine.pause(queue.name, paused=False, now=now)
+        return
+    hub.engine.remove_queue(queue.name, now)
+    qless = hub.qless
+    if qless is not None:
+        qless.unsee(queue.name)

@@ -10,24 +10,34 @@ from math import isfinite
 from typing import Final
 
 from millrace.engine.job import FOREVER
+from millrace.protocols.qless import recurring as qless_recurring
 from millrace.protocols.qless.state import Qless, Recurring
 from millrace.records import (
+    MAX_OPTION_NAME,
+    MAX_OPTION_VALUE,
     LimitPage,
     LimitRecord,
+    Ok,
     PageRequest,
+    RecurringAction,
     RecurringPage,
     RecurringRecord,
+    SetQlessOption,
     TagCount,
     TagPage,
     TrackedJob,
     TrackedPage,
 )
 
-from .answering import Answering, Telling
-from .errors import AdminError
-from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, row, text, weight
-from .paging import MAX_PAGE_SIZE, page_of
-from .scans import SequenceScan
+from .bulk import (
+    check_priority,
+    check_queue,
+    check_tags,
+    quoted,
+)
+from .errors import AdminError, NotFound, require_writable
+from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, list_record, shorten, text_size
+from .scans import MAX_PAGE_SIZE, SequenceScan, page_of
 from .service import AdminService
 
 #: So many jobs or tags are counted before others have their turn.
@@ -39,7 +49,7 @@ LIMIT_SLICE_SIZE: Final = 10
 MAX_RECURRING_PAYLOAD: Final = 65_536
 
 
-def recurring(hub: AdminService, asked: PageRequest, _: int) -> Iterator[RecurringPage | None]:
+def list_recurring(hub: AdminService, asked: PageRequest, _: int) -> Iterator[RecurringPage | None]:
     qless = hub.qless
     kept = {} if qless is None else qless.recurring
     names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
@@ -58,18 +68,18 @@ def recurring(hub: AdminService, asked: PageRequest, _: int) -> Iterator[Recurri
 def _recurring(kept: Recurring) -> RecurringRecord:
     return RecurringRecord(
         jid=kept.jid,
-        kind=text(kept.klass),
-        queue=text(kept.queue),
+        kind=shorten(kept.klass),
+        queue=shorten(kept.queue),
         interval=_finite(kept.interval),
         priority=_finite(kept.priority),
         retries=kept.retries,
         backlog=_finite(kept.backlog),
-        tags=[text(str(tag)) for tag in kept.tags[:MAX_LISTED_TAGS]],
+        tags=[shorten(str(tag)) for tag in kept.tags[:MAX_LISTED_TAGS]],
         next=kept.next,
         count=kept.count,
         payload=kept.data[:MAX_RECURRING_PAYLOAD],
         size=len(kept.data),
-        throttles=[text(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
+        throttles=[shorten(name) for name in kept.throttles[:MAX_LISTED_JOBS]],
     )
 
 
@@ -78,7 +88,7 @@ def _finite(number: float) -> float:
     return number if isfinite(number) else 0
 
 
-def tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPage | None]:
+def list_tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPage | None]:
     """Also those that are gone: somebody waits to hear of them."""
     qless = hub.qless
     kept = {} if qless is None else qless.tracked
@@ -86,9 +96,9 @@ def tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPa
     rows, size = [], 0
     for number, jid in enumerate(names, 1):
         job = hub.engine.find(jid)
-        told = None if job is None else row(hub, job)
+        told = None if job is None else list_record(hub, job)
         rows.append(TrackedJob(jid, kept.get(jid, 0), told))
-        size += len(jid) + (0 if told is None else weight(told))
+        size += len(jid) + (0 if told is None else text_size(told))
         if size >= MAX_PAGE_TEXT:
             is_more |= number < len(names)
             names = names[:number]
@@ -99,7 +109,7 @@ def tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPa
 # Tags
 
 
-def tags(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TagPage | None]:
+def list_tags(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TagPage | None]:
     """The most used; `after` is of no use."""
     if not 0 < asked.most <= MAX_PAGE_SIZE:
         raise AdminError(f"`most` is from 1 to {MAX_PAGE_SIZE}")
@@ -145,7 +155,7 @@ def _counted(hub: AdminService) -> Generator[None, None, dict[str, int]]:
 # Throttles
 
 
-def throttles(hub: AdminService, _: bool, now: int) -> Iterator[LimitPage | None]:
+def list_limits(hub: AdminService, _: bool, now: int) -> Iterator[LimitPage | None]:
     qless = hub.qless
     if qless is None:
         yield LimitPage([])
@@ -168,15 +178,64 @@ def _throttle(qless: Qless, name: str, now: int) -> LimitRecord:
         name=name,
         maximum=0 if limit is None or not isfinite(limit.maximum) else int(limit.maximum),
         expires=0 if limit is None else min(limit.expires, FOREVER),
-        holders=[text(job.jid) for job in kept.some_holders(name, MAX_LISTED_JOBS)],
-        waiting=[text(job.jid) for job in kept.some_waiting(name, MAX_LISTED_JOBS)],
+        holders=[shorten(job.jid) for job in kept.some_holders(name, MAX_LISTED_JOBS)],
+        waiting=[shorten(job.jid) for job in kept.some_waiting(name, MAX_LISTED_JOBS)],
     )
 
 
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {
-    "recurring": recurring,
-    "tracked": tracked,
-    "tags": tags,
-    "throttles": throttles,
-}
+# Of Qless
+
+
+def act_on_recurring(hub: AdminService, asked: RecurringAction, now: int) -> Ok:
+    require_writable(hub.engine)
+    qless = _need_qless(hub)
+    known = qless.recurring.get(asked.jid)
+    if known is None:
+        raise NotFound(f"there is no recurring job {quoted(asked.jid)}")
+    _change(qless, known, asked, now + hub.engine.theirs)
+    hub.audit.add(now, asked.by, f"{asked.action} recurring", asked.jid)
+    return Ok()
+
+
+def _change(qless: Qless, known: Recurring, asked: RecurringAction, now: int) -> None:
+    jid, tags = known.jid.encode(), [tag.encode() for tag in asked.tags]
+    match asked.action:
+        case "cancel":
+            qless.unkeep(known.jid)
+        case "move":
+            check_queue(asked.queue)
+            qless_recurring.update(qless, now, [jid, b"queue", asked.queue.encode()])
+        case "priority":
+            check_priority(asked.priority)
+            known.priority = asked.priority
+            qless.keep(known)
+        case "tag":
+            check_tags(asked.tags)
+            qless_recurring.tag(qless, now, [jid, *tags])
+        case "untag":
+            qless_recurring.untag(qless, now, [jid, *tags])
+
+
+def set_qless(hub: AdminService, asked: SetQlessOption, now: int) -> Ok:
+    require_writable(hub.engine)
+    qless, option, value = _need_qless(hub), asked.option, asked.value
+    if not 0 < len(option) <= MAX_OPTION_NAME or len(value or "") > MAX_OPTION_VALUE:
+        raise AdminError(
+            f"A setting needs a name of 1 to {MAX_OPTION_NAME} characters and a value of up to "
+            f"{MAX_OPTION_VALUE} characters."
+        )
+    if value is None:
+        qless.log({"event": "config_unset", "option": option})
+    else:
+        qless.log({"option": option, "event": "config_set", "value": value})
+    qless.set_config(option, value)
+    shown = option if value is None else f"{option} = {value}"
+    hub.audit.add(now, asked.by, "unset Qless" if value is None else "set Qless", shown)
+    return Ok()
+
+
+def _need_qless(hub: AdminService) -> Qless:
+    qless = hub.qless
+    if qless is None:
+        raise NotFound("that is of Qless, and its port is off")
+    return qless

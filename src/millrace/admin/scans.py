@@ -5,15 +5,16 @@ time, whatever came or went meanwhile. None lets others have their turn. Whether
 was looked for is for whoever walks to see.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from heapq import heappop, heappush, merge
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job, seq_of
 from millrace.engine.ready import ReadyQueue
 
-from .service import number_of
+from .errors import AdminError
+from .service import parse_number
 
 #: So many numbers are sorted at once, so many jobs by what they have, so many numbers of jobs
 #: that are gone are passed over.
@@ -66,7 +67,7 @@ class IndexScan:
         self.of = sum(map(len, indexes))
 
     def go(self, after: Key | None) -> Iterator[Position]:
-        seqs = listed(self._indexes)
+        seqs = index_numbers(self._indexes)
         below = _below(after, 1 << 64)
         runs = []
         for first in range(0, len(seqs), SORT_SLICE_SIZE):
@@ -84,7 +85,7 @@ class IndexScan:
             last = seq
 
 
-def listed(indexes: Iterable[Collection[int]]) -> list[int]:
+def index_numbers(indexes: Iterable[Collection[int]]) -> list[int]:
     """In any order: an ordered dictionary takes four times as long to tell its own."""
     seqs: list[int] = []
     for index in indexes:
@@ -100,7 +101,7 @@ class IdScan:
     def __init__(self, engine: Engine, jid: str, *, ids_only: bool) -> None:
         self._engine = engine
         self._jid = jid
-        self._number = seq_of(jid) if ids_only else number_of(jid)
+        self._number = seq_of(jid) if ids_only else parse_number(jid)
         self.of = engine.count_of(jid) or int(self._number in engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
@@ -270,3 +271,30 @@ class TailScan:
             if passed == SORT_SLICE_SIZE:
                 passed = 0
                 yield None
+
+
+MAX_PAGE_SIZE: Final = 1000
+#: So many names are looked at before others have their turn.
+NAME_SLICE_SIZE: Final = 1000
+
+N = TypeVar("N", str, tuple[str, str], tuple[int, str])
+
+
+def page_of(
+    names: list[N], after: N | None, most: int
+) -> Generator[None, None, tuple[list[N], bool]]:
+    """The first `most` names behind `after`, and whether there are more. Yields now and then."""
+    if not 0 < most <= MAX_PAGE_SIZE:
+        raise AdminError(f"`most` is from 1 to {MAX_PAGE_SIZE}")
+    best: list[N] = []
+    for first in range(0, len(names), NAME_SLICE_SIZE):
+        if first:
+            yield
+        some = names[first : first + NAME_SLICE_SIZE]
+        if after is not None:
+            some = [name for name in some if name > after]
+        if len(best) > most:
+            last = best[-1]
+            some = [name for name in some if name < last]
+        best = sorted(best + some)[: most + 1]
+    return best[:most], len(best) > most

@@ -7,12 +7,15 @@ request goes on exactly there.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Generator, Iterator
+from heapq import nlargest
+from itertools import islice
 from typing import Annotated, Final
 from zlib import crc32
 
 import msgspec
 
 from millrace.engine.engine import Engine
+from millrace.engine.failure_groups import ErrorGroup
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import (
@@ -24,12 +27,11 @@ from millrace.engine.states import (
     SCHEDULED,
     STATE_NAMES,
 )
-from millrace.records import JobFilter, JobPage, SearchJobs
+from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, PageRequest, SearchJobs
 
-from .answering import Answering, Telling
 from .errors import AdminError
 from .filters import CHUNK_SIZE, FilterMatcher
-from .jobs import MAX_PAGE_TEXT, row, weight
+from .jobs import MAX_PAGE_TEXT, MESSAGE_EXCERPT_SIZE, list_record, shorten, text_size
 from .scans import (
     FailureScan,
     HeadScan,
@@ -44,7 +46,7 @@ from .scans import (
     ended_key,
     first_due,
     first_ready,
-    listed,
+    index_numbers,
     ready_key,
 )
 from .service import AdminService
@@ -176,12 +178,12 @@ class Candidates:
         return self._engine.jobs.get(job.seq) is job and self._meaning.admits(job)
 
 
-def candidates(hub: AdminService, query: JobFilter) -> Candidates:
+def matching_jobs(hub: AdminService, query: JobFilter) -> Candidates:
     """For whoever does something to all jobs that a query means."""
     return Candidates(hub, query, ids_only=True)
 
 
-def search(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | None]:
+def search_jobs(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | None]:
     if not 0 < asked.most <= MAX_SEARCH_PAGE:
         raise AdminError(f"`most` is from 1 to {MAX_SEARCH_PAGE}")
     if not 0 < asked.look <= MAX_EXAMINED:
@@ -192,8 +194,8 @@ def search(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | N
         if job is None:
             yield None
             continue
-        rows.append(row(hub, job))
-        size += weight(rows[-1])
+        rows.append(list_record(hub, job))
+        size += text_size(rows[-1])
         if len(rows) == asked.most or size >= MAX_PAGE_TEXT:
             break
     yield JobPage(rows, found.looked, max(found.of, found.looked), found.cursor)
@@ -232,7 +234,7 @@ def _walks(hub: AdminService, query: JobFilter, order: str, *, ids_only: bool) -
     if order == "ended" and query.state in {"done", "dead"}:
         return _in_order(
             engine,
-            lambda: listed(_indexes(engine, query, MAX_ENDED_SORTED) or []),
+            lambda: index_numbers(_indexes(engine, query, MAX_ENDED_SORTED) or []),
             ended_key,
             others,
         )
@@ -304,5 +306,47 @@ def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     }.get(state, ())
 
 
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"search": search}
+#: So many groups are told of, the largest.
+MAX_FAILURE_GROUPS: Final = 500
+#: So many are looked at before others have their turn.
+GROUP_SLICE_SIZE: Final = 1000
+#: So many of the queues of a group's jobs are named, of so many jobs.
+MAX_GROUP_QUEUES: Final = 5
+GROUP_SAMPLE_SIZE: Final = 50
+
+
+def list_failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[FailurePage | None]:
+    failing = hub.engine.failing
+    yield from failing.complete()
+    most = max(1, min(asked.most, MAX_FAILURE_GROUPS))
+    keys, found = list(failing), list[ErrorGroup]()
+    for first in range(0, len(keys), GROUP_SLICE_SIZE):
+        some = [failing.get(key) for key in keys[first : first + GROUP_SLICE_SIZE]]
+        found += [group for group in some if group is not None]
+        found = nlargest(most, found, key=lambda group: len(group.jobs))
+        yield None
+    groups: list[FailureGroup] = []
+    for group in found:
+        if group.jobs:  # or all of it went meanwhile
+            groups.append(_told(group))
+        if len(groups) % 20 == 0:
+            yield None
+    yield FailurePage(groups, len(failing), failing.count)
+
+
+def _told(group: ErrorGroup) -> FailureGroup:
+    newest = group.newest
+    failure = newest.failure
+    some = islice(group.jobs.values(), GROUP_SAMPLE_SIZE)
+    names = dict.fromkeys([newest.queue, *(job.queue for job in some)])
+    return FailureGroup(
+        fingerprint=group.fingerprint,
+        group=shorten(group.group),
+        message="" if failure is None else failure.message[:MESSAGE_EXCERPT_SIZE],
+        dead=group.dead,
+        retrying=group.retrying,
+        newest_at=0 if failure is None else failure.last_at,
+        newest_jid=shorten(newest.jid),
+        newest_seq=newest.seq,
+        queues=[shorten(name) for name in names][:MAX_GROUP_QUEUES],
+    )

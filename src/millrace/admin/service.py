@@ -1,7 +1,9 @@
 """What all connections to the control socket share."""
 
-from collections.abc import Callable
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import PROTOCOLS, Job, seq_of
@@ -39,6 +41,9 @@ FAILURE_INDEX_INTERVAL: Final = 10_000
 LEASE_KEY: Final = "http/lease-key"
 
 H = TypeVar("H", bound=Hub)
+
+#: What an operation returns: a record, or JSON that is not one of ours.
+Reply = msgspec.Struct | dict[str, Any]
 
 
 class ShipperPort(Protocol):
@@ -132,9 +137,9 @@ class AdminService(Hub):
     def why(self, name: str, now: int) -> Explanation:
         if len(name) > MAX_NAME_LENGTH:
             raise AdminError(f"the name is longer than {MAX_NAME_LENGTH} characters", "too large")
-        found = named(self.engine, name)
+        found = find_jobs(self.engine, name)
         jobs = [self._explain(job, now) for job in found[:MAX_JOBS_PER_ID]]
-        seq = number_of(name)
+        seq = parse_number(name)
         known = bool(jobs) or 0 < seq < self.engine.next_seq
         return Explanation(jobs, now, known, len(found) - len(jobs))
 
@@ -175,16 +180,16 @@ class AdminService(Hub):
         ]
 
 
-def named(engine: Engine, name: str) -> list[Job]:
+def find_jobs(engine: Engine, name: str) -> list[Job]:
     """The jobs that somebody may mean by that name: of that id the oldest first, then of that
     number.
     """
     found = engine.find_all(name)
-    job = engine.jobs.get(number_of(name))
+    job = engine.jobs.get(parse_number(name))
     return found if job is None or any(each is job for each in found) else [*found, job]
 
 
-def meant(engine: Engine, name: str) -> list[Job]:
+def jobs_by_id(engine: Engine, name: str) -> list[Job]:
     """The jobs of that id, for whoever changes them: a number that is nobody's id means nobody, or
     a stranger's job would be changed once the one of that id is gone.
     """
@@ -193,8 +198,13 @@ def meant(engine: Engine, name: str) -> list[Job]:
     return found if job is None else [job]
 
 
-def number_of(name: str) -> int:
+def parse_number(name: str) -> int:
     """The job's number, if that is what the name is, or what it was made from; else 0."""
     if name.isascii() and name.isdigit() and len(name) < 20:
         return int(name)
     return seq_of(name)
+
+
+#: An operation of the admin socket: the service, the arguments and the time. An operation that may
+#: take long is a generator; it yields replies, and None to end its share of a turn.
+Operation = Callable[[AdminService, Any, int], Reply | Iterator[Reply | None]]

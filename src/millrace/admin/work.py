@@ -25,11 +25,10 @@ from millrace.records import (
 )
 
 from .actions import STATE_TEXT, set_tags
-from .answering import Answering, Telling
 from .audit import truncate
 from .bulk import check_priority, check_queue, check_tags, quoted
 from .errors import AdminError, NotFound, require_room, require_writable
-from .jobs import whole
+from .jobs import job_record
 from .service import AdminService
 
 #: So many jobs are pushed at once: everybody waits meanwhile.
@@ -80,7 +79,7 @@ def push(hub: AdminService, asked: PushJobs, now: int) -> PushedJobs:
         if new.tags and hub.qless is not None:
             set_tags(hub, job, list(dict.fromkeys(new.tags)), now)
     hub.audit.add_work(now, asked.by, "push", "jobs over HTTP", len(jobs))
-    return PushedJobs([whole(hub, job) for job in jobs])
+    return PushedJobs([job_record(hub, job) for job in jobs])
 
 
 def _push(engine: Engine, new: NewJob, number: int, places: dict[str, int], now: int) -> Push:
@@ -185,7 +184,7 @@ def waiter(queues: tuple[str, ...], asked: LeaseJobs, owner: Any) -> Waiter:
 
 
 def leased(hub: AdminService, job: Job) -> LeasedJob:
-    record = whole(hub, job)
+    record = job_record(hub, job)
     record.payload = job.payload
     return LeasedJob(token(hub, Lease.of(job)), job.deadline, record)
 
@@ -245,7 +244,7 @@ def end(hub: AdminService, asked: EndLease, now: int) -> EndedLease:
             engine.renew(job, now + span, now)
     if asked.action != "renew":
         hub.audit.add_work(now, asked.by, asked.action, "jobs over HTTP", 1)
-    return EndedLease(whole(hub, job) if engine.jobs.get(job.seq) is job else None)
+    return EndedLease(job_record(hub, job) if engine.jobs.get(job.seq) is job else None)
 
 
 def _fail(engine: Engine, job: Job, asked: EndLease, now: int) -> None:
@@ -279,7 +278,3 @@ def _held(hub: AdminService, asked: EndLease, now: int) -> Job:
     raise AdminError(
         f"this attempt is over: {STATE_TEXT[job.state]}, at attempt {job.attempt}", "conflict"
     )
-
-
-ANSWERS: Final[dict[str, Answering]] = {"push": push, "end": end}
-LONG: Final[dict[str, Telling]] = {}

@@ -9,13 +9,22 @@ from typing import Final
 
 from millrace.engine.job import PROTOCOLS, Job
 from millrace.engine.policy import BOUND
-from millrace.engine.workers import WORKER_STATES, Worker
-from millrace.records import HeldJob, ListWorkers, WorkerPage, WorkerRecord
+from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
+from millrace.records import (
+    HeldJob,
+    ListWorkers,
+    Ok,
+    WorkerAction,
+    WorkerPage,
+    WorkerRecord,
+)
 
-from .answering import Answering, Telling
-from .errors import AdminError
-from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, moment, text
-from .paging import page_of
+from .bulk import (
+    quoted,
+)
+from .errors import AdminError, NotFound, require_writable
+from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, shorten, time_or_zero
+from .scans import page_of
 from .service import AdminService
 
 #: So many of a worker's jobs are told.
@@ -42,7 +51,7 @@ class WorkerLeases:
         self.since = since
 
 
-def workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
+def list_workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[WorkerPage | None]:
     engine = hub.engine
     held: dict[Name, WorkerLeases] = {}
     seqs = list(engine.leased)
@@ -131,9 +140,9 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
 
 def _introduce(row: WorkerRecord, worker: Worker) -> None:
     """What a worker of Faktory has said of itself."""
-    row.hostname = text(worker.hostname)
+    row.hostname = shorten(worker.hostname)
     row.pid, row.rss_kb = worker.pid, worker.rss_kb
-    row.labels = [text(label) for label in worker.labels[:MAX_LABELS]]
+    row.labels = [shorten(label) for label in worker.labels[:MAX_LABELS]]
     row.state = WORKER_STATES[worker.state]
     row.started_at, row.beat_at = worker.started_at, worker.beat_at
     row.connections = worker.connections
@@ -146,17 +155,36 @@ def _weight(row: WorkerRecord) -> int:
 
 
 def _held(job: Job) -> HeldJob:
-    deadline = 0 if job.actor in BOUND else moment(job.deadline)
+    deadline = 0 if job.actor in BOUND else time_or_zero(job.deadline)
     return HeldJob(
-        jid=text(job.jid),
+        jid=shorten(job.jid),
         seq=job.seq,
-        queue=text(job.queue),
-        kind=text(job.kind),
+        queue=shorten(job.queue),
+        kind=shorten(job.kind),
         leased_at=job.leased_at,
         deadline=deadline,
         payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
     )
 
 
-ANSWERS: Final[dict[str, Answering]] = {}
-LONG: Final[dict[str, Telling]] = {"workers": workers}
+# Workers
+
+
+def signal_worker(hub: AdminService, asked: WorkerAction, now: int) -> Ok:
+    require_writable(hub.engine)
+    faktory = hub.faktory
+    if faktory is None:
+        raise NotFound("Faktory's port is off, so there are no workers of it")
+    if asked.wid == "all":
+        workers = faktory.workers.connected()
+        if not workers:
+            raise NotFound("no worker of Faktory is connected: nobody was told")
+    else:
+        worker = faktory.workers.known.get(asked.wid)
+        if worker is None or not worker.connections:
+            raise NotFound(f"no worker {quoted(asked.wid)} is connected")
+        workers = [worker]
+    hub.audit.add(now, asked.by, f"{asked.action} worker", asked.wid)
+    for worker in workers:
+        faktory.advance(worker, QUIET if asked.action == "quiet" else TERMINATE)
+    return Ok()

@@ -1,27 +1,27 @@
-"""What is asked of a running server over the socket in its data folder (protocols/control.py)."""
+"""Requests of commands to a running server, over the admin socket in its data folder."""
 
-import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from millrace.admin.client import COMMAND_TIMEOUT, request
+from millrace.admin.errors import AdminError
 from millrace.records import Explanation, JobExplanation
 from millrace.server.control_socket import beside, socket_of
 
-PATIENCE = 30.0  # seconds
-
 
 class NotAnswered(Exception):
-    """The server could not be asked; the text says what to do."""
+    """The server did not answer; the message gives the reason."""
 
 
 class NoServer(NotAnswered):
-    """None runs on that folder."""
+    """No server is running on the data folder."""
 
 
 def why(folder: Path, name: str, *, json: bool) -> int:
-    """The exit code: 0 only if there is such a job."""
+    """Explain a job; the exit code is 0 only if it exists."""
     try:
         answer = ask_why(folder, name)
     except NotAnswered as error:
@@ -33,53 +33,47 @@ def why(folder: Path, name: str, *, json: bool) -> int:
 
 
 def ask_why(folder: Path, name: str) -> Explanation:
-    """What the server on this data folder knows of the jobs of that name."""
+    """The explanation of the jobs with this ID or number."""
     try:
-        line = msgspec.json.encode({"why": name}) + b"\n"
+        (answer,) = converse(folder, {"why": name})
     except UnicodeEncodeError:
-        raise NotAnswered(f"there is no job {shown(name)}: ids are UTF-8") from None
-    answer = converse(folder, line)
-    if not answer:
-        raise NotAnswered(f"the server on {folder} ended before it answered. Ask again.")
-    try:
-        return msgspec.json.decode(answer, type=Explanation)
-    except msgspec.DecodeError:
-        told = shown(answer[:200].decode(errors="replace").rstrip())
-        raise NotAnswered(f"the server on {folder} does not answer that: {told}") from None
+        raise NotAnswered(f"Job {shown(name)} not found. IDs are UTF-8.") from None
+    return msgspec.json.decode(answer, type=Explanation)
 
 
-def converse(folder: Path, line: bytes, patience: float = PATIENCE) -> bytes:
-    """What the server on this data folder answers to a line; nothing if it ends before that."""
-    path = socket_of(folder)
+def converse(
+    folder: Path, operation: dict[str, Any], patience: float = COMMAND_TIMEOUT
+) -> list[msgspec.Raw]:
+    """The replies of the server on this data folder to one operation."""
     try:
-        with socket.socket(socket.AF_UNIX) as connection, beside(path) as name:
-            connection.settimeout(patience)
-            connection.connect(name)
-            connection.sendall(line)
-            with connection.makefile("rb") as stream:
-                return stream.readline()
+        with beside(socket_of(folder)) as path:
+            return list(request(path, operation, patience))
+    except AdminError as error:
+        raise NotAnswered(f"The server on {folder} refused the request: {error}") from error
+    except msgspec.DecodeError as error:
+        raise NotAnswered(f"The server on {folder} sent an invalid reply: {error}") from error
     except (FileNotFoundError, ConnectionRefusedError, NotADirectoryError):
         raise NoServer(
-            f"no server runs on the data folder {folder}, so no job of it runs. Start one with "
-            f"`millrace serve --data {folder}`, or name another folder with --data."
+            f"No server is running on data folder {folder}. Start one with "
+            f"`millrace serve --data {folder}`, or choose another folder with --data."
         ) from None
     except OSError as error:
-        reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
-        raise NotAnswered(f"cannot ask the server on {folder}: {reason}") from error
+        reason = "no reply" if isinstance(error, TimeoutError) else error.strerror or error
+        raise NotAnswered(f"Cannot reach the server on {folder}: {reason}") from error
 
 
 def in_words(answer: Explanation, name: str) -> str:
-    """The answer to `why`, for a person."""
+    """The explanation as text."""
     if not answer.jobs:
         if answer.known:
-            return f"Job {name} has ended, and nothing is kept of it."
+            return f"Job {name} has finished and is no longer retained."
         return (
-            f"There is no job {shown(name)}. It never was, or it has ended and nothing is kept of "
-            "it; the id must be whole, as it was pushed."
+            f"Job {shown(name)} not found. It never existed, or it finished and is no longer "
+            "retained. Pass the complete ID."
         )
     told = [_about(job) for job in answer.jobs]
     if answer.more:
-        told.append(f"{answer.more:,} more jobs have that id. Name one by its number.")
+        told.append(f"{answer.more:,} more jobs have this ID. Use a job number to select one.")
     return "\n\n".join(told)
 
 
@@ -91,7 +85,7 @@ def _about(job: JobExplanation) -> str:
 
 
 def shown(text: str) -> str:
-    """On one line, and without what a client could write on the operator's terminal."""
+    """The text on one line, with control characters escaped."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

@@ -2,12 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from millrace.cli.control import NoServer, NotAnswered, converse, shown
+from millrace.cli.control import NoServer, NotAnswered, converse
 from millrace.cli.options import ConfigFile, Data, Json, load_config
 from millrace.cli.output import ProgressBar
 from millrace.config import Config
@@ -68,7 +68,7 @@ def ship(config: Config, *, status: bool, json: bool) -> int:
 def shipped(config: Config) -> ShippingStatus:
     """Ship all events committed so far. A server without a store has none."""
     try:
-        return _ask(config.server.data, b'{"ship":true}\n')
+        return _ask(config.server.data, {"ship": True})
     except NoServer:
         if has_store(config.server.data):
             _ship_folder(config)
@@ -79,7 +79,7 @@ def shipping_of(config: Config) -> ShippingStatus:
     """The shipping status."""
     folder, lake = config.server.data, config.lake_path
     try:
-        return _ask(folder, b'{"journal":true}\n')
+        return _ask(folder, {"journal": True})
     except NoServer:
         pass
     try:
@@ -96,19 +96,14 @@ def shipping_of(config: Config) -> ShippingStatus:
     )
 
 
-def _ask(folder: Path, line: bytes) -> ShippingStatus:
+def _ask(folder: Path, operation: dict[str, Any]) -> ShippingStatus:
     try:
-        answer = converse(folder, line, SHIP_TIMEOUT)
+        (answer,) = converse(folder, operation, SHIP_TIMEOUT)
     except NoServer:
         raise
     except NotAnswered as error:
         raise NotShipped(str(error)) from error
-    try:
-        return msgspec.json.decode(answer, type=ShippingStatus)
-    except msgspec.DecodeError:
-        reply = shown(answer[:500].decode(errors="replace").rstrip())
-        reply = reply or "it stopped before it replied"
-        raise NotShipped(f"Shipping by the server on {folder} failed: {reply}") from None
+    return msgspec.json.decode(answer, type=ShippingStatus)
 
 
 def _ship_folder(config: Config) -> None:

@@ -56,6 +56,25 @@ class AdminRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     """Arguments of one operation; an unknown argument is an error."""
 
 
+#: Version of the admin socket's protocol; version 1 had no hello.
+PROTOCOL_VERSION: Final = 2
+
+
+class Hello(AdminRequest):
+    """The first line of a connection."""
+
+    version: int
+    #: Name and version of the client, for errors.
+    client: str = ""
+
+
+class HelloReply(msgspec.Struct):
+    """The versions of the protocol and of the server."""
+
+    version: int
+    server: str
+
+
 # Queries
 
 

@@ -104,8 +104,25 @@ class Ok(Record):
     ok: Annotated[bool, Doc("OK", "Always true.")] = True
 
 
-class ErrorReply(Record):
+class ErrorDetail(Record):
+    """The code and the text of an error."""
+
+    code: Code
+    detail: str
+
+
+class AdminErrorReply(Record):
     """A request that was refused."""
+
+    error: ErrorDetail
+
+    @classmethod
+    def of(cls, code: Code, detail: str) -> "AdminErrorReply":
+        return cls(ErrorDetail(code, detail))
+
+
+class ErrorReply(Record):
+    """An error for clients of version 1."""
 
     error: str
     code: Code = "bad request"

@@ -1,13 +1,13 @@
 """The data of a server for the audit: from its store, and from the running process."""
 
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 
+from millrace.admin.client import request
+from millrace.admin.errors import AdminError
 from millrace.cli.output import ProgressBar
 from millrace.journal.snapshot import Snapshot, days_table, queues_table, snapshot
 from millrace.journal.status import has_store
@@ -71,29 +71,16 @@ def counters(folder: Path) -> list[Counters]:
     """The counters of the server on this folder; empty if none is running."""
     for _ in range(_TRIES):
         try:
-            lines = list(_asked(folder))
+            with beside(socket_of(folder)) as path:
+                replies = list(request(path, {"counters": True}, REPLY_TIMEOUT))
         except (FileNotFoundError, ConnectionRefusedError):
             return []
+        except AdminError as error:
+            if error.code == "conflict":
+                continue  # the counters were reset in between
+            raise PipelineError(f"Cannot query the server on {folder}: {error}") from error
         except OSError as error:
             reason = "no answer" if isinstance(error, TimeoutError) else error.strerror or error
             raise PipelineError(f"Cannot query the server on {folder}: {reason}") from error
-        try:
-            pieces = [msgspec.json.decode(line, type=Counters) for line in lines]
-        except msgspec.DecodeError:
-            continue  # the counters were reset in between, or the server could not write
-        if pieces and not pieces[-1].more:
-            return pieces
+        return [msgspec.json.decode(reply, type=Counters) for reply in replies]
     raise PipelineError(f"The server on {folder} did not return its counters. Try again.")
-
-
-def _asked(folder: Path) -> Iterator[bytes]:
-    """The lines of the reply, up to the last part or an error."""
-    with socket.socket(socket.AF_UNIX) as connection, beside(socket_of(folder)) as name:
-        connection.settimeout(REPLY_TIMEOUT)
-        connection.connect(name)
-        connection.sendall(b'{"counters":true}\n')
-        with connection.makefile("rb") as stream:
-            for line in stream:
-                yield line
-                if b'"more":true' not in line:
-                    return
