@@ -7,7 +7,7 @@ from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
 from millrace.admin.search import MAX_GROUP_QUEUES
 from millrace.engine.events import fingerprint
 from millrace.engine.job import FAKTORY
-from millrace.engine.states import BLOCKED, DEAD
+from millrace.engine.states import DEAD
 from millrace.protocols.qless import work
 
 
@@ -74,7 +74,7 @@ def test_failed_by_qless_while_it_waited_for_another(room):
     room.put("first")
     job = room.put("a", "q", "depends", '["first"]')
     args = [b"a", b"w1", b"group", b"message"]
-    work.fail_any(room.qless, room.now, args, {BLOCKED})
+    work.fail_any(room.qless, room.now, args)
     assert job.state == DEAD
     (group,) = room.asks(failures={})["groups"]
     assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from millrace.admin.actions import ACTIONS
-from millrace.admin.connection import ANSWERS, LONG
+from millrace.admin.connection import OPERATIONS
 from millrace.protocols.faktory import mutate
 from millrace.protocols.faktory.bulk import Request as MillraceRequest
 from millrace.protocols.faktory.connection import FaktoryConnection
@@ -61,7 +61,7 @@ def served() -> set[tuple[str, str]]:
 
 def unknown_requests() -> set[str]:
     """Handlers of the control socket that no request names."""
-    return {*ANSWERS, *LONG} - set(requests.SocketRequest.__struct_fields__)
+    return set(OPERATIONS) - set(requests.SocketRequest.__struct_fields__)
 
 
 def _named(protocol: str, commands: Iterable[str]) -> Iterable[tuple[str, str]]:

@@ -249,7 +249,7 @@ def test_an_action_that_fails_says_why(tmp_path: Path, said: bytes):
 def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tasks, "KEPT", 5)
+    monkeypatch.setattr(long_actions, "KEPT", 5)
 
     async def some(request: dict[str, Any]) -> AsyncIterator[bytes]:
         while request["act_on_queue"] == "long":
