@@ -176,7 +176,7 @@ def test_a_number_without_end_is_refused() -> None:
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_what_is_nested_too_deeply_is_refused_before_it_cannot_be_written(opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
-    good = opening * lua.MOST_DEPTH + b"1" + closing * lua.MOST_DEPTH
+    good = opening * lua.MAX_DEPTH + b"1" + closing * lua.MAX_DEPTH
     changes.encode(lua.decode(good))
     assert lua.decode(b'["%b"]' % (b"[" * 2000)) == ["[" * 2000]
     with pytest.raises(ScriptError, match=r"^Found too many nested data structures \(501\)$"):

@@ -11,7 +11,6 @@ from resp_conversation import OK, Resp, RespClient, RespWorld, array, bulk
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, MASENKO, WORKQ, Push
 from millrace.protocols.qless import QlessApi, QlessHub
-from millrace.protocols.qless.redis_view import Virtual
 
 #: 2012-11-08T11:46:49Z, and the midnight before it.
 T = 1352375209

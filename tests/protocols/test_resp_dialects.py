@@ -104,7 +104,7 @@ def test_by_how_it_is_written(text, script):
 
 
 def test_a_text_without_end_is_not_read(monkeypatch):
-    monkeypatch.setattr(script_catalog, "MOST_SCRIPT", 100)
+    monkeypatch.setattr(script_catalog, "MAX_SCRIPT_BYTES", 100)
     text = b"local ReqlessAPI = {}".ljust(100)
     assert recognise(text) == Script("D")
     assert recognise(text + b" ") is None

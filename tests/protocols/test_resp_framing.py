@@ -7,8 +7,8 @@ import pytest
 from resp_conversation import request
 
 from millrace.protocols.qless.resp import (
-    AT_ONCE,
-    MOST_LINE,
+    MAX_LINE,
+    READ_BATCH_BYTES,
     Limits,
     ProtocolError,
     Requests,
@@ -112,10 +112,10 @@ def test_arrays_and_lines_mixed():
         (b"*1\r\n\x80\r\n", "expected '$', got '\x80'"),
         (b"*1\r\n$1\r\nabc", "expected CRLF after a bulk string"),
         (b"*1\r\n$1\r\na\n\n", "expected CRLF after a bulk string"),
-        (b"*" + b"1" * (MOST_LINE + 1), "too big mbulk count string"),
-        (b"*1\r\n$" + b"1" * (MOST_LINE + 1), "too big bulk count string"),
-        (b"x" * (MOST_LINE + 1), "too big inline request"),
-        (b"x" * (MOST_LINE + 1) + b"\n", "too big inline request"),
+        (b"*" + b"1" * (MAX_LINE + 1), "too big mbulk count string"),
+        (b"*1\r\n$" + b"1" * (MAX_LINE + 1), "too big bulk count string"),
+        (b"x" * (MAX_LINE + 1), "too big inline request"),
+        (b"x" * (MAX_LINE + 1) + b"\n", "too big inline request"),
     ],
 )
 def test_what_is_no_request(data, complaint):
@@ -127,7 +127,7 @@ def test_at_the_limits():
     assert taken(request(*[b""] * 100))
     assert taken(request(b"x" * 1000))
     assert taken(request(*[b"x" * 1000] * 5))
-    assert taken(b"x" * MOST_LINE + b"\n")
+    assert taken(b"x" * MAX_LINE + b"\n")
 
 
 def test_strangers_get_less():
@@ -261,7 +261,7 @@ def test_a_large_argument_takes_no_longer_than_it_must(size):
 
 def test_a_long_pipeline_in_pieces_that_fit_nothing():
     data = request("EVALSHA", "0123456789" * 4, 0, "put", "a" * 50) * 5000
-    for size in (1000, AT_ONCE - 1, AT_ONCE + 1):
+    for size in (1000, READ_BATCH_BYTES - 1, READ_BATCH_BYTES + 1):
         found = taken(*(data[n : n + size] for n in range(0, len(data), size)))
         assert len(found) == 5000
         assert all(args[3] == b"put" for args in found)

@@ -4,7 +4,7 @@ import pytest
 from resp_conversation import OK, SHA_C, Resp, array, bulk
 
 from millrace.protocols.qless import pubsub
-from millrace.protocols.qless.pubsub import MOST_CHANNEL, MOST_SUBSCRIPTIONS, Message
+from millrace.protocols.qless.pubsub import MAX_CHANNEL_NAME, MAX_SUBSCRIPTIONS, Message
 
 
 def told(word: str, name: str | None, count: int, sign: bytes = b"*") -> bytes:
@@ -70,13 +70,13 @@ def test_what_a_subscriber_may_say_in_resp2():
 def test_subscriptions_are_bounded():
     with Resp() as talk:
         client = talk.connect()
-        many = [f"c{n}" for n in range(MOST_SUBSCRIPTIONS)]
+        many = [f"c{n}" for n in range(MAX_SUBSCRIPTIONS)]
         client.asks("SUBSCRIBE", *many)
         client.hears(*(told("subscribe", name, n + 1) for n, name in enumerate(many)))
         client.asks("SUBSCRIBE", "more").hears_resp_error(
             "ERR a client may have 1000 subscriptions"
         )
-        long = "x" * (MOST_CHANNEL + 1)
+        long = "x" * (MAX_CHANNEL_NAME + 1)
         other = talk.connect().asks("PSUBSCRIBE", long)
         other.hears_resp_error("ERR the name of a channel may have 1000 bytes")
         other.asks("PUBLISH", long, "x").hears(b":0\r\n")
@@ -207,7 +207,7 @@ def test_whoever_leaves_listens_no_more(left):
 
 def test_a_client_that_would_be_told_too_much_is_cut(monkeypatch):
     """A message comes once for each pattern that it matches; others hear it all the same."""
-    monkeypatch.setattr(pubsub, "MOST_TOLD", 1000)
+    monkeypatch.setattr(pubsub, "MAX_UNSENT_BYTES", 1000)
     with Resp() as talk:
         greedy, modest = talk.connect(), talk.connect()
         for number in range(1, 9):

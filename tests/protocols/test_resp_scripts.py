@@ -100,7 +100,7 @@ def test_a_script_whose_keeping_was_undone_is_kept_when_it_is_loaded_again():
 
 
 def test_so_many_scripts_and_no_more(monkeypatch):
-    monkeypatch.setattr("millrace.protocols.qless.hub.MOST_SCRIPTS", 2)
+    monkeypatch.setattr("millrace.protocols.qless.hub.MAX_SCRIPTS", 2)
     with Resp() as talk:
         client = talk.connect().loads(SCRIPT_B).loads(SCRIPT_C).loads(SCRIPT_B)
         client.asks("SCRIPT", "LOAD", SCRIPT_D).hears_resp_error(

@@ -217,7 +217,7 @@ def test_what_is_queued_is_bounded_also_in_the_number_of_its_words():
 
 def test_what_a_transaction_tells_is_bounded(monkeypatch):
     """Each of a thousand commands may ask for the whole scratch space."""
-    monkeypatch.setattr(connection, "MOST_REPLY", 1000)
+    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", 1000)
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "l", "x" * 400).hears(b":1\r\n")
         client.asks("MULTI").hears(OK)

@@ -6,7 +6,7 @@ from typing import Any, Final
 from millrace.engine.job import Job
 
 from . import lua_values as lua
-from .commands import MOST_REPLY
+from .commands import MAX_REPLY_BYTES
 from .resp import Reply
 from .state import Qless
 
@@ -36,7 +36,7 @@ def _pop(
     """Pop until there are enough jobs, or none, or the reply is as large as a reply may be."""
     found: list[bytes] = []
     size = 0
-    while len(found) < count and size < MOST_REPLY:
+    while len(found) < count and size < MAX_REPLY_BYTES:
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
         jobs: list[Job] = api.do(call.command, call.now, args)
@@ -56,7 +56,7 @@ def in_slices(
     found: list[bytes] = []
     size = 0
     for number, job in enumerate(jobs, 1):
-        if job.seq in q.engine.jobs and size < MOST_REPLY:
+        if job.seq in q.engine.jobs and size < MAX_REPLY_BYTES:
             found.append(write(q, job))
             size += len(found[-1])
         if number % JOBS_BATCH_SIZE == 0:

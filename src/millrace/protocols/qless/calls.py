@@ -19,7 +19,7 @@ from .contract import Refused, ScriptError
 from .hub import QlessHub
 from .job_view import part_of
 from .queries import job_json
-from .redis_view import Virtual
+from .redis_view import RedisView
 from .resp import Reply
 from .script_catalog import Script
 from .state import Qless
@@ -62,7 +62,7 @@ class QlessApi:
         self.qless = Qless(hub)
         self.engine.keeper = self.qless.attend
         hub.api = self
-        hub.virtual = Virtual(self.qless)
+        hub.virtual = RedisView(self.qless)
         hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
         self._learned_for = self.engine.reverts
 

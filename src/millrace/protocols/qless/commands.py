@@ -25,8 +25,8 @@ ALONE: Final = 8
 NEVER_WAITS: Final = 16
 
 #: The largest reply to a command that can ask for the same thing many times.
-MOST_REPLY: Final = 64 << 20
-TOO_LARGE: Final = f"ERR the reply would have more than {MOST_REPLY} bytes"
+MAX_REPLY_BYTES: Final = 64 << 20
+TOO_LARGE: Final = f"ERR the reply would have more than {MAX_REPLY_BYTES} bytes"
 
 #: As many as there are.
 ANY: Final = 1 << 30

@@ -21,7 +21,7 @@ from . import info, keys, pubsub, scripts
 from .commands import (
     ALONE,
     ANY,
-    MOST_REPLY,
+    MAX_REPLY_BYTES,
     NEVER_WAITS,
     STRANGER,
     SUBSCRIBER,
@@ -62,17 +62,20 @@ LARGE_REPLY: Final = 65_536
 #: A slice of a long command counts as this many commands more.
 SLICE_COST: Final = 15
 #: Number of commands that one transaction may have, and of slices that its long commands may take.
-MOST_QUEUED: Final = 10_000
+MAX_TRANSACTION_COMMANDS: Final = 10_000
 MAX_TRANSACTION_SLICES: Final = 400
+TOO_MANY_COMMANDS: Final = (
+    f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands, and not too large"
+)
 TOO_MUCH_WORK: Final = "ERR the commands of this transaction examine too much: run them one by one"
 #: Number of keys that a client may watch.
-MOST_WATCHED: Final = 1000
-MOST_WATCHED_NAME: Final = 1000
+MAX_WATCHED_KEYS: Final = 1000
+MAX_WATCHED_NAME: Final = 1000
 #: What an argument takes besides its bytes.
 ARGUMENT_COSTS: Final = 64
-MOST_NAME: Final = 1000
+MAX_CLIENT_NAME: Final = 1000
 DATABASES: Final = 16
-#: What browsers say that were sent here by somebody else's page: they hear nothing.
+#: How a request of a browser begins that a foreign web page sent here. It gets no reply.
 _NOT_FOR_US: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
@@ -373,7 +376,7 @@ class QlessConnection(Connection):
         """After a wait: the server goes on with what this client said meanwhile."""
 
     def timed_out(self, now: int) -> None:
-        if self.waiter is not None:  # or somebody who was told before has given it an item
+        if self.waiter is not None:  # or an earlier delivery of this turn has ended the wait
             self._stop_waiting()
             self.say(NO_LIST)
 
@@ -523,12 +526,13 @@ class QlessConnection(Connection):
     def _queue(self, command: Command, args: list[bytes]) -> None:
         assert self._queued is not None
         self._queued_size += sum(map(len, args)) + ARGUMENT_COSTS * len(args)
-        if len(self._queued) >= MOST_QUEUED or self._queued_size > self.hub.limits.request:
+        if (
+            len(self._queued) >= MAX_TRANSACTION_COMMANDS
+            or self._queued_size > self.hub.limits.request
+        ):
             self._queued.clear()
             self._spoilt = True
-            self._complain(
-                Error(f"ERR a transaction may have {MOST_QUEUED} commands, and not too large")
-            )
+            self._complain(Error(TOO_MANY_COMMANDS))
         else:
             self._queued.append(Queued(command, args))
             self.say(Simple("QUEUED"))
@@ -552,9 +556,9 @@ class QlessConnection(Connection):
             self.hub.leased = False
 
     def _perform_all(self, queued: list[Queued], now: int) -> list[Reply]:
-        """All are done, but together they are told no more than one may tell."""
+        """Run all commands. Their replies together are no larger than one reply may be."""
         answers: list[Reply] = []
-        room = MOST_REPLY
+        room = MAX_REPLY_BYTES
         for command, words in queued:
             answer = self._perform_queued(command, words, now)
             size = size_of(answer)
@@ -599,10 +603,10 @@ class QlessConnection(Connection):
     def _watch(self, args: list[bytes], now: int) -> Answer:
         if self._queued is not None:
             raise ClientError("ERR WATCH inside MULTI is not allowed")
-        if len(self._watched) + len(args) > MOST_WATCHED:
-            raise ClientError(f"ERR a client may watch {MOST_WATCHED} keys")
-        if any(len(key) > MOST_WATCHED_NAME for key in args):
-            raise ClientError(f"ERR the name of a watched key may have {MOST_WATCHED_NAME} bytes")
+        if len(self._watched) + len(args) > MAX_WATCHED_KEYS:
+            raise ClientError(f"ERR a client may watch {MAX_WATCHED_KEYS} keys")
+        if any(len(key) > MAX_WATCHED_NAME for key in args):
+            raise ClientError(f"ERR the name of a watched key may have {MAX_WATCHED_NAME} bytes")
         for key in args:
             if (self._database, key) not in self._watched:
                 self._watched[self._database, key] = self._content(key)
@@ -665,7 +669,7 @@ class QlessConnection(Connection):
 
 
 def _checked_name(name: bytes) -> bytes:
-    if any(not 0x21 <= byte <= 0x7E for byte in name) or len(name) > MOST_NAME:
+    if any(not 0x21 <= byte <= 0x7E for byte in name) or len(name) > MAX_CLIENT_NAME:
         raise ClientError("ERR Client names cannot contain spaces, newlines or special characters.")
     return name
 

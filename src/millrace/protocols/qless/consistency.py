@@ -14,7 +14,7 @@ from .state import Heap, Qless
 
 
 def report(q: Qless, now: int, *, resolve: bool) -> bytes:
-    """What is wrong; with `resolve` it is mended, and how much of it is told."""
+    """The problems found, and with `resolve` how many of them were repaired."""
     found = check(q)
     repaired = 0
     if resolve and found.total:
@@ -96,7 +96,7 @@ def _compare_tags(q: Qless, right: Qless, found: Report) -> None:
 
 
 def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
-    """Who is set aside is known, or nobody would ever let it go on."""
+    """Every parked job is in the heap of its throttle, or it would never run."""
     for tid, expected in right.throttles.pending.items():
         for _, _, seq in sorted(set(expected) - set(q.throttles.pending.get(tid, ()))):
             job = q.engine.jobs[seq]

@@ -68,7 +68,7 @@ class Api(Protocol):
         ...
 
     def holds_back(self, job: Job, now: int) -> list[Reason]:
-        """Which limits keep a ready job from those who pop over Qless."""
+        """The limits that keep a ready job from workers that pop over Qless."""
         ...
 
 

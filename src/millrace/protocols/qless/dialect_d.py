@@ -20,7 +20,7 @@ from .resp import Reply
 DIALECTS: Final = frozenset({"D", "T"})
 
 
-class _Form(NamedTuple):
+class _Translation(NamedTuple):
     """The command of dialect C, the answer, and a word that C wants among the arguments."""
 
     command: str
@@ -74,40 +74,40 @@ def _words(words: str, call: Call, *, new: bool) -> str:
 # Names
 
 
-def _shared(shape: Shape, names: dict[str, str]) -> dict[str, _Form]:
+def _shared(shape: Shape, names: dict[str, str]) -> dict[str, _Translation]:
     """Commands that are the same in both but for the shape of jobs."""
     forms = {
-        "get": _Form("get", partial(answers.get, shape)),
-        "multiget": _Form("multiget", partial(answers.multiget, shape)),
-        "pop": _Form("pop", partial(answers.pop, shape)),
-        "peek": _Form("peek", partial(answers.peek, shape)),
-        "put": _Form("put", answers.put),
-        "requeue": _Form("requeue", answers.put),
-        "queues": _Form("queues", partial(answers.counts, shape)),
-        "track": _Form("track", partial(answers.tracked, shape)),
-        "length": _Form("length", answers.length),
-        "recur.get": _Form("recur.get", answers.recurring),
+        "get": _Translation("get", partial(answers.get, shape)),
+        "multiget": _Translation("multiget", partial(answers.multiget, shape)),
+        "pop": _Translation("pop", partial(answers.pop, shape)),
+        "peek": _Translation("peek", partial(answers.peek, shape)),
+        "put": _Translation("put", answers.put),
+        "requeue": _Translation("requeue", answers.put),
+        "queues": _Translation("queues", partial(answers.counts, shape)),
+        "track": _Translation("track", partial(answers.tracked, shape)),
+        "length": _Translation("length", answers.length),
+        "recur.get": _Translation("recur.get", answers.recurring),
     }
     return {names.get(name, name): form for name, form in forms.items()}
 
 
-_BOTH: Final[dict[str, _Form]] = {
-    "throttle.delete": _Form("throttle.delete", answers.throttle),
-    "throttle.get": _Form("throttle.get", answers.throttle),
-    "throttle.release": _Form("throttle.release", answers.throttle),
-    "throttle.set": _Form("throttle.set", answers.throttle),
-    "throttle.ttl": _Form("throttle.ttl", answers.throttle),
-    "queue.throttle.get": _Form("throttle.get", partial(answers.of_queue, answers.throttle)),
-    "queue.throttle.set": _Form("throttle.set", answers.set_queue_throttle),
-    "queue.forget": _Form("queue.forget", answers.as_it_is),
-    "config.set": _Form("config.set", answers.as_it_is),
-    "config.unset": _Form("config.unset", answers.as_it_is),
+_BOTH: Final[dict[str, _Translation]] = {
+    "throttle.delete": _Translation("throttle.delete", answers.throttle),
+    "throttle.get": _Translation("throttle.get", answers.throttle),
+    "throttle.release": _Translation("throttle.release", answers.throttle),
+    "throttle.set": _Translation("throttle.set", answers.throttle),
+    "throttle.ttl": _Translation("throttle.ttl", answers.throttle),
+    "queue.throttle.get": _Translation("throttle.get", partial(answers.of_queue, answers.throttle)),
+    "queue.throttle.set": _Translation("throttle.set", answers.set_queue_throttle),
+    "queue.forget": _Translation("queue.forget", answers.as_it_is),
+    "config.set": _Translation("config.set", answers.as_it_is),
+    "config.unset": _Translation("config.unset", answers.as_it_is),
 }
 
 #: Dialect T, and what it has as C does.
-_EARLY: Final[dict[str, _Form]] = {
+_EARLY: Final[dict[str, _Translation]] = {
     **{
-        name: _Form(name, answers.as_it_is)
+        name: _Translation(name, answers.as_it_is)
         for name in (
             "cancel",
             "complete",
@@ -135,15 +135,15 @@ _EARLY: Final[dict[str, _Form]] = {
     },
     **_shared(OLD, {}),
     **_BOTH,
-    "jobs": _Form("jobs", answers.by_state),
-    "recur": _Form("recur", answers.recur),
-    "throttle.get": _Form("throttle.get", answers.limit),
-    "queue.throttle.get": _Form("throttle.get", partial(answers.of_queue, answers.limit)),
-    "throttle.locks": _Form("throttle.locks", answers.throttle),
-    "throttle.pending": _Form("throttle.pending", answers.throttle),
+    "jobs": _Translation("jobs", answers.by_state),
+    "recur": _Translation("recur", answers.recur),
+    "throttle.get": _Translation("throttle.get", answers.limit),
+    "queue.throttle.get": _Translation("throttle.get", partial(answers.of_queue, answers.limit)),
+    "throttle.locks": _Translation("throttle.locks", answers.throttle),
+    "throttle.pending": _Translation("throttle.pending", answers.throttle),
 }
 
-_COMMANDS: Final[dict[str, _Form]] = {
+_COMMANDS: Final[dict[str, _Translation]] = {
     **_shared(
         NEW,
         {
@@ -160,58 +160,60 @@ _COMMANDS: Final[dict[str, _Form]] = {
         },
     ),
     **_BOTH,
-    "config.get": _Form("config.get", answers.option),
-    "config.getAll": _Form("config.get", answers.option),
-    "failureGroups.counts": _Form("failed", lambda api, call: api.do("failed", call.now, [])),
-    "job.addDependency": _Form("depends", answers.as_it_is, b"on", 1),
-    "job.addTag": _Form("tag", answers.listed, b"add"),
-    "job.cancel": _Form("cancel", answers.as_it_is),
-    "job.complete": _Form("complete", answers.as_it_is),
-    "job.completeAndRequeue": _Form("complete", answers.complete),
-    "job.fail": _Form("fail", answers.as_it_is),
-    "job.heartbeat": _Form("heartbeat", answers.as_it_is),
-    "job.log": _Form("log", answers.as_it_is),
-    "job.removeDependency": _Form("depends", answers.as_it_is, b"off", 1),
-    "job.removeTag": _Form("tag", answers.listed, b"remove"),
-    "job.retry": _Form("retry", answers.retry),
-    "job.setPriority": _Form("priority", answers.as_it_is),
-    "job.timeout": _Form("timeout", answers.timeout),
-    "job.track": _Form("track", answers.as_it_is, b"track"),
-    "job.untrack": _Form("track", answers.as_it_is, b"untrack"),
-    "jobs.completed": _Form("jobs", answers.encoded, b"complete"),
-    "jobs.failedByGroup": _Form("failed", answers.as_it_is),
-    "jobs.tagged": _Form("tag", answers.as_it_is, b"get"),
-    "queue.counts": _Form("queues", partial(answers.counts, NEW)),
-    "queue.jobsByState": _Form("jobs", answers.by_state_encoded),
-    "queue.pause": _Form("pause", answers.as_it_is),
-    "queue.recurAtInterval": _Form("recur", answers.recur, b"interval", 4),
-    "queue.stats": _Form("stats", answers.stats),
-    "queue.unfail": _Form("unfail", answers.unfail),
-    "queue.unpause": _Form("unpause", answers.as_it_is),
-    "queueIdentifierPatterns.getAll": _Form("get", queue_patterns.get_identifiers),
-    "queueIdentifierPatterns.setAll": _Form("config.set", queue_patterns.set_identifiers),
-    "queuePriorityPatterns.getAll": _Form("get", queue_patterns.get_priorities),
-    "queuePriorityPatterns.setAll": _Form("config.set", queue_patterns.set_priorities),
-    "queues.names": _Form("queues", answers.names),
-    "recurringJob.addTag": _Form("recur.tag", answers.listed),
-    "recurringJob.cancel": _Form("unrecur", answers.as_it_is),
-    "recurringJob.removeTag": _Form("recur.untag", answers.listed),
-    "recurringJob.update": _Form("recur.update", answers.as_it_is),
-    "tags.top": _Form("tag", answers.listed, b"top"),
-    "throttle.locks": _Form("throttle.locks", answers.throttle_encoded),
-    "throttle.pending": _Form("throttle.pending", answers.throttle_encoded),
-    "worker.forget": _Form("worker.deregister", answers.as_it_is),
-    "worker.jobs": _Form("workers", answers.as_it_is),
-    "workers.counts": _Form("workers", answers.listed),
+    "config.get": _Translation("config.get", answers.option),
+    "config.getAll": _Translation("config.get", answers.option),
+    "failureGroups.counts": _Translation(
+        "failed", lambda api, call: api.do("failed", call.now, [])
+    ),
+    "job.addDependency": _Translation("depends", answers.as_it_is, b"on", 1),
+    "job.addTag": _Translation("tag", answers.listed, b"add"),
+    "job.cancel": _Translation("cancel", answers.as_it_is),
+    "job.complete": _Translation("complete", answers.as_it_is),
+    "job.completeAndRequeue": _Translation("complete", answers.complete),
+    "job.fail": _Translation("fail", answers.as_it_is),
+    "job.heartbeat": _Translation("heartbeat", answers.as_it_is),
+    "job.log": _Translation("log", answers.as_it_is),
+    "job.removeDependency": _Translation("depends", answers.as_it_is, b"off", 1),
+    "job.removeTag": _Translation("tag", answers.listed, b"remove"),
+    "job.retry": _Translation("retry", answers.retry),
+    "job.setPriority": _Translation("priority", answers.as_it_is),
+    "job.timeout": _Translation("timeout", answers.timeout),
+    "job.track": _Translation("track", answers.as_it_is, b"track"),
+    "job.untrack": _Translation("track", answers.as_it_is, b"untrack"),
+    "jobs.completed": _Translation("jobs", answers.encoded, b"complete"),
+    "jobs.failedByGroup": _Translation("failed", answers.as_it_is),
+    "jobs.tagged": _Translation("tag", answers.as_it_is, b"get"),
+    "queue.counts": _Translation("queues", partial(answers.counts, NEW)),
+    "queue.jobsByState": _Translation("jobs", answers.by_state_encoded),
+    "queue.pause": _Translation("pause", answers.as_it_is),
+    "queue.recurAtInterval": _Translation("recur", answers.recur, b"interval", 4),
+    "queue.stats": _Translation("stats", answers.stats),
+    "queue.unfail": _Translation("unfail", answers.unfail),
+    "queue.unpause": _Translation("unpause", answers.as_it_is),
+    "queueIdentifierPatterns.getAll": _Translation("get", queue_patterns.get_identifiers),
+    "queueIdentifierPatterns.setAll": _Translation("config.set", queue_patterns.set_identifiers),
+    "queuePriorityPatterns.getAll": _Translation("get", queue_patterns.get_priorities),
+    "queuePriorityPatterns.setAll": _Translation("config.set", queue_patterns.set_priorities),
+    "queues.names": _Translation("queues", answers.names),
+    "recurringJob.addTag": _Translation("recur.tag", answers.listed),
+    "recurringJob.cancel": _Translation("unrecur", answers.as_it_is),
+    "recurringJob.removeTag": _Translation("recur.untag", answers.listed),
+    "recurringJob.update": _Translation("recur.update", answers.as_it_is),
+    "tags.top": _Translation("tag", answers.listed, b"top"),
+    "throttle.locks": _Translation("throttle.locks", answers.throttle_encoded),
+    "throttle.pending": _Translation("throttle.pending", answers.throttle_encoded),
+    "worker.forget": _Translation("worker.deregister", answers.as_it_is),
+    "worker.jobs": _Translation("workers", answers.as_it_is),
+    "workers.counts": _Translation("workers", answers.listed),
 }
 #: What they were called for a while.
 _FOR_A_WHILE: Final = {
-    "job.depends": _Form("depends", answers.as_it_is),
+    "job.depends": _Translation("depends", answers.as_it_is),
     "job.priority": _COMMANDS["job.setPriority"],
     "job.tag": _COMMANDS["job.addTag"],
     "job.untag": _COMMANDS["job.removeTag"],
     "jobs.failed": _COMMANDS["jobs.failedByGroup"],
-    "queue.recur": _Form("recur", answers.recur),
+    "queue.recur": _Translation("recur", answers.recur),
     "queues.list": _COMMANDS["queues.counts"],
     "recurringJob.tag": _COMMANDS["recurringJob.addTag"],
     "recurringJob.unrecur": _COMMANDS["recurringJob.cancel"],
@@ -234,7 +236,7 @@ _COMMANDS.update(
         "recur.untag": _COMMANDS["recurringJob.removeTag"],
         "retry": _COMMANDS["job.retry"],
         "stats": _COMMANDS["queue.stats"],
-        "tag": _Form("tag", answers.listed),
+        "tag": _Translation("tag", answers.listed),
         "timeout": _COMMANDS["job.timeout"],
         "track": _COMMANDS["jobs.tracked"],
         "unfail": _COMMANDS["queue.unfail"],

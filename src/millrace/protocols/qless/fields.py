@@ -85,7 +85,7 @@ def _throttles_json(q: Qless, tids: list[str]) -> bytes:
 
 
 def _expires(job: Job) -> bytes:
-    """No lock is told in two ways: 0, but nothing at all of a failed job."""
+    """A job without a lock has 0 here, a failed job an empty string."""
     return b"" if job.state == DEAD else shown_expiry(job)
 
 

@@ -17,8 +17,8 @@ from .scratch import ScratchKeys
 from .script_catalog import Script
 
 #: There are some three hundred builds of Qless in the world.
-MOST_SCRIPTS: Final = 1000
-#: What somebody who has not said AUTH yet may send.
+MAX_SCRIPTS: Final = 1000
+#: Limits of requests before AUTH.
 STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
 
 
@@ -49,7 +49,7 @@ class QlessHub(Hub):
         self.dialect = dialect
         self.limits = Limits(max_arguments, max_line, max_line)
         self.strangers = STRANGERS
-        #: What somebody loaded, by its SHA1; kept over restarts.
+        #: Scripts that clients loaded, by SHA1; durable.
         self.scripts: dict[bytes, Script] = {}
         self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
@@ -95,8 +95,8 @@ class QlessHub(Hub):
     def learn(self, sha: str, script: Script) -> None:
         """Take calls of this script from now on."""
         key = sha.encode()
-        if key not in self.scripts and len(self.scripts) >= MOST_SCRIPTS:
-            raise ClientError(f"ERR {MOST_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
+        if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
+            raise ClientError(f"ERR {MAX_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
         self.api.learn(sha, script)
         self.scripts[key] = script
 

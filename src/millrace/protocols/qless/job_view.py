@@ -58,9 +58,9 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     #: Since when it has been where it is now: put, popped, or moved on to the next queue.
     since: int = 0
     throttled: Throttled | None = None
-    #: Throttles that somebody released it from while it was with its worker.
+    #: Throttles from which a client released it while a worker had it.
     freed: list[str] = []
-    #: The lower number means sooner, said whoever gave it its priority.
+    #: The client that set the priority uses the dialect in which the lower number runs first.
     lower_first: bool = False
 
     @property
@@ -107,7 +107,7 @@ def forget_holder(job: Job) -> None:
 
 
 def shown_worker(job: Job) -> str:
-    """Who has a job, or had it last; nobody, once it is over or put anew."""
+    """The worker that has a job, or had it last; empty after its end and after a new put."""
     return "" if job.state in {DONE, DEAD} else job.holder
 
 
@@ -155,7 +155,7 @@ def shown_data(job: Job) -> tuple[bytes, bytes]:
 
 
 def shown_priority(job: Job, *, lower_first: bool) -> float:
-    """A job's priority as it was given; of jobs of other protocols as whoever asks would say it."""
+    """A job's priority as it was given; for a job of another protocol, in the caller's dialect."""
     part = read_part(job)
     if job.origin != QLESS and part.lower_first != lower_first:
         return 0 - part.priority

@@ -11,7 +11,7 @@ from millrace.protocols.errors import ClientError
 
 from .commands import (
     ANY,
-    MOST_REPLY,
+    MAX_REPLY_BYTES,
     NEVER_WAITS,
     NOTHING,
     SYNTAX,
@@ -390,7 +390,7 @@ def _hgetall(connection: "QlessConnection", args: list[bytes], now: int) -> Answ
 def _hmget(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     have = dict(_hash(connection, args[0], now))
     answer: list[Reply] = [have.get(field) for field in args[1:]]
-    if size_of(answer) > MOST_REPLY:
+    if size_of(answer) > MAX_REPLY_BYTES:
         raise ClientError(TOO_LARGE)
     return answer
 

@@ -2,7 +2,7 @@
 
 Made from the history of qless-core: every per-script file that it had until May 2013, by the
 command it was named for; and what `make qless.lua` gives at every commit since then, by whether
-`put` takes a worker, together with the copies inside released clients. To make it anew, hash the
+`put` takes a worker, together with the copies inside released clients. To create it again, hash the
 files of each commit (git cat-file blob, sha1sum), and sort them by name and by that line of `put`.
 """
 

@@ -28,7 +28,7 @@ def tonumber(word: bytes | None) -> Number | None:
         return None
     if word.isdigit() and len(word) < 16:
         return int(word)
-    if len(word) < 20 and not word.strip(b"0123456789."):  # as most clocks are told
+    if len(word) < 20 and not word.strip(b"0123456789."):  # most times look like this
         try:
             value = float(word)
         except ValueError:
@@ -113,19 +113,19 @@ def decode(data: bytes | None) -> Any:
 
 
 #: What is nested deeper can perhaps be read but not written, as that takes a few levels more.
-MOST_DEPTH: Final = 500
+MAX_DEPTH: Final = 500
 _BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
 
 def _check_depth(data: bytes) -> None:
-    if data.count(b"[") + data.count(b"{") <= MOST_DEPTH:
+    if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
     depth = 0
     for match in _BRACKETS.finditer(data):
         sign = match[0]
         if sign in {b"[", b"{"}:
             depth += 1
-            if depth > MOST_DEPTH:
+            if depth > MAX_DEPTH:
                 raise ScriptError(f"Found too many nested data structures ({depth})")
         elif sign in {b"]", b"}"}:
             depth -= 1
@@ -177,8 +177,8 @@ def _lua_type(value: Any) -> str:
 
 # What cjson says of text that is no JSON: which token it wanted, and which one it found where
 
-#: Of longer text only the place is told: a fault is not worth holding up others.
-MOST_EXPLAINED: Final = 10_000
+#: For longer text the error names only the position, so that it costs little time.
+MAX_EXPLAINED_BYTES: Final = 10_000
 _AT: Final = re.compile(r"\(byte (\d+)\)")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _SIGNS: Final = {
@@ -203,7 +203,7 @@ _VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "
 def _complaint(data: bytes, error: Exception) -> str:
     inside: list[str] = []
     wanted, allowed, at = "value", _VALUE, 0
-    while len(data) <= MOST_EXPLAINED:
+    while len(data) <= MAX_EXPLAINED_BYTES:
         found, at, end = _token(data, at)
         if found not in allowed:
             return f"Expected {wanted} but found {found} at character {at + 1}"

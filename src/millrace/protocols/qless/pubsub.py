@@ -1,8 +1,8 @@
 """Who listens to what, and the messages they get.
 
-A message goes to its listeners' replies at once, before whoever caused it is answered. One that
-tells of a change is held back until the change is durable, like the reply to the change itself; and
-if the change is refused, nobody hears of it.
+A message goes to its listeners' replies at once, before the client that caused it gets its
+reply. A message about a change is held back until the change is durable, like the reply to the
+change itself; if the change is refused, the message is dropped.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from .hub import QlessHub
 
 #: What one client may listen to, and how long such a name may be.
-MOST_SUBSCRIPTIONS: Final = 1000
-MOST_CHANNEL: Final = 1000
-#: What a client may be told that it has not been sent yet: with a thousand patterns, one message
-#: comes a thousand times. It is more than the largest message.
-MOST_TOLD: Final = 80 << 20
+MAX_SUBSCRIPTIONS: Final = 1000
+MAX_CHANNEL_NAME: Final = 1000
+#: Maximum size of messages that a client has not been sent yet: with a thousand patterns, one
+#: message comes a thousand times. It is more than the largest message.
+MAX_UNSENT_BYTES: Final = 80 << 20
 
 Listeners = dict["QlessConnection", None]
 
 
 class Message(bytes):
-    """A reply that nobody asked for: if it cannot be given it is dropped."""
+    """A reply without a request: it is dropped if it cannot be sent."""
 
     __slots__ = ()
 
@@ -71,8 +71,8 @@ class PubSub:
                 message = Message(encode(Push(parts), listener.protocol))
                 written[listener.protocol] = message
             listener.told = len(message) + (listener.told if listener.replies else 0)
-            if listener.told > MOST_TOLD:
-                listener.closing = True  # as Redis cuts whoever cannot be told so much
+            if listener.told > MAX_UNSENT_BYTES:
+                listener.closing = True  # as Redis closes a subscriber that does not read
                 self._hub.touched.add(listener)
                 continue
             if changes:
@@ -128,10 +128,10 @@ def _begin(
     where: dict[bytes, Listeners],
     mine: dict[bytes, None],
 ) -> Answer:
-    if any(len(name) > MOST_CHANNEL for name in args):
-        raise ClientError(f"ERR the name of a channel may have {MOST_CHANNEL} bytes")
-    if connection.subscriptions + len(args) > MOST_SUBSCRIPTIONS:
-        raise ClientError(f"ERR a client may have {MOST_SUBSCRIPTIONS} subscriptions")
+    if any(len(name) > MAX_CHANNEL_NAME for name in args):
+        raise ClientError(f"ERR the name of a channel may have {MAX_CHANNEL_NAME} bytes")
+    if connection.subscriptions + len(args) > MAX_SUBSCRIPTIONS:
+        raise ClientError(f"ERR a client may have {MAX_SUBSCRIPTIONS} subscriptions")
     for name in args:
         mine[name] = None
         where.setdefault(name, {})[connection] = None

@@ -1,4 +1,4 @@
-"""What anybody may ask: jobs and how they are shown, queues, workers, failures, tags, numbers."""
+"""Commands that read: jobs, queues, workers, failures, tags, statistics, options."""
 
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
@@ -121,7 +121,7 @@ def get(q: Qless, now: int, args: Args) -> bytes | None:
 
 
 def multiget(q: Qless, now: int, args: Args) -> bytes:
-    """jids, each once: a large job must not be told as often as its jid fits into a request"""
+    """jids, each once: a request could repeat the jid of a large job many times"""
     found = map(q.find, dict.fromkeys(texts(args)))
     return lua.listed([job_json(q, job) for job in found if job is not None])
 
@@ -176,7 +176,7 @@ def limited(q: Qless, found: list[Job], offset: int, count: int) -> list[str]:
 
 
 def limited_names(names: list[str], offset: int, count: int) -> list[str]:
-    """So many from `offset` on; a negative count is all of them."""
+    """Up to `count` names from `offset` on; all of them if the count is negative."""
     if offset < 0:
         return []
     return names[offset:] if count < 0 else names[offset : offset + count]
@@ -420,7 +420,7 @@ def config_of(q: Qless) -> dict[str, str]:
 
 
 def config_get(q: Qless, now: int, args: Args) -> bytes | int | None:
-    """All options, or one: what nobody has set is a number, what somebody has is text."""
+    """All options, or one: a default is a number, a value that was set is text."""
     if not args:
         return lua.encode({**DEFAULTS, **config_of(q)})
     option = text(args, 0, "")

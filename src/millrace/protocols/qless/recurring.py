@@ -1,4 +1,4 @@
-"""Jobs that are put again and again. They come into being when somebody pops or peeks."""
+"""Recurring jobs: commands on them, and spawning, which happens when a client pops or peeks."""
 
 import math
 from typing import Final
@@ -14,7 +14,7 @@ from .state import Qless, Recurring
 
 LEASE_FOR: Final = 1800 * 1_000_000
 #: However many are asked for and due, the rest can wait for the next who asks.
-MOST_AT_ONCE: Final = 10_000
+MAX_SPAWNED: Final = 10_000
 
 
 def recur(q: Qless, now: int, args: Args) -> bytes:
@@ -165,10 +165,10 @@ def _known(q: Qless, args: Args, who: str) -> Recurring:
 
 
 def spawn(q: Qless, queue: str, now: int, most: float) -> None:
-    """Put what has fallen due of a queue's recurring jobs, at most so many."""
+    """Put the due jobs of a queue's recurring jobs, at most `most` of them."""
     if not q.recurring or most <= 0 or q.engine.halted:
         return
-    most = min(most, MOST_AT_ONCE)
+    most = min(most, MAX_SPAWNED)
     due = [r for r in q.recurring.values() if r.queue == queue and r.next <= now]
     for recurring in sorted(due, key=lambda each: (each.next, each.jid)):
         interval = max(1, lua.moment(recurring.interval))

@@ -1,4 +1,4 @@
-"""The keys under `ql:` as Qless would keep them in Redis, made from the engine when somebody looks.
+"""The keys under `ql:` as Qless would keep them in Redis, computed from the engine on each read.
 
 They are for clients that look past the scripts: lengths of queues, due times, tests. What has a
 counter or an index costs no more than that; the members of a queue's locks, scheduled and blocked
@@ -44,7 +44,7 @@ class Key(NamedTuple):
     slices: Callable[[], Generator[None, None, Scores]] | None = None
 
 
-class Virtual:
+class RedisView:
     def __init__(self, qless: Qless) -> None:
         self.qless = qless
         self.engine = qless.engine
@@ -77,7 +77,7 @@ class Virtual:
         return found.kind if found is not None and found.length() else ""
 
     def ttl(self, key: bytes, now: int) -> int:
-        """Only limits of throttles go, by the clock of whoever was served last."""
+        """Only limits of throttles expire, by the clock of the last caller."""
         name = key.removeprefix(b"ql:th:")
         tid = self.qless.scoped_throttle(decode_name(name))
         if name == key or tid not in self.qless.throttles.limits:

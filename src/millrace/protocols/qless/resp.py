@@ -17,20 +17,20 @@ from hiredis import HiredisError, Reader, pack_command
 from .names import restore_bytes
 
 #: The longest line, of words or of a length.
-MOST_LINE: Final = 65_536
+MAX_LINE: Final = 65_536
 #: So much is read at once; in larger requests hiredis gains nothing.
-AT_ONCE: Final = 1 << 18
-#: The shortest argument, `$0`, takes so many bytes.
-LEAST_ARGUMENT: Final = 6
+READ_BATCH_BYTES: Final = 1 << 18
+#: Size of the shortest argument, `$0`.
+MIN_ARGUMENT_BYTES: Final = 6
 #: An error says at most so much: it may quote what the client sent.
-MOST_ERROR: Final = 2000
+MAX_ERROR_LENGTH: Final = 2000
 
 _STAR: Final = 0x2A
 _DOLLAR: Final = 0x24
 
 
 class ProtocolError(Exception):
-    """The client's bytes are no request; where the next one begins, nobody knows."""
+    """The bytes are not a request, and the start of the next one is unknown."""
 
 
 # Requests
@@ -47,11 +47,11 @@ class Limits:
         self.request = request
         self.word = word
         #: No request in a piece of this size can exceed any of them.
-        self.at_once = min(AT_ONCE, argument, request, arguments * LEAST_ARGUMENT)
+        self.at_once = min(READ_BATCH_BYTES, argument, request, arguments * MIN_ARGUMENT_BYTES)
 
 
 class Requests:
-    """What a client has sent and nobody has taken yet."""
+    """Bytes of a client that no command has used yet."""
 
     __slots__ = (
         "_args",
@@ -94,7 +94,7 @@ class Requests:
 
     def __len__(self) -> int:
         """How many bytes are held, at most."""
-        whole = AT_ONCE if self._whole else 0
+        whole = READ_BATCH_BYTES if self._whole else 0
         still_coming = max(0, self._size)
         return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
 
@@ -188,7 +188,7 @@ class Requests:
         """The next line without its LF."""
         buffer = self._buffer
         end = buffer.find(b"\n", self._searched)
-        if (end if end >= 0 else len(buffer)) > MOST_LINE:
+        if (end if end >= 0 else len(buffer)) > MAX_LINE:
             raise ProtocolError(f"too big {'mbulk count string' if buffer[0] == _STAR else what}")
         if end < 0:
             self._searched = len(buffer)
@@ -376,7 +376,7 @@ class Set(list["Reply"]):
 
 
 class Push(list["Reply"]):
-    """A message that nobody asked for just now; a list in RESP2."""
+    """A message without a request, as pub/sub sends it; a list in RESP2."""
 
     __slots__ = ()
 
@@ -419,7 +419,7 @@ def encode(value: Reply, protocol: int) -> bytes:
 
 def _encode_text(value: str, protocol: int) -> bytes:
     if isinstance(value, Error):
-        value = Error(value[:MOST_ERROR].translate(_ONE_LINE))
+        value = Error(value[:MAX_ERROR_LENGTH].translate(_ONE_LINE))
         return b"-%b\r\n" % _bytes_of(value)
     text = _bytes_of(value)
     if isinstance(value, Simple):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from .known_scripts import PER_COMMAND, WITH_WORKER, WITHOUT_WORKER
 
 #: No build of Qless was ever longer than a tenth of this.
-MOST_SCRIPT: Final = 1 << 20
+MAX_SCRIPT_BYTES: Final = 1 << 20
 
 
 class Script(NamedTuple):
@@ -61,7 +61,7 @@ def known(sha: str) -> Script | None:
 
 def recognise(text: bytes) -> Script | None:
     """Which script of Qless this is, or None."""
-    if len(text) > MOST_SCRIPT:
+    if len(text) > MAX_SCRIPT_BYTES:
         return None
     script = known(sha_of(text))
     if script is not None:

@@ -1,7 +1,7 @@
 """Calls of Qless: SCRIPT, EVAL, EVALSHA, and QLESS.<COMMAND> without any script.
 
 A script is only recognised, never run; what it would have done is done by the commands themselves.
-EVALSHA works for scripts that somebody loaded here, also before the last restart: some clients load
+EVALSHA works for scripts that a client loaded here, also before the last restart: some clients load
 theirs once and never again. SCRIPT FLUSH forgets them all.
 """
 

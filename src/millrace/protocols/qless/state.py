@@ -2,8 +2,8 @@
 
 Configuration, tracking and recurring jobs are notes of the engine, so they are durable. Everything
 else here is made from them and from the jobs, at the start and again whenever the engine had to
-undo something. The indexes may lag behind what other protocols do: whoever takes a job from one
-looks whether it is still so.
+undo something. The indexes may lag behind what other protocols do, so every entry is checked when
+it is used.
 """
 
 import re
@@ -51,7 +51,7 @@ DEFAULTS: Final[dict[str, Any]] = {
 #: These have a default too, but are not listed.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 #: Maximum number of workers in the list, as clients choose their names.
-MOST_WORKERS: Final = 10_000
+MAX_WORKERS: Final = 10_000
 #: The time of a worker's last activity is written again after this many microseconds.
 WORKER_NOTE_INTERVAL: Final = 60_000_000
 
@@ -84,7 +84,7 @@ def database_of(name: str) -> str:
 
 
 def is_held(job: Job, worker: str) -> bool:
-    """Has this worker got the job? One of another protocol that has its name is somebody else."""
+    """Whether this worker has the job. A worker of another protocol may have the same name."""
     return job.holder == worker and job.actor == QLESS
 
 
@@ -116,7 +116,7 @@ class Qless:
         self.workers: OrderedDict[str, int] = OrderedDict()
         #: The command at work is of dialect A or of the spec: its channels have no prefix.
         self.early = False
-        #: Whoever is being served means the lower number when it says priority.
+        #: In the dialect of the command at work the lower priority number runs first.
         self.lower_first = False
         self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
@@ -155,7 +155,7 @@ class Qless:
     # Building
 
     def refresh(self) -> None:
-        """Make everything anew if the engine's jobs are not those from which it was made."""
+        """Build all indexes again if the engine was reverted or flushed since the last time."""
         if self._built_for != (self.engine.reverts, self.engine.wipes):
             self._build()
 
@@ -256,7 +256,7 @@ class Qless:
         workers = self.workers
         while workers:
             name, heard = next(iter(workers.items()))
-            if heard > oldest and len(workers) < MOST_WORKERS:
+            if heard > oldest and len(workers) < MAX_WORKERS:
                 return
             self.forget_worker(name)
 
@@ -532,7 +532,7 @@ class Qless:
 
     @property
     def heard(self) -> bool:
-        """Does anybody listen to anything?"""
+        """Whether any client has a subscription."""
         pubsub = self.hub.pubsub
         return bool(pubsub.channels or pubsub.patterns)
 

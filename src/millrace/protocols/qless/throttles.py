@@ -7,7 +7,7 @@ is ready, until those in its way make room.
 
 How many jobs a throttle admits is a note of the engine. Who holds it and who waits for it is made
 from the jobs, as are the other indexes. A job may leave its worker without a word to Qless, so
-holders are looked at again when a throttle seems full, and by `settle` if somebody waits for it.
+holders are looked at again when a throttle seems full, and by `settle` if a job waits for it.
 Throttles are between workers who pop over Qless; those of other protocols do not know of them.
 """
 
@@ -58,7 +58,7 @@ class Throttles:
         #: under "" wait for the next pop: they were released from what they waited for.
         self.pending: dict[str, Heap] = {}
         self._rebuilt = False
-        #: With so many limits it is worth to look for those that have ended.
+        #: Number of limits at which expired ones are removed.
         self._enough = 64
 
     def __bool__(self) -> bool:
@@ -136,7 +136,7 @@ class Throttles:
         return sorted(leased, key=lambda job: job.jid)
 
     def some_holders(self, tid: str, most: int) -> list[Job]:
-        """Some jobs that hold a throttle which has a limit; nobody looks at all that are leased."""
+        """Some jobs that hold a limited throttle, without a scan of all leased jobs."""
         jobs = self.q.engine.jobs
         found = map(jobs.get, list(self._held.get(tid, ())))
         return list(islice((job for job in found if job and _holds(job, tid)), most))
@@ -177,7 +177,7 @@ class Throttles:
         return job
 
     def settle(self, now: int) -> None:
-        """Let go on whoever waits for a throttle that others have left."""
+        """Make jobs ready that wait for a throttle with free places."""
         if not self.pending or self.q.engine.halted:
             return
         rebuilt, self._rebuilt = self._rebuilt, False
@@ -215,7 +215,7 @@ class Throttles:
         return len(held)
 
     def _relieve(self, tid: str, now: int) -> None:
-        """Let those who wait for a throttle be ready, as many as there is room for."""
+        """Make jobs ready that wait for a throttle, as many as there are free places."""
         heap = self.pending.get(tid)
         if heap is None:
             return
@@ -230,7 +230,7 @@ class Throttles:
             del self.pending[tid]
 
     def _wake(self, job: Job, now: int) -> None:
-        """Ready again, ahead of whoever comes back at the same moment."""
+        """Make a parked job ready, ahead of jobs that return at the same time."""
         part = part_of(job)
         assert part.throttled is not None
         rank, part.throttled = part.throttled.rank, None
@@ -249,12 +249,12 @@ class Throttles:
         return self._taken(tid, now) < maximum
 
     def full(self, job: Job, now: int) -> str | None:
-        """The first of a job's throttles that admits nobody now."""
+        """The first of a job's throttles that is full."""
         return next((tid for tid in names_of(job) if not self._admits(tid, now)), None)
 
     def lease(self, queue: str, worker: str, now: int, until: int, most: float) -> list[Job]:
-        """Lease what is ready and not throttled. So many jobs as are wanted are looked at, once or
-        as often as `max-pop-retry` says, so that a pop may find less than there is.
+        """Lease ready jobs that are not throttled. Each round examines as many jobs as are still
+        wanted; `max-pop-retry` is the number of rounds, so a pop may return fewer than possible.
         """
         known = self.q.engine.queues.get(queue)
         if known is None or most <= 0:
@@ -313,7 +313,7 @@ def names_of(job: Job) -> list[str]:
     """A job's throttles: those that it was given, and its queue's."""
     own = OF_QUEUE + job.queue
     if job.extra is None or job.extra.own is None:
-        return [own]  # nobody who speaks Qless has looked at it yet
+        return [own]  # no Qless client has changed it yet
     return [*(tid for tid in read_part(job).throttles if tid != own), own]
 
 
@@ -329,7 +329,7 @@ def _entry(job: Job, aside: Throttled) -> tuple[int, str, int]:
 
 
 def _first(ready: ReadyQueue, most: float) -> list[Job]:
-    """The first ready jobs that are not throttled. Those who are come last, and may be many."""
+    """The first ready jobs that are not throttled. Throttled jobs come last, and may be many."""
     found: list[Job] = []
     while len(found) < most and (job := ready.pop()) is not None:
         found.append(job)

@@ -142,7 +142,7 @@ def _move(
     retries: int,
     depends: list[str],
 ) -> None:
-    """Put a job that is there: whoever has it loses it."""
+    """Put a job that exists: its worker loses it."""
     part = part_of(job)
     part.add("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
@@ -322,7 +322,7 @@ def timeout(q: Qless, now: int, args: Args) -> None:
 
 
 def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
-    """Take a job from its worker: somebody gets it next. `theirs` is the time in its history."""
+    """Take a job from its worker; the next pop returns it. `theirs` is the time in its history."""
     part = part_of(job)
     part.add("timed-out", theirs, q.max_history)
     part.stalled, part.expired_at = True, None
@@ -369,8 +369,8 @@ def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -
 
 
 def _result(job: Job, data: bytes) -> bytes | None:
-    """What whoever pushed a job of another protocol gets as its result: the data, if its worker has
-    made something else of it. Clients write it anew, so that another text need not be other data.
+    """The result of a job of another protocol: the data, if its worker changed it. Clients encode
+    the data again, so different text may be the same data.
     """
     if job.origin == QLESS or data == data_of(job):
         return None
