@@ -11,6 +11,7 @@ from resp_conversation import OK, Resp, RespClient, RespWorld, array, bulk
 from millrace.engine.engine import Engine
 from millrace.engine.job import FAKTORY, MASENKO, WORKQ, Push
 from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.redis_view import RedisView
 
 #: 2012-11-08T11:46:49Z, and the midnight before it.
 T = 1352375209
@@ -25,7 +26,7 @@ class Keys:
         self.hub = QlessHub(self.engine, started_at=T * 1_000_000)
         self.api = QlessApi(self.hub)
         self.virtual = self.hub.virtual
-        assert isinstance(self.virtual, Virtual)
+        assert isinstance(self.virtual, RedisView)
 
     def do(self, command: str, now: float, *args: object, dialect: str = "C") -> Any:
         words = [word if isinstance(word, bytes) else str(word).encode() for word in (now, *args)]
