@@ -100,13 +100,6 @@ class Ledger:
             self._jobs[jid] = job
         return job.work_unit()
 
-    def pushing_again(self, jid: str) -> dict[str, Any]:
-        """The client heard nothing and sends the very same work unit again."""
-        with self._lock:
-            job = self._jobs[jid]
-            job.life = self.life
-            return job.work_unit()
-
     def pushed(self, jid: str) -> None:
         with self._lock:
             self.acknowledged_pushes += 1
@@ -190,12 +183,6 @@ class Ledger:
         """Every job that is there or may be there."""
         with self._lock:
             return list(self._jobs.values())
-
-    def unacknowledged_pushes(self) -> list[str]:
-        """Jobs that a client would push again after losing its connection."""
-        with self._lock:
-            jobs = self._jobs.values()
-            return [j.jid for j in jobs if not (j.pushed or j.finishing or j.fails_sent)]
 
     def check_total(self, present: int) -> None:
         """Compare with the number of jobs that the server says it has, in all places together."""

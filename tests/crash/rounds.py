@@ -70,7 +70,6 @@ class Run:
             self.ledger.check_total(total(auditor.info()))
             if rng.random() < DRAIN or ending == "killed around a FLUSH":
                 self._drain(auditor)
-            self._push_again(auditor, rng)
         if ending == "killed around a FLUSH":
             self._flush(rng)
         else:
@@ -108,13 +107,6 @@ class Run:
     def _drain(self, auditor: RawFaktory) -> None:
         drain(auditor, self.ledger)
         self.tally.drains += 1
-
-    def _push_again(self, connection: RawFaktory, rng: random.Random) -> None:
-        """Some clients that heard nothing push the same work units again: never twice there."""
-        for jid in self.ledger.unacknowledged_pushes():
-            if rng.random() < 0.5:
-                connection.push(self.ledger.pushing_again(jid))
-                self.ledger.pushed(jid)
 
     def _work(self, ending: str, rng: random.Random) -> None:
         last_reply = round(_log_uniform(rng, 1, 3000)) if ending == "killed at a reply" else 0

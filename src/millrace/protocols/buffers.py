@@ -27,8 +27,8 @@ class ByteBuffer:
 
     @property
     def head(self) -> bytes:
-        """The first buffered bytes."""
-        return self._data[self._at : self._at + 16] or bytes(self._later[:16])
+        """The first buffered byte, which tells a TLS client."""
+        return self._data[self._at : self._at + 1] or bytes(self._later[:1])
 
     def feed(self, data: bytes) -> None:
         if self._at == len(self._data) and not self._later:
@@ -122,8 +122,8 @@ class LineBuffer:
 
     @property
     def partial(self) -> bytes:
-        """The first bytes of the incomplete line."""
-        return bytes(self._partial[:16])
+        """The first byte of the incomplete line, which tells a TLS client."""
+        return bytes(self._partial[:1])
 
     @property
     def empty(self) -> bool:
