@@ -7,7 +7,6 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.table import Table
 
 from load import Load, LoadError, Outcome, run
 from machine import describe, stop_on_sigterm
+from millrace.admin.client import request
 from modes import RefusedError
 from servers import CLOCK_TICKS, Running, StartError, choose, running, scratch
 
@@ -79,13 +79,10 @@ def measure(options: argparse.Namespace, folder: Path, kind: str) -> Measured:
 
 
 def journal(data: Path) -> dict[str, Any]:
-    """How far the server says it is."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(str(data / "control"))
-        connection.sendall(b'{"journal": true}\n')
-        with connection.makefile("rb") as stream:
-            found: dict[str, Any] = json.loads(stream.readline())
-            return found
+    """The shipping status of the server."""
+    (reply,) = request(data / "control", {"journal": True})
+    found: dict[str, Any] = json.loads(bytes(reply))
+    return found
 
 
 def shipper_cpu(started: Running) -> float:

@@ -189,7 +189,7 @@ def with_this_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         yield spark
 
     for command in (audit_command, state_command):
-        monkeypatch.setattr(command, "started", started)
+        monkeypatch.setattr(command, "tables_session", started)
 
 
 def refreshed(spark: Any, lake: Lake) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from house import Client, House
 from millrace.engine import stats
+from millrace.protocols.qless import state
 from millrace.store import SqliteStore, sqlite
 from scene import write_turn
 from speakers import SPEAKERS, Held, Leased, Work
@@ -33,6 +34,7 @@ def hasten(setting: Callable[[object, str, int], None]) -> None:
     setting(sqlite, "GENERATION_BYTES", 1 << 16)
     setting(sqlite, "GENERATION_JOBS", 500)
     setting(stats, "KEPT_DAYS", 1)
+    setting(state, "KEPT_DAYS", 1)
 
 
 class Days(House):
@@ -52,7 +54,11 @@ class Days(House):
 
         self.engine.take_batch = write  # type: ignore[method-assign,assignment]
         setting = self.newcomer("qless")
-        for name, value in (("jobs-history-count", 50), ("jobs-history", HOUR)):
+        for name, value in (
+            ("jobs-history-count", 50),
+            ("jobs-history", HOUR),
+            ("stats-history", 1),
+        ):
             self._qless(setting, "QLESS.CONFIG", 0, "set", name, value)
         setting.hangs_up()
 

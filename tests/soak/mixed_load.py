@@ -27,6 +27,10 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+#: How long a visitor that leaves in the middle would have waited.
+VISIT_SECONDS = 1
+
+
 class Talk:
     """A connection, and who speaks on it."""
 
@@ -149,7 +153,8 @@ class Load:
         can = talk.speaker.can
         if "wait" in can and dice.random() < 0.5:
             name = "nobody" if talk.speaker.protocol == "workq" else f"nobody-{dice.random()}"
-            talk.socket.sendall(talk.speaker.lease(name, now(), 5))
+            # To the server this looks like a half-closed client, which goes on waiting.
+            talk.socket.sendall(talk.speaker.lease(name, now(), VISIT_SECONDS))
         else:
             talk.socket.sendall(talk.speaker.lease("mail", now())[:-3])
         self.done["visits"] += 1

@@ -8,6 +8,7 @@ from days import Days, hasten
 
 from millrace.protocols.faktory import work_unit
 from millrace.protocols.masenko import tasks
+from millrace.protocols.qless import state
 from millrace.store import sqlite
 
 WARM_UP, LATER = 2, 6
@@ -32,6 +33,8 @@ def look(days: Days):
     # The store's generations fill up to a limit and are then folded: their sizes go up and down.
     for generation in ("SqliteStore._young", "SqliteStore._old"):
         assert found.pop(generation, 0) <= sqlite.GENERATION_JOBS
+    # Qless remembers the last times at which jobs came to a queue, up to a limit.
+    assert found.pop("Qless._ties[]", 0) <= state.MAX_TIES * found["Qless._ties"]
     return found
 
 
