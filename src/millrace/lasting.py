@@ -1,11 +1,13 @@
-"""Files and folders that are still there after a power cut; for every room that has any."""
+"""Durable files and folders: they survive a power failure. All packages with files use it."""
 
 import os
 from pathlib import Path
 
 
 def make(folder: Path, mode: int = 0o777) -> None:
-    """A folder, and those above it: whoever syncs what is in it has not synced that it is there."""
+    """Create a folder and its parents durably. A sync of a file in a folder does not sync the entry
+    of the folder in its parent, so this function syncs each parent.
+    """
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True, mode=mode)
     for path in made:
@@ -13,7 +15,7 @@ def make(folder: Path, mode: int = 0o777) -> None:
 
 
 def sync(path: Path) -> None:
-    """Of a file its content, of a folder which names are in it."""
+    """Sync the content of a file, or the entries of a folder."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -22,9 +24,7 @@ def sync(path: Path) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Put a small file there, with all of its content or not at all. What begins with a dot is
-    being written.
-    """
+    """Write a small file atomically and durably. The name of a temporary file starts with a dot."""
     aside = path.with_name(f".{path.name}.tmp")
     with aside.open("wb") as file:
         file.write(content)

@@ -1,1 +1,1 @@
-"""The journal: the schema of events, and how they get from the store to the lake."""
+"""The journal: the schema of events, and their transport from the store to the lake."""

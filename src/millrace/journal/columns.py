@@ -1,12 +1,12 @@
-"""From the engine's rows to the columns of the lake.
+"""Conversion of the engine's rows to the columns of the lake.
 
-A row is a tuple in the order of engine.events.Event, without what is empty at its end. Nothing that
-a row holds may keep it from being shipped: a value that its column cannot take becomes the nearest
-one that it can, or null. The journal is a history, and a hole in it is worse than an odd value.
+A row is a tuple in the order of engine.events.Event, without empty fields at its end. No value may
+prevent the shipment of a row: if a column does not accept a value, it gets the nearest valid value
+or null. The journal is a history, and a missing event is worse than an inexact value.
 
-Version 1 of a row knows neither `before` nor `created` nor `source`. The state before is told where
-the type leaves only one; the push's time where the push is among the rows, else when the job became
-ready. Versions 1 and 2 have no totals: their columns are null.
+Rows of version 1 have no `before`, `created` and `source`. `before` is set if the type allows only
+one previous state. `created` is the time of the push if the push is in the same rows, otherwise the
+time at which the job became ready. Versions 1 and 2 have no totals: their columns are null.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,9 +21,9 @@ from millrace.engine.states import DEAD, DONE, GONE, LEASED, STATE_NAMES, TRANSI
 
 from . import schema
 
-#: What a message is cut at.
+#: The maximum length of a message in characters; the rest is cut off.
 MOST_MESSAGE: Final = 4096
-#: What Spark and Python can tell as a time: the years 1 to 9999, in microseconds.
+#: The range of timestamps in Spark and Python: the years 1 to 9999, in microseconds.
 FIRST_TIME: Final = -62_135_596_800_000_000
 LAST_TIME: Final = 253_402_300_799_999_999
 
@@ -35,13 +35,13 @@ _AT: Final = {name: place for place, name in enumerate(Event._fields)}
 _USUAL: Final = _AT["created"] + 1
 _OPTIONAL: Final = Event._fields[_USUAL:]
 _DEFAULTS: Final = tuple(Event._field_defaults.values())
-#: The first version whose rows carry totals.
+#: The first version with totals in its rows.
 _TOTALS_VERSION: Final = 3
 
-#: How long it ran is told of these, and of those where a lease has ended.
+#: `run_us` is set for events of these types, and for failures that end a lease.
 _ENDS: Final = pa.array(["completed", "advanced"])
 _FAILS: Final = pa.array(["failed", "expired"])
-#: States in which nothing more is done for a job.
+#: Final states of a job.
 _END_STATES: Final = pa.array([DONE, DEAD, GONE], pa.int64())
 _ONLY_BEFORE: Final = {
     cause: next(iter(moves)) for cause, moves in TRANSITIONS.items() if len(moves) == 1
@@ -49,7 +49,7 @@ _ONLY_BEFORE: Final = {
 
 
 def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Table:
-    """The events from number `first` on, in the schema of the lake."""
+    """Return the events from number `first` on in the schema of the lake."""
     if not rows:
         return schema.arrow().empty_table()
     if version < 2:
@@ -88,7 +88,7 @@ def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Tabl
         "before": _named(before, STATE_NAMES),
         "state": _named(state, STATE_NAMES),
         "priority": _floats(usual["rank"]),
-        # A caller may have begun its clock at 0: then 0 is when it pushed, or leased.
+        # The clock of a client may start at 0, so 0 can be the time of a push or a lease.
         "created": _moments(_integers(usual["created"]), flushed),
         "ready_at": _moments_after_0(_integers(usual["ready_at"])),
         "leased_at": _moments(leased_at, never),
@@ -130,7 +130,7 @@ def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Tabl
 
 
 def _as_version_2(rows: Sequence[Row]) -> list[Row]:
-    """Rows of version 1 with what version 2 has more, as far as it can be told; else None."""
+    """Convert rows of version 1 to version 2. Fields that cannot be derived are None."""
     pushed = {row[_AT["seq"]]: row[_AT["time"]] for row in rows if row[_AT["type"]] == "pushed"}
     place = _AT["before"]
     found = []
@@ -144,12 +144,12 @@ def _before(row: Row) -> int | None:
     cause = row[_AT["type"]]
     if cause == schema.FLUSHED:
         return int(row[_AT["state"]])
-    # Whoever was not leased cannot have run.
+    # Only a leased job has a run time.
     return LEASED if row[_AT["run"]] else _ONLY_BEFORE.get(cause)
 
 
 def _optional(rows: Sequence[Row]) -> dict[str, pa.Array]:
-    """The fields at the end of a row; where a row has none of them, their defaults."""
+    """Return the fields at the end of the rows, with defaults for missing fields."""
     longer = [number for number, row in enumerate(rows) if len(row) > _USUAL]
     values = zip(*([_rest(rows[number]) for number in longer] + [_rest(())]), strict=True)
     places = [len(longer)] * len(rows)
@@ -163,7 +163,9 @@ def _optional(rows: Sequence[Row]) -> dict[str, pa.Array]:
 
 
 def _rest(row: Row) -> tuple[Any, ...]:
-    """An error may come without words or class; its fingerprint says that it is one."""
+    """Return the optional fields of a row, with defaults. A fingerprint identifies an error, even
+    if its message or class is empty.
+    """
     rest = (*row[_USUAL:], *_DEFAULTS[max(0, len(row) - _USUAL) :])
     group, message, fingerprint, tags, source, *others = rest
     message = str(message)[:MOST_MESSAGE]
@@ -172,7 +174,7 @@ def _rest(row: Row) -> tuple[Any, ...]:
     return (group, message, fingerprint, tags or None, source or None, *others)
 
 
-# From values to arrays: at once where all are as they should be, else one by one.
+# Conversion of values to arrays: in one call if all values are valid, otherwise one by one.
 
 
 def _integers(values: Sequence[Any]) -> pa.Array:
@@ -249,7 +251,7 @@ _OPTIONAL_TYPES: Final = {
 
 
 def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    """The names of numbers; one that has none is told as it is."""
+    """Replace numbers by their names. A number without a name is converted to text."""
     known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
     if pc.all(known).as_py() is not False:
         return pc.take(pa.array(names), numbers)
@@ -272,7 +274,7 @@ def _only(values: pa.Array, where: pa.Array) -> pa.Array:
 
 
 def _known(numbers: pa.Array, where: pa.Array) -> pa.Array:
-    """The same, without numbers below 0, which are unknown."""
+    """The same, but null for numbers below 0, which mean unknown."""
     return _only(numbers, pc.and_(where, pc.greater_equal(numbers, 0)))
 
 
@@ -281,17 +283,17 @@ def _known_leases(leases: pa.Array, at_end: pa.Array) -> pa.Array:
 
 
 def _within(times: pa.Array) -> pa.Array:
-    """Times that must be told: those that nobody can write down become the nearest."""
+    """Convert times of required columns. Times outside the range become the nearest limit."""
     bounded = pc.min_element_wise(pc.max_element_wise(times, FIRST_TIME), LAST_TIME)
     return bounded.cast(_TIMESTAMP)
 
 
 def _moments(times: pa.Array, unknown: pa.Array) -> pa.Array:
-    """Times, but null where there is none: as told, and where nobody can write them down."""
+    """Convert times to timestamps; null where a time is unknown or outside the range."""
     outside = pc.or_(pc.less(times, FIRST_TIME), pc.greater(times, LAST_TIME))
     return _without(times, pc.or_(unknown, outside)).cast(_TIMESTAMP)
 
 
 def _moments_after_0(times: pa.Array) -> pa.Array:
-    """The same, where 0 says that there is none."""
+    """The same, where 0 means that there is no time."""
     return _moments(times, pc.equal(times, 0))

@@ -41,7 +41,7 @@ PARTITIONS: Final = ["day", "server"]
 LOG: Final = "_delta_log"
 #: The log records the minimum and maximum of these columns, so that readers skip files.
 STATISTICS: Final = ("event_id", "time", "seq", "created", "leased_at")
-#: Commits of other servers in the meantime before a commit is given up.
+#: The number of concurrent commits by other servers after which a commit fails.
 MAX_COMMIT_RETRIES: Final = 100
 ROW_GROUP_ROWS: Final = 65_536
 
@@ -70,7 +70,7 @@ _DICTIONARY_COLUMNS: Final = [
 _ENTRY: Final = re.compile(r"(\d{20})\.json")
 _CHECKPOINT: Final = "_last_checkpoint"
 _EPOCH: Final = date(1970, 1, 1)
-#: Checkpoints are written by maintenance, which syncs them.
+#: Maintenance writes checkpoints and syncs them.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -99,7 +99,7 @@ class EventsTable:
             self._table = DeltaTable(self.folder)
 
     def position(self, server: str) -> int:
-        """The last event of a server that is in the table; 0 if none is."""
+        """Return the last event of a server in the table; 0 if there is none."""
         if self._table is None:
             return 0
         return self._table.transaction_version(server) or 0
@@ -198,7 +198,7 @@ class EventsTable:
 
 
 def by_day(events: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """The events of each day, by the day of their time, in their order."""
+    """Yield the events of each day, by their time, in their order."""
     days = pc.floor_temporal(events.column("time"), unit="day").cast(pa.int64())
     unique = sorted(pc.unique(days).to_pylist())
     for micros in unique:
@@ -277,8 +277,8 @@ def _is_torn(content: bytes, server: str) -> bool:
 
 
 def _torn_checkpoint(folder: Path) -> list[str]:
-    """The checkpoint that `_last_checkpoint` names, if it is not complete: the entries that it
-    summarizes are still there.
+    """Return the checkpoint that `_last_checkpoint` names, if it is incomplete. The entries that it
+    summarizes still exist.
     """
     try:
         content = (folder / _CHECKPOINT).read_bytes()

@@ -1,7 +1,8 @@
-"""Which server's events these are: an id that a data folder gets once.
+"""The identity of a server: an id that is assigned to a data folder once.
 
-Numbers of jobs and events begin at 1 in each folder, and a lake may have events of many. The id is
-in the file `journal-id`, which a backup leaves out: a copy goes on by itself, so it is another one.
+Numbers of jobs and events start at 1 in each folder, and a lake may contain events of several
+servers. The file `journal-id` contains the id. A backup does not include this file: a copy
+continues independently, so it is another server.
 """
 
 import secrets
@@ -16,12 +17,12 @@ _DIGITS: Final = frozenset("0123456789abcdef")
 
 
 def identity(folder: Path) -> str:
-    """The folder's id, made if it has none."""
+    """Return the id of the folder. Create it if there is none."""
     return known_identity(folder) or new_identity(folder)
 
 
 def known_identity(folder: Path) -> str:
-    """The same; empty if it has none yet."""
+    """Return the id of the folder; empty if there is none yet."""
     path = folder / NAME
     try:
         known = path.read_text(encoding="ascii").strip()
@@ -38,7 +39,7 @@ def known_identity(folder: Path) -> str:
 
 
 def new_identity(folder: Path) -> str:
-    """Another id than any that there was."""
+    """Create a new random id, which replaces an existing one."""
     made = secrets.token_hex(8)
     write_whole(folder / NAME, f"{made}\n".encode())
     return made

@@ -1,7 +1,7 @@
-"""The lake's landing folder: sealed files of events, each named by the events that are in it.
+"""The landing folder of the lake: sealed files of events, named by the range of their events.
 
-A name says all that is needed to know what was shipped, so that no list of files can be wrong. What
-begins with a dot is being written; nobody reads it.
+The names alone record the shipped events, so no separate list of files can be wrong. An incomplete
+file has a name with a leading dot, and readers ignore it.
 """
 
 import re
@@ -21,7 +21,7 @@ class Landed(NamedTuple):
 
     @property
     def events(self) -> int:
-        """How many events its name says."""
+        """The number of events according to the name."""
         return max(0, self.last - self.first + 1)
 
     @property
@@ -30,7 +30,7 @@ class Landed(NamedTuple):
 
 
 def landed(lake: Path) -> list[Landed]:
-    """All sealed files, by server and first event."""
+    """Return all sealed files, by server and first event."""
     try:
         names = [path.name for path in (lake / FOLDER).iterdir()]
     except FileNotFoundError:
@@ -39,6 +39,6 @@ def landed(lake: Path) -> list[Landed]:
 
 
 def parsed(name: str) -> Landed | None:
-    """What a file's name says; None if it is not a sealed file's."""
+    """Parse the name of a file; None if it is not a sealed file."""
     match = _NAME.fullmatch(name)
     return Landed(match[1], int(match[2]), int(match[3])) if match else None

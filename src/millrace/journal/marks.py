@@ -1,7 +1,7 @@
-"""How far each server's events are in the lake: told by the names of the files, and by a mark.
+"""The last shipped event of each server, according to the names of the files and to a mark.
 
-The mark `landing/_shipped-SERVER.json` is for when files were moved away. It is written after the
-file that it tells of, so it never tells more than was shipped.
+The mark `landing/_shipped-SERVER.json` is needed if files were moved away. The shipper writes it
+after the file, so it is never ahead of the shipped events.
 """
 
 from pathlib import Path
@@ -14,14 +14,14 @@ from .landing import FOLDER, landed
 
 
 class Mark(msgspec.Struct):
-    """All events of a server to the `last` are shipped."""
+    """All events of a server up to `last` are shipped."""
 
     server: str
     last: int
 
 
 def last_shipped(lake: Path, server: str) -> int:
-    """The last event of a server that is in the lake; 0 if none is."""
+    """Return the last event of a server in the lake; 0 if there is none."""
     files = [each.last for each in landed(lake) if each.server == server]
     return max([_read_mark(lake, server), *files])
 
@@ -34,7 +34,7 @@ def _read_mark(lake: Path, server: str) -> int:
     try:
         return msgspec.json.decode(_path(lake, server).read_bytes(), type=Mark).last
     except (FileNotFoundError, msgspec.DecodeError):
-        return 0  # the files tell the same
+        return 0  # the names of the files contain the same number
 
 
 def _path(lake: Path, server: str) -> Path:

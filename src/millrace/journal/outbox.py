@@ -1,7 +1,7 @@
-"""The events that a store keeps until they are shipped, read from beside its server.
+"""Reads the events that a store keeps until they are shipped, while its server is running.
 
-Each look is a short transaction of its own: SQLite's log cannot begin anew while somebody reads,
-and the server is not to notice that somebody does.
+Each read is a short transaction: SQLite cannot restart its log during a read transaction, and
+readers must not affect the server.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from millrace.store.folder import DATABASE
 from millrace.store.reading import open_read_only
 from millrace.store.sums import Tally
 
-#: A look ends when it has seen so many bytes.
+#: A read transaction ends after this number of bytes.
 LOOK: Final = 1 << 20
 
 _ROWS: Final = """
@@ -27,7 +27,7 @@ _ROWS: Final = """
 
 
 class Stretch(NamedTuple):
-    """Events that were committed together, from number `first` on; `size` is what they take."""
+    """Events of one commit, from number `first` on; `size` is their size in bytes."""
 
     first: int
     version: int
@@ -41,15 +41,15 @@ class Stretch(NamedTuple):
 
 
 def tally(folder: Path) -> Tally:
-    """The counters of the last commit."""
+    """Return the counters of the last commit."""
     with _moment(folder / DATABASE) as db:
         return _tally(db)
 
 
 def read(folder: Path, start: int) -> Iterator[Stretch]:
-    """What there is from event `start` on, in order. If that had to go before it was shipped, then
-    from the oldest on that is kept. All is as it was written and nothing is missing in between, or
-    it is an error.
+    """Yield the events from `start` on, in order. If event `start` was deleted before it was
+    shipped, begin with the oldest event in the outbox. Raise an error if an event is damaged or
+    missing.
     """
     while stretches := _look(folder / DATABASE, start):
         yield from stretches
@@ -57,8 +57,8 @@ def read(folder: Path, start: int) -> Iterator[Stretch]:
 
 
 def holding(folder: Path, mark: bytes, start: int, end: int) -> Iterator[Stretch]:
-    """Those stretches from event `start` to before `end` in which these bytes are: whoever knows
-    how an event is written finds it without reading all others.
+    """Yield the stretches from event `start` to before `end` that contain these bytes. A caller
+    that knows the encoding of an event finds it without decoding all events.
     """
     path = folder / DATABASE
     while start < end:
@@ -121,7 +121,7 @@ def _tally(db: sqlite3.Connection) -> Tally:
 
 @contextmanager
 def _moment(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that sees one moment, and is gone soon after."""
+    """Open a connection with a consistent snapshot, for a short time."""
     with translated(path), readable(path):
         db = open_read_only(path)
         try:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def check_restored_copy(folder: Path, lake: Path, next_event: int) -> None:
-    """Compare the lake with the store, whose next event is `next_event`. Call it before that event.
+    """Compare the lake with the store. Call it before the store writes event `next_event`.
 
     If the lake is ahead, the data folder gets a new identity.
     """

@@ -1,9 +1,9 @@
-"""What an event is in the lake: one list of fields, from which everything else is made.
+"""The schema of an event in the lake: one list of fields, which defines all other forms.
 
-The Arrow schema of the files, the Spark DDL of those who read them and the reference page all come
-from FIELDS; tests/journal keeps a copy of what was shipped before, so that no change makes old
-files unreadable. Changing it: add a field at the end, nullable, raise engine.events.EVENT_VERSION
-if the engine has to tell more than before, and let `columns` fill the field for older versions.
+FIELDS defines the Arrow schema of the files, the Spark DDL for readers and the reference page.
+tests/journal contains a copy of the shipped schema, so that no change makes old files unreadable.
+To change the schema, add a nullable field at the end, increment engine.events.EVENT_VERSION if the
+engine must record more data, and let `columns` fill the field for older versions.
 """
 
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -21,7 +21,7 @@ Kind = Literal["string", "long", "int", "double", "boolean", "timestamp", "strin
 
 
 class Field(NamedTuple):
-    """A column of the journal. Whatever is not `required` is null where it means nothing."""
+    """A column of the journal. A column that is not `required` is null where it does not apply."""
 
     name: str
     kind: Kind
@@ -82,11 +82,11 @@ _SPARK: Final = {
     "strings": "ARRAY<STRING>",
 }
 
-#: What an event's type may be, and which states it may lead from and to, by their names.
+#: The types of events, and their legal transitions between states, by name.
 FLUSHED: Final = "flushed"
 TYPES: Final = (*TRANSITIONS, FLUSHED)
 STATES: Final = STATE_NAMES
-#: Protocols by their names; an event of the server's own has none.
+#: The names of the protocols. Events of the server itself have no protocol.
 ORIGINS: Final = PROTOCOLS[1:]
 LEGAL: Final = frozenset(
     (cause, STATE_NAMES[before], STATE_NAMES[after])
@@ -97,13 +97,13 @@ LEGAL: Final = frozenset(
 
 
 def ddl() -> str:
-    """The columns for Spark."""
+    """Return the columns as Spark DDL."""
     return ", ".join(f"{field.name} {_SPARK[field.kind]}" for field in FIELDS)
 
 
 def arrow() -> "pa.Schema":
-    """The schema of the files."""
-    import pyarrow as pa  # noqa: PLC0415 - loaded where files are written, not by whoever looks here
+    """Return the Arrow schema of the files."""
+    import pyarrow as pa  # noqa: PLC0415 - only writers of files need pyarrow
 
     kinds = {
         "string": pa.string(),
@@ -118,7 +118,7 @@ def arrow() -> "pa.Schema":
 
 
 def reference() -> str:
-    """The fields as a table for the documentation."""
+    """Return the fields as a table for the documentation."""
     lines = ["| column | type | | |", "|---|---|---|---|"]
     lines += [
         f"| `{field.name}` | {_SPARK[field.kind].lower()} | "

@@ -1,7 +1,7 @@
-"""Sealed files in the lake's landing folder: whole, on the disk, or not there.
+"""Sealed files in the landing folder of the lake: each is complete and durable, or does not exist.
 
-A file is written aside, synced, renamed, and then its folder is synced. Its name says which events
-are in it; a name that is taken is never written again.
+The shipper writes a file under a temporary name, syncs and renames it, and then syncs the folder.
+The name contains the range of the events. An existing file is never overwritten.
 """
 
 from pathlib import Path
@@ -15,9 +15,10 @@ from millrace.lasting import make, sync
 from .crash_points import crash_point
 from .landing import FOLDER, Landed
 
-#: Enough for compression to work, and few enough to be read a group at a time.
+#: Rows per row group: enough for good compression, few enough to read one group at a time.
 ROWS: Final = 65_536
-#: Columns with few different values. In others a dictionary would be made and thrown away.
+#: Columns with few different values. In other columns, Parquet would build a dictionary and
+#: discard it.
 _FEW: Final = (
     "server", "type", "queue", "kind", "origin", "actor", "worker", "before", "state", "priority",
     "error_group", "error_message", "fingerprint", "source", "attempt", "payload_bytes", "version",
@@ -30,7 +31,7 @@ class OtherContent(Exception):
 
 
 def seal(lake: Path, table: pa.Table) -> Landed:
-    """Put a table of one server's events, without gaps, into the lake."""
+    """Write a table of the events of one server, without gaps, to the lake."""
     ids = table.column("event_id")
     landed = Landed(table.column("server")[0].as_py(), ids[0].as_py(), ids[-1].as_py())
     if landed.events != table.num_rows:
@@ -59,13 +60,15 @@ def _write(table: pa.Table, path: Path) -> None:
 
 
 def sweep(lake: Path, server: str) -> None:
-    """Remove what a killed shipper of this server left half written."""
+    """Remove the incomplete files of a killed shipper of this server."""
     for path in (lake / FOLDER).glob(f".ev-{server}-*.tmp"):
         path.unlink(missing_ok=True)
 
 
 def _compare(path: Path, table: pa.Table) -> None:
-    """Whoever was killed after the rename comes again with the same."""
+    """Check that an existing file has the same events. A shipper that was killed after the rename
+    writes the same file again.
+    """
     try:
         same = pq.read_table(path, partitioning=None).equals(table)
     except (OSError, pa.ArrowException):

@@ -1,9 +1,10 @@
-"""Shipping: events go from the outbox of a data folder into sealed files of the lake.
+"""Ships events from the outbox of a data folder to sealed files in the lake.
 
-Exactly once, whatever is killed when. A file is whole or not there, and its name says which events
-it has, so what was shipped is known from the lake alone: the next event is that after the last one
-that landed. The mark tells the same, for when files were moved away; it is written after the file,
-and never tells more than is there. Only then is the server told, and only then it forgets.
+Each event is shipped exactly once, even if processes are killed. A file is complete or does not
+exist, and its name contains the range of its events. The lake alone therefore determines the next
+event: the one after the last event in the landing folder. The mark records the same number, in case
+files were moved away. The shipper writes it after the file, so it is never ahead of the files. Only
+then does the shipper notify the server, and only then does the server delete the events.
 """
 
 import fcntl
@@ -31,15 +32,15 @@ from .sealing import OtherContent, seal, sweep
 log = logging.getLogger(__name__)
 
 LOCK: Final = "shipping"
-#: For another process to be done, in seconds.
+#: The maximum time to wait for another process, in seconds.
 PATIENCE: Final = 60.0
-#: A file ends when what went into it has so many bytes.
+#: The shipper completes a file when its events have this number of bytes in the outbox.
 MOST_BYTES: Final = 32 << 20
-#: Rows become columns so many at a time: a few fit into the processor's cache.
+#: The number of rows per conversion to columns: a few thousand rows fit into the CPU cache.
 _TOGETHER: Final = 16_384
 
 
-#: What may go wrong with a lake.
+#: Errors of a lake.
 FAILURES: Final = (OSError, OtherContent, pa.ArrowException)
 
 
@@ -51,16 +52,16 @@ def describe(error: Exception) -> str:
 
 class Sealed(NamedTuple):
     landed: Landed
-    #: So many events before it had gone before they could be shipped.
+    #: The number of earlier events that were deleted before they were shipped.
     missing: int
 
 
 class Shipment:
-    """All that was not shipped of a data folder. One process at a time ships."""
+    """The shipment of all unshipped events of a data folder. Only one process at a time ships."""
 
     def __init__(self, folder: Path, lake: Path, most_events: int, begun: int = 0) -> None:
-        """`begun` is the event that came next when the server began, which may have made others
-        since; 0: nobody has.
+        """`begun` is the number of the next event at the start of the server, which may have added
+        events since then; 0 if there is no server.
         """
         self._folder = folder
         self._lake = lake
@@ -69,7 +70,7 @@ class Shipment:
         try:
             self.server = identity(folder)
             if (lake / FOLDER).is_dir():
-                sync(lake / FOLDER)  # whoever was killed after a rename may not have come so far
+                sync(lake / FOLDER)  # a process killed after a rename may not have synced it
             #: The first event that is not in the lake.
             self.next = last_shipped(lake, self.server) + 1
             self._check_identity(begun)
@@ -90,8 +91,8 @@ class Shipment:
         os.close(self._lock)
 
     def _check_identity(self, begun: int) -> None:
-        """A lake that is ahead of its store has events of another future than this one: the folder
-        is a restored copy.
+        """Assign a new identity if the lake is ahead of the store: the folder is a restored copy,
+        and the lake contains events that this copy does not have.
         """
         if self.next <= (begun or outbox.tally(self._folder).next_event):
             return
@@ -104,8 +105,8 @@ class Shipment:
         self.next = last_shipped(self._lake, self.server) + 1
 
     def ship(self, until: int | None = None) -> Iterator[Sealed]:
-        """Ship events until number `until` is the next, and those that come with them; without it,
-        all that there are.
+        """Ship all events before number `until`, and later events in the same file. Without
+        `until`, ship all events.
         """
         while until is None or self.next < until:
             pieces = Pieces(self.server, self._most_events)
@@ -113,7 +114,7 @@ class Shipment:
                 if not pieces.take(stretch):
                     break
             if not pieces.count:
-                # All had to go, it may be: then nobody waits for them.
+                # Skip events that were deleted before they were shipped.
                 self.next = max(self.next, outbox.tally(self._folder).first_event)
                 return
             missing = pieces.first - self.next if self.next > 1 else 0
@@ -128,7 +129,7 @@ class Shipment:
 
 
 class Pieces:
-    """What goes into one file."""
+    """The events of one file."""
 
     def __init__(self, server: str, most_events: int) -> None:
         self._server = server
@@ -141,11 +142,11 @@ class Pieces:
         self._version = 0
 
     def take(self, stretch: outbox.Stretch) -> bool:
-        """Take what fits of a stretch that follows. False: nothing more does."""
+        """Add the part of the next stretch that fits. Return False if the file is complete."""
         if not self.count:
             self.first = stretch.first
         elif stretch.first != self.first + self.count:
-            return False  # others had to go in between: what follows goes into a file of its own
+            return False  # events in between were deleted: the stretch goes into a new file
         if stretch.version != self._version:
             self._turn_over()
             self._version = stretch.version
@@ -158,7 +159,7 @@ class Pieces:
         return self.count < self._most and self._bytes < MOST_BYTES
 
     def _turn_over(self) -> None:
-        """From rows to columns."""
+        """Convert the collected rows to columns."""
         if not self._rows:
             return
         first = self.first + self.count - len(self._rows)
@@ -171,7 +172,9 @@ class Pieces:
 
 
 def _lock(folder: Path) -> int:
-    """One process at a time ships; who has died a moment ago may still be about to end."""
+    """Lock the shipping of a data folder. A previous process may still be terminating, so wait for
+    it.
+    """
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + PATIENCE
     while True:

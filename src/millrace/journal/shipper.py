@@ -1,9 +1,9 @@
 """The shipper: a process that the server starts. It writes the outbox to the lake as Parquet files.
 
-    python -m millrace.journal.shipper DATA LAKE MOST_EVENTS
+    python -m millrace.journal.shipper DATA LAKE MOST_EVENTS BEGUN
 
 It reads requests from its standard input (see messages.py) and exits at the end of the input, which
-is also the end of the server. It can be killed at any moment. It runs with low priority.
+is also the end of the server. It can be killed at any time. It runs with low priority.
 """
 
 import ctypes

@@ -1,5 +1,5 @@
-"""What a server itself knows at one event: its jobs, and what it counted. The audit compares that
-with what the lake says.
+"""The state of a server after one event: its jobs and its statistics. The audit compares this state
+with the content of the lake.
 """
 
 from collections.abc import Iterable
@@ -26,19 +26,19 @@ _SPREADS: Final = ("wait", "run")
 
 
 class Snapshot(NamedTuple):
-    #: The last event that is in it; 0: there is none yet.
+    #: The last event in the snapshot; 0 if there is none yet.
     event: int
     #: `seq`, `jid`, `queue` and `state` of every job.
     jobs: "pa.Table"
-    #: The statistics, as `days_table` tells them.
+    #: The statistics in the form of `days_table`.
     days: "pa.Table"
-    #: The first day of which all statistics are there, in days since 1970.
+    #: The first day with complete statistics, in days since 1970.
     since: int
 
 
 def snapshot(folder: Path, progress: Progress | None = None) -> Snapshot:
-    """Of one moment between two commits, whether a server runs on the folder or not. Nothing in it
-    is changed.
+    """Read the state between two commits, with or without a running server. The folder is not
+    changed.
     """
     path, findings = folder / DATABASE, Findings(str(folder))
     with (
@@ -77,7 +77,7 @@ def _jobs_table(jobs: Iterable[Job]) -> "pa.Table":
 
 
 def queues_table(queues: Iterable[Queue], event: int) -> "pa.Table":
-    """How many jobs of each state there are in each queue, after an event."""
+    """Return the number of jobs per queue and state, after an event."""
     import pyarrow as pa  # noqa: PLC0415
 
     some = list(queues)
@@ -91,7 +91,9 @@ def queues_table(queues: Iterable[Queue], event: int) -> "pa.Table":
 
 
 def days_table(days: Iterable[QueueDay | QueueStatistics], event: int) -> "pa.Table":
-    """The statistics after an event, in the words of the table queue_day; days are numbers."""
+    """Return the statistics after an event, with the column names of the table queue_day; days are
+    numbers.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
     some = list(days)

@@ -1,4 +1,4 @@
-"""How far the shipping of a data folder is, from what is in it and in the lake."""
+"""The progress of the shipping of a data folder, from its content and the lake."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from .marks import last_shipped
 
 class Status(NamedTuple):
     server: str
-    #: The event that comes next, and the first that is not in the lake.
+    #: The number of the next event, and the first event that is not in the lake.
     next_event: int
     next_shipped: int
-    #: What the outbox holds.
+    #: The size of the outbox in bytes.
     bytes: int
 
 
@@ -25,7 +25,7 @@ def has_store(folder: Path) -> bool:
 
 
 def look(folder: Path, lake: Path) -> Status:
-    """A folder that nothing was written to yet has shipped all of it."""
+    """Return the status of a folder. In an empty folder all events count as shipped."""
     if not has_store(folder):
         return Status("", 1, 1, 0)
     server = known_identity(folder)

@@ -1,8 +1,8 @@
-"""All that the journal knows of one job: from the outbox, and from files that were shipped.
+"""Returns all events of one job from the outbox and from shipped files.
 
-Somebody waits for it, so it ends after a while and says whether all was looked at. Files say in
-their footers which jobs and times are in them, and never change, so that what they say is
-remembered.
+A user waits for the result, so a search has a time limit and reports whether it is complete. The
+footer of a file contains the ranges of its jobs and times. Files never change, so these ranges are
+cached.
 """
 
 import time
@@ -25,16 +25,16 @@ from . import columns, outbox
 from .identity import known_identity
 from .landing import FOLDER, landed
 
-#: Events of the outbox that are looked at together, the newest first.
+#: The number of events per search step in the outbox, from the newest to the oldest.
 TOGETHER: Final = 20_000
-#: No more of one job is told.
+#: The maximum number of events per job.
 MOST: Final = 2_000
 
 _SEQ: Final = Event._fields.index("seq")
 _JID: Final = Event._fields.index("jid")
 _TIMES: Final = ("time", "due")
 _FAILURES: Final = frozenset({"failed", "expired", "doomed"})
-#: Columns with few different values, of which each is read once.
+#: Columns with few different values. They are read as dictionaries.
 _FEW: Final = (
     "server", "type", "queue", "kind", "origin", "actor", "worker", "before", "state",
     "error_group", "error_message", "fingerprint", "source",
@@ -42,20 +42,22 @@ _FEW: Final = (
 
 
 class Wanted(NamedTuple):
-    """Which job: by its number, or, where that is 0, by its id. Who knows both tells both."""
+    """The requested job, by its number, or by its id if the number is 0. Give both if both are
+    known.
+    """
 
     seq: int
     jid: str
 
     @property
     def mark(self) -> bytes:
-        """What is written in every event of the job: its number, then its id."""
+        """The bytes that every event of the job contains: its number, then its id."""
         seq = msgspec.msgpack.encode(self.seq) if self.seq else b""
         return seq + (msgspec.msgpack.encode(self.jid) if self.jid else b"")
 
 
 class Traced(NamedTuple):
-    """By their numbers, and whether that is all."""
+    """Events by number, and whether the result is complete."""
 
     events: dict[int, EventRecord]
     whole: bool
@@ -65,7 +67,7 @@ _NAMES: Final = EventRecord.__struct_fields__
 
 
 def not_shipped(folder: Path, wanted: Wanted, start: int, until: float) -> Traced:
-    """What the outbox has from event `start` on."""
+    """Return the events of a job in the outbox, from event `start` on."""
     found: dict[int, EventRecord] = {}
     try:
         tally = outbox.tally(folder)
@@ -99,8 +101,8 @@ def _among(stretch: outbox.Stretch, wanted: Wanted) -> dict[int, EventRecord]:
 def shipped(
     folder: Path, lake: Path, wanted: Wanted, moments: Sequence[int], until: float
 ) -> tuple[Traced, int, int]:
-    """What the landing folder has, the first event that is there, and the last. Files of the given
-    moments come first, then the newest.
+    """Return the events in the landing folder, and the first and the last event of this server
+    there. The search reads files that contain the given times first, then the newest files.
     """
     try:
         server = known_identity(folder)
@@ -134,7 +136,7 @@ def _in_turn(paths: Sequence[Path], moments: Iterable[int]) -> Iterator[Path]:
 
 
 class Group(NamedTuple):
-    """A group of rows: which jobs are in it."""
+    """A row group, with the range of its job numbers."""
 
     first_seq: int
     last_seq: int
@@ -146,7 +148,7 @@ class Extent(NamedTuple):
 
 
 def in_file(path: Path, server: str, wanted: Wanted) -> dict[int, EventRecord]:
-    """What a file of events has; one that is gone or damaged has nothing."""
+    """Return the events of a job in a file; none if the file was deleted or is damaged."""
     found: dict[int, EventRecord] = {}
     places = [
         place
@@ -158,7 +160,7 @@ def in_file(path: Path, server: str, wanted: Wanted) -> dict[int, EventRecord]:
     column, value = ("seq", wanted.seq) if wanted.seq else ("jid", wanted.jid)
     try:
         file = pq.ParquetFile(path, read_dictionary=list(_FEW))
-        both = wanted.seq and wanted.jid  # then the longest column need not be read
+        both = wanted.seq and wanted.jid  # in this case the longest column need not be read
         names = [name for name in _columns(file) if not both or name != "jid"]
         for place in places:
             of = file.read_row_group(place, columns=[column]).column(column)
@@ -205,8 +207,8 @@ def _keep_own(event: EventRecord) -> None:
 
 
 def _extent(path: Path) -> Extent:
-    """What a file says of itself, or that nothing is in it. Only success is remembered: a file that
-    cannot be read now may be readable later.
+    """Return the ranges in the footer of a file; empty ranges if it cannot be read. Only successful
+    reads are cached, because the file may be readable later.
     """
     try:
         return _read_extent(path)

@@ -31,7 +31,7 @@ MARGIN: Final = 16 << 20
 
 
 def back_up(source: Path, target: Path, progress: Progress | None = None) -> Findings:
-    """Make `target` a copy of the data folder `source`, and say what is in it."""
+    """Copy the data folder `source` to `target`, and return the findings about the copy."""
     with translated(source):
         if not (source / DATABASE).exists():
             raise StoreError(f"there is no data folder {source} with anything in it")
@@ -40,7 +40,7 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
             raise StoreError(
                 f"{target} is there already: give the name of a new folder, or an empty one"
             )
-        target = target.resolve()  # what is renamed must be a folder, not `.` or a link to one
+        target = target.resolve()  # the rename needs a folder, not `.` or a symbolic link
     with _aside(target) as aside:
         found = Findings(str(source))
         with translated(source), held(source, found), traceless(source, found):
@@ -65,7 +65,7 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
 
 @contextlib.contextmanager
 def _aside(target: Path) -> Iterator[Path]:
-    """A folder beside the target, which goes if all does not go well."""
+    """Create a folder next to the target. Delete it on exit unless it was renamed."""
     aside = target.with_name(f".{target.name}.partial")
     try:
         taken = lock(aside)
@@ -75,7 +75,7 @@ def _aside(target: Path) -> Iterator[Path]:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"cannot make {aside}: {reason}") from error
     try:
-        for left in aside.iterdir():  # by one that was killed
+        for left in aside.iterdir():  # files of a backup process that was killed
             if left.name != LOCK:
                 left.unlink()
         yield aside
@@ -87,7 +87,7 @@ def _aside(target: Path) -> Iterator[Path]:
 
 
 def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool) -> int:
-    """The last turn that is in the copy."""
+    """Copy the database and return the last turn of the copy."""
     path = source / DATABASE
     with translated(path), readable(path), reader(source, served=served) as db:
         if check_schema(db, path) != SCHEMA:
@@ -101,7 +101,7 @@ def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool)
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
         _check_space(aside, pages * page_size)
 
-        # First: it tells of a database that is not there yet, so that no server starts here.
+        # Write the mark first: it prevents a server from starting on the incomplete database.
         mark = Mark(aside, sync=True)
         mark.write(content.turn)
         mark.close()

@@ -1,4 +1,4 @@
-"""The bytes of a batch, as the store keeps them: new jobs whole, changed halves, gone seqs."""
+"""The encoding of a batch: new jobs, mutable fields of changed jobs, numbers of deleted jobs."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,8 +30,8 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
-    """The same changes in several blobs of about that size. Replaying them in order has the effect
-    of replaying the original.
+    """Split the changes into several blobs of about this size. A replay of the blobs in order has
+    the same effect as a replay of the original.
     """
     changes = _decode_changes(blob)
     piece: list[Job] = []
@@ -46,8 +46,8 @@ def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
 
 
 def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
-    """Do to `jobs` what the batch did, and note whom it touched. A change of an unknown job is of
-    one that was gone before its first record had to be kept: a later batch says so.
+    """Apply a batch to `jobs`, and add the changed jobs to `touched`. A change of an unknown job is
+    skipped: the job was deleted before it was folded, and a later batch contains the deletion.
     """
     changes = _decode_changes(blob)
     for job in changes.new:

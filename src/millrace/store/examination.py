@@ -1,4 +1,4 @@
-"""Looks at a data folder without changing it: is it whole, and what is in it?"""
+"""Examines a data folder without changing it: its integrity and its content."""
 
 import contextlib
 import fcntl
@@ -28,7 +28,7 @@ from .wal import log_of
 
 #: The maximum number of reported problems.
 MAX_REPORTED: Final = 20
-#: What SQLite says where the log's index cannot be made.
+#: The SQLite errors if the index of the log cannot be created.
 _NO_INDEX: Final = (
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_IOERR,
@@ -38,26 +38,28 @@ _NO_INDEX: Final = (
 
 
 class Findings(msgspec.Struct):
-    """What is in a data folder, and what is wrong with it."""
+    """The content of a data folder, and its problems."""
 
     folder: str
-    #: The process that serves it; empty: none does.
+    #: The process that serves the folder; empty if there is none.
     server: str = ""
     format: int = 0
     turn: int = 0
     jobs: dict[str, int] = {}
     queues: int = 0
     paused: int = 0
-    #: Events that wait to be shipped.
+    #: Events that are not shipped yet.
     events: int = 0
     bytes: int = 0
-    #: All sums were looked at; older formats have none.
+    #: Whether all checksums were verified; older formats have none.
     summed: bool = False
     problems: list[str] = []
 
 
 def examine(folder: Path, progress: Progress | None = None) -> Findings:
-    """A running server goes on meanwhile: then this is of one moment between two commits."""
+    """Examine a data folder. If a server uses it, the server continues, and the findings describe
+    the state between two commits.
+    """
     findings = Findings(str(folder))
     with translated(folder):
         if not folder.is_dir():
@@ -92,7 +94,7 @@ def look(folder: Path, findings: Findings, progress: Progress | None = None) -> 
 
 @contextlib.contextmanager
 def reader(folder: Path, *, served: bool) -> Iterator[sqlite3.Connection]:
-    """A connection that sees one moment only."""
+    """Open a connection with a consistent snapshot of the database."""
     path = folder / DATABASE
     log = log_of(path)
     alone = not served and not (log.exists() and log.stat().st_size)
@@ -156,7 +158,7 @@ def _check_structure(db: sqlite3.Connection, path: Path, findings: Findings) -> 
 
 @contextlib.contextmanager
 def held(folder: Path, findings: Findings) -> Iterator[None]:
-    """Let no server start meanwhile; if one runs, note which."""
+    """Prevent a server from starting. If one is running, record its process id."""
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -174,7 +176,7 @@ def held(folder: Path, findings: Findings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def traceless(folder: Path, findings: Findings) -> Iterator[None]:
-    """Remove the index that reading the log has created."""
+    """Remove the index that SQLite created to read the log."""
     before = set(folder.iterdir())
     try:
         yield

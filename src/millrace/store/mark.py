@@ -36,7 +36,7 @@ def _boot() -> str:
 
 
 def read_mark(folder: Path) -> int:
-    """The last turn that must be there; 0 if nothing can be said."""
+    """Return the last turn that the database must contain; 0 if it is unknown."""
     path = folder / NAME
     try:
         line = path.read_bytes()
@@ -62,7 +62,7 @@ def read_mark(folder: Path) -> int:
 
 
 class Mark:
-    """The mark of a store that is open."""
+    """The mark of an open store."""
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
         self._path = folder / NAME
@@ -72,7 +72,7 @@ class Mark:
         self._failed = False
 
     def write(self, turn: int) -> None:
-        """A mark that cannot be written is an older one: no reason to stop."""
+        """Write the mark. If this fails, the older mark remains valid, and the server continues."""
         try:
             if self._fd < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""A store without a disk: for tests, ours and our users'."""
+"""A store without a disk, for our tests and the tests of users."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from .recovered import Progress, Recovered
 
 
 class MemoryStore:
-    """Keeps committed batches as the bytes a disk would have; forgets what was only begun."""
+    """Keeps committed batches in encoded form, and discards a batch that is not committed."""
 
     trims = False
 
@@ -20,7 +20,7 @@ class MemoryStore:
         self._notes: dict[str, bytes] = {}
         self._numbers = (1, 0, 0)
         self._events: list[bytes] = []
-        #: Queues whose statistics were dropped, by the number of events before that.
+        #: Queues with deleted statistics, by the index of the event blob of the deleting batch.
         self._dropped: dict[int, set[str]] = {}
         self._begun: tuple[Batch, bytes, tuple[int, int, int], bytes] | None = None
 

@@ -1,4 +1,4 @@
-"""Opening the database: what does not look like ours is not touched, what is old is migrated."""
+"""Opens the database: migrates an older format, and refuses other files without a change."""
 
 import sqlite3
 from pathlib import Path
@@ -11,20 +11,20 @@ from .mark import NAME, read_mark
 from .reading import open_read_only, structure
 
 _MAGIC: Final = b"SQLite format 3\0"
-#: Bytes 18 to 23: without a log, as it is made, or with one; nothing reserved; three constants.
+#: Bytes 18 to 23: rollback journal (after creation) or WAL; no reserved bytes; three constants.
 _MODES: Final = (bytes((1, 1, 0, 64, 32, 32)), bytes((2, 2, 0, 64, 32, 32)))
 _UTF8: Final = b"\0\0\0\1"
-#: At 52: not vacuumed by itself.
+#: Bytes 52 to 55 are zero if auto-vacuum is off.
 _ZERO: Final = bytes(4)
 
 
 class Opened:
-    """`guard` only reads. While it is open, closing the other one leaves the log where it is: a
-    folder that is refused stays as it is.
+    """The connections of an open database. `guard` is read-only. While it is open, closing `db`
+    does not remove the log, so that a refused folder remains unchanged.
     """
 
     def __init__(self, folder: Path, path: Path, *, sync: bool) -> None:
-        #: The turn that must be there.
+        #: The last turn that the database must contain.
         self.marked = read_mark(folder)
         self.guard: sqlite3.Connection | None = None
         if has_database(path, folder / NAME, self.marked):
@@ -41,8 +41,9 @@ class Opened:
             raise
 
     def _open_files(self, path: Path) -> None:
-        """Which only a first statement does: the guard's before any other. But what died while the
-        database was made, and left a journal, only the other one can roll back.
+        """Open the files. SQLite does this with the first statement of a connection, and the guard
+        must be first. Exception: if a process was killed while it created the database, only `db`
+        can roll back the journal.
         """
         if was_in_the_making(path):
             self.db.execute("PRAGMA schema_version").fetchone()
@@ -55,8 +56,8 @@ class Opened:
             check_turn(folder, path, 0, self.marked)
         self.db.execute("PRAGMA journal_mode = WAL")
         self.db.execute(f"PRAGMA synchronous = {'FULL' if sync else 'OFF'}")
-        # Some builds overwrite deleted pages with zeros: a removal then writes as much as it
-        # removes, and on a full disk it fails.
+        # Some builds of SQLite overwrite deleted pages with zeros. A deletion then writes as much
+        # data as it deletes, and fails on a full disk.
         self.db.execute("PRAGMA secure_delete = OFF").fetchone()
         self.db.execute("PRAGMA wal_autocheckpoint = 2000")
         self.db.execute("PRAGMA journal_size_limit = 16777216")
@@ -68,7 +69,7 @@ class Opened:
             schema.migrate(self.db, version)
 
     def release(self) -> None:
-        """All is well: the next to be closed is the last."""
+        """Close the guard after the database was verified. Closing `db` then removes the log."""
         if self.guard is not None:
             self.guard.close()
             self.guard = None
@@ -84,7 +85,7 @@ class Opened:
 
 
 def was_in_the_making(path: Path) -> bool:
-    """Whether a process ended while it created the database; later no such journal exists."""
+    """Whether a process ended while it created the database. Later no such journal exists."""
     return path.with_name(path.name + "-journal").exists()
 
 
@@ -107,7 +108,7 @@ def has_database(path: Path, mark: Path, marked: int) -> bool:
 
 def check_header(path: Path) -> None:
     """Refuse a file that SQLite would treat as another kind of database. Later the file must not be
-    opened outside SQLite, because closing it would end SQLite's locks.
+    opened outside SQLite, because closing it would release the locks of SQLite.
     """
     with path.open("rb") as file:
         header = file.read(100)
@@ -119,7 +120,7 @@ def check_header(path: Path) -> None:
 
 
 def check_turn(folder: Path, path: Path, turn: int, marked: int) -> None:
-    """Refuse a database that ends with `turn` if `marked` was committed."""
+    """Refuse a database that ends with `turn` if the later turn `marked` was committed."""
     if turn >= marked:
         return
     log = wal.log_of(path)

@@ -1,4 +1,4 @@
-"""Everything that a database holds, read and compared with its sums; nothing here writes."""
+"""Reads all data of a database and verifies its checksums. This module never writes."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -17,25 +17,25 @@ from .errors import Mismatch, readable, translated
 from .recovered import Progress, Recovered
 from .sums import JOB, WORD, Tally
 
-#: For each of the small tables the sums of its rows, by their keys.
+#: For each small table, the checksums of its rows by key.
 RowSums = dict[str, dict[object, int]]
 
-#: Below this size of a database, a thread costs more than what it would do.
+#: Below this size of the database, a thread costs more than it saves.
 _SMALL: Final = 4 << 20
 
 _decode_day = msgspec.msgpack.Decoder(QueueDay).decode
 
 
 def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
-    """A connection that leaves the log unchanged when it is closed. With `alone` there is no writer
-    and no log, and no index of the log is created.
+    """Return a connection that does not change the log when it is closed. Use `alone` if there is
+    no writer and no log: SQLite then creates no index of the log.
     """
     uri = f"{path.absolute().as_uri()}?{'immutable=1' if alone else 'mode=ro'}"
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
 
 
 class Content:
-    """What was read, and what the store needs to know of it to go on writing."""
+    """The data that was read, and the state that the store needs to continue writing."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -45,12 +45,12 @@ class Content:
         #: The place of each queue.
         self.places: dict[str, int] = {}
         self.row_sums: RowSums = {"queues": {}, "notes": {}, "stats": {}}
-        #: Whom the turns have touched, and how many bytes they are.
+        #: The jobs that the turns changed, and the size of the turns in bytes.
         self.touched: dict[int, None] = {}
         self.turn_bytes = 0
 
     def read(self, progress: Progress | None = None) -> None:
-        """All of it, but for the outbox before the statistics' last event: see Inspection."""
+        """Read everything except the events before `stats_event`, which Inspection reads."""
         self.read_numbers()
         self._read_jobs(progress)
         self._read_states()
@@ -60,7 +60,7 @@ class Content:
             raise Mismatch("queues, notes or statistics are missing, or older than the last turn")
 
     def read_some(self, seqs: set[int]) -> None:
-        """The same, but of these jobs alone; that none is missing is not looked at."""
+        """Read only these jobs, without a check for missing jobs."""
         self.read_numbers()
         jobs = self.recovered.jobs
         for seq in seqs:
@@ -75,7 +75,7 @@ class Content:
         self._read_stats()
 
     def read_numbers(self) -> None:
-        """The last turn's tally, and the small tables."""
+        """Read the tally of the last turn, and the queues and notes."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
         for turn, summed, tally, blob in self._db.execute(last):
             _check(f"turn {turn}", summed, sums.turn_sum(turn, tally, blob))
@@ -98,7 +98,7 @@ class Content:
         total = self._count_jobs() if progress is not None else 0
         every, jobs, found = 50_000, self.recovered.jobs, 0
         decode = changes.decode_job
-        # As _job does it, but without two calls for each of a million.
+        # The same as _job, without two function calls per row.
         for seq, summed, record in self._db.execute("SELECT seq, sum, record FROM jobs"):
             if crc32(record, seq & WORD ^ JOB) != summed:
                 raise Mismatch(f"job {seq} is not as it was written")
@@ -119,7 +119,7 @@ class Content:
             raise Mismatch("changes of jobs are missing, or older than the last turn")
 
     def _read_turns(self) -> None:
-        """Replay the turns; there is one of each number from the first to the last."""
+        """Replay the turns. Their numbers have no gaps."""
         expected = self.tally.first_turn
         rows = self._db.execute("SELECT id, sum, tally, changes FROM turns ORDER BY id")
         for turn, summed, tally, blob in rows:
@@ -140,7 +140,7 @@ class Content:
             statistics.fold(changes.decode_any(events))
 
     def _count_jobs(self) -> int:
-        """The number of rows of `jobs`; 0 if they are too few for a progress report."""
+        """Return the number of rows of `jobs`; 0 if there are too few for a progress report."""
         span = self._db.execute("SELECT max(seq) - min(seq) FROM jobs").fetchone()[0]
         if span is None or span < 50_000:
             return 0
@@ -148,7 +148,7 @@ class Content:
 
 
 def outbox(db: sqlite3.Connection, start: int, end: int) -> Iterator[bytes]:
-    """The events with these numbers, as many at a time as were committed together."""
+    """Yield the events from `start` to before `end`, one blob per commit."""
     rows = db.execute("SELECT * FROM outbox WHERE first >= ? ORDER BY first", (start,))
     for first, count, version, summed, events in rows:
         _check(f"event {first}", summed, sums.events_sum(first, count, version, events))
@@ -161,7 +161,7 @@ def outbox(db: sqlite3.Connection, start: int, end: int) -> Iterator[bytes]:
 
 
 def check_outbox(db: sqlite3.Connection, tally: Tally) -> None:
-    """Every event is there that was not shipped, and is as it was written."""
+    """Check that all unshipped events exist and match their checksums."""
     for _ in outbox(db, tally.first_event, tally.next_event):
         pass
 
@@ -183,8 +183,9 @@ def _state(seq: int, summed: int, record: bytes) -> tuple[object, ...]:
 
 
 class Inspection:
-    """Looks, beside the reading and on a connection of its own, at what that does not see: SQLite's
-    structure (a list of free pages that names used ones harms only later), and the whole outbox.
+    """Checks the data that Content does not read: the structure of the SQLite file and the whole
+    outbox. For example, a free list that contains used pages causes damage only later. The
+    inspection has its own connection, and its own thread if the database is large.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path, *, most: int = 1) -> None:
@@ -199,7 +200,7 @@ class Inspection:
             self._thread.start()
 
     def finish(self) -> None:
-        """Wait, and raise what was found."""
+        """Wait for the end of the inspection, and raise an error if it found a problem."""
         if self._thread is None:
             self._run()
         else:
@@ -211,7 +212,7 @@ class Inspection:
                 raise Mismatch(self.problems[0])
 
     def stop(self) -> None:
-        """It does not matter any more."""
+        """Cancel the inspection."""
         if self._thread is not None:
             self._db.interrupt()
             self._thread.join()
@@ -233,6 +234,6 @@ class Inspection:
 
 
 def structure(db: sqlite3.Connection, most: int = 1) -> list[str]:
-    """Problems that SQLite finds in the structure of a database, up to a maximum number."""
+    """Return up to `most` problems that SQLite finds in the structure of a database."""
     found: Iterable[tuple[str]] = db.execute(f"PRAGMA integrity_check({most})")
     return [text.replace("*** in database main ***\n", "") for (text,) in found if text != "ok"]

@@ -1,4 +1,4 @@
-"""What the server and a store say to each other."""
+"""The interface between the server and a store."""
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
@@ -11,12 +11,12 @@ from millrace.engine.job import Job
 from millrace.engine.stats import Statistics
 from millrace.engine.transitions import in_order
 
-#: Called with how many records were read, of how many.
+#: Called with the number of records that were read, and their total.
 Progress = Callable[[int, int], None]
 
 
 class Recovered(msgspec.Struct):
-    """Everything a store holds."""
+    """All data of a store."""
 
     jobs: dict[int, Job] = {}
     queues: dict[str, bool] = {}
@@ -27,13 +27,13 @@ class Recovered(msgspec.Struct):
     statistics: Statistics = msgspec.field(default_factory=Statistics)
 
     def put_into(self, engine: Engine) -> None:
-        """Fill an engine that is new."""
+        """Fill a new engine."""
         engine.restore(in_order(self.jobs.values()), self.queues)
         engine.next_seq = max(engine.next_seq, self.next_seq)
         self.put_counters(engine)
 
     def put_counters(self, engine: Engine) -> None:
-        """What is not of single jobs or queues."""
+        """Set the counters, the statistics and the notes of an engine."""
         engine.totals.processed = self.processed
         engine.totals.failures = self.failures
         engine.statistics = self.statistics
@@ -41,41 +41,41 @@ class Recovered(msgspec.Struct):
 
 
 def must_write(batch: Batch, store: "Store") -> bool:
-    """Whether a turn needs a transaction: it changed something, or shipped events can be removed.
+    """Whether a turn needs a transaction: it changed data, or shipped events can be deleted.
 
-    The server and every test that commits turns ask this function.
+    The server and all tests that commit turns call this function.
     """
     return bool(batch) or store.trims
 
 
 class Store(Protocol):
-    """`begin` and everything else run on the loop's thread; only `commit` runs on a helper's. They
-    never overlap: the next `begin` comes after the last `commit` has returned.
+    """A store. All methods run on the thread of the event loop, except `commit`, which runs on a
+    helper thread. They never overlap: the next `begin` follows the return of the last `commit`.
     """
 
-    #: Is there something to remove that an empty batch would do for?
+    #: Whether there are shipped events that an empty batch would delete.
     trims: bool
 
     def load(self, progress: Progress | None = None) -> Recovered:
-        """All that was committed. Called once, before the first batch, and again after a batch that
-        cleared everything could not be written.
+        """Return all committed data. The server calls it once before the first batch, and again if
+        a batch that cleared everything could not be written.
         """
         ...
 
     def reread(self, seqs: Iterable[int]) -> Recovered:
-        """What was committed of these jobs; queues and counters in full."""
+        """Return the committed data of these jobs, with all queues and counters."""
         ...
 
     def begin(self, batch: Batch, engine: Engine) -> None:
-        """Execute a batch's statements without making them durable."""
+        """Execute the statements of a batch without a commit."""
         ...
 
     def commit(self) -> None:
-        """Make what was begun durable."""
+        """Commit the batch that `begin` wrote."""
         ...
 
     def probe(self) -> bool:
-        """After a failure: does it look as if a batch could be written again?"""
+        """After a failure, check whether a batch can probably be written again."""
         ...
 
     def release_reserve(self) -> bool:

@@ -1,7 +1,7 @@
 """The reserve file: disk space that the server releases when the disk is full.
 
-On a full disk nothing can be written, not even the removal of jobs. With the space of the reserve,
-completions and removals continue, and only new jobs are refused.
+On a full disk no write succeeds, not even the removal of jobs. With the space of the reserve,
+completions and removals continue, and the server refuses only new jobs.
 """
 
 import logging
@@ -15,7 +15,7 @@ NAME: Final = "reserve"
 MAX_RESERVE_BYTES: Final = 16 << 20
 #: On a small disk, the reserve takes at most this fraction of it.
 DISK_FRACTION: Final = 8
-#: Free space that must remain beside the reserve.
+#: Free space that must remain in addition to the reserve.
 MIN_FREE_BYTES: Final = 2 << 20
 
 
@@ -46,7 +46,7 @@ class Reserve:
         return True
 
     def release(self) -> bool:
-        """Delete the file; return whether that made space."""
+        """Delete the file; return whether this released space."""
         try:
             self._path.unlink()
         except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The tables of the database, and how older ones become these.
+"""The tables of the database, and the migrations from older formats.
 
-Changing the schema: raise SCHEMA, add a function to MIGRATIONS that leads from the version before,
-and keep what TABLE_NAMES says of the versions before.
+To change the schema, increment SCHEMA, add a function to MIGRATIONS that migrates from the previous
+version, and keep the entries of TABLE_NAMES for the previous versions.
 """
 
 import sqlite3
@@ -15,7 +15,7 @@ from .sums import Tally
 
 SCHEMA: Final = 3
 
-#: A row's sum stands before what may be long, so that it is read without that.
+#: The checksum precedes long columns, so that SQLite reads it without them.
 TABLES: Final = {
     "turns": "CREATE TABLE turns (id INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
     " tally BLOB NOT NULL, changes BLOB NOT NULL)",
@@ -33,7 +33,7 @@ TABLES: Final = {
     " version INTEGER NOT NULL, sum INTEGER NOT NULL, events BLOB NOT NULL)",
 }
 _FIRST: Final = frozenset({"turns", "jobs", "states", "queues", "stats", "outbox", "meta"})
-#: By version, so that a version number that was damaged starts no migration.
+#: The tables of each version. A damaged version number therefore starts no migration.
 TABLE_NAMES: Final = {1: _FIRST, 2: _FIRST | {"notes"}, 3: frozenset(TABLES)}
 
 
@@ -42,7 +42,7 @@ def version_of(db: sqlite3.Connection) -> int:
 
 
 def check_schema(db: sqlite3.Connection, path: Path) -> int:
-    """The version of the database, which is one that we know, or 0: nothing is in it."""
+    """Return the version of the database, which must be a known one; 0 if the database is empty."""
     version = version_of(db)
     if version > SCHEMA:
         raise StoreDamaged(
@@ -66,8 +66,8 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def _add_notes_and_order(db: sqlite3.Connection) -> None:
-    """From 1 to 2: notes, what protocols keep beside jobs; and queues in the order of their making,
-    which is that of their names for those that are there.
+    """Migrate from 1 to 2: add notes, which protocols store in addition to jobs, and store queues
+    in the order of their creation. Existing queues are sorted by name.
     """
     db.execute("CREATE TABLE notes (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
     db.execute("ALTER TABLE queues RENAME TO old_queues")
@@ -76,7 +76,7 @@ def _add_notes_and_order(db: sqlite3.Connection) -> None:
     db.execute("DROP TABLE old_queues")
 
 
-#: How the rows of format 3 are made of those of format 2, but for turns.
+#: Queries that convert rows of format 2 to format 3, except turns.
 _SUMMED: Final = {
     "jobs": "SELECT seq, job_sum(seq, record), record FROM old_jobs",
     "states": "SELECT seq, state_sum(seq, record), record FROM old_states",
@@ -89,7 +89,9 @@ _SUMMED: Final = {
 
 
 def _add_sums(db: sqlite3.Connection) -> None:
-    """From 2 to 3: a sum in each row, and the tally in each turn, where `meta` goes as well."""
+    """Migrate from 2 to 3: add a checksum to each row, and to each turn a tally that replaces
+    `meta`.
+    """
     for function in (
         sums.job_sum,
         sums.state_sum,
@@ -112,7 +114,9 @@ def _add_sums(db: sqlite3.Connection) -> None:
 
 
 def _add_tallies(db: sqlite3.Connection) -> None:
-    """Only the last turn's tally is ever looked at: the others get the counters that they had."""
+    """Add a tally to each turn. Readers use only the tally of the last turn; earlier turns get
+    their own counters.
+    """
 
     def one(query: str) -> Any:
         return db.execute(query).fetchone()[0]
@@ -125,7 +129,7 @@ def _add_tallies(db: sqlite3.Connection) -> None:
         states=one("SELECT coalesce(sum(sum), 0) FROM states"),
         outbox_bytes=one("SELECT coalesce(sum(length(events)), 0) FROM outbox"),
         others=sum(
-            one(f"SELECT coalesce(sum(sum), 0) FROM {table}")  # noqa: S608 - names of ours
+            one(f"SELECT coalesce(sum(sum), 0) FROM {table}")  # noqa: S608 - constant table names
             for table in ("queues", "notes", "stats")
         ),
     )
@@ -150,7 +154,7 @@ MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {
 
 
 def migrate(db: sqlite3.Connection, version: int) -> None:
-    """Bring the tables to this format, all at once or not at all."""
+    """Migrate the tables to this format in one transaction."""
     try:
         db.execute("BEGIN IMMEDIATE")
         if version == 0:

@@ -1,18 +1,18 @@
 """The default store: one SQLite database in the data folder.
 
-How a batch is kept. Writing each changed job to its own row would cost four statements a job, and
-most jobs are gone a moment after they came. So a commit writes one row, the batch, to `turns`, and
-one row of events to `outbox`. Rows of `jobs` and `states` follow later ("folding"), a few with each
-commit, and only for jobs that have outlived a generation of turns; then those turns are deleted.
-What is true is always: `jobs`, overlaid by `states`, then `turns` replayed in their order.
+Writing each changed job to its own row would cost four statements per job, and most jobs exist only
+for a short time. A commit therefore inserts one row with the batch into `turns`, and one row of
+events into `outbox`. The store writes rows of `jobs` and `states` later ("folding"), a few with
+each commit, and only for jobs that outlive a generation of turns. It then deletes those turns. The
+current data is always `jobs`, overlaid by `states`, followed by a replay of `turns` in order.
 
-- `jobs` has each job as it was when folded, payload and all, and is written once;
-- `states` has the changing half of those that changed since, without the payload;
-- `queues`, `notes`, `stats` are small and written as they are;
-- `outbox` has events, a row per commit, until they are shipped or `outbox_max` is reached.
+- `jobs` contains each job at the time of its folding, with the payload, and is written once;
+- `states` contains the mutable fields of jobs that changed later, without the payload;
+- `queues`, `notes` and `stats` are small, and the store writes their rows directly;
+- `outbox` contains events, one row per commit, until they are shipped or `outbox_max` is reached.
 
-Each row has its sum, and each turn tells to what they add up (sums.py): a folder that is not as it
-was written is refused, and left as it is.
+Each row has a checksum, and each turn records the totals of these checksums (sums.py). The store
+refuses a folder that differs from the written data, and does not change it.
 """
 
 import contextlib
@@ -51,15 +51,15 @@ FOLD_BYTES: Final = 65_536
 TRIM_BYTES: Final = 256 << 10
 TRIM_BYTES_ALONE: Final = 4 << 20
 
-#: After a flush, or a generation that deleted this many rows, the store returns free space to the
-#: disk if there is more than this.
+#: After a flush, or a generation that deleted this number of rows, the store returns free space to
+#: the disk if it exceeds this size.
 MANY_DELETED_ROWS: Final = 10_000
 MIN_SHRINK_BYTES: Final = 32 << 20
 MIN_SHRINK_BYTES_AFTER_FLUSH: Final = 4 << 20
 #: Shrinking copies the rest of the database while commits wait.
 MAX_SHRINK_COPY_BYTES: Final = 64 << 20
 
-# What a generation knows of a job that is not in its table as it is in memory.
+# The difference between memory and the tables for a job of a generation.
 _NEW: Final = 0
 _CHANGED: Final = 1
 _GONE: Final = 2
@@ -86,7 +86,7 @@ class SqliteStore:
         self._mark = Mark(folder, sync=sync)
         self._reserve = Reserve(folder)
         self._reserve.restore()
-        #: The last turn, and what it says of the tables; ahead of them while a batch is begun.
+        #: The last turn and its tally; ahead of the tables during an uncommitted batch.
         self._turn = 0
         self._tally = Tally()
         self._places: dict[str, int] = {}
@@ -105,23 +105,23 @@ class SqliteStore:
         self._shrink_above = 0
         #: Rows that the folding generation has deleted.
         self._deleted_rows = 0
-        #: The first event that must be kept until it is shipped, and whether any before it are here
-        #: that can go.
+        #: The first event that is not shipped yet, and whether the outbox contains earlier events
+        #: that can be deleted.
         self._unshipped = 1
         self.trims = False
-        #: Events that had to go before they were shipped.
+        #: The number of events that were deleted before they were shipped.
         self.dropped = 0
-        #: The number of the next event, after those that are committed.
+        #: The number of the next event after the committed events.
         self.next_committed = 1
 
     @property
     def first_event(self) -> int:
-        """The oldest event that is kept."""
+        """The oldest event in the outbox."""
         return self._tally.first_event
 
     @property
     def next_event(self) -> int:
-        """The number of the next event, after those of a batch that is begun."""
+        """The number of the next event, including the events of an uncommitted batch."""
         return self._tally.next_event
 
     @property
@@ -160,7 +160,7 @@ class SqliteStore:
         with translated(self._path), readable(self._path):
             content.read_some(set(seqs))
         self._go_on_from(content)
-        # The generations went astray with the batch that failed.
+        # The failed batch has invalidated the generations.
         self._start_generation(content.touched)
         return content.recovered
 
@@ -189,7 +189,7 @@ class SqliteStore:
                 self._write_events(len(batch.events), events)
             for name, paused in batch.queues.items():
                 if name in batch.opened:
-                    self._write_queue(name, None)  # it may have been there: its place is another
+                    self._write_queue(name, None)  # the queue may have existed: it gets a new place
                 self._write_queue(name, paused)
             for key, value in batch.notes.items():
                 self._write_note(key, value)
@@ -203,7 +203,7 @@ class SqliteStore:
                 tally.stats_event = tally.next_event
             if self.trims:
                 self._trim_shipped(engine, TRIM_BYTES + 4 * len(events) if batch else 0)
-            # Last, as its tally is of all that was written.
+            # The turn is written last, because its tally covers all other writes.
             packed = sums.encode_tally(tally)
             large = len(blob) > MAX_TURN_BYTES
             for number, piece in enumerate(
@@ -225,12 +225,12 @@ class SqliteStore:
             self._shrink_above = 0
 
     def shipped(self, until: int) -> None:
-        """Events before `until` are in the lake: the next batches may remove them."""
+        """Record that the events before `until` are in the lake. Batches may delete them."""
         self._unshipped = max(self._unshipped, until)
         self.trims = self._tally.first_event < self._unshipped
 
     def probe(self) -> bool:
-        """Can a megabyte be had? Asked of the file system, not of SQLite."""
+        """Check, without SQLite, whether the file system can allocate 1 MiB. Truncate the log."""
         path = self.folder / "probe"
         try:
             with path.open("wb") as file:
@@ -243,8 +243,8 @@ class SqliteStore:
         return True
 
     def _shrink(self, min_free: int) -> None:
-        """Return free pages to the disk if they are most of the file and little is left to copy."""
-        with contextlib.suppress(sqlite3.Error):  # a full disk: the pages are used again later
+        """Return free pages to the disk if they are most of the file and the rest is small."""
+        with contextlib.suppress(sqlite3.Error):  # on a full disk, SQLite reuses the pages later
             (free,) = self._db.execute("PRAGMA freelist_count").fetchone()
             (pages,) = self._db.execute("PRAGMA page_count").fetchone()
             (size,) = self._db.execute("PRAGMA page_size").fetchone()
@@ -254,7 +254,7 @@ class SqliteStore:
                 self._truncate_log()
 
     def _truncate_log(self) -> None:
-        """Return the space of the log to the disk. An error is no reason to refuse changes."""
+        """Truncate the log to return its space to the disk. An error does not stop commits."""
         with contextlib.suppress(sqlite3.Error):
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -272,7 +272,7 @@ class SqliteStore:
         finally:
             os.close(self._lock)
 
-    # Generations: which jobs are not in their tables as they are in memory
+    # Generations: jobs that differ between memory and the tables
 
     def _age(self, batch: Batch, size: int) -> None:
         young, old = self._young, self._old
@@ -285,7 +285,7 @@ class SqliteStore:
             if young.get(seq) != _NEW and old.get(seq) != _NEW:
                 young[seq] = _UNSURE
         for seq in batch.gone:
-            # A job that never reached a table leaves none.
+            # A job without a row needs no deletion.
             if young.get(seq) == _NEW:
                 del young[seq]
             elif old.get(seq) == _NEW:
@@ -307,7 +307,7 @@ class SqliteStore:
             self._folding = True
 
     def _fold(self, engine: Engine, most: int, most_bytes: int) -> None:
-        """Bring up to `most` jobs of the old generation into their tables."""
+        """Write up to `most` jobs of the old generation to their tables."""
         if not self._folding:
             return
         old = self._old
@@ -343,12 +343,12 @@ class SqliteStore:
             self._end_generation(engine)
 
     def _end_generation(self, engine: Engine) -> None:
-        """Every job of the old generation is in its table: its turns are not needed any more."""
+        """Delete the turns of the old generation, because every job of it is in its table."""
         self._folding = False
         if self._deleted_rows >= MANY_DELETED_ROWS:
             self._shrink_above = MIN_SHRINK_BYTES
         self._deleted_rows = 0
-        # The last turn stays: it has the counters.
+        # Keep the last turn: it contains the counters.
         last = min(self._old_turn, self._turn - 1)
         self._db.execute("DELETE FROM turns WHERE id <= ?", (last,))
         tally = self._tally
@@ -374,8 +374,8 @@ class SqliteStore:
         statistics.dropped.clear()
 
     def _trim_shipped(self, engine: Engine, most_bytes: int) -> None:
-        """Remove whole rows of shipped events, up to `most_bytes`. Statistics are computed from
-        events, so they are written first.
+        """Delete whole rows of shipped events, up to `most_bytes`. Write the statistics first,
+        because they are computed from events.
         """
         tally = self._tally
         if tally.stats_event < self._unshipped:
@@ -396,7 +396,7 @@ class SqliteStore:
         self._db.execute("DELETE FROM outbox WHERE first < ?", (tally.first_event,))
 
     def _trim_outbox(self) -> None:
-        """Drop the oldest events until a tenth of the bound is free."""
+        """Delete the oldest events until a tenth of `outbox_max` is free."""
         tally = self._tally
         kept = max(tally.first_event, self._unshipped)
         rows = self._db.execute("SELECT first, count, length(events) FROM outbox ORDER BY first")
@@ -409,9 +409,10 @@ class SqliteStore:
         self.dropped += max(0, tally.first_event - kept)
 
     def _fold_all(self, content: Content) -> None:
-        """After reading: tables as the replayed turns left things, so that those need not be kept.
+        """After loading, write the result of the replayed turns to the tables and delete the turns.
 
-        One transaction, and the last turn stays for its counters. On a full disk the turns stay.
+        This is one transaction. The last turn remains, because it contains the counters. If the
+        disk is full, all turns remain.
         """
         touched = content.touched
         try:
@@ -425,10 +426,10 @@ class SqliteStore:
             self._start_generation({})
 
     def _start_generation(self, touched: dict[int, None]) -> None:
-        """Let generations begin with jobs of whom the tables may say something else than memory."""
+        """Start the generations with the jobs that may differ between the tables and memory."""
         self._young = dict.fromkeys(touched, _UNSURE)
         self._old, self._folding = {}, False
-        # When the disk was full, what little space there is goes to what clients want written.
+        # If the disk was full, reserve the remaining space for the changes of clients.
         self._no_fold_until = self._turn + 100 if touched else 0
 
     def _write_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
@@ -456,8 +457,8 @@ class SqliteStore:
             raise
 
     def _write(self, new: Rows, changed: Rows, unsure: list[int], gone: list[int]) -> None:
-        """Rows of jobs and of states; those of `unsure`, which are among the new, and of `gone` may
-        have been there.
+        """Write rows of jobs and of states. The jobs of `unsure`, which are also in `new`, and of
+        `gone` may already have rows.
         """
         tally = self._tally
         over = [*unsure, *gone]
@@ -477,14 +478,14 @@ class SqliteStore:
             self._db.executemany("DELETE FROM jobs WHERE seq = ?", keys[len(unsure) :])
 
     def _sum_of(self, table: str, seqs: list[int]) -> int:
-        """The sums of those of these rows that there are."""
+        """Return the total of the checksums of the existing rows with these numbers."""
         row = self._db.execute(
             f"SELECT sum(sum) FROM {table} WHERE seq IN (SELECT value FROM json_each(?))",  # noqa: S608
             (msgspec.json.encode(seqs).decode(),),
         ).fetchone()
         return int(row[0] or 0)
 
-    # Small things
+    # Small tables and events
 
     def _write_events(self, count: int, events: bytes) -> None:
         tally = self._tally
@@ -522,7 +523,9 @@ class SqliteStore:
             self._db.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (key, summed, value))
 
     def _note_sum(self, table: str, key: object, summed: int) -> int:
-        """Let the tally know of a row of queues, notes or stats that is written; 0: removed."""
+        """Update the tally for a written row of queues, notes or stats; 0 means that the row is
+        deleted.
+        """
         known = self._row_sums[table]
         self._tally.others += summed - known.pop(key, 0)
         if summed:
@@ -530,7 +533,7 @@ class SqliteStore:
         return summed
 
     def _clear(self) -> None:
-        """Everything but notes and the outbox."""
+        """Delete everything except notes and the outbox."""
         for table in ("turns", "jobs", "states", "queues", "stats"):
             self._db.execute(f"DELETE FROM {table}")  # noqa: S608
         self._young, self._old, self._folding, self._young_bytes = {}, {}, False, 0
@@ -544,14 +547,14 @@ class SqliteStore:
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:
-        """Leave no half-done transaction behind an error."""
+        """Roll back the transaction after an error."""
         try:
             with translated(self._path):
                 yield
         except BaseException:
             if self._db.in_transaction:
                 self._db.rollback()
-            self.trims = False  # until more is shipped
+            self.trims = False  # until more events are shipped
             raise
 
 

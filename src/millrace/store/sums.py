@@ -12,7 +12,7 @@ from zlib import crc32
 import msgspec
 
 WORD: Final = 0xFFFF_FFFF
-# A row of one table makes no sense in another.
+# The initial values differ, so that a row of one table is invalid in another.
 _TURN: Final = 0x7475_726E
 JOB: Final = 0x6A6F_6273
 _STATE: Final = 0x7374_6174
@@ -23,7 +23,7 @@ _EVENTS: Final = 0x6576_656E
 
 
 class Tally(msgspec.Struct, array_like=True, gc=False):
-    """The counters after a turn, and what the tables hold then. New fields: at the end, with a
+    """The counters after a turn, and the totals of the tables. Add new fields at the end, with a
     default.
     """
 
@@ -31,16 +31,16 @@ class Tally(msgspec.Struct, array_like=True, gc=False):
     next_event: int = 1
     processed: int = 0
     failures: int = 0
-    #: The oldest turn and the oldest event that are kept.
+    #: The oldest turn and the oldest event in the database.
     first_turn: int = 1
     first_event: int = 1
     #: The first event that the rows of `stats` do not contain.
     stats_event: int = 1
-    #: The sums of these tables' rows; `others` is of queues, notes and stats together.
+    #: The totals of the checksums of these tables; `others` covers queues, notes and stats.
     jobs: int = 0
     states: int = 0
     others: int = 0
-    #: How much the outbox holds.
+    #: The size of the outbox in bytes.
     outbox_bytes: int = 0
 
 

@@ -17,8 +17,8 @@ _WORD: Final = 0xFFFF_FFFF
 
 
 class Log(NamedTuple):
-    frames: int  # whole ones, from the beginning
-    #: Where the first byte of damage may be, if whole frames follow it.
+    frames: int  # complete frames from the start of the log
+    #: The position of the first damaged frame if complete frames follow; 0 for a damaged header.
     damaged_at: int | None
 
 
@@ -27,7 +27,7 @@ def log_of(database: Path) -> Path:
 
 
 def blame(database: Path) -> str:
-    """A sentence about the log of a damaged database; empty if it seems to be innocent."""
+    """Return a sentence about a damaged or unreadable log; empty if no damage is found."""
     path = log_of(database)
     try:
         log = examine(path.read_bytes())
