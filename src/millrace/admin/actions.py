@@ -1,7 +1,8 @@
-"""What can be done to one job: each action of `act`, by its name.
+"""Actions on one job, by the name that the operation `act` uses.
 
-An action that does not fit the job changes nothing and raises NotApplicable with the reason. If
-Qless keeps data with the job, its subscribers receive the message of the matching Qless command.
+An action that does not apply to the job leaves it unchanged and raises NotApplicable with the
+reason. If Qless stores data with the job, its subscribers receive the message of the matching Qless
+command.
 """
 
 from collections.abc import Callable, Container
@@ -21,9 +22,9 @@ from .service import AdminService, jobs_by_id
 
 Doing = Callable[[AdminService, Job, ActionRequest, int], None]
 
-#: Of so many that wait for a job the names are told.
+#: Maximum dependent jobs listed by name in an error message.
 MAX_NAMED_DEPENDENTS: Final = 3
-#: What a job is killed of that had not failed yet, as Qless has it.
+#: Error group and message of a killed job that has no failure yet, as in Qless.
 KILLED: Final = ("killed", "somebody put it among the failed")
 
 STATE_TEXT: Final = {
@@ -90,7 +91,7 @@ def remove(hub: AdminService, job: Job, now: int) -> None:
 def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     movable = {SCHEDULED, BLOCKED, READY, DEAD}
     if job.origin == QLESS:
-        movable.add(DONE)  # which is how Qless does it once more
+        movable.add(DONE)  # Qless repeats a completed job this way
     _need(job, movable, "time it out first" if job.state == LEASED else "it cannot be moved")
     due = job.due if job.state in {SCHEDULED, BLOCKED} else 0
     qless = hub.qless
@@ -101,7 +102,7 @@ def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 
 
 def priority(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    """In the number of the protocol that pushed it."""
+    """Set the priority, in the scale of the protocol that pushed the job."""
     _need(job, {SCHEDULED, BLOCKED, READY, LEASED, DEAD}, "nobody will work it again")
     rank = 0.0 - asked.priority if job.origin == GOQUEUE else asked.priority
     if not _has_part(job):
@@ -152,7 +153,7 @@ def is_tracked(hub: AdminService, jid: str) -> bool:
 
 
 def untrack_id(hub: AdminService, jid: str) -> None:
-    """Whether there is such a job or not."""
+    """Stop tracking a job id. The job need not exist."""
     qless = require_qless(hub)
     qless.publish("untrack", jid.encode())
     qless.track(jid, None)
@@ -213,7 +214,7 @@ def _need(job: Job, states: Container[int], otherwise: str) -> None:
 
 
 def _has_part(job: Job) -> bool:
-    """Does Qless keep something with it?"""
+    """Return whether Qless stores data with the job."""
     return job.extra is not None and job.extra.own is not None
 
 
@@ -222,7 +223,7 @@ def _tags(job: Job) -> list[str]:
 
 
 def set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:
-    """Give a job these tags, and let Qless find it by them."""
+    """Replace the tags of a job, and update the tag index of Qless."""
     qless = hub.qless
     if qless is None and not _has_part(job):
         extra_of(job).tags = tags

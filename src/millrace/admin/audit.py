@@ -1,5 +1,5 @@
-"""The audit log: who changed what, and when. It is kept in the engine's notes, so that an entry is
-exactly as durable as the change that it tells of.
+"""The audit log: the user, action, target and time of each change. The engine's notes store the
+entries, so that an entry is exactly as durable as the change that it describes.
 """
 
 from bisect import bisect_left
@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 
 ENTRY_KEY: Final = "audit/"
 LOGIN_FAILURE_KEY: Final = "audit-refused/"
-#: So many are kept; then the oldest go.
+#: Maximum entries; the log removes the oldest entries beyond this number.
 MAX_ENTRIES: Final = 20_000
-#: And so many logins that were refused. Anybody can have that: it shall push out nothing else.
+#: Maximum entries for refused logins. Any client can cause these entries, so they have their own
+#: limit and do not displace other entries.
 MAX_LOGIN_FAILURES: Final = 1000
-#: How much of each is kept: anybody may have thought of the names.
+#: Maximum stored length of users, actions and targets. Clients choose these names.
 MAX_USER_LENGTH: Final = 100
 MAX_TARGET_LENGTH: Final = 500
-#: Work of one caller within so long is one entry, or a busy script would leave no room for others.
+#: Actions of one kind by one user within this interval share one entry. Otherwise a busy script
+#: would displace all other entries.
 GROUPING_WINDOW: Final = 3_600_000_000
 
 _decode = msgspec.msgpack.Decoder(AuditEntry).decode
@@ -37,23 +39,23 @@ class AuditLog:
         self._engine = engine
         self._read_for = -1
         self._next = 1
-        #: The numbers of the entries, the oldest first, by what their notes are called.
+        #: Key prefix of the notes -> entry numbers in ascending order.
         self._kept: dict[str, list[int]] = {ENTRY_KEY: [], LOGIN_FAILURE_KEY: []}
-        #: By whom and what -> the entry that more of the same is added to.
+        #: (user, action) -> number of the entry that counts further actions of this kind.
         self._open: dict[tuple[str, str], int] = {}
-        #: Hears of each new entry: whoever writes the server's log.
+        #: Called with each new entry, for the server log.
         self.heard: Callable[[AuditEntry], None] = _nobody
 
     def add(self, now: int, by: str, action: str, target: str, count: int = 0) -> int:
-        """Note an action, together with what it changes; the entry's number."""
+        """Record an action in the same transaction as its changes. Return the entry number."""
         return self._add(ENTRY_KEY, now, by, action, target, count)
 
     def add_work(self, now: int, by: str, action: str, target: str, count: int) -> None:
-        """Note one of very many actions, with others like it."""
+        """Record a frequent action; similar actions share an entry."""
         self._add_to(ENTRY_KEY, now, by, action, target, count)
 
     def add_refused(self, now: int, by: str, action: str, target: str) -> None:
-        """Note that somebody was not let in, with others from there."""
+        """Record a refused login; refused logins from one user or address share an entry."""
         self._add_to(LOGIN_FAILURE_KEY, now, by, action, target, 1)
 
     def _add(self, kind: str, now: int, by: str, action: str, target: str, count: int) -> int:
@@ -93,7 +95,7 @@ class AuditLog:
         return None if key is None else _decode(self._engine.notes[key])
 
     def count(self, number: int, count: int) -> None:
-        """Tell how many jobs it was, now that it is known. The entry may be gone meanwhile."""
+        """Set the job count of an entry. A removed entry is ignored."""
         self._refresh()
         known = self.find(number)
         if known is not None and known.count != count:
@@ -101,7 +103,7 @@ class AuditLog:
             self._keep(known)
 
     def before(self, number: int, most: int) -> list[AuditEntry]:
-        """The newest before a number; 0 is any."""
+        """Return the newest entries before a number; 0 means no limit."""
         self._refresh()
         found: list[int] = []
         for numbers in self._kept.values():
@@ -114,7 +116,7 @@ class AuditLog:
         return any(numbers and numbers[0] < number for numbers in self._kept.values())
 
     def _key(self, number: int) -> str | None:
-        """What the note of an entry is called, if there is one."""
+        """Return the key of the note that stores an entry, or None."""
         keys = (f"{kind}{number}" for kind in self._kept)
         return next((key for key in keys if key in self._engine.notes), None)
 
@@ -124,7 +126,7 @@ class AuditLog:
         self._engine.note(key, _encode(entry))
 
     def _refresh(self) -> None:
-        """Find out what there is, at the start and when something was undone."""
+        """Read the entry numbers from the notes, initially and after the engine reverts changes."""
         if self._read_for == self._engine.reverts:
             return
         self._read_for = self._engine.reverts
@@ -136,7 +138,7 @@ class AuditLog:
 
 
 def _nobody(entry: AuditEntry) -> None:
-    """There is no log."""
+    """Ignore the entry: the default if there is no server log."""
 
 
 def truncate(text: str, most: int) -> str:
@@ -145,7 +147,7 @@ def truncate(text: str, most: int) -> str:
 
 # Operations
 
-#: So many entries are told at once.
+#: Maximum entries per page.
 MAX_AUDIT_PAGE: Final = 500
 
 

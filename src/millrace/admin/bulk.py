@@ -1,8 +1,8 @@
-"""`act`: what people do to jobs, to some or to all that a query means.
+"""`act`: actions on a list of jobs, or on all jobs that match a query.
 
-Which jobs are meant is settled before the first is touched, and each is done at most once, however
-it moves: what a retry makes ready is not found again. If it takes long, others have their turns in
-between; whoever asked and goes away stops it where it is.
+The operation selects all jobs before it changes the first one, and changes each job at most once,
+even if the job moves: the search does not find a retried job again. A long operation runs in slices
+and yields to other connections between them. If the client disconnects, the operation stops.
 """
 
 import math
@@ -21,23 +21,23 @@ from .filters import FilterMatcher
 from .search import matching_jobs
 from .service import MAX_NAME_LENGTH, AdminService, jobs_by_id
 
-#: So many jobs may be named in one request.
+#: Maximum jobs listed in one request.
 MAX_NAMED_JOBS: Final = 1000
-#: So many are changed before others have their turn.
+#: Jobs changed per slice.
 ACTION_SLICE_SIZE: Final = 50
-#: If more than so many wait for a job, they are let go before it is deleted.
+#: If a job has more dependents than this, they are unblocked in slices before the job is deleted.
 MAX_DEPENDENTS_PER_SLICE: Final = 500
-#: So many of those who wait for jobs are passed before others have their turn.
+#: Dependent jobs examined per slice.
 SCAN_SLICE_SIZE: Final = 500
-#: While jobs are looked for, that is told after so many.
+#: Number of examined jobs between two progress replies during the search.
 SCAN_PROGRESS_INTERVAL: Final = 10_000
-#: After so many it is told how far it is.
+#: Number of processed jobs between two progress replies.
 PROGRESS_INTERVAL: Final = 500
-#: So many refusals are told one by one.
+#: Maximum refused jobs listed individually in the reply.
 MAX_LISTED_SKIPS: Final = 100
 MAX_TAGS: Final = 100
 MAX_TAG_LENGTH: Final = 255
-#: The longest name that a queue can be given here; Go Job Queue knows none that is longer.
+#: Maximum length of a queue name; Go Job Queue supports no longer names.
 MAX_QUEUE_NAME_BYTES: Final = 255
 
 
@@ -59,7 +59,7 @@ def _act_on_some(hub: AdminService, asked: ActionRequest) -> Iterator[BulkProgre
             job = next((each for each in found if only is None or only.admits(each)), found[0])
             jobs[job.seq] = job
         elif asked.action == "untrack" and is_tracked(hub, name):
-            untrack_id(hub, name)  # somebody waits to hear of it, but it is gone
+            untrack_id(hub, name)  # clients may still track a deleted job
             acted.done += 1
         else:
             _refuse(acted, name, "there is no such job")
@@ -111,8 +111,8 @@ def _do_all(
     target: str,
     meaning: FilterMatcher | None = None,
 ) -> Iterator[None]:
-    """Do it to all of these, pausing now and then, and note it. Meanwhile others may do something
-    to them: then it may be gone, or meant no longer.
+    """Apply the action to all jobs in slices, and record it in the audit log. Between slices, other
+    clients may remove a job or change it so that it no longer matches.
     """
     engine = hub.engine
     undone = engine.reverts
@@ -145,7 +145,7 @@ def _do_all(
 
 
 def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None:
-    """What was done may have been undone meanwhile: then nobody knows what more to do."""
+    """Raise AdminError if the engine has reverted changes or halted since the operation started."""
     if engine.reverts != undone or engine.halted:
         reason = engine.halted or "the store failed"
         some = f"only some of {acted.done} were changed" if acted.done else "nothing was changed"
@@ -168,7 +168,7 @@ def _refuse(acted: BulkProgress, name: str, reason: str) -> None:
 
 
 def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Iterator[None]:
-    """If very many wait for a job that is about to be deleted, they are let go some at a time."""
+    """Before a job with a large number of dependents is deleted, unblock them in slices."""
     engine, last, passed = hub.engine, 0, 0
     if engine.some_dependents(job, 0)[1] <= MAX_DEPENDENTS_PER_SLICE or (
         meaning and not meaning.admits(job)
@@ -182,14 +182,15 @@ def _let_go(hub: AdminService, job: Job, meaning: FilterMatcher | None) -> Itera
         if passed % ACTION_SLICE_SIZE == 0:
             yield
             if meaning and not meaning.admits(job):
-                return  # it will not be deleted: the others wait on
+                return  # the job stays, so the remaining dependents stay blocked
 
 
 def _in_order(
     engine: Engine, asked: ActionRequest, jobs: Iterable[Job], seqs: set[int]
 ) -> Iterable[Job | None]:
-    """Jobs that are cancelled go before those that they wait for: so nobody is let go for a moment,
-    and nothing is refused for the sake of one that goes as well.
+    """Order the jobs so that the action cancels dependents before their blockers. It then neither
+    unblocks a job that it cancels later, nor refuses a job because of a dependent that it cancels
+    as well.
     """
     if asked.action != "cancel" or not engine.blocked:
         return jobs
@@ -197,11 +198,13 @@ def _in_order(
 
 
 def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> Iterator[Job | None]:
-    """None lets others have their turn: very many may wait for one job."""
+    """Yield dependents before their blockers. Yield None at the end of a slice, because one job may
+    have a large number of dependents.
+    """
     seen: set[int] = set()
     passed = 0
     for first in jobs:
-        # Each with the last of those who wait for it that was looked at.
+        # Pairs of a job and its last examined dependent.
         path = [(first, 0)] if first.seq not in seen else []
         seen.add(first.seq)
         while path:
@@ -219,7 +222,7 @@ def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> It
                 yield None
 
 
-# What was asked
+# Validation of requests
 
 
 def _check(hub: AdminService, asked: ActionRequest) -> None:
@@ -263,7 +266,7 @@ def check_tags(tags: list[str]) -> None:
 
 
 def format_filter(query: JobFilter) -> str:
-    """A query for the audit log, as one would type it."""
+    """Format a query for the audit log in the syntax of the search."""
     said = [
         f"{name}:{quoted(value)}"
         for name in JobFilter.__struct_fields__

@@ -19,7 +19,7 @@ from .errors import AdminError
 
 T = TypeVar("T")
 
-#: Connections that are kept open for the next request.
+#: Maximum idle connections in the pool.
 MAX_IDLE: Final = 8
 #: Open connections at a time; further requests wait for one.
 MAX_CONNECTIONS: Final = 64

@@ -16,7 +16,7 @@ Replies may gain members at any time. Requests omit arguments that have their de
 argument reaches an old server only if it is used. Any other change raises the version.
 
 Times and durations are microseconds, 0 for none; bytes are base64. The reply to a change leaves
-after its commit. Everyone who can open the socket is an administrator.
+after its commit. Every client that can open the socket is an administrator.
 """
 
 from collections.abc import Generator, Iterator
@@ -137,7 +137,7 @@ class AdminConnection(Connection):
                 self._greet(line)
             most -= 1
         if self._running is not None:
-            self._run_slice(self._running)  # a slice costs as much as many commands
+            self._run_slice(self._running)  # a slice costs as much as a batch of commands
             return not self.closing
         if lines.too_long and not lines.pending and not self.closing:
             detail = f"A line must not be longer than {MAX_LINE_BYTES:,} bytes."
@@ -247,7 +247,7 @@ class AdminConnection(Connection):
         self.replies.append(_encode(AdminErrorReply.of(code, detail)) + b"\n")
 
     def _stop(self) -> None:
-        """Stop the running operation; it records how far it came."""
+        """Stop the running operation; it records its progress."""
         running, self._running = self._running, None
         if isinstance(running, Generator):
             running.close()

@@ -1,4 +1,4 @@
-"""What cannot be had over the control socket."""
+"""Errors of operations on the admin socket."""
 
 from typing import TYPE_CHECKING
 
@@ -29,12 +29,12 @@ class NotApplicable(ClientError):
 
 
 def require_writable(engine: "Engine") -> None:
-    """Nothing is changed while nothing can be made durable."""
+    """Raise AdminError if the engine has halted and cannot make changes durable."""
     _refuse(engine.halted)
 
 
 def require_room(engine: "Engine") -> None:
-    """New jobs need disk space and memory."""
+    """Raise AdminError if the engine has halted or lacks the disk space or memory for new jobs."""
     _refuse(engine.halted or engine.pushes_refused)
 
 

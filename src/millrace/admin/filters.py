@@ -1,8 +1,8 @@
-r"""Is a job meant by a query?
+r"""Test whether a job matches a query.
 
-Cheap conditions come first. Text is searched in payloads; a large payload is searched in chunks,
-see `FilterMatcher.through`. Case does not matter, and a term is also found where JSON has it
-escaped: `ü` is `\u00fc`, and `a/b` may be `a\/b`.
+The matcher tests cheap conditions first. It searches text in payloads; it searches a large payload
+in chunks, see `FilterMatcher.through`. The search ignores case, and also finds a term that JSON
+escapes: `ü` as `\u00fc`, and `a/b` as `a\/b`.
 """
 
 import re
@@ -18,15 +18,15 @@ from .service import AdminService
 
 MAX_TERMS: Final = 20
 MAX_TERM_LENGTH: Final = 1000
-#: So many bytes are looked through at once; fewer where more than ASCII is looked for.
+#: Bytes searched at once; chunks are smaller if the term may be escaped or is not ASCII.
 CHUNK_SIZE: Final = 256 << 10
 UNICODE_CHUNK_SIZE: Final = 32 << 10
-#: Looking through nothing takes as long as so many bytes.
+#: Fixed cost of searching one job, in bytes.
 BASE_COST: Final = 200
 
 _ESCAPED: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 
-#: What one writer of JSON or another escapes, of ASCII.
+#: ASCII characters that some JSON encoders escape.
 _RISKY: Final = frozenset("\"\\/<>&'+`\x7f") | {chr(code) for code in range(32)}
 _SHORT: Final = {
     "\n": "n",
@@ -36,12 +36,12 @@ _SHORT: Final = {
     "\f": "f",
     '"': '"',
     "/": "/",
-    "\\": "\\",  # the last: it begins the others
+    "\\": "\\",  # must be last: the other escapes start with it
 }
 
 
 class TextPattern:
-    """Something that is looked for."""
+    """A search term."""
 
     __slots__ = ("_ascii", "_escapes", "_folded", "_lower", "margin", "piece")
 
@@ -51,7 +51,7 @@ class TextPattern:
         self._ascii = self._folded.encode() if self._folded.isascii() else b""
         self._escapes = _escapes(word.lower()) if self._lower else []
         self.piece = CHUNK_SIZE if self._lower and not self._escapes else UNICODE_CHUNK_SIZE
-        #: Pieces overlap by so much, lest it stands between two of them.
+        #: Overlap of chunks in bytes, so that a term across a boundary is found.
         self.margin = 12 * len(word) + 12
 
     def is_in(self, text: str) -> bool:
@@ -72,7 +72,7 @@ class TextPattern:
 
 
 def _escapes(word: str) -> list[tuple[bytes, bytes]]:
-    """How JSON, in lower case, may have written what is in a word of ASCII, and what that is."""
+    """Return pairs of a JSON escape, in lower case, and its character, for an ASCII term."""
     found = [(rf"\u{ord(char):04x}", char) for char in sorted(_RISKY & set(word))]
     found += [("\\" + short, char) for char, short in _SHORT.items() if char in word]
     return [(escaped.encode(), char.encode()) for escaped, char in found]
@@ -84,7 +84,7 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
 
 
 class FilterMatcher:
-    """A query, ready to be asked of jobs."""
+    """A compiled query."""
 
     def __init__(self, hub: AdminService, query: JobFilter) -> None:
         if len(query.words) > MAX_TERMS:
@@ -104,7 +104,7 @@ class FilterMatcher:
         )
 
     def admits(self, job: Job) -> bool:
-        """Does everything hold but the words?"""
+        """Return whether the job satisfies all conditions except the search terms."""
         query = self._query
         if self.state is not None and job.state != self.state:
             return False
@@ -148,20 +148,22 @@ class FilterMatcher:
         return alike is not None and job.seq in alike.jobs
 
     def cost(self, job: Job) -> int:
-        """About how many bytes must be looked through."""
+        """Return the approximate number of bytes to search."""
         failure = job.failure
         size = BASE_COST + len(job.payload) + (0 if failure is None else len(failure.message))
         return size * self._weight
 
     def has_words(self, job: Job) -> bool:
-        """Are all words in it? For a job of little `cost`."""
+        """Return whether the job contains all search terms. Use it for jobs with a low `cost`."""
         for word in self.words:
             if not word.is_within(job.payload) and not _names(word, job):
                 return False
         return True
 
     def through(self, job: Job) -> Iterator[bool | None]:
-        """The same for any job, piece by piece: None lets others have their turn."""
+        """Search a job of any size in chunks. Yield None after each chunk, and finally the result
+        of `has_words`.
+        """
         for word in self.words:
             if _names(word, job):
                 continue
@@ -178,7 +180,7 @@ class FilterMatcher:
 
 
 def _names(word: TextPattern, job: Job) -> bool:
-    """Is it in what a job has beside its payload?"""
+    """Return whether the id, the kind or the error of the job contains the term."""
     if word.is_in(job.jid) or word.is_in(job.kind):
         return True
     failure = job.failure
@@ -186,7 +188,7 @@ def _names(word: TextPattern, job: Job) -> bool:
 
 
 def is_failing(job: Job) -> bool:
-    """Is it dead, or will it be tried again?"""
+    """Return whether the job has failed and is dead or waits for a retry."""
     waits = job.state == SCHEDULED and bool(job.failures)
     return job.failure is not None and (waits or job.state == DEAD)
 

@@ -1,4 +1,4 @@
-"""`job`: everything of one job."""
+"""`job`: all details of one job."""
 
 from collections.abc import Iterable
 from math import isfinite
@@ -25,15 +25,15 @@ from .audit import truncate
 from .errors import AdminError, NotFound
 from .service import MAX_NAME_LENGTH, AdminService, find_jobs
 
-#: So much of a payload or result is told, and of a message.
+#: Maximum bytes of a payload or a result in a reply.
 MAX_DETAIL_BYTES: Final = 1 << 20
-#: Of a backtrace so many lines, and so much of each.
+#: Maximum lines of a backtrace, and maximum characters per line.
 MAX_BACKTRACE_LINES: Final = 200
 MAX_BACKTRACE_LINE: Final = 2000
-#: Of those that it waits for, or that wait for it.
+#: Maximum listed blockers, and maximum listed dependents.
 MAX_RELATED_JOBS: Final = 100
 MAX_HISTORY_ENTRIES: Final = 500
-#: Of what a protocol keeps with it, as JSON.
+#: Maximum size of a value that a protocol stores with the job, as JSON.
 MAX_PROTOCOL_DATA: Final = 65_536
 
 _encode = msgspec.json.Encoder().encode
@@ -105,7 +105,7 @@ def _lines(backtrace: list[str]) -> list[str]:
     return [line[:MAX_BACKTRACE_LINE] for line in backtrace[:MAX_BACKTRACE_LINES]]
 
 
-# What protocols keep with a job
+# Data of protocols
 
 
 def _own(found: Job) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _own(found: Job) -> dict[str, Any]:
 
 
 def _part(found: Job) -> Part | None:
-    """What Qless keeps, if it does: asking shall not make it."""
+    """Return the data of Qless, or None. Do not create it."""
     return None if found.extra is None or found.extra.own is None else read_part(found)
 
 
@@ -182,8 +182,8 @@ def _stage(when: float, what: Any, more: Any) -> tuple[float, str, dict[str, Any
 
 
 def _json(text: bytes) -> Any:
-    """JSON as it was written, so that large numbers stay what they are; if it cannot be read again,
-    or is long, as text.
+    """Return the original JSON, so that large numbers keep their value. Return text if the JSON is
+    invalid or too long.
     """
     try:
         if len(text) <= MAX_PROTOCOL_DATA:
@@ -194,19 +194,19 @@ def _json(text: bytes) -> Any:
     return text[:MAX_PROTOCOL_DATA].decode("utf-8", "replace")
 
 
-#: Of so many bytes and characters a list shows something.
+#: Length of payloads (in bytes) and error messages (in characters) in lists.
 PAYLOAD_EXCERPT_SIZE: Final = 200
 MESSAGE_EXCERPT_SIZE: Final = 300
 #: Length of an error message in the detail of a job.
 MAX_MESSAGE_SIZE: Final = 65_536
 NAME_EXCERPT_SIZE: Final = 1000
 MAX_LISTED_TAGS: Final = 50
-#: A list ends early when it has so many characters of names: whoever wants more goes on from there.
+#: Maximum characters of text per page. A longer list continues on the next page.
 MAX_PAGE_TEXT: Final = 1 << 20
 
 
 def list_record(hub: AdminService, job: Job) -> JobRecord:
-    """The record of a job in a list: long names, the message and the payload are shortened."""
+    """Return the record of a job for a list, with long names, message and payload shortened."""
     found = job_record(hub, job)
     complete = job_names(found)
     found.jid, found.queue, found.kind = shorten(job.jid), shorten(job.queue), shorten(job.kind)
@@ -220,13 +220,13 @@ def list_record(hub: AdminService, job: Job) -> JobRecord:
 
 
 def job_names(record: JobRecord) -> tuple[object, ...]:
-    """All text of a job that a list may shorten."""
+    """Return all text of a job that a list may shorten."""
     names = (record.jid, record.queue, record.kind, record.worker, record.group)
     return (*names, record.called, record.message, record.tags)
 
 
 def job_record(hub: AdminService, job: Job) -> JobRecord:
-    """For whoever asks for this one, with all of its names."""
+    """Return the record of a job with complete names."""
     failure, extra = job.failure, job.extra
     qless = hub.qless
     return JobRecord(
@@ -269,22 +269,22 @@ def shorten(said: str) -> str:
 
 
 def text_size(row: JobRecord) -> int:
-    """How many characters of names it has."""
+    """Return the number of characters of text in the record."""
     names = (row.jid, row.queue, row.kind, row.worker, row.group, row.called, row.message)
     return sum(map(len, names)) + sum(map(len, row.tags))
 
 
 def priority(job: Job) -> float:
-    """In the number of the protocol that pushed it."""
+    """Return the priority in the scale of the protocol that pushed the job."""
     if job.origin == QLESS:
         value = read_part(job).priority
     else:
         has_part = job.extra is not None and job.extra.own is not None
         rank = read_part(job).rank if has_part else job.rank
         value = 0.0 - rank if job.origin == GOQUEUE else rank
-    return value if isfinite(value) else 0  # JSON has no word for it
+    return value if isfinite(value) else 0  # JSON cannot represent infinity or NaN
 
 
 def time_or_zero(at: int) -> int:
-    """A time; 0 for one that never comes."""
+    """Return a time, or 0 for FOREVER."""
     return 0 if at == FOREVER else at

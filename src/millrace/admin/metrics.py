@@ -1,4 +1,4 @@
-"""`metrics`: all numbers that Prometheus is told."""
+"""`metrics`: all values that the server exports to Prometheus."""
 
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
@@ -16,17 +16,17 @@ from .samples import depth
 from .service import AdminService
 
 SECOND: Final = 1_000_000
-#: So many queues are looked at before others have their turn, and so many are told of.
+#: Queues examined per slice, and maximum queues with their own values.
 METRIC_SLICE_SIZE: Final = 200
 MAX_METRIC_QUEUES: Final = 500
-#: Of the bounds of histograms: powers of two of microseconds. From a quarter of a millisecond to
-#: nineteen hours, and from an eighth to half a minute.
+#: Bounds of histograms, as powers of two in microseconds: from 0.25 ms to 19 hours for jobs, and
+#: from 0.125 ms to half a minute for short durations.
 JOB_BUCKETS: Final = range(8, 37, 2)
 SHORT_BUCKETS: Final = range(7, 26)
 
 
 class QueueDepths:
-    """The deepest queues, and all others summed up."""
+    """Job counts of the deepest queues, and the sum of all other queues."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -38,7 +38,7 @@ class QueueDepths:
         self.oldest: dict[str, int] = {}
 
     def look(self, engine: Engine) -> Iterator[None]:
-        """Some at a time, twice: which are the deepest, and what is in all of them."""
+        """Examine all queues twice, in slices: find the deepest queues, then count the jobs."""
         names = list(engine.queues)
         for some in _slices(names):
             found = [(depth(queue), queue.name) for queue in _queues(engine, some)]
@@ -134,7 +134,7 @@ def _slices(names: list[str]) -> Iterator[list[str]]:
 
 
 def _queues(engine: Engine, names: list[str]) -> Iterator[Queue]:
-    """Those of them that are still there."""
+    """Return the named queues that still exist."""
     return (queue for queue in map(engine.queues.get, names) if queue is not None)
 
 

@@ -1,4 +1,4 @@
-"""`overview`: all of it in numbers, now and lately."""
+"""`overview`: current and recent totals of the server."""
 
 from collections.abc import Generator, Iterator
 from heapq import merge
@@ -29,22 +29,22 @@ from .queues import is_known, latency, queue_statistics
 from .samples import by_state, days, ready, total
 from .service import AdminService, HostInfo
 
-#: So many queues or connections are looked at before others have their turn.
+#: Queues examined per slice.
 QUEUE_SLICE_SIZE: Final = 500
 
 
 class QueueTotals:
-    """What is known of all queues together, once all have been looked at."""
+    """Totals over all queues. They are complete after `look` has ended."""
 
     def __init__(self) -> None:
         self.queues = 0
         self.paused = 0
         self.waiters = 0
-        #: The job that waits longest.
+        #: The ready job with the longest wait.
         self.oldest: Job | None = None
 
     def look(self, engine: Engine) -> Iterator[None]:
-        """Some at a time."""
+        """Examine all queues in slices."""
         names = list(engine.queues)
         for first in range(0, len(names), QUEUE_SLICE_SIZE):
             for name in names[first : first + QUEUE_SLICE_SIZE]:
@@ -110,14 +110,16 @@ def port_status(control: AdminService, hub: Hub) -> PortStatus:
 
 
 def count_workers(hub: AdminService) -> int:
-    """How many have introduced themselves and are there: of Faktory, and of Qless."""
+    """Return the number of registered workers of Faktory and Qless."""
     faktory, qless = hub.faktory, hub.qless
     known = 0 if faktory is None else len(faktory.of_worker)
     return known + (0 if qless is None else len(qless.workers))
 
 
 def get_health(hub: AdminService, _: bool, now: int) -> Health:
-    """What anybody may ask, as often as they like: it takes no time, however much there is."""
+    """Return the health of the server. The cost does not depend on the number of jobs, so that any
+    client may call it at any rate.
+    """
     served = hub.faktory
     return Health(
         now=now,
@@ -129,7 +131,7 @@ def get_health(hub: AdminService, _: bool, now: int) -> Health:
 
 
 def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
-    """What the process knows, and beside it what its protocols know."""
+    """Return the status of the process and of its protocols."""
     detail = _host(hub).detail()
     detail.now = now
     detail.sizes = hub.sizes()
@@ -145,7 +147,7 @@ def get_pipeline(hub: AdminService, _: bool, __: int) -> PipelineRun:
 
 
 def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any] | None]:
-    """INFO, as Faktory's clients get it; also if there are none, because its port is off."""
+    """Return the reply to Faktory's INFO, also if the Faktory port is off."""
     served = hub.faktory
     if served is None:
         served = FaktoryHub(
@@ -159,7 +161,7 @@ def faktory_info(hub: AdminService, _: bool, now: int) -> Iterator[dict[str, Any
 
 
 def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
-    """How many jobs of each queue are ready, in the order of their names."""
+    """Return the number of ready jobs per queue, sorted by queue name."""
     names, runs, depths = list(engine.queues), list[list[str]](), dict[str, int]()
     for first in range(0, len(names), QUEUE_SLICE_SIZE):
         runs.append(sorted(names[first : first + QUEUE_SLICE_SIZE]))
@@ -179,13 +181,13 @@ def _host(hub: AdminService) -> HostInfo:
     return hub.host
 
 
-#: So many queues, or days of statistics, are told of at once: everybody waits meanwhile.
+#: Queues or days of statistics per reply. Other connections wait while a reply is built.
 COUNTERS_SLICE_SIZE: Final = 64
 
 
 def get_counters(hub: AdminService) -> Iterator[Counters]:
-    """What was there when it was asked for is told, with the numbers that it has when its turn
-    comes.
+    """Yield the counters of all queues and days that exist at the time of the request. Each reply
+    has the values at the time when it is built.
     """
     engine = hub.engine
     statistics = engine.count()
@@ -216,7 +218,7 @@ def _counts(engine: Engine, name: str) -> list[int]:
     return [0] * 6 if queue is None else list(queue.counts)
 
 
-# Everything
+# Actions on the whole server
 
 
 def run_pipeline(hub: AdminService, asked: RunPipeline, now: int) -> Ok:

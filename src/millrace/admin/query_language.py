@@ -1,8 +1,8 @@
-r"""The words of the search: `queue:mail state:dead tag:x "connection refused"`
+r"""The query language of the search: `queue:mail state:dead tag:x "connection refused"`
 
-Terms stand apart by spaces, and all of them must hold. A term is `key:value`, or something to look
-for in a job's payload, id, kind and error. Whatever has spaces in it, or would be taken for
-something else, stands in double quotes, in which \" and \\ are a quote and a backslash.
+Spaces separate terms, and a job must match all terms. A term is `key:value`, or text to search in
+the payload, id, kind and error of a job. Double quotes enclose text that contains spaces or that
+would otherwise have another meaning; within them, \" and \\ are a quote and a backslash.
 """
 
 import re
@@ -15,11 +15,11 @@ from millrace.records import JobFilter, State
 
 STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
 PROTOCOLS: Final = ("workq", "masenko", "faktory", "qless", "goqueue", "http")
-#: What may be looked for at once, and how long it may be.
+#: Maximum text terms of a query, and maximum length of a query.
 MOST_WORDS: Final = 20
 MOST_TEXT: Final = 4000
 
-#: Keys whose value is taken as it is: what they are called, and by whom else.
+#: Keys with a literal value, and their aliases -> field of JobFilter.
 _PLAIN: Final = {
     "id": "id",
     "jid": "id",
@@ -37,7 +37,7 @@ _PLAIN: Final = {
     "fingerprint": "fingerprint",
 }
 _KEYS: Final = (*_PLAIN, "state", "protocol", "is", "not")
-#: States as the protocols call them.
+#: Names of states in the protocols -> state.
 _SAME_STATE: Final = {
     "running": "leased",
     "busy": "leased",
@@ -51,7 +51,7 @@ _SAME_STATE: Final = {
 _SAME_PROTOCOL: Final = {"go": "goqueue", "gojobqueue": "goqueue", "reqless": "qless"}
 _FLAGS: Final = ("retrying", "failing", "tracked")
 
-#: A key begins a term; what looks like Ruby's `Mail::Send` has none.
+#: A key at the start of a term. A Ruby name such as `Mail::Send` has no key.
 _KEY: Final = re.compile(r"([a-z_]+):(?!:)")
 _QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _BARE: Final = re.compile(r"\S+")
@@ -64,7 +64,7 @@ class QueryError(ValueError):
 
 
 def parse(text: str) -> JobFilter:
-    """Which jobs are meant."""
+    """Parse a query."""
     if len(text) > MOST_TEXT:
         raise QueryError(f"the search is longer than {MOST_TEXT:,} characters")
     found: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def parse(text: str) -> JobFilter:
 
 
 def write(query: JobFilter) -> str:
-    """The words that mean this."""
+    """Return the query as text."""
     terms = []
     for key in ("id", "queue", "kind"):
         terms += _written(key, getattr(query, key))
@@ -105,13 +105,13 @@ def write(query: JobFilter) -> str:
 
 
 def is_all(query: JobFilter) -> bool:
-    """Does it mean every job there is? Empty texts are in all of them."""
+    """Return whether the query matches every job. Empty text matches all jobs."""
     words = [word for word in query.words if word]
     return structs.replace(query, error=query.error or None, words=words) == JobFilter()
 
 
 def quoted(value: str, *, is_word: bool = False) -> str:
-    """A value as it stands behind its key, or a word by itself."""
+    """Quote a value after its key, or a text term, if necessary."""
     is_plain = _PLAIN_VALUE.fullmatch(value) and not value.startswith(":")
     if is_plain and not (is_word and _KEY.match(value)):
         return value
@@ -124,7 +124,7 @@ def _written(key: str, value: str | None) -> list[str]:
 
 
 def _term(text: str, place: int) -> tuple[str, str, int]:
-    """One term: its key, its value, and where it ends."""
+    """Return the key, the value and the end position of one term."""
     key = ""
     if match := _KEY.match(text, place):
         key, place = match[1], match.end()

@@ -1,4 +1,4 @@
-"""`queues` and `queue`: what is in them, who asks for it, how long it takes."""
+"""`queues` and `queue`: contents, waiting workers and latency of queues."""
 
 from collections.abc import Iterator
 from heapq import nsmallest
@@ -39,11 +39,11 @@ from .jobs import MAX_PAGE_TEXT
 from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
 
-#: So many queues, or other things, are looked at before others have their turn.
+#: Queues or other objects examined per slice.
 QUEUE_SLICE_SIZE: Final = 500
-#: And so many are told of.
+#: Queue records built per slice.
 RECORD_SLICE_SIZE: Final = 20
-#: So many stalled jobs are counted, and not more.
+#: Maximum stalled jobs counted.
 MAX_STALLED_COUNTED: Final = 300
 
 
@@ -126,7 +126,7 @@ def queue_statistics(day: QueueDay) -> QueueStatistics:
 
 
 def is_known(queue: Queue) -> bool:
-    """Is it more than a name that somebody waits for?"""
+    """Return whether the queue is known or has jobs. Otherwise, only waiting workers name it."""
     return queue.known or any(queue.counts)
 
 
@@ -135,7 +135,7 @@ def latency(found: Percentiles) -> LatencySummary:
 
 
 def _fitting(names: list[str]) -> int:
-    """How many of them one answer tells: at least one."""
+    """Return the number of names that fit in one reply, at least one."""
     sizes = accumulate(map(len, names))
     return min(len(names), 1 + sum(size < MAX_PAGE_TEXT for size in sizes))
 
@@ -146,7 +146,7 @@ def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:
 
 
 def _limit(hub: AdminService, name: str, now: int) -> int:
-    """How many of its jobs Qless hands out at a time; 0 is any number."""
+    """Return the maximum concurrent jobs of a queue in Qless; 0 means no limit."""
     qless = hub.qless
     if qless is None:
         return 0
@@ -158,7 +158,7 @@ def _limit(hub: AdminService, name: str, now: int) -> int:
 
 
 def _throttled(qless: Qless, name: str) -> Iterator[int]:
-    """How many jobs of a queue wait for a throttle, bit by bit."""
+    """Count the jobs of a queue that wait for a throttle. Yield one number per slice."""
     jobs, seen = qless.engine.jobs, set[int]()
     entries = [seq for heap in list(qless.throttles.pending.values()) for _, _, seq in heap]
     for first in range(0, len(entries), QUEUE_SLICE_SIZE):
@@ -171,10 +171,11 @@ def _throttled(qless: Qless, name: str) -> Iterator[int]:
         )
 
 
-#: Jobs that came while a queue is cleared stay. So many of them may be ahead of the others.
+#: Clearing a queue keeps jobs that become ready while it runs. It stops if this number of newer
+#: jobs is ahead of the older ones.
 MAX_NEWER_JOBS: Final = 200
 
-# Queues
+# Actions on queues
 
 
 def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[BulkProgress | None]:
@@ -195,7 +196,7 @@ def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[Bu
 def _clear(
     hub: AdminService, queue: Queue, asked: QueueAction, number: int
 ) -> Iterator[BulkProgress | None]:
-    """Remove the jobs that are ready now, some at a time, and at last the queue."""
+    """Remove the jobs that are ready now, in slices. Then remove the queue if requested."""
     engine = hub.engine
     undone, last = engine.reverts, (engine.next_seq, engine.clock)
     acted = BulkProgress(0, [], of=len(queue.ready), over=False)
@@ -219,7 +220,7 @@ def _clear(
 
 
 def _remove_some(hub: AdminService, queue: Queue, last: tuple[int, int], most: int) -> int:
-    """Remove so many of the first ready jobs that were ready before; how many were they?"""
+    """Remove up to `most` of the first jobs that were ready before `last`. Return their number."""
     ready, (next_seq, clock) = queue.ready, last
     taken: list[Job] = []
     newer: list[Job] = []
@@ -234,7 +235,7 @@ def _remove_some(hub: AdminService, queue: Queue, last: tuple[int, int], most: i
 
 
 def _forget(hub: AdminService, queue: Queue, now: int) -> None:
-    """Away with the name and the pause. Jobs that have come meanwhile, or are elsewhere, stay."""
+    """Remove the queue and its pause. If the queue has new ready jobs, only resume it."""
     if hub.engine.queues.get(queue.name) is not queue:
         return
     if len(queue.ready):

@@ -1,7 +1,7 @@
-"""`recurring`, `tracked`, `tags` and `throttles`: what is kept beside jobs.
+"""`recurring`, `tracked`, `tags` and `throttles`: data of Qless in addition to jobs.
 
-It is Qless that keeps it. Where it is not served there is none of it, but for tags: those are
-counted.
+If the Qless port is off, the lists are empty, except for tags: the server counts the tags of all
+jobs.
 """
 
 from collections import Counter
@@ -40,12 +40,12 @@ from .jobs import MAX_LISTED_TAGS, MAX_PAGE_TEXT, list_record, shorten, text_siz
 from .scans import MAX_PAGE_SIZE, SequenceScan, page_of
 from .service import AdminService
 
-#: So many jobs or tags are counted before others have their turn.
+#: Jobs or tags counted per slice.
 TAG_SLICE_SIZE: Final = 1000
-#: Of so many jobs that hold a throttle or wait for it the ids are told.
+#: Maximum listed holders of a throttle, and maximum listed jobs that wait for it.
 MAX_LISTED_JOBS: Final = 100
 LIMIT_SLICE_SIZE: Final = 10
-#: A recurring job has no page of its own, so a list has this much of its payload.
+#: Maximum payload bytes of a recurring job in a list. A recurring job has no page of its own.
 MAX_RECURRING_PAYLOAD: Final = 65_536
 
 
@@ -84,12 +84,12 @@ def _recurring(kept: Recurring) -> RecurringRecord:
 
 
 def _finite(number: float) -> float:
-    """JSON has no word for others."""
+    """Replace infinity and NaN by 0, because JSON cannot represent them."""
     return number if isfinite(number) else 0
 
 
 def list_tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TrackedPage | None]:
-    """Also those that are gone: somebody waits to hear of them."""
+    """List the tracked ids, including ids of deleted jobs that clients still track."""
     qless = hub.qless
     kept = {} if qless is None else qless.tracked
     names, is_more = yield from page_of(list(kept), asked.after or None, asked.most)
@@ -110,7 +110,7 @@ def list_tracked(hub: AdminService, asked: PageRequest, _: int) -> Iterator[Trac
 
 
 def list_tags(hub: AdminService, asked: PageRequest, _: int) -> Iterator[TagPage | None]:
-    """The most used; `after` is of no use."""
+    """List the most used tags. The argument `after` has no effect."""
     if not 0 < asked.most <= MAX_PAGE_SIZE:
         raise AdminError(f"`most` is from 1 to {MAX_PAGE_SIZE}")
     qless = hub.qless
@@ -183,7 +183,7 @@ def _throttle(qless: Qless, name: str, now: int) -> LimitRecord:
     )
 
 
-# Of Qless
+# Changes to Qless
 
 
 def act_on_recurring(hub: AdminService, asked: RecurringAction, now: int) -> Ok:

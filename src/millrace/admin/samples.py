@@ -1,6 +1,6 @@
-"""Every five seconds: the totals, and how deep the queues are, for the last ten minutes.
+"""Samples of the totals and of queue depths, every five seconds for the last ten minutes.
 
-The deepest queues are found some at a time, as everybody waits while that is done.
+The search for the deepest queues runs in slices, because all connections wait during a slice.
 """
 
 from collections import deque
@@ -17,11 +17,11 @@ from millrace.records import DayTotals, Sample
 SECOND: Final = 1_000_000
 SAMPLE_INTERVAL: Final = 5 * SECOND
 SAMPLE_HISTORY_SIZE: Final = 120
-#: What is "lately" is one or two of these.
+#: Recent statistics cover one or two of these windows.
 LATENCY_WINDOW: Final = 300 * SECOND
-#: Of so many queues, the deepest, it is known how deep they were.
+#: Number of the deepest queues for which the depth is recorded.
 MAX_SAMPLED_QUEUES: Final = 500
-#: So many queues are looked at before others have their turn.
+#: Queues examined per slice.
 SAMPLE_SLICE_SIZE: Final = 500
 
 
@@ -29,16 +29,16 @@ class Samples:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.totals: deque[Sample] = deque(maxlen=SAMPLE_HISTORY_SIZE)
-        #: Queue -> its depths, the newest last. Who is not among the deepest is forgotten.
+        #: Queue name -> depths, the newest last. Only the deepest queues have an entry.
         self.depths: dict[str, deque[int]] = {}
-        self.measured = Measured()  # the server puts its own here
-        #: When the window ends that is being filled, and how far the queues are looked at.
+        self.measured = Measured()  # the server replaces this object
+        #: End of the current window, queues left to examine, and the deepest queues so far.
         self._turns_at = 0
         self._names: list[str] = []
         self._found: list[tuple[int, str]] = []
 
     def take(self, now: int) -> int:
-        """Take a sample, or go on with it; when to be asked again."""
+        """Start or continue a sample. Return the time of the next call."""
         if not self._names:
             self.totals.append(total(self._engine, now))
             self._names = list(self._engine.queues)
@@ -51,7 +51,9 @@ class Samples:
         return now + SAMPLE_INTERVAL
 
     def _turn(self, now: int) -> None:
-        if now < self._turns_at <= now + LATENCY_WINDOW:  # or the clock was set
+        if (
+            now < self._turns_at <= now + LATENCY_WINDOW
+        ):  # false at the end of the window, or if the clock was set
             return
         if self._turns_at:
             self.measured.turn()
@@ -79,12 +81,12 @@ def depth(queue: Queue) -> int:
 
 
 def ready(engine: Engine) -> int:
-    """How many jobs are ready: all that are nowhere else."""
+    """Return the number of ready jobs: all jobs that are in no other state."""
     return len(engine.jobs) - sum(by_state(engine))
 
 
 def by_state(engine: Engine) -> list[int]:
-    """All jobs by state, without the ready ones."""
+    """Return the number of jobs per state, with 0 for ready jobs."""
     return [
         len(engine.scheduled),
         len(engine.blocked),
@@ -112,14 +114,14 @@ def total(engine: Engine, now: int) -> Sample:
 
 
 def days(engine: Engine, now: int) -> list[DayTotals]:
-    """What was done on each of the last days of which something is known, the newest last."""
+    """Return the totals of the last days that have any, the newest last."""
     today = now // DAY
     found = (_day(engine, day) for day in range(today - HISTORY_DAYS + 1, today + 1))
     return [day for day in found if day is not None]
 
 
 def note_days(engine: Engine, now: int) -> None:
-    """Note how much was done on days that are over: statistics are forgotten earlier."""
+    """Store the totals of past days in notes, because the statistics expire earlier."""
     if engine.halted:
         return
     today = now // DAY
@@ -135,8 +137,8 @@ def note_days(engine: Engine, now: int) -> None:
 
 
 def _day(engine: Engine, number: int) -> DayTotals | None:
-    """As it was noted, or as the statistics know it: whichever knows of more. Of a day that is
-    forgotten they may have a straggler.
+    """Return the totals of a day from the notes or from the statistics, whichever has more jobs.
+    The statistics of an expired day may still count a late job.
     """
     total, noted = engine.count().totals().get(number), engine.notes.get(f"{DAYS}{number}")
     processed, failures = (0, 0) if noted is None else map(int, noted.split())

@@ -1,8 +1,8 @@
-"""Ways through jobs: by number, or in another order; each can be gone on from where it was left.
+"""Scans over jobs, by number or in another order. A scan can resume after any key.
 
-A walk gives the numbers of jobs, each with its key: what follows a key follows it again another
-time, whatever came or went meanwhile. None lets others have their turn. Whether a job is still what
-was looked for is for whoever walks to see.
+A scan yields the numbers of jobs, each with its key. The order by key is stable: a later scan that
+resumes after a key yields the same jobs, except for jobs added or removed since. A scan yields None
+at the end of a slice. The caller must check whether a job still matches.
 """
 
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
@@ -16,16 +16,15 @@ from millrace.engine.ready import ReadyQueue
 from .errors import AdminError
 from .service import parse_number
 
-#: So many numbers are sorted at once, so many jobs by what they have, so many numbers of jobs
-#: that are gone are passed over.
+#: Per slice: numbers sorted, jobs sorted by key, and numbers skipped without a job.
 SORT_SLICE_SIZE: Final = 2000
 KEYED_SLICE_SIZE: Final = 500
 MAX_MISSES: Final = 10_000
 SEQUENCE_STEP: Final = 500
-#: If more numbers than jobs have been given out by this factor, the jobs are listed.
+#: If the range of numbers exceeds the number of jobs by this factor, SequenceScan lists the jobs.
 SPARSE_FACTOR: Final = 20
-#: So many jobs of a queue are told in their order, and so many timers are looked at to tell
-#: the next ones that are due; others follow by number.
+#: Maximum jobs of a queue in queue order, and maximum timers read to find the next due jobs. The
+#: remaining jobs follow by number.
 MAX_HEAD_SIZE: Final = 1000
 MAX_TIMERS_READ: Final = 250
 
@@ -35,11 +34,11 @@ KeyOf = Callable[[Job], Key]
 
 
 class Scan(Protocol):
-    #: About how many jobs are on the way.
+    #: Approximate number of jobs in the scan.
     of: int
 
     def go(self, after: Key | None) -> Iterator[Position]:
-        """From the beginning, or from behind a key on."""
+        """Scan from the start, or resume after a key."""
         ...
 
 
@@ -60,7 +59,7 @@ class ReadyIndex:
 
 
 class IndexScan:
-    """What is in these when it begins, the newest first. A number may be there twice."""
+    """The jobs in the indexes when the scan starts, the newest first. Indexes may overlap."""
 
     def __init__(self, *indexes: Collection[int]) -> None:
         self._indexes = indexes
@@ -86,7 +85,9 @@ class IndexScan:
 
 
 def index_numbers(indexes: Iterable[Collection[int]]) -> list[int]:
-    """In any order: an ordered dictionary takes four times as long to tell its own."""
+    """Return the numbers in any order. Iteration in the order of an OrderedDict takes four times as
+    long.
+    """
     seqs: list[int] = []
     for index in indexes:
         seqs.extend(dict.keys(index) if isinstance(index, dict) else index)
@@ -94,8 +95,8 @@ def index_numbers(indexes: Iterable[Collection[int]]) -> list[int]:
 
 
 class IdScan:
-    """Jobs of one id, the newest first; if there is none, the one of that number. There may be a
-    million of one id. Whoever changes what is found means ids only.
+    """Jobs with one id, the newest first; if there is none, the job with that number. A million
+    jobs may share an id. Operations that change jobs set `ids_only`.
     """
 
     def __init__(self, engine: Engine, jid: str, *, ids_only: bool) -> None:
@@ -117,7 +118,7 @@ class IdScan:
 
 
 class FailureScan:
-    """Jobs that are dead of the same error or wait for another try after it, the newest first."""
+    """Jobs that are dead or wait for a retry after the same error, the newest first."""
 
     def __init__(self, engine: Engine, shape: str) -> None:
         self._failing = engine.failing
@@ -133,7 +134,7 @@ class FailureScan:
 
 
 class SequenceScan:
-    """All jobs that there are by now, the newest first, without listing them: there may be a
+    """All current jobs, the newest first. The scan does not list them first, because there may be a
     million.
     """
 
@@ -160,7 +161,7 @@ class SequenceScan:
 
 
 class SortedScan:
-    """These, by a key that ends with the number."""
+    """Jobs sorted by a key that ends with the job number."""
 
     def __init__(self, engine: Engine, seqs: Iterable[int], key: KeyOf) -> None:
         self._jobs = engine.jobs
@@ -181,11 +182,11 @@ class SortedScan:
 
 
 def _below(after: Key | None, most: int) -> int:
-    """A cursor may be anybody's invention."""
+    """Return the upper limit from a key. A client may forge a cursor, so the key is validated."""
     return min(most, after[0]) if after and isinstance(after[0], int) else most
 
 
-# In the order of a queue, and of what is due
+# Order of a queue, of due times and of end times
 
 
 def ready_key(job: Job) -> Key:
@@ -193,7 +194,7 @@ def ready_key(job: Job) -> Key:
 
 
 def due_key(engine: Engine) -> KeyOf:
-    """By the server's clock, whatever clock the job goes by."""
+    """Return a key by due time on the server clock, even if the job uses another clock."""
     when = engine.timers.when
     return lambda job: (when(job.seq) or 0, job.seq)
 
@@ -208,7 +209,7 @@ def first_ready(engine: Engine, queue: str) -> list[int]:
 
 
 def first_due(engine: Engine) -> list[int]:
-    """Scheduled jobs of which no other one is due before: the heap is walked from its top."""
+    """Return the next scheduled jobs by due time. Reads the timer heap from its top."""
     timers = engine.timers
     heap = timers.heap
     frontier = [(heap[0], 0)] if heap else []
@@ -222,20 +223,20 @@ def first_due(engine: Engine) -> list[int]:
                 heappush(frontier, (heap[child], child))
         if isinstance(key, int) and key in engine.scheduled and timers.when(key) == when:
             found[key] = when
-    if frontier:  # of those of the last moment there may be more
+    if frontier:  # more unread timers may have the same time as the last one
         last = frontier[0][0][0]
         return [seq for seq, when in found.items() if when < last]
     return list(found)
 
 
 class HeadScan:
-    """The first of an order."""
+    """The first jobs in an order."""
 
     def __init__(self, engine: Engine, first: Callable[[], list[int]], key: KeyOf) -> None:
         self._engine = engine
         self._first = first
         self._key = key
-        #: The last of the first, once that is known.
+        #: Key of the last job in this scan, once known.
         self.bound: Key | None = None
         self.of = 0
 
@@ -251,7 +252,7 @@ class HeadScan:
 
 
 class TailScan:
-    """What another walk finds that is not among the first of an order."""
+    """The jobs of another scan that are not in the HeadScan."""
 
     def __init__(self, engine: Engine, walk: Scan, beginning: HeadScan) -> None:
         self._jobs = engine.jobs
@@ -274,7 +275,7 @@ class TailScan:
 
 
 MAX_PAGE_SIZE: Final = 1000
-#: So many names are looked at before others have their turn.
+#: Names examined per slice.
 NAME_SLICE_SIZE: Final = 1000
 
 N = TypeVar("N", str, tuple[str, str], tuple[int, str])
@@ -283,7 +284,7 @@ N = TypeVar("N", str, tuple[str, str], tuple[int, str])
 def page_of(
     names: list[N], after: N | None, most: int
 ) -> Generator[None, None, tuple[list[N], bool]]:
-    """The first `most` names behind `after`, and whether there are more. Yields now and then."""
+    """Return the first `most` names after `after`, and whether there are more. Runs in slices."""
     if not 0 < most <= MAX_PAGE_SIZE:
         raise AdminError(f"`most` is from 1 to {MAX_PAGE_SIZE}")
     best: list[N] = []

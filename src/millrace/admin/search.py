@@ -1,8 +1,8 @@
-"""`search`: jobs that are meant by a query, looked for bit by bit.
+"""`search`: jobs that match a query, found in slices.
 
-The smallest list of jobs is taken among which all of them must be, and walked (walks.py); each job
-is looked at when it is reached (matching.py). A cursor says where the walk was, so that the next
-request goes on exactly there.
+The search selects the smallest index that contains all matching jobs, scans it (scans.py) and tests
+each job when the scan reaches it (filters.py). A cursor contains the position of the scan, so that
+the next request resumes exactly there.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -53,13 +53,13 @@ from .service import AdminService
 
 MAX_SEARCH_PAGE: Final = 1000
 MAX_EXAMINED: Final = 10_000_000
-#: So many jobs are looked at before others have their turn.
+#: Jobs examined per slice.
 SEARCH_SLICE_SIZE: Final = 500
-#: Up to so many are listed before they are walked; ready ones cost more.
+#: Maximum jobs listed for an index scan; ready jobs cost more.
 MAX_INDEX_SIZE: Final = 65_536
 MAX_READY_INDEX_SIZE: Final = 10_000
 MAX_QUEUES_SCANNED: Final = 1000
-#: Up to so many are put into another order than that of their numbers.
+#: Maximum jobs sorted by due time, and by end time.
 MAX_DUE_SORTED: Final = 20_000
 MAX_ENDED_SORTED: Final = 131_072
 MAX_CURSOR_LENGTH: Final = 1000
@@ -67,14 +67,14 @@ _STATES: Final = [SCHEDULED, BLOCKED, READY, LEASED, DONE, DEAD]
 
 
 class Cursor(msgspec.Struct, array_like=True):
-    """Where a search was left."""
+    """The position of a search."""
 
-    #: Of the query and the order, lest it is used with another one.
+    #: Checksum of the query and the order. A cursor is valid only for the same search.
     mark: int
-    #: Which of the walks it was, behind which key.
+    #: Index of the current scan, and the last key.
     walk: Annotated[int, msgspec.Meta(ge=0)] = 0
     after: list[int | float] = []
-    #: What the first walk left to the second.
+    #: The last key of the first scan, for the second scan.
     bound: list[int | float] = []
     looked: Annotated[int, msgspec.Meta(ge=0)] = 0
 
@@ -84,10 +84,10 @@ _decode = msgspec.msgpack.Decoder(Cursor).decode
 
 
 class Candidates:
-    """Jobs that are meant by a query, each once, as they are when their turn comes. None lets
-    others have theirs. Jobs that are pushed meanwhile are not among them.
+    """An iterator over the jobs that match a query. It yields each job once, tests it in its
+    current state, and yields None at the end of a slice. It omits jobs pushed after its start.
 
-    `looked` of about `of` jobs have been looked at; it ends early when it has looked at `look`.
+    It has examined `looked` of about `of` jobs. It ends early after `look` examined jobs.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Candidates:
 
     @property
     def cursor(self) -> str:
-        """To go on with; empty if that was all."""
+        """The cursor to resume the search, or an empty string at the end."""
         return "" if self._over else urlsafe_b64encode(_encode(self._at)).decode().rstrip("=")
 
     def __iter__(self) -> Iterator[Job | None]:
@@ -169,7 +169,7 @@ class Candidates:
                 at.bound = list(walk.bound or ())
 
     def _through(self, job: Job) -> Generator[None, None, bool]:
-        """Has a large job all words, and is it still what is meant?"""
+        """Return whether a large job contains all terms and still matches the query."""
         for found in self._meaning.through(job):
             if found is None:
                 yield None
@@ -179,7 +179,7 @@ class Candidates:
 
 
 def matching_jobs(hub: AdminService, query: JobFilter) -> Candidates:
-    """For whoever does something to all jobs that a query means."""
+    """Return the matching jobs for an action that changes them."""
     return Candidates(hub, query, ids_only=True)
 
 
@@ -211,12 +211,12 @@ def _read(cursor: str, mark: int) -> Cursor:
     return read
 
 
-# Where to look
+# Selection of scans
 
 
 def _walks(hub: AdminService, query: JobFilter, order: str, *, ids_only: bool) -> list[Scan]:
-    """One walk by number, or two: what there are depends on the query and the order alone, so that
-    a cursor is always understood.
+    """Return one scan, or a head scan and a tail scan. The choice depends only on the query and the
+    order, so that a cursor remains valid.
     """
     engine = hub.engine
     if query.id is not None:
@@ -261,7 +261,7 @@ def _by_number(engine: Engine, query: JobFilter) -> Scan:
 
 
 def _indexes(engine: Engine, query: JobFilter, most: int) -> list[Collection[int]] | None:
-    """The jobs among which all that are meant must be, unless there are too many to list them."""
+    """Return indexes that contain all matching jobs, or None if they exceed `most` jobs."""
     if query.queue is not None and query.queue not in engine.queues:
         return []
     states = _states(query)
@@ -306,11 +306,11 @@ def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     }.get(state, ())
 
 
-#: So many groups are told of, the largest.
+#: Maximum listed groups; the largest are listed.
 MAX_FAILURE_GROUPS: Final = 500
-#: So many are looked at before others have their turn.
+#: Groups examined per slice.
 GROUP_SLICE_SIZE: Final = 1000
-#: So many of the queues of a group's jobs are named, of so many jobs.
+#: Maximum listed queues per group, and the number of jobs sampled to find them.
 MAX_GROUP_QUEUES: Final = 5
 GROUP_SAMPLE_SIZE: Final = 50
 
@@ -327,7 +327,7 @@ def list_failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[Fai
         yield None
     groups: list[FailureGroup] = []
     for group in found:
-        if group.jobs:  # or all of it went meanwhile
+        if group.jobs:  # all jobs may have left the group since
             groups.append(_told(group))
         if len(groups) % 20 == 0:
             yield None

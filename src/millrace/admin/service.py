@@ -1,4 +1,4 @@
-"""What all connections to the control socket share."""
+"""The state that all connections to the admin socket share."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeVar
@@ -28,43 +28,43 @@ from .audit import AuditLog
 from .errors import AdminError
 from .samples import Samples
 
-#: Of so many jobs of one id it is told; everybody waits while it is looked at them.
+#: Maximum jobs explained per id. All connections wait while the server examines them.
 MAX_JOBS_PER_ID: Final = 20
 
-#: Of jobs that somebody asks for.
+#: Maximum length of a job name in a request.
 MAX_NAME_LENGTH: Final = 65_536
 
-#: So long others have their turn between two bits of what the failures are grouped by.
+#: Interval in microseconds between two slices of the failure index.
 FAILURE_INDEX_INTERVAL: Final = 10_000
 
-#: The note of what tokens are made with.
+#: Note that stores the key for lease tokens.
 LEASE_KEY: Final = "http/lease-key"
 
 H = TypeVar("H", bound=Hub)
 
-#: What an operation returns: a record, or JSON that is not one of ours.
+#: Result of an operation: a record, or a JSON object in the format of another server.
 Reply = msgspec.Struct | dict[str, Any]
 
 
 class ShipperPort(Protocol):
-    """Whoever ships the journal."""
+    """The component that ships the journal."""
 
     def journal(self) -> ShippingStatus: ...
 
     def ship(self, done: Callable[[str], None]) -> None:
-        """Ship all that is committed by now; `done` hears of it, or why it cannot be."""
+        """Ship all committed events, then call `done` with an error message or an empty string."""
         ...
 
 
 class HostInfo(Protocol):
-    """What the process knows that the engine does not."""
+    """Information about the process that the engine does not have."""
 
     def detail(self) -> ServerStatus: ...
 
     def pipeline(self) -> PipelineRun: ...
 
     def run_pipeline(self) -> str:
-        """Start a run; why it cannot be, or nothing."""
+        """Start a run. Return an error message, or an empty string on success."""
         ...
 
 
@@ -78,23 +78,23 @@ class AdminService(Hub):
     ) -> None:
         super().__init__(engine, max_connections)
         self.audit = AuditLog(engine)
-        #: What takes several turns needs the time of each.
+        #: Time of the current turn, for operations that run in slices.
         self.now = 0
-        #: The number that the next event will have which is given to the store.
+        #: Returns the number of the next event that the store receives.
         self._next_event = next_event
         self.samples = Samples(engine)
-        #: What makes a key that nobody can guess.
+        #: Generates a secret key.
         self.make_key: Callable[[], bytes] = lambda: engine.random.randbytes(32)
-        #: When the server began, and on which port it serves which protocol; "web" is one.
+        #: Start time of the server, and port of each protocol, including "web".
         self.started_at = 0
         self.ports: dict[str, int] = {}
-        #: What tells how many MiB the process takes.
+        #: Returns the memory usage of the process in MiB.
         self.memory_mb: Callable[[], int] = lambda: 0
 
     def begin(self, now: int) -> None:
-        """The server serves from now on."""
+        """Initialize the service when the server starts."""
         self.started_at = now
-        _ = self.qless  # made from all jobs, now, while nobody waits for an answer
+        _ = self.qless  # builds the Qless state from all jobs before the first request
         self.alarm("sample", now)
 
     def alarm(self, what: str, now: int) -> None:
@@ -105,12 +105,12 @@ class AdminService(Hub):
 
     @property
     def event(self) -> int:
-        """The number that the last event has, or will have when it is written."""
+        """The number of the last event, including events that are not yet written."""
         return self._next_event() - 1 + len(self.engine.batch.events)
 
     @property
     def qless(self) -> Qless | None:
-        """What Qless keeps, if it is served: as it is now."""
+        """The current Qless state, or None if the Qless port is off."""
         hub = self._of(QlessHub)
         if hub is None:
             return None
@@ -127,7 +127,7 @@ class AdminService(Hub):
         return next((hub for hub in self.hubs if isinstance(hub, kind)), None)
 
     def lease_key(self) -> bytes:
-        """What tokens of leases are made with. It is kept: they outlive a restart."""
+        """Return the key for lease tokens. A note stores it, so that tokens survive a restart."""
         kept = self.engine.notes.get(LEASE_KEY)
         if kept is None:
             kept = self.make_key()
@@ -181,8 +181,8 @@ class AdminService(Hub):
 
 
 def find_jobs(engine: Engine, name: str) -> list[Job]:
-    """The jobs that somebody may mean by that name: of that id the oldest first, then of that
-    number.
+    """Return the jobs that a name may refer to: jobs with that id, the oldest first, then the job
+    with that number.
     """
     found = engine.find_all(name)
     job = engine.jobs.get(parse_number(name))
@@ -190,8 +190,9 @@ def find_jobs(engine: Engine, name: str) -> list[Job]:
 
 
 def jobs_by_id(engine: Engine, name: str) -> list[Job]:
-    """The jobs of that id, for whoever changes them: a number that is nobody's id means nobody, or
-    a stranger's job would be changed once the one of that id is gone.
+    """Return the jobs with that id, for operations that change them. A plain number is an id here,
+    not a job number. Otherwise, after the deletion of the job with that id, an operation would
+    change an unrelated job.
     """
     found = engine.find_all(name)
     job = None if found else engine.jobs.get(seq_of(name))
@@ -199,7 +200,7 @@ def jobs_by_id(engine: Engine, name: str) -> list[Job]:
 
 
 def parse_number(name: str) -> int:
-    """The job's number, if that is what the name is, or what it was made from; else 0."""
+    """Return the job number that the name is or was generated from, or 0."""
     if name.isascii() and name.isdigit() and len(name) < 20:
         return int(name)
     return seq_of(name)

@@ -1,8 +1,9 @@
-"""`push`, `lease` and `end`: HTTP as a sixth way to push jobs and to work them.
+"""`push`, `lease` and `end`: HTTP as the sixth protocol to push and process jobs.
 
-What HTTP pushes has Faktory's waits between its tries. What it leases has a deadline that the
-server's timer keeps, and a token: the job's number, the attempt, when it was leased, and a digest
-of these that only the server can make. Whoever has that may end the attempt, and nobody else.
+Jobs pushed over HTTP have the retry delays of Faktory. A job leased over HTTP has a deadline, which
+the server's timer enforces, and a token. The token contains the job number, the attempt, the lease
+time, and a keyed digest of these that only the server can compute. Only a client with the token can
+end the attempt.
 """
 
 from hashlib import blake2b
@@ -31,23 +32,23 @@ from .errors import AdminError, NotFound, require_room, require_writable
 from .jobs import job_record
 from .service import AdminService
 
-#: So many jobs are pushed at once: everybody waits meanwhile.
+#: Maximum jobs per push. All connections wait during a push.
 MAX_PUSHED: Final = 200
 MAX_PAYLOAD_BYTES: Final = 16 << 20
-#: A job's id, kind, and the name of a worker.
+#: Maximum length of a job id, a kind and a worker name.
 MAX_NAME_CHARS: Final = 255
 MAX_DEPENDENCIES: Final = 1000
 MAX_RETRIES: Final = 1_000_000
 LEASE_LIMITS: Final = (SECOND, 365 * DAY)
-#: A jid is looked for among so many jobs that have it.
+#: The oldest job and this number of the newest jobs with the same id are examined.
 MAX_SAME_ID: Final = 16
 
-#: Bytes of a token that nobody can guess.
+#: Size of the digest in a token, in bytes.
 DIGEST_SIZE: Final = 12
 
 MAX_QUEUES: Final = 100
 MAX_LEASED: Final = 100
-#: After so many bytes no further job is handed out in the same answer.
+#: A reply contains no further job after this number of bytes.
 LEASE_BYTES_LIMIT: Final = 4 << 20
 MAX_WAIT: Final = 3600 * SECOND
 
@@ -60,7 +61,7 @@ MAX_LINE_LENGTH: Final = 1000
 
 
 def push(hub: AdminService, asked: PushJobs, now: int) -> PushedJobs:
-    """All of them, or none."""
+    """Push all jobs of the request, or none."""
     engine = hub.engine
     require_room(engine)
     if not 0 < len(asked.jobs) <= MAX_PUSHED:
@@ -103,12 +104,12 @@ def _push(engine: Engine, new: NewJob, number: int, places: dict[str, int], now:
 
 
 def _blockers(engine: Engine, jid: str, number: int, places: dict[str, int]) -> list[int]:
-    """What a jid stands for: a job before it in the same request, or those that are not done."""
+    """Resolve a job id to an earlier job of the same request, or to its jobs that are not done."""
     if jid in places:
         return [places[jid] - number]
     found = engine.find_newest(jid, MAX_SAME_ID)
     if not found:
-        engine.depend()  # it may be gone since just now
+        engine.depend()  # an uncommitted change may have removed it
         raise AdminError(
             f"there is no job {quoted(truncate(jid, MAX_NAME_CHARS))} to wait for: it is over and "
             "not kept, or never was; push without it if it need not be waited for",
@@ -148,7 +149,7 @@ def _check_span(lease_for: int) -> None:
 
 
 def queues_of(hub: AdminService, asked: LeaseJobs) -> tuple[str, ...]:
-    """The queues that are meant, each once; none if the server is about to stop."""
+    """Return the requested queues without duplicates, or no queues if the server is stopping."""
     require_writable(hub.engine)
     queues = tuple(dict.fromkeys(asked.queues))
     if not 0 < len(queues) <= MAX_QUEUES:
@@ -193,7 +194,7 @@ def leased(hub: AdminService, job: Job) -> LeasedJob:
 
 
 class Lease(NamedTuple):
-    """What a token is the right to."""
+    """The attempt that a token identifies."""
 
     seq: int
     attempt: int
@@ -262,15 +263,15 @@ def _fail(engine: Engine, job: Job, asked: EndLease, now: int) -> None:
 
 
 def _held(hub: AdminService, asked: EndLease, now: int) -> Job:
-    """The job that a token is the right to."""
+    """Return the job that a token identifies."""
     engine, lease = hub.engine, _read(hub, asked.token)
     job = engine.jobs.get(lease.seq)
     if job is None:
         raise AdminError("the job is gone: it was completed, or removed", "conflict")
     if job.state == LEASED and job.actor == HTTP and Lease.of(job) == lease:
         return job
-    # A crash may lose a lease whose token was sent. The job is leased again with the same number
-    # and time, so that the token stays valid after another crash.
+    # A crash may lose a lease after its token was sent. The job is leased again with the same
+    # number and time, so that the token stays valid after another crash.
     if (job.state, job.attempt) == (READY, lease.attempt - 1) and engine.reclaim(
         job, asked.by, HTTP, now, lease.leased_at
     ):

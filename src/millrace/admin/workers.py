@@ -1,7 +1,8 @@
-"""`workers`: who works, and on what.
+"""`workers`: workers and their leased jobs.
 
-Faktory's and Qless's workers have names and are heard of; of the others is known who holds a job.
-Workq and Go Job Queue name nobody: whoever has the id may end the job, so theirs are one row each.
+Workers of Faktory and Qless register with a name. Workers of other protocols are known only while
+they hold a job. In Workq and Go Job Queue, workers have no name, and any client with the id can end
+the job; the list has one row for each of these protocols.
 """
 
 from collections.abc import Iterator
@@ -27,27 +28,27 @@ from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, shorten, time_or_zero
 from .scans import page_of
 from .service import AdminService
 
-#: So many of a worker's jobs are told.
+#: Maximum listed jobs per worker.
 MAX_HELD_JOBS: Final = 20
-#: So many leases are looked at before others have their turn.
+#: Leases examined per slice.
 LEASE_SLICE_SIZE: Final = 1000
-#: And so many workers are told of.
+#: Worker records built per slice.
 WORKER_SLICE_SIZE: Final = 10
 MAX_LABELS: Final = 50
 
-#: A protocol and a worker's name there.
+#: Protocol and worker name.
 Name = tuple[str, str]
 
 
 class WorkerLeases:
-    """What a worker has."""
+    """The leases of a worker."""
 
     __slots__ = ("count", "first", "since", "stalled")
 
     def __init__(self, since: int) -> None:
         self.count = self.stalled = 0
         self.first: list[int] = []
-        #: When it leased the first of them.
+        #: Time of the first lease.
         self.since = since
 
 
@@ -100,7 +101,7 @@ def _after(text: str) -> Name:
 
 
 def _known(hub: AdminService) -> set[Name]:
-    """Workers that are heard of, whether they have jobs or not."""
+    """Return the registered workers, with or without jobs."""
     found: set[Name] = set()
     if hub.faktory is not None:
         found.update(("faktory", wid) for wid in hub.faktory.of_worker)
@@ -139,7 +140,7 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
 
 
 def _introduce(row: WorkerRecord, worker: Worker) -> None:
-    """What a worker of Faktory has said of itself."""
+    """Copy the registration of a Faktory worker into the record."""
     row.hostname = shorten(worker.hostname)
     row.pid, row.rss_kb = worker.pid, worker.rss_kb
     row.labels = [shorten(label) for label in worker.labels[:MAX_LABELS]]
@@ -149,7 +150,7 @@ def _introduce(row: WorkerRecord, worker: Worker) -> None:
 
 
 def _weight(row: WorkerRecord) -> int:
-    """How many characters of names it has."""
+    """Return the number of characters of text in the record."""
     own = len(row.wid) + len(row.hostname) + sum(map(len, row.labels))
     return own + sum(len(each.jid) + len(each.queue) + len(each.kind) for each in row.held)
 
@@ -167,7 +168,7 @@ def _held(job: Job) -> HeldJob:
     )
 
 
-# Workers
+# Actions on workers
 
 
 def signal_worker(hub: AdminService, asked: WorkerAction, now: int) -> Ok:
