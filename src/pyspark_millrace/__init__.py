@@ -1,11 +1,11 @@
-"""Millrace as a data source of Spark: `format("millrace")`, found by Spark without registration.
+"""Millrace as a Spark data source, `format("millrace")`. Spark finds it without registration.
 
     df.write.format("millrace").option("url", URL).option("kind", "resize").mode("append").save()
     spark.read.format("millrace").option("url", URL).option("state", "dead").load()
     spark.readStream.format("millrace").option("lake", FOLDER).load()
 
-It meets the server only at the wire and at the lake, and needs nothing where tasks run but itself,
-pyspark and pyarrow. The options are in docs/how-to/spark-as-a-client.md.
+The data source uses only the network protocol of the server and the files of the lake. Executors
+need only this package, pyspark and pyarrow. docs/how-to/spark-as-a-client.md lists the options.
 """
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -22,7 +22,7 @@ __all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):
-    """Jobs of a server, in and out, and the events of a lake."""
+    """Reads and writes the jobs of a server, and reads the events of a lake."""
 
     @classmethod
     def name(cls) -> str:
@@ -34,7 +34,7 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         if self._given.get("lake"):
-            # On the driver, where Millrace is; tasks need no part of it.
+            # This runs on the driver, which has Millrace installed. Executors do not need it.
             from millrace.journal import schema  # noqa: PLC0415
 
             return schema.ddl()
@@ -64,7 +64,7 @@ class DefaultSource(DataSource):
 
 
 def _kinds(schema: StructType, overwrite: bool) -> dict[str, str]:
-    """The columns and their types, by name."""
+    """Return the types of the columns by name."""
     if overwrite:
         raise ValueError('jobs can only be added: use mode("append")')
     return {field.name: field.dataType.typeName() for field in schema.fields}

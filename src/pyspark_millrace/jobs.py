@@ -1,4 +1,4 @@
-"""Jobs out: what a server has, a page at a time, in as many parts as are wanted."""
+"""Read the jobs of a server page by page, in a configurable number of partitions."""
 
 import time
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from .wire import Connection, Refused
 STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
 MOST_PARTS: Final = 1000
 PAGE: Final = 500
-#: How long to wait before asking again, while too many read at once.
+#: Seconds between attempts while the server is at its limit of concurrent readers.
 _PATIENCE: Final = 0.5
 
-#: The columns. Whatever means nothing for a job is null.
+#: The columns. Values that do not apply to a job are null.
 JOBS: Final = {
     "seq": "BIGINT",
     "jid": "STRING",
@@ -59,7 +59,7 @@ _ARROW: Final = {
 
 @dataclass
 class Part(InputPartition):
-    """Every so-manieth job."""
+    """The jobs with `seq % parts == part`."""
 
     part: int
     parts: int
@@ -90,7 +90,7 @@ class JobReader(DataSourceReader):
                 page = wire.ask({"read": {"cursor": page["cursor"], "most": PAGE}})
 
     def _first(self, wire: Connection, wanted: dict[str, Any]) -> dict[str, Any]:
-        """The first page, when there is room for one more who reads."""
+        """Read the first page, and retry while the server has no capacity for another reader."""
         give_up = time.monotonic() + self.address.timeout
         while True:
             try:
@@ -102,7 +102,7 @@ class JobReader(DataSourceReader):
 
 
 def batch(jobs: list[dict[str, Any]]) -> pa.RecordBatch:
-    """A page as columns."""
+    """Convert a page of jobs to a record batch."""
     arrays = [
         pa.array([job.get(name) for job in jobs], _ARROW[kind]) for name, kind in JOBS.items()
     ]

@@ -1,4 +1,4 @@
-"""The options of the data source, read once on the driver."""
+"""Options of the data source, read once on the driver."""
 
 import os
 import uuid
@@ -7,13 +7,13 @@ from typing import Final
 
 from .wire import Address, parse
 
-#: Whoever is not told where the server is looks here, as Faktory's own clients do.
+#: Environment variables with the URL of the server, as in the Faktory clients.
 _URLS: Final = ("MILLRACE_URL", "FAKTORY_URL")
 DEFAULT_URL: Final = "tcp://localhost:7419"
 
 
 class Options:
-    """Options by name, in any case, as Spark gives them."""
+    """Options by name, case-insensitive, as in Spark."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = {key.lower(): value for key, value in given.items()}
@@ -22,14 +22,14 @@ class Options:
         return self._given.get(name.lower()) or default
 
     def count(self, name: str, default: int, most: int) -> int:
-        """A number from 1 to `most`."""
+        """Return an integer from 1 to `most`."""
         text = self.get(name, str(default))
         if not text.isdecimal() or not 1 <= int(text) <= most:
             raise ValueError(f"option {name!r} must be from 1 to {most}, not {text!r}")
         return int(text)
 
     def __getstate__(self) -> dict[str, str]:
-        """What goes to tasks: not the password, which the address has."""
+        """Omit the URL and the password from the state for tasks; Address contains them."""
         return {key: value for key, value in self._given.items() if key not in {"url", "password"}}
 
     def __setstate__(self, state: dict[str, str]) -> None:
@@ -37,7 +37,7 @@ class Options:
 
 
 def address(given: Options) -> Address:
-    """Where the server is: the option `url`, or the environment's."""
+    """Return the address of the server from the option `url` or from the environment."""
     named = (os.environ.get(name, "") for name in _URLS)
     url = given.get("url") or next(filter(None, named), DEFAULT_URL)
     seconds = given.count("timeout", 60, 3600)
@@ -45,5 +45,5 @@ def address(given: Options) -> Address:
 
 
 def load_name(given: Options) -> str:
-    """The load's name: whoever gives one can go on with it after a crash."""
+    """Return the name of the load. A load with an explicit name can be resumed after a crash."""
     return given.get("load") or f"spark-{uuid.uuid4()}"

@@ -1,7 +1,8 @@
-"""Rows in, as a stream: each micro-batch is a load of its own, named by the query and its number.
+"""Write a stream of rows. Each micro-batch is a load named after the query and the batch number.
 
-A batch that is worked again, after a crash of anything, is the same load again: what was staged is
-known, and what was released is not staged any more. So each row becomes a job exactly once.
+A batch that is processed again after a crash uses the same load. The server recognizes jobs that
+are already staged, and tasks stage no jobs in a released load. Each row therefore becomes a job
+exactly once.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from .units import Shape, Units
 from .wire import Address, Connection
 from .writing import Staged
 
-#: What Spark tells the tasks of a query; the id is the same after a restart from its checkpoint.
+#: Spark sets these properties for tasks. The query id stays the same after a restart from the
+#: checkpoint.
 _QUERY: Final = "sql.streaming.queryId"
 _BATCH: Final = "streaming.sql.batchId"
 
@@ -26,7 +28,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, address: Address, shape: Shape, given: Options) -> None:
         self.address = address
         self.shape = shape
-        #: Instead of the query's id, in the names of loads.
+        #: Replaces the query id in the names of loads.
         self.name = given.get("load")
         self.frame = given.count("frame", writing.FRAME, writing.MOST_FRAME)
         self.window = given.count("window", writing.WINDOW, writing.MOST_WINDOW)
@@ -55,7 +57,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark calls it by this name
     ) -> None:
-        """Nothing is lost if the server cannot be told: the batch is worked again, as this load."""
+        """Discard the loads. A failure loses no data: a retry of the batch uses the same load."""
         for load in _loads(messages):
             writing.discarded_at(self.address, load)
 

@@ -1,7 +1,7 @@
-"""Events out, as they are shipped: the sealed files in a lake's landing folder, each event once.
+"""Read events as they are shipped: the sealed files in the landing folder, each event once.
 
-An offset is the last event that was read, for each server. Files are named by the events that are
-in them, so what there is can be known from the names alone.
+An offset contains the last event read from each server. File names contain the range of events, so
+listing the folder is sufficient to determine the available events.
 """
 
 import re
@@ -24,13 +24,13 @@ from pyspark.sql.types import StructType
 
 from .options import Options
 
-#: As millrace.journal.landing writes them.
+#: File names written by millrace.journal.landing.
 _NAME: Final = re.compile(r"ev-([0-9a-f]+)-(\d{20})-(\d{20})\.parquet")
 FOLDER: Final = "landing"
-#: Events of one micro-batch, if the option `rows` says nothing else.
+#: Default number of events per micro-batch (option `rows`).
 ROWS: Final = 1_000_000
 MOST_ROWS: Final = 1_000_000_000
-#: Events that are handed to Spark at a time.
+#: Events per record batch passed to Spark.
 BATCH: Final = 10_000
 
 Offset = dict[str, int]
@@ -59,9 +59,9 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.folder = str(Path(lake).absolute() / FOLDER)
         self.rows = given.count("rows", ROWS, MOST_ROWS)
         self.columns = schema.fieldNames()
-        #: Whether events that were taken away before they were read end the query.
+        #: Whether the query fails if events were removed before they were read.
         self.strict = given.get("failOnDataLoss", "true").lower() != "false"
-        #: With Trigger.AvailableNow: what there was at the start, and no more.
+        #: With Trigger.AvailableNow: the latest offset at the start of the query.
         self.until: Offset | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
@@ -83,7 +83,7 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._end(start, rows)
 
     def _end(self, start: Offset, rows: int | None) -> Offset:
-        """How far `rows` more events lead."""
+        """Return the offset after up to `rows` more events."""
         end = dict(start)
         for server, files in self._whole(start).items():
             until = None if self.until is None else self.until.get(server, 0)
@@ -98,11 +98,11 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _whole(self, start: Offset) -> dict[str, list[Sealed]]:
-        """The files, none of which is missing behind `start`."""
+        """Return the files. In strict mode, raise an error if events after `start` are missing."""
         files = landed(self.folder)
         if self.strict and missing(files, start):
-            # They are sealed one after the other, but a folder that is being listed may tell of a
-            # new one and not of that before it. The second time it must be there.
+            # Files are sealed in order, but a directory listing may include a new file and omit the
+            # file before it. A second listing must include both.
             files = landed(self.folder)
             for server, first, last in missing(files, start):
                 raise _taken_away(server, first, last)
@@ -129,13 +129,13 @@ class JournalReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             & (pc.field("event_id") <= partition.last),
             partitioning=None,
         )
-        # Spark knows no column that cannot be null.
+        # Spark expects all columns to be nullable.
         free = pa.schema([field.with_nullable(True) for field in table.schema])
         yield from table.cast(free).to_batches(max_chunksize=BATCH)
 
 
 def landed(folder: str) -> dict[str, list[Sealed]]:
-    """The sealed files of each server, in the order of their events."""
+    """Return the sealed files of each server, ordered by event."""
     found: dict[str, list[Sealed]] = {}
     path = Path(folder)
     if not path.is_dir():
@@ -155,8 +155,8 @@ def _taken_away(server: str, first: int, last: int) -> ValueError:
 
 
 def missing(files: dict[str, list[Sealed]], start: Offset) -> list[tuple[str, int, int]]:
-    """Events that are in no file, though later ones are: server, the first, the last. What is
-    missing before the first event that anybody has read is none of them.
+    """Return the gaps between files: server, first event, last event. If `start` has no
+    event of a server, events before its first file do not count.
     """
     found = []
     for server, sealed in files.items():
@@ -169,8 +169,8 @@ def missing(files: dict[str, list[Sealed]], start: Offset) -> list[tuple[str, in
 
 
 def stretches(files: list[Sealed], after: int, until: int | None) -> Iterator[Stretch]:
-    """What is to be read of a server's files behind the event `after`: each event once, also where
-    two files have the same.
+    """Return the ranges to read from the files of a server after the event `after`. Each event is
+    included once, even if two files contain it.
     """
     last = after
     for file in files:

@@ -1,10 +1,10 @@
-"""Rows to work units: which column is what, and JSON of it.
+"""Convert rows to work units: map columns to fields, and encode them as JSON.
 
-A column named `jid`, `kind`, `queue`, `at`, `priority`, `retry` or `reserve_for` is that of the
-job; the options `kind` and `queue` stand for a column that is not there. `args` (or `payload`) is
-JSON text, an array as it is and anything else as an array of one, or an array column. Without it
-the columns that the option `args` names are the arguments, and without that all other columns are,
-as one object.
+The columns `jid`, `kind`, `queue`, `at`, `priority`, `retry` and `reserve_for` set the fields of
+the job with these names. The options `kind` and `queue` replace these columns. `args` (or
+`payload`) is an array column or JSON text; a JSON value other than an array becomes an array of one
+element. If the option `args` lists columns, these columns are the arguments instead. Without both,
+all remaining columns together form one object, which is the only argument.
 """
 
 import json
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from .options import Options
 
-#: Of a job, beside what is in `args`: by column, and what it is called in a work unit.
+#: Numeric fields of a job, by column, with their names in a work unit.
 _NUMBERS: Final = {"retry": "retry", "reserve_for": "reserve_for", "priority": "priority"}
 _OWN: Final = frozenset({"jid", "kind", "queue", "at", *_NUMBERS})
 _WHOLE: Final = ("args", "payload")
@@ -31,24 +31,25 @@ _UTC_MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 class Shape(NamedTuple):
-    """Which column is what. An empty name is no column."""
+    """The mapping of columns to fields. An empty name means that there is no such column."""
 
     jid: str
     kind: str
     queue: str
-    #: For all rows, where there is no column.
+    #: Values for all rows, if there is no column.
     every_kind: str
     every_queue: str
-    #: JSON text or an array; else the columns of `args`, one by one or, with `as_object`, as one.
+    #: Column with JSON text or an array. If empty, the columns in `args` are used: as separate
+    #: arguments or, with `as_object`, as one object.
     whole: str
     args: tuple[str, ...]
     as_object: bool
-    #: Those of `at`, `priority`, `retry`, `reserve_for` that there are.
+    #: The existing columns of `at`, `priority`, `retry` and `reserve_for`.
     others: tuple[str, ...]
 
 
 def shape(kinds: dict[str, str], given: Options) -> Shape:
-    """What the columns mean, by their names and the options; a mistake is told before any task."""
+    """Map the columns by name and options. Errors are raised here, before any task starts."""
     jid = given.get("jid", "jid" if "jid" in kinds else "")
     listed = [name.strip() for name in given.get("args").split(",") if name.strip()]
     for name in (jid, *listed):
@@ -79,17 +80,17 @@ def shape(kinds: dict[str, str], given: Options) -> Shape:
 
 
 class Units:
-    """Makes the work units of one partition."""
+    """Builds the work units of one partition."""
 
     def __init__(self, shape: Shape, load: str, partition: int) -> None:
         self._shape = shape
         self._seed = f"{load}\0{partition}\0".encode()
-        #: Rows that came before, where ids are made from rows.
+        #: Digests of previous rows, if ids are generated from rows.
         self._seen: set[bytes] = set()
         self._again: dict[bytes, int] = {}
 
     def of(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """The work units of some rows."""
+        """Return the work units of a batch of rows."""
         given = self._shape
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         size = batch.num_rows
@@ -108,8 +109,9 @@ class Units:
         return (b'{"jid":"%b",%b}' % (self._made(body), body) for body in bodies)
 
     def _made(self, body: bytes) -> bytes:
-        """An id of this row: the same whenever its partition is worked again, in whatever order; a
-        row that comes a second time gets another one. It is a UUID, which every protocol can name.
+        """Generate an id for a row. The id is the same each time the partition is processed, in any
+        order of rows. A duplicate row gets a different id. The id is a UUID, which is valid in
+        every protocol.
         """
         digest = blake2b(self._seed + body, digest_size=16).digest()
         if digest in self._seen:
@@ -158,14 +160,14 @@ class Units:
 
 
 def _texts(columns: dict[str, Any], name: str, every: str, size: int) -> list[str]:
-    """A column of text as JSON; null is empty. Without the column, the same for all."""
+    """Encode a text column as JSON; null becomes "". Without the column, use `every`."""
     if not name:
         return [encode_basestring(every)] * size
     return [encode_basestring("" if text is None else str(text)) for text in _values(columns[name])]
 
 
 def _pieces(column: Any) -> list[str]:
-    """The values of a column, each as JSON; text and whole numbers are what most columns are."""
+    """Encode the values of a column as JSON, with a fast path for text and integers."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return ["null" if v is None else encode_basestring(v) for v in column.to_pylist()]
     if pa.types.is_integer(column.type):
@@ -179,10 +181,10 @@ def _values(column: Any) -> list[Any]:
 
 
 def _moments(column: Any) -> list[str | None]:
-    """Moments as RFC 3339; text is taken for that."""
+    """Convert timestamps to RFC 3339; text is passed unchanged."""
     if not pa.types.is_timestamp(column.type):
         return [None if value is None else str(value) for value in column.to_pylist()]
-    # Spark's own are moments; those without a zone are taken for UTC.
+    # Spark timestamps have a time zone. Timestamps without a time zone are interpreted as UTC.
     if column.type.tz:
         column = pc.cast(column, pa.timestamp("us", "UTC"))
     found: list[str | None] = pc.strftime(column, format=_UTC_MOMENT).to_pylist()
@@ -196,7 +198,7 @@ def _jid(value: object) -> bytes:
 
 
 def _array(text: str | None) -> str:
-    """JSON text as an array, without line breaks; never encoded anew, so no number changes."""
+    """Return JSON text as an array without line breaks. Numbers are not re-encoded."""
     if text is None:
         return "[]"
     try:
@@ -212,7 +214,7 @@ def _no_constant(name: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form of, as text."""
+    """Convert values without a JSON equivalent: durations to seconds, other types to text."""
     if isinstance(value, datetime):
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
         return moment.isoformat().replace("+00:00", "Z")

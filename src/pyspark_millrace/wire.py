@@ -1,6 +1,6 @@
-"""The wire: as much of the Faktory protocol as is needed to move many jobs.
+"""Client for the part of the Faktory protocol that bulk transfers of jobs require.
 
-Only the standard library, so that tasks need nothing else.
+This module uses only the standard library, so that tasks need no other packages.
 """
 
 import json
@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 PORT: Final = 7419
 PLAIN: Final = "tcp"
 TLS: Final = "tcp+tls"
-#: No rounds of a password's hash would send the password itself, and more would take for ever.
+#: Accepted numbers of hash rounds. 0 would send the password itself; more would take too long.
 _ROUNDS: Final = range(1, 100_001)
-#: A greeting or an error is no longer.
+#: Maximum length of a greeting or an error.
 _MOST_LINE: Final = 65_536
 
 
@@ -33,19 +33,19 @@ class Address(NamedTuple):
     host: str
     port: int
     password: str
-    #: Encrypted; `ca` is the file of certificates to trust, empty: the system's.
+    #: Whether to use TLS. `ca` is the file of trusted certificates; empty: the system's.
     tls: bool
     ca: str
-    #: How long an answer may take, in seconds.
+    #: Timeout for an answer, in seconds.
     timeout: int
 
     def __repr__(self) -> str:
-        """Without the password: this may end up in a log."""
+        """Omit the password, because logs may include this text."""
         return f"{TLS if self.tls else PLAIN}://{self.host}:{self.port}"
 
 
 def parse(url: str, password: str = "", ca: str = "", timeout: int = 60) -> Address:
-    """`tcp://:password@host:7419`, or `tcp+tls://` for TLS."""
+    """Parse `tcp://:password@host:7419`, or `tcp+tls://` for TLS."""
     try:
         parts = urlsplit(url)
         port = parts.port or PORT
@@ -58,7 +58,7 @@ def parse(url: str, password: str = "", ca: str = "", timeout: int = 60) -> Addr
 
 
 class Connection:
-    """A connection that has introduced itself. Commands may be sent ahead of their answers."""
+    """A connection after the HELLO handshake. It supports pipelining of commands."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -84,7 +84,7 @@ class Connection:
         self._socket.close()
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """MILLRACE, and its answer."""
+        """Send a MILLRACE command and return its answer."""
         self.send(b"MILLRACE %b\r\n" % json.dumps(request, separators=(",", ":")).encode())
         return self.receive()
 
@@ -92,14 +92,14 @@ class Connection:
         self._socket.sendall(line)
 
     def receive(self) -> dict[str, Any]:
-        """The answer to the first command that has none yet."""
+        """Return the answer to the oldest unanswered command."""
         head = self._line()
         if head[:1] != b"$":
             raise Refused(f"not an answer to MILLRACE: {head[:100]!r}")
         answer: dict[str, Any] = json.loads(self._take(int(head[1:])))
         return answer
 
-    # Within
+    # Internal methods
 
     def _hello(self, password: str) -> None:
         greeting = self._line()
@@ -145,10 +145,10 @@ class Connection:
 def _trust(address: Address) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=address.ca or None)
     if address.ca:
-        # The server's own certificate is enough, even if its authority is not at hand.
+        # Trust the server's own certificate even if the certificate of its issuer is not available.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     elif _is_loopback(address.host):
-        # Certificates rarely name this machine's own loopback, and nobody stands in between.
+        # Certificates rarely include loopback addresses, and no third party can intercept loopback.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

@@ -1,7 +1,7 @@
-"""Rows in: tasks stage jobs in a load, and the driver releases it when all of them are done.
+"""Write rows: tasks stage jobs in a load, and the driver releases the load after all tasks finish.
 
-A task that is tried again stages the same jobs again, and the server takes each jid once. Nobody
-gets a job before all tasks are done, so whatever fails before that leaves nothing behind.
+A retried task stages the same jobs again, and the server accepts each jid once. Workers receive no
+job before the release, so a failure before the release leaves no jobs behind.
 """
 
 import logging
@@ -20,23 +20,23 @@ from .wire import Address, Connection, Refused
 
 log = logging.getLogger("millrace")
 
-#: Jobs of one frame, and frames that are sent ahead of their answers, by default and at most.
+#: Jobs per frame and unanswered frames in flight: defaults and maximums.
 FRAME: Final = 200
 MOST_FRAME: Final = 10_000
 WINDOW: Final = 8
 MOST_WINDOW: Final = 100
-#: A frame is sent when it is so large.
+#: A frame is sent when it reaches this size.
 FRAME_BYTES: Final = 1 << 20
-#: So many jobs are released or discarded by one command.
+#: Number of jobs released or discarded per command.
 AT_ONCE: Final = 10_000
-#: So often a release is tried, so many seconds after one another, while the server is away.
+#: Number of attempts to release a load while the server is unavailable, and seconds between them.
 ATTEMPTS: Final = 5
 PAUSE: Final = 1.0
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task has staged: how many were new, and how many an attempt before had staged."""
+    """Result of one task: the number of new jobs, and of jobs staged by a previous attempt."""
 
     load: str
     new: int
@@ -52,12 +52,12 @@ class Writer(DataSourceArrowWriter):
         self.shape = shape
         self.frame = given.count("frame", FRAME, MOST_FRAME)
         self.window = given.count("window", WINDOW, MOST_WINDOW)
-        #: Or it is one of which the release has begun: there is nothing to add.
+        #: If false, the release of the load has started and no jobs can be added.
         self.is_open = is_open
 
     @classmethod
     def begun(cls, address: Address, load: str, shape: Shape, given: Options) -> Self:
-        """With its load open at the server."""
+        """Open the load on the server and create the writer."""
         with Connection(address) as wire:
             state = wire.ask({"open": load})["state"]
         return cls(address, load, shape, given, is_open=state == "open")
@@ -86,7 +86,7 @@ class Writer(DataSourceArrowWriter):
 
 
 def released_at(address: Address, load: str) -> int:
-    """Release a load, also if the server is away for a moment: nothing is done twice."""
+    """Release a load. Retry if the server is temporarily unavailable; a release is idempotent."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             with Connection(address) as wire:
@@ -102,7 +102,7 @@ def released_at(address: Address, load: str) -> int:
 
 
 def discarded_at(address: Address, load: str) -> None:
-    """Discard a load, unless its release has begun, as when that could not be ended."""
+    """Discard a load, unless its release has already started (for example, a failed release)."""
     with Connection(address) as wire:
         try:
             discard(wire, load)
@@ -111,7 +111,7 @@ def discarded_at(address: Address, load: str) -> None:
 
 
 def stage(wire: Connection, load: str, jobs: Iterable[bytes], frame: int, window: int) -> Staged:
-    """Stage jobs in frames, some of them in flight at a time."""
+    """Stage jobs in frames, with up to `window` frames in flight."""
     staged, flying = Staged(load, 0, 0), 0
     for line in frames(load, jobs, frame):
         wire.send(line)
@@ -125,7 +125,7 @@ def stage(wire: Connection, load: str, jobs: Iterable[bytes], frame: int, window
 
 
 def frames(load: str, jobs: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Commands of so many jobs each, or fewer if they are large."""
+    """Build commands with `most` jobs each, or fewer if the jobs are large."""
     head = b'MILLRACE {"stage":"%b","jobs":[' % load.encode()
     held: list[bytes] = []
     size = 0
@@ -150,12 +150,12 @@ def _count(wire: Connection, staged: Staged) -> None:
 
 
 def release(wire: Connection, load: str) -> int:
-    """Let all jobs of a load go; how many did."""
+    """Release all jobs of a load and return their number."""
     return _end(wire, "release", load)
 
 
 def discard(wire: Connection, load: str) -> int:
-    """Remove all jobs of a load that is not released; how many there were."""
+    """Remove all jobs of a load that is not released, and return their number."""
     return _end(wire, "discard", load)
 
 

@@ -1,1 +1,1 @@
-"""The report: what the tables say about some days, as numbers (`model`) and as a page (`page`)."""
+"""The report on a range of days, as numbers (`model`) and as an HTML page (`page`)."""

@@ -1,4 +1,4 @@
-"""What failed, by the shape of the errors' words."""
+"""Failures, grouped by the fingerprint of the error."""
 
 from collections.abc import Iterable
 from datetime import date
@@ -16,7 +16,7 @@ from millrace.pipeline.tables import FAILURE_GROUPS
 from .model import Failures, Group, Seen
 
 GROUPS: Final = 25
-#: Queues and kinds that are named of a group.
+#: Maximum number of queues and kinds listed per group.
 _NAMED: Final = 5
 _COLUMNS: Final = [
     "fingerprint", "queue", "kind", "error_group", "n", "jobs", "died", "first_seen", "last_seen",
@@ -27,7 +27,7 @@ _SUMS: Final = [("n", "sum"), ("jobs", "sum"), ("died", "sum")]
 
 
 def failures(lake: Lake, first: date, last: date, queue: str | None) -> Failures:
-    """The most frequent first."""
+    """Return the most frequent groups first."""
     rows = reading.read(
         lake,
         FAILURE_GROUPS,
@@ -53,7 +53,7 @@ def failures(lake: Lake, first: date, last: date, queue: str | None) -> Failures
 
 
 def _group(total: dict[str, Any], rows: list[dict[str, Any]]) -> Group:
-    """Of all its rows, the first seen first."""
+    """Build a group from all its rows, which are ordered by `first_seen`."""
     first = rows[0]
     return Group(
         fingerprint=first["fingerprint"],
@@ -85,7 +85,7 @@ def _by_day(rows: Iterable[dict[str, Any]]) -> list[tuple[date, list[dict[str, A
 
 
 def _named(rows: Iterable[dict[str, Any]], column: str) -> list[str]:
-    """Those with the most failures."""
+    """Return the names with the most failures."""
     counts: dict[str, int] = {}
     for row in rows:
         counts[row[column]] = counts.get(row[column], 0) + row["n"]

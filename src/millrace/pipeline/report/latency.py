@@ -1,8 +1,8 @@
-"""How long jobs waited and ran: in all, by queue, day and kind, and over time.
+"""Wait and run times: in total, by queue, day and kind, and over time.
 
-The first come from latency_hist, whose rows are of a day. What is over time comes from `attempts`
-where there are not too many of them, so that a report of one day tells about its hours; otherwise
-it is by day as well.
+All but the values over time are computed from latency_hist, which has counts per day. The values
+over time are computed from `attempts` if the number of attempts is small enough, so that a report
+of one day shows its hours. Otherwise, they are also per day.
 """
 
 from bisect import bisect_right
@@ -24,10 +24,10 @@ from .steps import DAY, NOTHING, Axis, axis
 
 WAIT: Final = "wait"
 RUN: Final = "run"
-#: Attempts that are looked at one by one.
+#: Maximum number of attempts that are read individually.
 FINE: Final = 3_000_000
 KINDS: Final = 25
-#: The heat-map's rows begin at these spans, in seconds; the last one has no end.
+#: Lower bounds of the rows of the heat map, in seconds. The last row has no upper bound.
 _EDGES: Final = (
     0.0, 0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0,
     5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 18_000.0,
@@ -35,7 +35,7 @@ _EDGES: Final = (
 )  # fmt: skip
 _COMPLETED: Final = ("completed", "advanced")
 _HIST: Final = ["queue", "kind", "metric", "bucket", "n", "sum_us", "min_us", "max_us", "day"]
-#: Rows of buckets that are held at once.
+#: Maximum number of histogram rows in memory.
 _MOST: Final = 20_000_000
 
 
@@ -45,7 +45,7 @@ def histogram(lake: Lake, first: date, last: date, queue: str | None) -> pa.Tabl
 
 
 def kinds(hist: pa.Table) -> Kinds:
-    """The slowest first; a kind that never completed has no runs, and comes last."""
+    """Return the slowest kinds first. Kinds without a completed run are last."""
     found = added(hist, "kind", "metric")
     rows = []
     for kind in {key[0] for key in found}:
@@ -81,7 +81,7 @@ def over_time(
 
 
 def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tuple[Axis, pa.Table]:
-    """Buckets by when the lease began; runs of those that were completed."""
+    """Group spans by the start of the lease. Runs include only completed attempts."""
     leases = reading.read(
         lake,
         ATTEMPTS,
@@ -101,7 +101,7 @@ def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tupl
 
 
 def _spans(metric: str, step: Any, us: Any) -> pa.Table:
-    """As rows of latency_hist with one span each."""
+    """Return rows in the format of latency_hist, with one span each."""
     known = pc.is_valid(us)
     step, us = pc.filter(step, known), pc.filter(us, known)
     return pa.table({
@@ -136,7 +136,7 @@ def _moments(by_step: Sequence[Spans]) -> Moments:
 
 
 def _heat(by_step: Sequence[Spans]) -> Heat:
-    """Only the rows between the shortest and the longest that there is."""
+    """Return only the rows between the shortest and the longest span."""
     counts = [[0] * len(by_step) for _ in _EDGES]
     for step, spans in enumerate(by_step):
         for each in spans.buckets:
@@ -149,5 +149,5 @@ def _heat(by_step: Sequence[Spans]) -> Heat:
 
 
 def _row(bucket: int) -> int:
-    """Where a bucket's middle is."""
+    """Return the row that contains the middle of a bucket."""
     return bisect_right(_EDGES, middle(bucket) / 1e6) - 1

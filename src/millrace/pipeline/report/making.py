@@ -1,4 +1,4 @@
-"""A report of some days, put together from its parts."""
+"""Build a report for a range of days from its parts."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -19,7 +19,7 @@ from .model import VERSION, Day, Headline, Queue, Queues, Range, Report
 from .spread import NONE, Spans, added, spread
 
 QUEUES: Final = 50
-#: Days of a report that nobody asked otherwise of.
+#: Default number of days of a report.
 USUAL: Final = 7
 _COUNTS: Final = ("pushed", "leased", "completed", "failures", "died")
 _PARTS: Final = 5
@@ -37,8 +37,8 @@ def chosen(
     *,
     today: date | None = None,
 ) -> tuple[date, date]:
-    """The days of a report: those from `first` to `last`, or the last `count` of the lake, a week
-    if nothing is said. What a client's wrong clock put into the future is not the last.
+    """Return the first and last day of a report: `first` to `last`, or the last `count` days of the
+    lake (default: a week). Days in the future, caused by wrong client clocks, are not the last day.
     """
     today = today or datetime.now(UTC).date()
     of = standing.days(lake)
@@ -58,7 +58,7 @@ def make(
     now: datetime | None = None,
     progress: Progress = silent,
 ) -> Report:
-    """The numbers of the days from `first` to `last`, of one queue or of all."""
+    """Build the report for the days from `first` to `last`, for one queue or for all queues."""
     if not standing.days(lake):
         raise NothingYet(
             f"the lake {lake.root} has no tables yet: `millrace pipeline run` makes them from what "
@@ -130,7 +130,7 @@ def _by_day(days: pa.Table, hist: pa.Table) -> list[Day]:
 
 
 def _by_queue(days: pa.Table, hist: pa.Table, backlogs: dict[str, int]) -> Queues:
-    """The busiest first; also those where jobs only wait."""
+    """Return the busiest queues first, including queues that have only waiting jobs."""
     known = {row["queue"]: row for row in _added(days, "queue")}
     nothing = dict.fromkeys(("leased_sum", "pushed_sum"), 0)
 

@@ -1,8 +1,8 @@
-"""What a report says. This is also its JSON: docs/how-to/report.md tells of every name.
+"""Data model of a report and of its JSON form. docs/how-to/report.md describes every name.
 
-Times are UTC, spans are seconds. A list named like a count has one number for each of `timeline.at`
-(or of the `at` beside it); lists of queues, kinds, groups and workers begin with what matters most
-and are cut, with the number of those left out in `more`.
+Times are in UTC, and spans are in seconds. A list with the name of a count has one number per entry
+of `timeline.at`, or of the `at` in the same object. Lists of queues, kinds, groups and workers have
+the most important entries first and are truncated; `more` is the number of omitted entries.
 """
 
 from datetime import date, datetime
@@ -15,31 +15,31 @@ Verdict = Literal["good", "bad", "unknown"]
 
 
 class Range(msgspec.Struct, kw_only=True, frozen=True):
-    """What was asked for."""
+    """The requested range."""
 
     first: date
     last: date
-    #: Only this queue; null: all.
+    #: Only this queue; null: all queues.
     queue: str | None
 
 
 class Coverage(msgspec.Struct, kw_only=True, frozen=True):
-    """What the lake has."""
+    """The data in the lake."""
 
     first: date | None
     last: date | None
     days: int
     servers: list[str]
-    #: Events taken in, over all days.
+    #: Number of ingested events, over all days.
     events: int
-    #: When the pipeline last ran; null: not known.
+    #: Time of the last run of the pipeline; null: unknown.
     ran_at: datetime | None
-    #: Events that were shipped, and are not in the tables yet.
+    #: Number of shipped events that are not in the tables yet.
     behind: int
 
 
 class Check(msgspec.Struct, kw_only=True, frozen=True):
-    """What a check of the data found, and when."""
+    """The result and the time of a check of the data."""
 
     name: str
     verdict: Verdict
@@ -48,7 +48,7 @@ class Check(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Spread(msgspec.Struct, kw_only=True, frozen=True):
-    """How long things took. All are null if there were none."""
+    """Distribution of durations. All values except `n` are null if `n` is 0."""
 
     n: int
     mean: float | None
@@ -63,12 +63,12 @@ class Headline(msgspec.Struct, kw_only=True, frozen=True):
     pushed: int
     started: int
     completed: int
-    #: Attempts that failed or expired, and jobs that died of it.
+    #: Attempts that failed or expired, and jobs that died as a result.
     failures: int
     died: int
-    #: Jobs that are ready, scheduled or blocked, at the end of the range.
+    #: Number of ready, scheduled or blocked jobs at the end of the range.
     backlog: int
-    #: The most of `completed` in a minute, and which minute that was.
+    #: Maximum of `completed` in one minute, and that minute.
     peak_completed: int
     peak_at: datetime | None
     workers: int
@@ -77,14 +77,14 @@ class Headline(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
-    """A queue's backlog."""
+    """The backlog of a queue."""
 
     queue: str
     backlog: list[int]
 
 
 class Timeline(msgspec.Struct, kw_only=True, frozen=True):
-    """What happened in each `step` seconds from each time of `at`; depths are those at its end."""
+    """Counts for the `step` seconds from each time of `at`. Depths are from the end of a step."""
 
     step: int
     at: list[datetime]
@@ -94,7 +94,7 @@ class Timeline(msgspec.Struct, kw_only=True, frozen=True):
     failures: list[int]
     died: list[int]
     backlog: list[int]
-    #: The queues with the largest backlogs, and the rest of it.
+    #: The queues with the largest backlogs, and the sum of the remaining backlogs.
     queues: list[Line]
     others: list[int]
 
@@ -128,8 +128,8 @@ class Queues(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Heat(msgspec.Struct, kw_only=True, frozen=True):
-    """How many took how long, and when: `counts[i][j]` are of `at[j]` and took `edges[i]` seconds
-    or longer, but not `edges[i + 1]` if there is one.
+    """Number of spans by length and time: `counts[i][j]` counts the spans at `at[j]` of at least
+    `edges[i]` seconds and, if `edges[i + 1]` exists, less than `edges[i + 1]` seconds.
     """
 
     edges: list[float]
@@ -137,7 +137,7 @@ class Heat(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Moments(msgspec.Struct, kw_only=True, frozen=True):
-    """Percentiles for each of `at`; null where nothing happened."""
+    """Percentiles for each time of `at`; null where there are no spans."""
 
     n: list[int]
     p50: list[float | None]
@@ -150,7 +150,7 @@ class Moments(msgspec.Struct, kw_only=True, frozen=True):
 class Latency(msgspec.Struct, kw_only=True, frozen=True):
     step: int
     at: list[datetime]
-    #: What a time of `at` is of: when the lease began, or (where `step` is a day) the event's day.
+    #: Meaning of `at`: the start of the lease or, if `step` is a day, the day of the event.
     by: Literal["lease", "event"]
     wait: Moments
     run: Moments
@@ -160,19 +160,19 @@ class Kind(msgspec.Struct, kw_only=True, frozen=True):
     kind: str
     wait: Spread
     run: Spread
-    #: All its runs together.
+    #: Sum of all runs.
     run_total: float
 
 
 class Kinds(msgspec.Struct, kw_only=True, frozen=True):
-    """By the 95th percentile of their runs, the slowest first."""
+    """Kinds by the 95th percentile of their runs, slowest first."""
 
     rows: list[Kind]
     more: int
 
 
 class Seen(msgspec.Struct, kw_only=True, frozen=True):
-    """A group on a day."""
+    """The failures of a group on one day."""
 
     day: date
     n: int
@@ -186,7 +186,7 @@ class Group(msgspec.Struct, kw_only=True, frozen=True):
     queues: list[str]
     kinds: list[str]
     n: int
-    #: Jobs that failed so, counted anew each day and in each queue, and those that died of it.
+    #: Number of failed jobs, counted separately per day and queue, and of jobs that died.
     jobs: int
     died: int
     first: datetime
@@ -199,36 +199,36 @@ class Group(msgspec.Struct, kw_only=True, frozen=True):
 class Failures(msgspec.Struct, kw_only=True, frozen=True):
     rows: list[Group]
     more: int
-    #: Failures in the groups that are left out.
+    #: Number of failures in the omitted groups.
     more_n: int
 
 
 class Worker(msgspec.Struct, kw_only=True, frozen=True):
     server: str
-    #: Empty: the protocol names no workers.
+    #: Empty if the protocol has no worker names.
     worker: str
     protocol: str
     attempts: int
     completed: int
     failures: int
-    #: How long it held jobs, and how many at once on average, over the hours in which it did.
+    #: Total time that the worker held jobs, and the average number held during its active hours.
     busy: float
     utilisation: float
-    #: The same for each of `at`, over the whole step.
+    #: Average number of jobs held in each step of `at`.
     held: list[float]
 
 
 class Workers(msgspec.Struct, kw_only=True, frozen=True):
     step: int
     at: list[datetime]
-    #: Jobs held at once by all together.
+    #: Average number of jobs held by all workers.
     held: list[float]
     rows: list[Worker]
     more: int
 
 
 class Mix(msgspec.Struct, kw_only=True, frozen=True):
-    """Jobs that `origin` pushed, by the protocol that acted on them; null: the server."""
+    """Jobs pushed through `origin`, by the protocol that acted on them; null: the server."""
 
     origin: str
     actor: str | None

@@ -1,7 +1,8 @@
-"""The report as one HTML page that asks nothing of the network.
+"""The report as a single HTML page that makes no network requests.
 
-Names and errors in it were chosen by strangers: the template escapes everything, the plots are
-drawn from JSON, and the page's own policy runs no script but the two that were put there.
+Names and error messages in the page are untrusted input. The template escapes all values, the
+script draws the plots from JSON, and the content security policy allows only the two embedded
+scripts.
 """
 
 import base64
@@ -32,21 +33,21 @@ PROTOCOLS: Final = {
     "http": "HTTP",
     "control": "control",
 }
-#: Control characters, and those that turn the direction of what follows.
+#: Unicode categories that are not displayed, such as control and text direction characters.
 UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _WIDTHS: Final = ((86_400, "a", "day"), (3600, "an", "hour"), (60, "a", "minute"))
 
 
 class _Packed(NamedTuple):
-    """A script as it is in the page, and by what the browser knows it again."""
+    """A compressed script, and the digest by which the browser verifies the original script."""
 
     packed: str
     digest: str
 
 
 def render(report: Report) -> str:
-    """The page. The same report gives the same bytes."""
+    """Render the page. The same report always gives the same bytes."""
     drawing = script()
     plotly = _plotly()
     return (
@@ -64,12 +65,12 @@ def render(report: Report) -> str:
 
 
 def parts(report: Report) -> Markup:
-    """What the page tells, to stand in another one; `script` draws its plots."""
+    """Render the body of the page for use in another page; `script` draws its plots."""
     return Markup(_environment().get_template("parts.html").render(report=report))  # noqa: S704
 
 
 def script() -> bytes:
-    """What draws the plots, from `numbers` in an element called `report`."""
+    """Return the script that draws the plots from `numbers` in the element with the id `report`."""
     return (_ASSETS / "page.js").read_bytes()
 
 
@@ -82,12 +83,12 @@ def as_json(report: Report) -> str:
 
 
 def in_script(text: str) -> str:
-    """JSON that can stand in a script element: nothing in it ends the element or begins another."""
+    """Escape JSON for a script element, so that it cannot close the element or open another."""
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def shown(text: str, most: int = 120) -> str:
-    """What strangers named, as one sees it: of bounded length, and what has no form marked."""
+    """Return untrusted text for display: truncated, with invisible characters replaced."""
     cut = text if len(text) <= most else text[: most - 1] + "…"
     return "".join(
         "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in UNSHOWN and c != "\n" else c
@@ -96,7 +97,7 @@ def shown(text: str, most: int = 120) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A span in the unit that suits it, or in two: 304 ms, 1 min 28 s."""
+    """Format a duration in one or two suitable units: 304 ms, 1 min 28 s."""
     if seconds is None:
         return "\N{EN DASH}"
     if seconds < 0.9995e-3:
@@ -114,7 +115,7 @@ def span(seconds: float | None) -> str:
 
 
 def held(jobs: float) -> str:
-    """How many jobs at once, on average."""
+    """Format an average number of jobs held."""
     if 0 < jobs < 0.001:
         return "< 0.001"
     return f"{jobs:,.2f}" if jobs >= 0.1 or not jobs else f"{jobs:.3f}"
@@ -125,7 +126,7 @@ def at(time: datetime) -> str:
 
 
 def width(step: int) -> str:
-    """How wide the steps of a time axis are, in words."""
+    """Return the step width of a time axis as text."""
     for size, article, unit in _WIDTHS:
         if step % size == 0:
             count = step // size
@@ -138,7 +139,7 @@ def every(step: int) -> str:
 
 
 def words(text: str) -> Markup:
-    """Our own sentences, in which commands stand between backticks."""
+    """Convert our own sentences to HTML, with text in backticks as code."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
@@ -147,7 +148,7 @@ def protocol(name: str | None) -> str:
 
 
 def _rounded(value: float) -> str:
-    """To three digits, and no digit of the whole part lost."""
+    """Round to three significant digits, but show all digits of the integer part."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -177,7 +178,7 @@ def _digest(script: bytes) -> str:
 
 
 def _policy(*digests: str) -> str:
-    """Only the scripts with these digests run, and nothing is fetched from anywhere."""
+    """Return a policy that allows only scripts with these digests and no network requests."""
     return (
         f"default-src 'none'; script-src {' '.join(digests)}; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'"

@@ -1,4 +1,4 @@
-"""How long things took, from rows of buckets that can be added."""
+"""Distribution of durations, computed from rows of buckets that can be added."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -17,7 +17,7 @@ _ADDED: Final = [("n", "sum"), ("min_us", "min"), ("max_us", "max"), ("sum_us", 
 
 
 class Spans(NamedTuple):
-    """Waits or runs: how many are in each bucket, in their order, and all of them together."""
+    """Waits or runs: the buckets in ascending order, and the sum of all spans."""
 
     buckets: Sequence[Bucket] = ()
     sum_us: float = 0.0
@@ -46,8 +46,8 @@ def spread(spans: Spans) -> Spread:
 
 
 def percentiles(buckets: Sequence[Bucket]) -> list[float]:
-    """As buckets.percentile gives them, in seconds: all in one pass, since these are in order and
-    none of them is there twice.
+    """Return the same values as buckets.percentile, in seconds. One pass computes all percentiles,
+    because the buckets are sorted and distinct.
     """
     total = sum(each.n for each in buckets)
     found: list[float] = []
@@ -60,7 +60,7 @@ def percentiles(buckets: Sequence[Bucket]) -> list[float]:
 
 
 def added(hist: pa.Table, *by: str) -> dict[tuple[Any, ...], Spans]:
-    """The rows of latency_hist with the same in the columns `by` as one."""
+    """Merge the rows of latency_hist that have equal values in the columns `by`."""
     rows = hist.group_by([*by, "bucket"]).aggregate(_ADDED)
     rows = rows.select([*by, "bucket", "n_sum", "min_us_min", "max_us_max", "sum_us_sum"])
     rows = rows.sort_by([(name, "ascending") for name in (*by, "bucket")])
@@ -75,6 +75,6 @@ def added(hist: pa.Table, *by: str) -> dict[tuple[Any, ...], Spans]:
 
 
 def in_buckets(us: Any) -> Any:
-    """The bucket of each span of an Arrow column, as buckets.bucket has it of Spark's."""
+    """Return the bucket of each span of an Arrow column, like buckets.bucket for Spark columns."""
     positive = pc.max_element_wise(pc.cast(us, pa.float64()), 1.0)
     return pc.cast(pc.floor(pc.divide(pc.ln(positive), log(GAMMA))), pa.int32())

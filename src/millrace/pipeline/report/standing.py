@@ -1,6 +1,4 @@
-"""How the lake stands: what it covers, when it was last brought up to date, and what the checks
-found.
-"""
+"""State of the lake: the days it covers, the time of its last update, and the results of checks."""
 
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -19,9 +17,9 @@ from millrace.pipeline.tables import QUEUE_DAY, THROUGHPUT_MINUTE
 from .model import Check, Coverage
 
 AUDIT: Final = "audit.json"
-#: How many sentences of each rule are told.
+#: Maximum number of sentences per rule.
 _SAID: Final = 2
-#: How many in all, the newest.
+#: Maximum number of sentences in total; the newest are shown.
 _TOLD: Final = 10
 
 
@@ -32,7 +30,7 @@ class _Told(NamedTuple):
 
 
 def days(lake: Lake) -> list[date]:
-    """The days of which there is anything to report."""
+    """Return the days that have data to report."""
     return sorted({*reading.days(lake, THROUGHPUT_MINUTE), *reading.days(lake, QUEUE_DAY)})
 
 
@@ -55,7 +53,7 @@ def checks(lake: Lake) -> list[Check]:
 
 
 def _quality(lake: Lake) -> Check:
-    """The findings of the rules that every run checks, of the last run."""
+    """Return the findings of the last run for the rules that every run checks."""
     name = "Tables"
     last = last_run(lake)
     if last is None:
@@ -72,7 +70,7 @@ def _quality(lake: Lake) -> Check:
 
 
 def _audit(lake: Lake) -> list[Check]:
-    """What the last audit found: of the events, of the jobs, and compared with the server."""
+    """Return the findings of the last audit: events, jobs, and the comparison with the server."""
     path = lake.ops / AUDIT
     if not path.exists():
         never = "Not audited yet: `millrace pipeline audit` does it."

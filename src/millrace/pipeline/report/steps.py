@@ -1,4 +1,4 @@
-"""The time axis: how wide its steps are, and which one a moment is in."""
+"""The time axis: the width of its steps, and the step of a given time."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -11,13 +11,13 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
 _WIDTHS: Final = (MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR, DAY)
-#: As many steps as can be told apart on a screen, and read in a table.
+#: Maximum number of steps that are legible on a screen and in a table.
 MOST: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """Steps of `width` seconds; the first begins at `start`, in seconds since 1970."""
+    """Steps of `width` seconds. The first starts at `start`, in seconds since 1970."""
 
     start: int
     width: int
@@ -28,7 +28,7 @@ class Axis(msgspec.Struct, frozen=True):
         return [moment(self.start + index * self.width) for index in range(self.count)]
 
     def step_of(self, times: Any) -> Any:
-        """The step of each time of an Arrow column of timestamps."""
+        """Return the step of each time in an Arrow column of timestamps."""
         since = pc.subtract(pc.cast(times, pa.int64()), self.start * 1_000_000)
         return pc.cast(pc.divide(since, self.width * 1_000_000), pa.int32())
 
@@ -37,7 +37,7 @@ NOTHING: Final = Axis(0, MINUTE, 0)
 
 
 def axis(times: Any, *, narrowest: int = MINUTE, most: int = MOST) -> Axis:
-    """The narrowest steps that cover all these times with at most so many of them."""
+    """Return the axis with the narrowest steps that covers all times with at most `most` steps."""
     ends = pc.min_max(times)
     if not ends["min"].is_valid:
         return NOTHING

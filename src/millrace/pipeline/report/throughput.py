@@ -1,4 +1,4 @@
-"""What was pushed, started and ended over time, and how many jobs waited meanwhile."""
+"""Jobs pushed, started and ended over time, and the backlog."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from .model import Line, Timeline
 from .steps import Axis, axis
 
 COUNTS: Final = ("pushed", "started", "completed", "failures", "died")
-#: Queues that have a line of their own.
+#: Maximum number of queues with a separate line.
 LINES: Final = 7
 _WAITING: Final = ("ready", "scheduled", "blocked")
 _COLUMNS: Final = ["server", "queue", "minute", *COUNTS, "backlog"]
-#: Minutes of all queues that are held at once: some 100 bytes each.
+#: Maximum number of rows (one per minute and queue) in memory, about 100 bytes each.
 _MOST: Final = 20_000_000
 
 #: Backlogs by server and queue.
@@ -28,14 +28,14 @@ Opening = dict[tuple[str, str], int]
 
 
 class Flush(NamedTuple):
-    """A server was emptied."""
+    """A FLUSH of a server."""
 
     server: str
     minute: datetime
 
 
 def flushes(lake: Lake, last: date) -> list[Flush]:
-    """Those that the tables know of, up to a day."""
+    """Return the flushes recorded in the tables, up to the day `last`."""
     known = [
         Flush(each.server, each.time.replace(second=0, microsecond=0))
         for each in refreshed.mark(lake).flushes
@@ -44,7 +44,7 @@ def flushes(lake: Lake, last: date) -> list[Flush]:
 
 
 def opening(lake: Lake, first: date, queue: str | None, emptied: Sequence[Flush]) -> Opening:
-    """How it stood when the first day began: the sum of all days of the current epoch."""
+    """Return the backlogs at the start of the first day: the sums over the current epoch."""
     before = [day for day in reading.days(lake, DEPTH_DAY) if day < first]
     if not before:
         return {}
@@ -73,8 +73,8 @@ def minutes(
     before: Opening,
     emptied: Sequence[Flush],
 ) -> pa.Table:
-    """What the table has, and for each flush that every queue of the server was empty then. The
-    column `change` says by how much a queue's backlog differs from that of its minute before.
+    """Return the rows of the table and, for each flush, a row with backlog 0 for every queue of the
+    server. The column `change` is the difference from the previous backlog of the queue.
     """
     rows = reading.read(
         lake,
@@ -106,7 +106,7 @@ def _emptied(rows: pa.Table, before: Opening, emptied: Sequence[Flush]) -> pa.Ta
 
 
 def timeline(rows: pa.Table, before: Opening) -> Timeline:
-    """Of the minutes of the range, and what there was before."""
+    """Build the timeline from the minutes of the range and the backlogs before it."""
     steps = axis(rows["minute"])
     rows = rows.append_column("step", steps.step_of(rows["minute"]))
     counts = _counts(rows, steps)
@@ -131,7 +131,7 @@ def timeline(rows: pa.Table, before: Opening) -> Timeline:
 
 
 def backlogs(rows: pa.Table, before: Opening) -> dict[str, int]:
-    """Of every queue, at the end of the range."""
+    """Return the backlog of every queue at the end of the range."""
     found: dict[str, int] = {}
     for (_, queue), depth in before.items():
         found[queue] = found.get(queue, 0) + depth
@@ -142,7 +142,7 @@ def backlogs(rows: pa.Table, before: Opening) -> dict[str, int]:
 
 
 def peak(rows: pa.Table) -> tuple[Any, int]:
-    """The minute in which the most jobs were completed, the first of them, and how many."""
+    """Return the first minute with the highest number of completed jobs, and that number."""
     added = rows.group_by("minute").aggregate([("completed", "sum")])
     best = added.sort_by([("completed_sum", "descending"), ("minute", "ascending")]).slice(0, 1)
     if not best.num_rows or not best["completed_sum"][0].as_py():
@@ -164,7 +164,7 @@ def _counts(rows: pa.Table, steps: Axis) -> dict[str, list[int]]:
 def _changes(rows: pa.Table, before: Opening) -> pa.Table:
     if not rows.num_rows:
         return rows.append_column("change", pa.array([], pa.int64()))
-    # Names are sorted as numbers: there are millions of rows and few names.
+    # Sort names by their dictionary indices: there are millions of rows and few distinct names.
     numbers = {n: _array(rows[n]).dictionary_encode().indices for n in ("server", "queue")}
     keys = pa.table(numbers | {"minute": rows["minute"]})
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
@@ -179,7 +179,7 @@ def _changes(rows: pa.Table, before: Opening) -> pa.Table:
 
 
 def _is_new(keys: pa.Table) -> pa.Array:
-    """Where a row is of another queue than the one above it."""
+    """Return whether each row belongs to a different queue than the previous row."""
     above = keys.num_rows - 1
     differs = [
         pc.not_equal(_array(keys[name]).slice(1), _array(keys[name]).slice(0, above))
@@ -199,7 +199,7 @@ def _running(rows: pa.Table, steps: Axis, start: int) -> list[int]:
 
 
 def _largest(rows: pa.Table, before: Opening) -> list[str]:
-    """The queues with the largest backlogs at any time, by name where they are the same."""
+    """Return the queues with the largest peak backlogs. Ties are sorted by name."""
     highest = rows.group_by("queue").aggregate([("backlog", "max")])
     peaks = dict(zip(*_lists(highest, "queue", "backlog_max"), strict=True))
     for (_, queue), depth in before.items():

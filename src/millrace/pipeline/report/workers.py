@@ -1,4 +1,4 @@
-"""Who held jobs, how many at once, and what came of it."""
+"""Workers: the number of jobs that they held over time, and the outcomes."""
 
 from datetime import date
 from typing import Any, Final
@@ -13,7 +13,7 @@ from millrace.pipeline.tables import PROTOCOL_DAY, WORKER_HOUR
 from .model import Mix, Worker, Workers
 from .steps import HOUR, Axis, axis
 
-#: Workers that are told of one by one.
+#: Maximum number of workers listed individually.
 ROWS: Final = 30
 _KEY: Final = ("server", "worker", "protocol")
 _COUNTS: Final = ("busy_us", "attempts", "completed", "failures")
@@ -22,7 +22,7 @@ _MOST: Final = 10_000_000
 
 
 def workers(lake: Lake, first: date, last: date) -> Workers:
-    """Those who held jobs for longest first."""
+    """Return the workers by the total time that they held jobs, longest first."""
     columns = [*_KEY, "hour", *_COUNTS]
     rows = reading.read(lake, WORKER_HOUR, first, last, columns=columns, most=_MOST)
     steps = axis(rows["hour"], narrowest=HOUR)
@@ -41,14 +41,14 @@ def workers(lake: Lake, first: date, last: date) -> Workers:
 
 
 def count(lake: Lake, first: date, last: date) -> int:
-    """How many there were, where their protocols name them."""
+    """Count the workers that have a name in their protocol."""
     rows = reading.read(lake, WORKER_HOUR, first, last, columns=list(_KEY), most=_MOST)
     named = rows.filter(pc.field("worker") != "")
     return int(named.group_by(list(_KEY)).aggregate([]).num_rows)
 
 
 def protocols(lake: Lake, first: date, last: date) -> list[Mix]:
-    """By who pushed, and who acted."""
+    """Return counts by the protocol that pushed the jobs and the protocol that acted on them."""
     columns = ["origin", "actor", *_MIX]
     rows = reading.read(lake, PROTOCOL_DAY, first, last, columns=columns)
     added = rows.group_by(["origin", "actor"]).aggregate([(name, "sum") for name in _MIX])

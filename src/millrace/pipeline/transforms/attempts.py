@@ -1,7 +1,7 @@
-"""Attempts: each lease of a job, with what became of it.
+"""Attempts: one row per lease of a job, with its outcome.
 
-The events of a job's leases in their order: a lease ends with the first event after it that takes
-the job from its holder. Their order is that of their numbers, because times may be odd.
+A lease ends with the first later event that takes the job from its holder. Events are ordered by
+number, because timestamps may be wrong.
 """
 
 from typing import Final
@@ -25,9 +25,9 @@ _ERROR: Final = ("error_group", "error_message", "fingerprint")
 
 
 def attempts(events: DataFrame, flushes: DataFrame) -> DataFrame:
-    """`day` is that of the lease; `events` are all that are of leases of the days in question."""
+    """`day` is the day of the lease; `events` must include all events of these leases."""
     is_lease = is_type("leased")
-    # The number first: it is what tells rows apart when they are sorted.
+    # `seq` is the first key, because it distinguishes most rows when Spark sorts them.
     of_job = Window.partitionBy("seq", "server", "day").orderBy("event_id")
     so_far = of_job.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     in_all = of_job.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -50,7 +50,7 @@ def attempts(events: DataFrame, flushes: DataFrame) -> DataFrame:
 
 def _told(leases: DataFrame) -> DataFrame:
     after = F.col("after")
-    # A lease that follows a lease: the end between them is missing from the lake.
+    # If a lease follows a lease, the lake lacks the event that ended the first one.
     ended = F.coalesce(after.type != "leased", F.lit(False))
     fails = after.type.isin("failed", "expired")
     flushed = ~ended & F.col("flush_event").isNotNull()
@@ -72,7 +72,7 @@ def _told(leases: DataFrame) -> DataFrame:
             F.when(after.isNull(), F.col("renewed_in_all")).otherwise(after.renewed)
             - F.col("renewed")
         ).alias("renewals"),
-        # The end of a job repeats its last error, which may be of an earlier attempt.
+        # The event that ends a job repeats its last error, which may be from an earlier attempt.
         *(F.when(ended & fails, after[name]).alias(name) for name in _ERROR),
         "day",
     )

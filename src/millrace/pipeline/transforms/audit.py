@@ -1,16 +1,17 @@
-"""Is every event there once, and can what they say of each job be?
+"""Check that each event is present exactly once and that the events of each job are consistent.
 
-Events are numbered without gaps, so that they can be counted instead of compared: `audit_seq`.
+Event numbers have no gaps, so `audit_seq` counts events instead of comparing them.
 
-A job's events are a chain: each says which state it found and which it left, and what it found must
-be what the one before it left. To put all events of all jobs in order takes long, so most jobs are
-judged by what a chain adds up to, whatever its order: of each state it left as often as it found
-it, but for the first that was found and the last that was left. `suspects` adds that up in one
-pass; only for those jobs that it does not come out for (or that have an event which the state
-machine does not know, or one on both sides of a flush) `problems` looks at the chain itself. Two
-faults remain unseen: events of one job that have exchanged their numbers so that it comes out all
-the same, and a missing event that left the state as it was (a `renewed`). `audit_seq` sees the
-latter; `thorough` looks at every chain, and sees the former.
+The events of a job form a chain. Each event records the state before it and the state after it, and
+the state before must equal the state after the previous event. Sorting all events of all jobs is
+slow, so `judge` first computes a sum that does not depend on the order, in one pass: except for the
+first state before and the last state after, a chain enters each state as often as it leaves it.
+`problems` then checks the chains of the following jobs only: jobs with a wrong sum, jobs with an
+event that the state machine does not allow, jobs with events on both sides of a flush, and, if the
+lake has the first event of the server, jobs without a push. This method misses two faults:
+exchanged numbers of events of one job that leave the sum correct, and a missing event that did not
+change the state (`renewed`). `audit_seq` detects the second fault. `thorough` checks every chain
+and detects the first.
 """
 
 from collections.abc import Mapping
@@ -26,21 +27,20 @@ from millrace.pipeline.tables import AUDIT_JOBS, AUDIT_SEQ
 
 from .state import event_of, number, packed, state_of
 
-#: Events are counted in stretches of so many numbers, of which only those are looked at that do
-#: not add up.
+#: Number of event numbers per range. Only ranges with wrong sums are examined in detail.
 _STRETCH: Final = 1 << 16
-#: So many gaps are named.
+#: Maximum number of gaps listed per server.
 MOST_GAPS: Final = 100
-#: A state may be out of balance by so many bits before it could be taken for its neighbour.
+#: Bits per state in `balance`. An imbalance beyond this width would overflow into the next state.
 _WIDTH: Final = 5
 _NEW: Final = STATES.index("new")
 _ENDED: Final = ("done", "dead", "gone")
-#: What happens most comes first: each name costs a comparison.
+#: The most frequent types are compared first, because each name costs a comparison.
 _FREQUENT: Final = ("leased", "completed", "pushed")
-#: So many jobs can be looked up; with more of them, events are sorted.
+#: Maximum number of jobs for a broadcast join. With more jobs, Spark sorts the events.
 FEW: Final = 1_000_000
 
-#: The numbers of the flushes of each server.
+#: The event numbers of the flushes of each server.
 Flushes = Mapping[str, list[int]]
 
 
@@ -48,7 +48,7 @@ Flushes = Mapping[str, list[int]]
 
 
 def audit_seq(events: DataFrame) -> DataFrame:
-    """AUDIT_SEQ: a row for each server."""
+    """Return AUDIT_SEQ: one row per server."""
     stretches = _stretches(events).cache()
     suspect = stretches.where(~F.col("whole")).select("server", "stretch")
     stretch = F.shiftright("event_id", 16).alias("stretch")
@@ -85,8 +85,8 @@ def audit_seq(events: DataFrame) -> DataFrame:
 
 
 def _stretches(events: DataFrame) -> DataFrame:
-    """How many events each stretch of numbers has, and whether they are just those between its
-    first and its last: their count, sum and sum of squares are what those would have.
+    """Count the events in each range of numbers. `whole` is true if the range contains each number
+    from its first to its last exactly once: count, sum and sum of squares all match.
     """
     offset = F.col("event_id").bitwiseAND(F.lit(_STRETCH - 1).cast("long"))
     low, high = F.col("first").bitwiseAND(_STRETCH - 1), F.col("last").bitwiseAND(_STRETCH - 1)
@@ -110,12 +110,12 @@ def _stretches(events: DataFrame) -> DataFrame:
 
 
 def _squares(last: Column) -> Column:
-    """Six times the sum of the squares from 1 to that."""
+    """Return six times the sum of the squares from 1 to `last`."""
     return last * (last + 1) * (last * 2 + 1)
 
 
 def _islands(counted: DataFrame) -> DataFrame:
-    """Numbers that follow each other, as one row: those differ from their rank by the same."""
+    """Merge consecutive numbers into one row: they all have the same difference to their rank."""
     order = Window.partitionBy("server").orderBy("event_id")
     return (
         counted.withColumn("shore", F.col("event_id") - F.row_number().over(order))
@@ -133,7 +133,7 @@ def _islands(counted: DataFrame) -> DataFrame:
 
 
 def audit_jobs(events: DataFrame, flushes: DataFrame, *, thorough: bool = False) -> DataFrame:
-    """AUDIT_JOBS, but for what only a look at the server's own jobs can tell."""
+    """Return AUDIT_JOBS without the problems that require a comparison with the server's jobs."""
     ended = ids(flushes)
     judged = judge(events, ended).cache()
     tallies = tally(judged, ended)
@@ -141,7 +141,7 @@ def audit_jobs(events: DataFrame, flushes: DataFrame, *, thorough: bool = False)
 
 
 def ids(flushes: DataFrame) -> Flushes:
-    """There are few."""
+    """Collect the event numbers of the flushes by server. Flushes are rare."""
     found: dict[str, list[int]] = {}
     for server, event_id in flushes.select("server", "event_id").collect():
         found.setdefault(server, []).append(event_id)
@@ -149,10 +149,10 @@ def ids(flushes: DataFrame) -> Flushes:
 
 
 class Tally(NamedTuple):
-    """What there is to say of a server's jobs."""
+    """Counts of the judged jobs of one server."""
 
     server: str
-    #: Its events are there from the first on. If not, there may be jobs that are older.
+    #: Whether the lake has the first event of the server. If not, older jobs may exist.
     begun: bool
     suspect: int
     headless: int
@@ -160,16 +160,16 @@ class Tally(NamedTuple):
 
     @property
     def doubtful(self) -> int:
-        """So many chains are to be looked at, or fewer."""
+        """Upper bound of the number of chains to check."""
         return self.suspect + (self.headless if self.begun else 0)
 
 
 def judge(
     events: DataFrame, flushes: Flushes, *more: Column, there: Column | None = None
 ) -> DataFrame:
-    """The jobs of which there is something to say: those that are `suspect`, those that are
-    `headless`, because their push is not there, and each server's first. `more` is added up for
-    each job, and what came of it may say that the job must be `there`.
+    """Return the jobs that need attention: `suspect` jobs, `headless` jobs (their push is missing),
+    and the job of event 1 of each server. `more` are additional aggregates for each job; the
+    condition `there` may use them to select jobs that the server must have.
     """
     judged = _lives(events, *more).select(
         "*",
@@ -182,7 +182,7 @@ def judge(
 
 
 def tally(judged: DataFrame, flushes: Flushes) -> dict[str, Tally]:
-    """By server."""
+    """Count the judged jobs of each server."""
     rows = judged.groupBy("server").agg(
         F.bool_or("begins"), *(F.count_if(F.col(c)) for c in ("suspect", "headless", "there"))
     )
@@ -194,9 +194,9 @@ def tally(judged: DataFrame, flushes: Flushes) -> dict[str, Tally]:
 
 
 def _lives(events: DataFrame, *more: Column) -> DataFrame:
-    """What the events of each job add up to: of each state how much more often it was left than
-    found (`balance`), the `first` state found and the `last` left, each with its event's number,
-    and whether one of them is `illegal`.
+    """Aggregate the events of each job: `balance` (for each state, entries minus exits), the
+    `first` state before and the `last` state after, each packed with its event number, and whether
+    an event is `illegal`.
     """
     told = events.where(F.col("type") != FLUSHED).select(
         "server",
@@ -204,7 +204,7 @@ def _lives(events: DataFrame, *more: Column) -> DataFrame:
         "event_id",
         "type",
         "state",
-        # Events of version 1 may not tell; then it is looked at the chain.
+        # Events of version 1 may lack the states. -1 marks the job for a check of its chain.
         F.coalesce(number(F.col("before")), F.lit(-1)).alias("was"),
         F.coalesce(number(F.col("state")), F.lit(-1)).alias("is"),
     )
@@ -223,7 +223,7 @@ def _weight(state: Column) -> Column:
 
 
 def _is_suspect(flushes: Flushes) -> Column:
-    """Of what a job's events add up to: does it not come out?"""
+    """Return whether the aggregates of a job are inconsistent."""
     first, last = state_of(F.col("first")), state_of(F.col("last"))
     wrong = (F.col("illegal") == 1) | (F.col("balance") != _weight(last) - _weight(first))
     if any(flushes.values()):
@@ -232,7 +232,7 @@ def _is_suspect(flushes: Flushes) -> Column:
 
 
 def _flushed_between(flushes: Flushes, first: Column, last: Column) -> Column:
-    """Was everything forgotten between these two events?"""
+    """Return whether a flush occurred between these two events."""
     found = F.lit(False)
     for server, numbers in flushes.items():
         between = F.exists(
@@ -243,8 +243,8 @@ def _flushed_between(flushes: Flushes, first: Column, last: Column) -> Column:
 
 
 def _is_allowed(was: Column, now: Column) -> Column:
-    """May this type of event lead from one state to the other? For each type there is a bit for
-    each pair of states.
+    """Return whether this type of event may lead from one state to the other. Each type has a mask
+    with one bit per pair of states.
     """
     masks: dict[str, int] = {}
     for cause, before, state in LEGAL:
@@ -264,7 +264,7 @@ def _pair(before: str, state: str) -> int:
 
 
 def _bits(mask: int) -> Column:
-    """As a long, which has a sign."""
+    """Convert the mask to a signed 64-bit integer."""
     return F.lit(mask - (1 << 64) if mask >> 63 else mask).cast("long")
 
 
@@ -276,7 +276,7 @@ def problems(
     *,
     thorough: bool = False,
 ) -> DataFrame:
-    """What is wrong with the chains of those jobs that are judged to be doubtful; or of all."""
+    """Return the problems in the chains of the doubtful jobs or, with `thorough`, of all jobs."""
     doubtful = sum(each.doubtful for each in tallies.values())
     begun = [each.server for each in tallies.values() if each.begun]
     taken = events.where(F.col("type") != FLUSHED).select(
@@ -289,7 +289,7 @@ def problems(
         named = judged.where(wanted).select("server", "seq")
         few = doubtful <= FEW
         taken = taken.join(F.broadcast(named) if few else named, ["server", "seq"], "left_semi")
-    # An event that is there twice is told by audit_seq.
+    # audit_seq reports duplicate events.
     taken = taken.dropDuplicates(["server", "event_id"])
     order = Window.partitionBy("server", "seq").orderBy("event_id")
     previous = F.lag(F.struct("event_id", "type", "state")).over(order)
@@ -308,7 +308,9 @@ def problems(
 
 
 def _illegal() -> Column:
-    """Also one that does not tell the state before, if no state before would do."""
+    """An event that the state machine does not allow. If the event lacks the state before, it is
+    illegal only if no state before would be legal.
+    """
     was, now = number(F.col("before")), number(F.col("state"))
     ends = sorted({f"{cause} {state}" for cause, _, state in LEGAL})
     possible = F.concat_ws(" ", "type", "state").isin(ends)
@@ -320,7 +322,7 @@ def _illegal() -> Column:
 
 
 def _broken() -> Column:
-    """What an event found is not what the one before it left."""
+    """The state before an event differs from the state after the previous event."""
     left, before, state = F.col("left"), F.col("before"), F.col("state")
     ends = ~before.isin(*_ENDED) & state.isin(*_ENDED)
     detail = F.format_string(
@@ -337,7 +339,7 @@ def _broken() -> Column:
 
 
 def _headless(begun: list[str]) -> Column:
-    """The first event of a job is its push, where the journal is there from its first event on."""
+    """The first event of a job must be its push if the journal is present from its first event."""
     detail = F.format_string("%s found it %s, but no event tells how it came", "type", "before")
     first = F.col("previous").isNull() & F.col("server").isin(begun)
     return F.when(first & (F.col("before") != "new"), _problem("broken", detail))

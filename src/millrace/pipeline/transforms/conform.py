@@ -1,4 +1,4 @@
-"""The exit of every transform: exactly the table's columns, in its types, and the day."""
+"""The last step of every transform: select and cast the columns of the table, and `day`."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,8 +1,8 @@
-"""How many jobs are in each state: by how much that changed, and how it stood minute by minute.
+"""The number of jobs in each state: changes per day, and the level at the end of each minute.
 
-An event takes a job from one state and brings it to another, in one queue, or with `moved` in two.
-States that hold nobody's attention (new, done, gone) count nowhere. Only the epoch that goes on
-counts: a FLUSH leaves nothing.
+An event moves a job from one state to another within one queue, or between two queues (`moved`).
+The states new, done and gone are not counted. Only the current epoch counts, because FLUSH removes
+all jobs.
 """
 
 from typing import Final
@@ -28,20 +28,20 @@ def depth_day(events: DataFrame, flushes: DataFrame) -> DataFrame:
 
 
 def opening(depth_day: DataFrame) -> DataFrame:
-    """The depths that those days led to, for the day after them."""
+    """Return the depths at the end of these days, which are the initial depths of the next day."""
     return depth_day.groupBy("server", "queue", "epoch").agg(*_sums(STATES))
 
 
 def throughput_minute(events: DataFrame, opening: DataFrame, flushes: DataFrame) -> DataFrame:
-    """`events` are those of all days from one on, `opening` the depths before it."""
+    """`events` are all events from some day on; `opening` has the depths before that day."""
     timed = with_epoch(events.filter(~is_flush()), flushes).withColumn(
         "at", begin(micros(F.col("time")), MINUTE)
     )
     changed = _changes(timed, ("epoch", "at"), _happened())
     changes = changed.groupBy("server", "queue", "epoch", "at").agg(*_sums((*STATES, *_COUNTS)))
     none = F.lit(0).cast("BIGINT")
-    # What happened stands in the epoch that goes on at the end of its minute, also if it happened
-    # before the flush; by how much that changed the depths, in its own.
+    # Counts belong to the epoch that is current at the end of the minute, even for events before
+    # the flush. Changes of depths belong to the epoch of the event.
     happened = F.struct(
         F.col("current").alias("epoch"),
         *(none.alias(state) for state in STATES),
@@ -96,8 +96,8 @@ def throughput_minute(events: DataFrame, opening: DataFrame, flushes: DataFrame)
 
 
 def _changes(events: DataFrame, by: tuple[str, ...], counts: dict[str, Column]) -> DataFrame:
-    """By how much each state's number of jobs changed, and these counts of what happened. One row
-    for the queue of the events and one for where their jobs came from, mostly the same.
+    """Return the change in the number of jobs in each state, and the given counts. Each group has
+    one row for the queue of the events and one for the source queue, which is usually the same.
     """
     counted = events.groupBy("server", "queue", "source", *by).agg(
         *(count_of(F.col("state") == state).alias(f"to_{state}") for state in STATES),
@@ -135,8 +135,8 @@ def _sums(names: tuple[str, ...]) -> list[Column]:
 
 
 def _current(changes: DataFrame, flushes: DataFrame) -> DataFrame:
-    """With the epoch that is current at the end of each minute: that after the last flush until
-    then.
+    """Add the epoch that is current at the end of each minute: the epoch after the last flush up to
+    that time.
     """
     by_number = Window.partitionBy("server").orderBy("event_id")
     by_minute = Window.partitionBy("flushed_server").orderBy("flushed_minute")

@@ -1,4 +1,7 @@
-"""Failures that are the same but for numbers and names, with the first of the day as a sample."""
+"""Failures with the same fingerprint and the first one of each day as a sample.
+
+The fingerprint is the same for errors that differ only in numbers and names.
+"""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -13,7 +16,7 @@ _GROUP = ("server", "day", "fingerprint", "queue", "kind")
 
 def failure_groups(events: DataFrame) -> DataFrame:
     failed = events.filter(F.col("fingerprint").isNotNull() & (is_failure() | is_type("doomed")))
-    # By job first: so all that is kept while grouping are numbers, and no words are sorted.
+    # Group by job first, so that the aggregation state contains only numbers and no text is sorted.
     by_job = failed.groupBy(*_GROUP, "seq").agg(
         F.count(F.lit(1)).alias("n"),
         count_of(is_death()).alias("died"),

@@ -1,6 +1,7 @@
-"""FLUSH empties a server: each of its jobs is gone, and every depth begins at 0 again.
+"""FLUSH empties a server: it removes all jobs, and every depth restarts at 0.
 
-Between two of them lies an epoch; it is told by the events' numbers, because times may be odd.
+An epoch is the interval between two flushes. Event numbers determine the epoch, because timestamps
+may be wrong.
 """
 
 from typing import Final
@@ -10,19 +11,19 @@ from pyspark.sql import functions as F
 
 from .meanings import is_flush
 
-#: Of a frame of flushes.
+#: Schema of a DataFrame of flushes.
 DDL: Final = "server STRING, event_id BIGINT, time TIMESTAMP"
 _END: Final = (1 << 63) - 1
 
 
 def flushes(events: DataFrame) -> DataFrame:
-    """The flushes of each server: there are few, if any."""
+    """Return the flushes of each server, which are few."""
     return events.filter(is_flush()).select("server", "event_id", "time")
 
 
 def with_epoch(events: DataFrame, flushes: DataFrame) -> DataFrame:
-    """Each row with the number of flushes before its `event_id`, as `epoch`, and with the flush
-    that ended its epoch: `flush_event` and `flushed_at`, null while it goes on.
+    """Add to each row the `epoch`, which is the number of flushes before its `event_id`, and the
+    flush that ended the epoch: `flush_event` and `flushed_at`, null in the current epoch.
     """
     ends = _epochs(flushes)
     within = (
@@ -40,7 +41,7 @@ def with_epoch(events: DataFrame, flushes: DataFrame) -> DataFrame:
 
 
 def _epochs(flushes: DataFrame) -> DataFrame:
-    """The stretch of events of each epoch; a server that was never flushed has none here."""
+    """Return the range of events of each epoch. A server without flushes has no row."""
     by_server = Window.partitionBy("server").orderBy("event_id")
     ended = flushes.select(
         F.col("server").alias("flushed_server"),

@@ -1,4 +1,4 @@
-"""Jobs: the whole life of each, in one row."""
+"""Jobs: one row with the complete history of each job."""
 
 from typing import Final
 
@@ -18,11 +18,11 @@ _MOST: Final = (1 << 63) - 1
 
 
 def jobs(events: DataFrame, flushes: DataFrame) -> DataFrame:
-    """`day` is that of the push; `events` are all of the jobs of the days in question."""
+    """`day` is the day of the push; `events` must include all events of the jobs of these days."""
     number, before = F.col("event_id"), F.col("before")
     was_ended = F.coalesce(is_ended(before), F.lit(False))
     ends = is_ended(F.col("state")) & ~was_ended
-    # The number first: it is what tells rows apart when they are sorted.
+    # `seq` is the first key, because it distinguishes most rows when Spark sorts them.
     lives = (
         events.filter(F.col("created").isNotNull() & ~is_flush())
         .withColumn("day", F.to_date("created"))
@@ -46,7 +46,7 @@ def jobs(events: DataFrame, flushes: DataFrame) -> DataFrame:
             F.min(number).alias("first_event"),
             F.max(number).alias("last_event"),
             F.bool_or(is_type("pushed")).alias("whole"),
-            # For its epoch, which is that of the last event.
+            # with_epoch uses this column: the epoch of a job is the epoch of its last event.
             F.max(number).alias("event_id"),
         )
     )
@@ -72,5 +72,5 @@ def _told(lives: DataFrame) -> DataFrame:
 
 
 def _sum(spans: Column) -> Column:
-    """As much as fits: clocks of clients may be such that jobs waited for longer than there is."""
+    """Sum the spans, limited to 64 bits: wrong client clocks can produce a sum that overflows."""
     return F.coalesce(F.try_sum(F.coalesce(spans, F.lit(0))), F.lit(_MOST))

@@ -1,4 +1,4 @@
-"""How long jobs waited and ran, in buckets that can be added."""
+"""Histograms of wait and run times, with buckets that can be added."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

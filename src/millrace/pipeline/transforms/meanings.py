@@ -1,8 +1,8 @@
-"""What is counted as what: one place, and the same as the server's live statistics count.
+"""Definitions of the counted conditions, identical to the live statistics of the server.
 
-An expired lease that stays with its holder for a time of grace is a retry and no failure: nothing
-has been lost yet. A job may also die without an attempt of its own (`doomed`): that is no failure,
-but it died.
+An expired lease that stays with its holder for a grace period counts as a retry and not as a
+failure, because no work is lost yet. A job that dies without an attempt of its own (`doomed`)
+counts as died and not as a failure.
 """
 
 from pyspark.sql import Column
@@ -20,17 +20,17 @@ def is_flush() -> Column:
 
 
 def is_completion() -> Column:
-    """An attempt succeeded: with it the job, or one step of it."""
+    """An attempt succeeded and completed the job or one step of it."""
     return is_type("completed", "advanced")
 
 
 def is_failure() -> Column:
-    """An attempt failed, or its time ran out."""
+    """An attempt failed or timed out."""
     return is_type("failed", "expired") & (F.col("state") != "leased")
 
 
 def is_death() -> Column:
-    """A job failed for good: it is dead, or it was discarded, as jobs with `retry: 0` are."""
+    """A job failed permanently: it is dead, or it was discarded (for example with `retry: 0`)."""
     return is_type("failed", "expired", "doomed") & F.col("state").isin("dead", "gone")
 
 
@@ -39,10 +39,10 @@ def ends_lease() -> Column:
 
 
 def is_ended(state: Column) -> Column:
-    """Nothing more is to be done for a job in this state."""
+    """A job in this state needs no further work."""
     return state.isin("done", "dead", "gone")
 
 
 def count_of(condition: Column) -> Column:
-    """How many of a group; one without any counts 0."""
+    """Count the rows of a group that match; 0 if none does."""
     return F.count_if(condition)

@@ -1,4 +1,4 @@
-"""Who pushed and who worked, by protocol."""
+"""Daily counts by the protocol that pushed the jobs and the protocol that acted on them."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F

@@ -1,11 +1,11 @@
-"""Qless's statistics for every queue and day: exactly those that the server keeps live.
+"""Qless statistics for each queue and day, identical to the live statistics of the server.
 
-Mean and variance are made of whole numbers, so that neither the order of the events nor how they
-are divided can change a digit. Spans are grouped into cells, which are never larger than a slot of
-the histogram: seconds below a minute, minutes below an hour, hours beyond. Of each cell is known
-how many spans it has, and the sums of their distances from its middle and of the squares of these,
-the latter in two halves, because of 4 billion of them the sum would not fit into 64 bits. What
-follows is done with as many rows as there are cells.
+Mean and variance are computed from integers, so that the order and the partitioning of the events
+do not change any digit. Spans are grouped into cells, which are never larger than a slot of the
+histogram: seconds below a minute, minutes below an hour, hours beyond. Each cell has the number of
+its spans, the sum of their distances from its middle, and the sum of the squares of these
+distances. The sum of squares has two halves, because the sum of 4 billion squares would not fit
+into 64 bits. All further steps process one row per cell.
 """
 
 from enum import IntEnum
@@ -28,7 +28,7 @@ _HALF: Final = 31  # bits
 
 
 class _What(IntEnum):
-    """What happened: a number, because rows are grouped by it, and words take longer."""
+    """The kind of event: a number, because grouping by numbers is faster than grouping by text."""
 
     PUSHED = 0
     LEASED = 1
@@ -45,14 +45,14 @@ class _What(IntEnum):
 
 class _Metric(NamedTuple):
     name: str
-    #: What has its spans.
+    #: The kind of event that has the spans.
     what: _What
 
 
 _METRICS: Final = (_Metric("wait", _What.LEASED), _Metric("run", _What.COMPLETED))
 
 
-#: Failures after which the job is dead: what Qless's statistics count.
+#: Failures that leave the job dead. Qless counts these in its statistics.
 _DEAD: Final = (_What.FAILED_AND_DIED, _What.EXPIRED_AND_DIED, _What.DOOMED)
 _COUNTS: Final = {
     "pushed": (_What.PUSHED,),
@@ -78,8 +78,8 @@ _COUNTS: Final = {
 
 
 def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
-    """`latency_hist` is that of the same days."""
-    # From here on all rows of a queue's day are in one place.
+    """`latency_hist` must contain the same days."""
+    # After this step, all rows of a queue and day are in one partition.
     cells = _cells(events).repartition(*_QUEUE)
     slots = (
         _with_spread(cells)
@@ -95,7 +95,7 @@ def queue_day(events: DataFrame, latency_hist: DataFrame) -> DataFrame:
 
 
 def _cells(events: DataFrame) -> DataFrame:
-    """The one pass over the events: what happened, by queue, and for spans by cell."""
+    """The only pass over the events: count them by queue and kind, and group spans into cells."""
     what, us = F.col("what"), F.col("us")
     named = events.select(
         *_QUEUE,
@@ -144,7 +144,7 @@ def _what() -> Column:
 
 
 def _cell(us: Column) -> Column:
-    """Where a span's cell begins."""
+    """Return the start of the cell of a span."""
     return (
         F.when(us < MINUTE, us - us % SECOND)
         .when(us < HOUR, us - us % MINUTE)
@@ -153,7 +153,7 @@ def _cell(us: Column) -> Column:
 
 
 def _half(cell: Column) -> Column:
-    """Half of the length of a cell."""
+    """Return half the length of a cell."""
     return (
         F.when(cell < MINUTE, F.lit(SECOND // 2))
         .when(cell < HOUR, F.lit(MINUTE // 2))
@@ -162,7 +162,7 @@ def _half(cell: Column) -> Column:
 
 
 def _slot(cell: Column) -> Column:
-    """The slot that a cell is in: of 60 seconds, 59 minutes, 23 hours, 6 days; null beyond."""
+    """Return the slot of a cell: 60 seconds, 59 minutes, 23 hours, 6 days; null beyond."""
     return (
         F.when(cell < MINUTE, F.greatest(F.lit(0), cell / SECOND))
         .when(cell < HOUR, 59 + F.floor(cell / MINUTE))
@@ -178,15 +178,15 @@ def _sum(*whats: _What) -> Column:
 
 
 def _with_spread(cells: DataFrame) -> DataFrame:
-    """Each cell with the mean and the variance, in seconds, of all that happened alike."""
-    # In order: sums of floating numbers would differ in their last digits.
+    """Add to each cell the mean and the variance, in seconds, of all spans of the same kind."""
+    # Ordered, because the last digits of floating-point sums depend on the order.
     alike = (
         Window.partitionBy(*_QUEUE, "what")
         .orderBy("cell")
         .rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     )
     n, distance, mean = F.col("n"), F.col("distance"), F.col("mean")
-    # Of the longest span that can be told, the cell would end beyond 64 bits.
+    # DECIMAL, because the end of the cell of the longest possible span exceeds 64 bits.
     middle = F.col("cell").cast("DECIMAL(19,0)") + _half(F.col("cell")).cast("DECIMAL(19,0)")
     whole = middle * n.cast("DECIMAL(10,0)") + distance.cast("DECIMAL(19,0)")
     told = cells.select(
@@ -211,8 +211,8 @@ def _with_spread(cells: DataFrame) -> DataFrame:
 
 
 def _squares() -> Column:
-    """The sum of the squares of the spans' distances from the mean of their cell. The number of
-    spans times it is a whole number, and exact here.
+    """Return the sum of the squares of the distances of the spans from the mean of their cell. This
+    sum times the number of spans is an integer, which is computed exactly.
     """
     n, distance = F.col("n").cast("DECIMAL(10,0)"), F.col("distance").cast("DECIMAL(19,0)")
     high, low = F.col("high").cast("DECIMAL(19,0)"), F.col("low").cast("DECIMAL(19,0)")
@@ -221,7 +221,7 @@ def _squares() -> Column:
 
 
 def _spread(metric: _Metric) -> list[Column]:
-    """Count, mean and variance of a metric, and the slots of its histogram that are not empty."""
+    """Return count, mean and variance of a metric, and the non-empty slots of its histogram."""
     of_it = F.col("what") == int(metric.what)
     slot = F.when(of_it & F.col("slot").isNotNull(), F.struct("slot", "n"))
     return [
@@ -241,7 +241,7 @@ def _histogram(metric: _Metric) -> Column:
 
 
 def _percentiles(latency_hist: DataFrame) -> DataFrame:
-    """By nearest rank, see buckets.py."""
+    """Compute percentiles by nearest rank (see buckets.py)."""
     merged = (
         latency_hist.repartition(*_QUEUE)
         .groupBy(*_QUEUE, "metric", "bucket")

@@ -1,8 +1,8 @@
-"""What a server itself knows, beside what its events say: its jobs, and what it counted.
+"""Compare the jobs and counters of a server with its events.
 
-A server tells its counters in pieces, each of which is of an event of its own; so every row brings
-the number of the `event` after which it is true, and events up to that one are added up for it.
-Whatever differs becomes a row with both values.
+A server reports its counters in several parts, and each part is valid as of a different event. Each
+row therefore has the number of that `event`, and only events up to that number are added up for it.
+Each difference becomes a row with both values.
 """
 
 from datetime import date
@@ -16,13 +16,13 @@ from millrace.pipeline.tables import AUDIT_JOBS
 
 from .state import KEPT
 
-#: What differs, where, and what each of the two says.
+#: Columns of a difference: the counter, its queue and day, and both values.
 DIFFERENCE: Final = ("what", "queue", "day", "live", "lake")
 _COUNTS: Final = ("wait_n", "run_n", "failures", "failed", "retries")
-#: The server adds one span after the other, the pipeline all at once.
+#: Relative tolerance: the server adds spans one by one and the pipeline adds them in one operation.
 _NEARLY: Final = 1e-9
 _EPOCH: Final = "1970-01-01"
-#: The last day that can be compared: the calendar's last has all events that are beyond it, too.
+#: Last day that is compared. The last calendar day also contains all events after it.
 LAST_DAY: Final = (date.max - date(1970, 1, 1)).days - 1
 
 
@@ -30,8 +30,8 @@ LAST_DAY: Final = (date.max - date(1970, 1, 1)).days - 1
 
 
 def jobs(server: str, told: DataFrame, live: DataFrame, *, complete: bool) -> DataFrame:
-    """AUDIT_JOBS rows of jobs that are not in the server as their last events `told`. Where the
-    lake does not have the `complete` history, the server may have jobs of which it knows nothing.
+    """Return AUDIT_JOBS rows for jobs that differ between the server and their last events
+    (`told`). If the history in the lake is not `complete`, the server may have jobs without events.
     """
     ours, theirs = told.alias("ours"), live.alias("theirs")
     lake, seq = F.col("ours.seq"), F.col("theirs.seq")
@@ -72,8 +72,8 @@ def _found(problem: str, detail: Column) -> Column:
 
 
 def depths(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
-    """Where the number of a queue's jobs in a state is not what the events of this server, since it
-    was last empty, add up to. Queues that the server did not name are taken as of `event`.
+    """Return the queues and states in which the server's number of jobs differs from the sum of its
+    events since it was last empty. For queues that the server did not report, the bound is `event`.
     """
     came = F.struct("queue", "state", F.lit(1).alias("by"))
     source = F.when(F.col("type") == "moved", F.col("source")).otherwise(F.col("queue"))
@@ -109,8 +109,8 @@ def depths(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
 
 
 def counted_by(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
-    """The events that are in the server's statistics: for each queue and day those up to the one
-    that it told of.
+    """Return the events that the server's statistics include: for each queue and day, events up to
+    the number that the server reported.
     """
     bounds = live.select("queue", F.col("day").alias("numbered"), F.col("event").alias("bound"))
     return (
@@ -122,8 +122,8 @@ def counted_by(events: DataFrame, live: DataFrame, event: int) -> DataFrame:
 
 
 def statistics(queue_day: DataFrame, live: DataFrame, since: int) -> DataFrame:
-    """Where the table and the server do not agree on a day from `since` on. Counts and histograms
-    are the same; mean and variance are floating numbers.
+    """Return the differences between the table and the server for days from `since` on. Counts and
+    histograms must be equal; mean and variance are floating-point numbers and have a tolerance.
     """
     within = F.col("day").between(since, LAST_DAY)
     some = sum((F.col(column) for column in _COUNTS), start=F.lit(0)) > 0
@@ -143,7 +143,7 @@ def statistics(queue_day: DataFrame, live: DataFrame, since: int) -> DataFrame:
 
 
 def _number(day: Column) -> Column:
-    """Days since 1970: a server may have days that no calendar has."""
+    """Return the number of days since 1970. A server may have days outside the calendar."""
     return F.datediff(day, F.lit(_EPOCH).cast("date")).cast("bigint")
 
 
@@ -168,7 +168,7 @@ def _histograms(column: str) -> Column:
 
 
 def _spreads(name: str, which: str) -> Column:
-    """A variance of spans that are long and alike has few digits that mean something."""
+    """Compare with a tolerance. The variance of long, similar spans has few significant digits."""
     live, lake = _or_0(f"theirs.{name}_{which}"), _or_0(f"ours.{name}_{which}")
     bound = _NEARLY * F.greatest(F.abs(live), F.abs(lake))
     if which == "var":

@@ -1,11 +1,11 @@
-"""Where every job is at a moment: its last event until then tells.
+"""The state of every job at a given time, determined by its last event up to that time.
 
-The last is the one with the highest number, never the one with the latest time: Qless's callers
-bring their own clocks. A job's events end with `gone`, or with a `flushed` of its server, which is
-the end of everything before it.
+The last event is the event with the highest number and not the event with the latest timestamp,
+because Qless clients supply their own timestamps. The events of a job end with `gone`, or with a
+`flushed` event of its server, which ends all jobs before it.
 
-All jobs are looked at, and few are still there; so the first pass takes only numbers along (a hash
-aggregate, which spills where it must), and the rest is fetched for those that are left.
+The first pass reads all jobs, few of which still exist. It therefore aggregates only numbers (a
+hash aggregate that can spill), and a second pass fetches the other columns of the remaining jobs.
 """
 
 from datetime import datetime
@@ -16,16 +16,16 @@ from pyspark.sql import functions as F
 
 from millrace.journal.schema import FLUSHED, STATES
 
-#: States by their numbers, which are small enough to share a long with the event's number.
+#: State numbers fit into 3 bits, so that a state and an event number share a 64-bit integer.
 GONE: Final = STATES.index("gone")
 _BITS: Final = 3
 _MASK: Final = (1 << _BITS) - 1
-#: What most events lead to comes first: each name costs a comparison.
+#: The most frequent states are compared first, because each name costs a comparison.
 _COMMON: Final = ("leased", "ready", "gone", "done", "new", "scheduled", "dead", "blocked")
-#: Those in which there can be a job.
+#: States of jobs that exist on the server.
 KEPT: Final = ("ready", "scheduled", "blocked", "leased", "done", "dead")
 
-#: What is told of each job.
+#: Columns of each job.
 JOB: Final = (
     "server", "seq", "jid", "queue", "kind", "origin", "state", "priority", "attempt", "worker",
     "created", "since", "due", "event_id",
@@ -33,7 +33,7 @@ JOB: Final = (
 
 
 def number(state: Column) -> Column:
-    """A state's number; null for what is no state."""
+    """Return the number of a state; null if the text is not a state."""
     first, *others = _COMMON
     found = F.when(state == first, F.lit(STATES.index(first)))
     for name in others:
@@ -42,12 +42,12 @@ def number(state: Column) -> Column:
 
 
 def name(number: Column) -> Column:
-    """The state that has this number."""
+    """Return the state with this number."""
     return F.get(F.array(*map(F.lit, STATES)), number.cast("int"))
 
 
 def packed(event_id: Column, number: Column) -> Column:
-    """An event's number and a state's in one long, in the order of events."""
+    """Pack an event number and a state number into one integer, ordered by event."""
     return F.shiftleft(event_id, _BITS).bitwiseOR(number.cast("long"))
 
 
@@ -60,8 +60,8 @@ def state_of(pack: Column) -> Column:
 
 
 def alive(events: DataFrame) -> DataFrame:
-    """The jobs that are there after these events: `server`, `seq`, and the `event_id` of the last
-    event of each.
+    """Return the jobs that exist after these events: `server`, `seq`, and the `event_id` of the
+    last event of each job.
     """
     flushed = (
         events.where(F.col("type") == FLUSHED)
@@ -81,12 +81,12 @@ def alive(events: DataFrame) -> DataFrame:
 
 
 def until(events: DataFrame, moment: datetime) -> DataFrame:
-    """What had happened by then."""
+    """Return the events up to this time."""
     return events.where(F.col("time") <= F.lit(moment))
 
 
 def jobs(events: DataFrame, alive: DataFrame) -> DataFrame:
-    """All that is told of these jobs, from the last event of each."""
+    """Return all columns of these jobs, from the last event of each job."""
     return (
         events.join(alive.select("server", "event_id"), ["server", "event_id"], "left_semi")
         .withColumnRenamed("time", "since")
@@ -95,6 +95,6 @@ def jobs(events: DataFrame, alive: DataFrame) -> DataFrame:
 
 
 def depths(jobs: DataFrame) -> DataFrame:
-    """How many jobs each queue has in each state."""
+    """Count the jobs of each queue in each state."""
     counts = [F.count_if(F.col("state") == state).alias(state) for state in KEPT]
     return jobs.groupBy("server", "queue").agg(*counts).select("server", "queue", *KEPT)

@@ -1,8 +1,8 @@
-"""How busy each worker was, hour by hour: what it held is cut at the hours.
+"""Utilisation of each worker per hour. Attempts are split at hour boundaries.
 
-An attempt that ended before it began, or took longer than a month, has no length here: it is the
-clock of its client that is odd, and not a worker that was busy for 50 years. It counts in the hour
-in which it ended.
+An attempt that ended before its start, or that took longer than a month, has a length of 0 here:
+the clock of the client is wrong, and the worker was not busy for 50 years. The attempt counts in
+the hour of its end.
 """
 
 from pyspark.sql import DataFrame
