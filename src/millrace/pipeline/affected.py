@@ -1,10 +1,11 @@
-"""Which days of which tables the events of some batches change. Nothing here needs Spark.
+"""Determines which days of which tables the events of some batches change. This module does not
+need Spark.
 
-An event changes the tables of its own day, the attempts of the day of its lease and the jobs of the
-day of their push. It changes how deep the queues are on every day after it, too, and how busy
-workers were on all days of its lease. A FLUSH ends jobs and leases of any day. All of that is known
-from the ledger, which tells the days of leases and pushes of every part of a batch; clocks may be
-odd, so that none of it follows from the day of an event alone.
+An event changes the tables of its own day, the attempts on the day of its lease, and the jobs on
+the day of their push. It also changes the queue depths of every later day, and the worker
+utilisation on all days of its lease. A FLUSH ends jobs and leases of any day. The ledger has all
+the necessary data: for every part of a batch, it lists the days of the leases and pushes. Clocks
+may be wrong, so the day of an event alone is not sufficient.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -24,17 +25,17 @@ from .tables import (
     WORKER_HOUR,
 )
 
-#: The longest that a worker is busy with one attempt, in days; see transforms/workers.py.
+#: Maximum duration of an attempt that counts as busy time, in days; see transforms/workers.py.
 LONGEST: Final = 31
-#: The tables of which a day is made of the events of that day, and of nothing else.
+#: Tables in which each day depends only on the events of that day.
 OF_EVENTS: Final = (LATENCY_HIST, QUEUE_DAY, FAILURE_GROUPS, PROTOCOL_DAY)
 
-#: Days by the name of their table, in order.
+#: Sorted days by table name.
 Days = Mapping[str, list[date]]
 
 
 class Known(NamedTuple):
-    """All days that the ledger knows."""
+    """All days in the ledger."""
 
     events: list[date]
     leases: list[date]
@@ -51,7 +52,7 @@ def known(ledger: Ledger) -> Known:
 
 
 def affected(ledger: Ledger, since: int, flushes: Collection[date] = ()) -> Days:
-    """What the batches after `since` change; `flushes` are the days of all flushes."""
+    """Return the days that batches after `since` change; `flushes` are all days with a flush."""
     touched, all_ = ledger.touched_since(since), known(ledger)
     leases = all_.leases if touched.flushed else touched.leases
     first = min(all_.events if touched.flushed else touched.events, default=date.max)
@@ -66,7 +67,7 @@ def affected(ledger: Ledger, since: int, flushes: Collection[date] = ()) -> Days
 
 
 def within(ledger: Ledger, first: date, last: date, flushes: Collection[date] = ()) -> Days:
-    """Everything from a day to another, whether it changed or not."""
+    """Return all days from `first` to `last`, changed or not."""
     all_ = known(ledger)
     days: Days = {
         **{table.name: all_.events for table in OF_EVENTS},
@@ -80,7 +81,7 @@ def within(ledger: Ledger, first: date, last: date, flushes: Collection[date] = 
 
 
 def workdays(ledger: Ledger, leases: Collection[date], flushes: Collection[date]) -> list[date]:
-    """The days of which attempts of these leases are part."""
+    """Return the days on which attempts of these leases count as busy time."""
     wanted = set(leases)
     ends = {
         (lease, part.day)
@@ -93,7 +94,7 @@ def workdays(ledger: Ledger, leases: Collection[date], flushes: Collection[date]
 
 
 def leases_of(ledger: Ledger, workdays: Collection[date], flushes: Collection[date]) -> list[date]:
-    """The days of all leases that may be part of these."""
+    """Return the days of all leases that may contribute to these workdays."""
     wanted, leases = set(workdays), known(ledger).leases
     if not wanted.isdisjoint(flushes):
         return leases
@@ -112,7 +113,7 @@ def leases_of(ledger: Ledger, workdays: Collection[date], flushes: Collection[da
 
 
 def _between(lease: date, end: date) -> Iterator[date]:
-    """The days of an attempt: if it is believable all from its lease to its end, else the last."""
+    """Yield the days of an attempt: lease to end if the length is plausible, else the end."""
     length = (end - lease).days
     if 0 <= length <= LONGEST:
         yield from (lease + timedelta(days=after) for after in range(length))

@@ -1,4 +1,4 @@
-"""The audit: is every event there, can they all be, and do they tell what the server knows?"""
+"""The audit: checks that all events are present and consistent, and compares them with a server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,9 +22,9 @@ from .transforms import audit
 from .transforms.flushes import flushes
 from .transforms.state import GONE, event_of, name, number, packed, state_of
 
-#: The last audit's findings.
+#: The file with the findings of the last audit.
 RECORD: Final = "audit.json"
-#: Jobs are added up in parts of about so many events, so that they need little memory.
+#: Approximate number of events in each shuffle partition of the job audit, to limit memory use.
 _PART: Final = 2_000_000
 
 
@@ -36,8 +36,8 @@ def run(
     thorough: bool = False,
     progress: Progress = silent,
 ) -> Findings:
-    """Audit all events that were taken in, and compare them with what a server knows. `thorough`
-    looks at the chain of every job.
+    """Audit all ingested events, and compare them with the state of a server if `live` is given.
+    If `thorough` is set, check the event chain of every job.
     """
     with locked(lake):
         findings = _Audit(spark, lake, live, progress).run(thorough=thorough)
@@ -99,11 +99,11 @@ class _Audit:
         sorted_counts = dict(sorted(counts.items()))
         return Findings(numbers, sorted_counts, told, older, quarantined, refused, compared)
 
-    # What the server knows
+    # Comparison with the server
 
     @property
     def _then(self) -> list[Column]:
-        """For each job, its state after the last event that the server's jobs know of."""
+        """For each job, its state after the last event that the server's job list includes."""
         if self._live is None:
             return []
         known = (F.col("server") == self._live.server) & (F.col("event_id") <= self._live.event)
@@ -113,7 +113,7 @@ class _Audit:
 
     @property
     def _is_there(self) -> Column | None:
-        """Must the server have that job?"""
+        """Whether the server must have the job."""
         if self._live is None:
             return None
         then = F.col("then")
@@ -128,7 +128,7 @@ class _Audit:
         found: DataFrame,
         last: int,
     ) -> tuple[DataFrame, Compared]:
-        """`found` with what is wrong with the server's jobs, and its counters compared."""
+        """Add the differences in the server's jobs to `found`, and compare its counters."""
         self._step("the server's jobs")
         tally = tallies.get(live.server, audit.Tally(live.server, False, 0, 0, 0))
         comparison = Comparison(
@@ -146,7 +146,7 @@ class _Audit:
         return found, comparison.counters()
 
     def _told(self, there: DataFrame, *, few: bool) -> DataFrame:
-        """The jobs that are there by their events, with the queue that the last one tells."""
+        """Return the jobs that exist by their events, with the queue of the last event."""
         then = F.col("then")
         last = there.select(
             "server", "seq", event_of(then).alias("event_id"), name(state_of(then)).alias("state")
@@ -156,10 +156,10 @@ class _Audit:
         return told.dropDuplicates(["seq"])
 
     def _flushed(self, live: Live, event: int) -> list[int]:
-        """The flushes of the server, up to an event."""
+        """Return the flushes of the server up to the given event."""
         return [each for each in self._flushes.get(live.server, ()) if each <= event]
 
-    # Within
+    # Internals
 
     def _stored(self, table: Table) -> pa.Table:
         return pq.read_table(self._lake.table(table.name) / commit.DATA)
@@ -172,7 +172,7 @@ class _Audit:
 
 @contextmanager
 def _parts(spark: SparkSession, count: int) -> Iterator[None]:
-    """Let shuffles have at least so many parts."""
+    """Set the number of shuffle partitions to at least `count`."""
     setting = "spark.sql.shuffle.partitions"
     before = spark.conf.get(setting) or "4"
     spark.conf.set(setting, str(max(int(before), count)))

@@ -1,9 +1,11 @@
-"""Spans in buckets that grow by 2 %: rows can be added, and still give percentiles within 1 %.
+"""Histogram buckets for durations. Bucket limits grow by 2 %; rows can be added, and percentiles
+remain accurate within 1 %.
 
-A bucket holds the spans from 1.02^b to 1.02^(b+1) microseconds. Whatever is known only to be in it
-is told as the middle of the two, which is wrong by 1 % at most, and never beyond the smallest and
-the largest that were seen. A percentile is the span of nearest rank: the smallest that at least so
-many of a hundred do not exceed.
+A bucket holds the durations from 1.02^b to 1.02^(b+1) microseconds. The geometric mean of the
+two limits represents all durations in the bucket, with an error of at most 1 %. The value is
+clamped to the smallest and largest duration in the bucket. Percentiles use the nearest-rank
+method: the percentile is the smallest duration that at least the given percentage of durations
+do not exceed.
 """
 
 import math
@@ -18,7 +20,7 @@ _LN: Final = math.log(GAMMA)
 
 
 class Bucket(NamedTuple):
-    """What is known of the spans in one bucket, of one row of latency_hist or of several added."""
+    """Counts and limits of one bucket, for one row of latency_hist or a sum of rows."""
 
     bucket: int
     n: int
@@ -35,7 +37,7 @@ def middle(bucket: int) -> float:
 
 
 def merged(buckets: Iterable[Bucket]) -> list[Bucket]:
-    """Rows of any days, queues and kinds as one of each bucket, in order."""
+    """Combine rows of any days, queues and kinds into one row for each bucket, in order."""
     found: dict[int, Bucket] = {}
     for each in buckets:
         other = found.get(each.bucket, each._replace(n=0))
@@ -49,7 +51,7 @@ def merged(buckets: Iterable[Bucket]) -> list[Bucket]:
 
 
 def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
-    """The span in microseconds that `percent` of a hundred do not exceed; None if there is none."""
+    """Return the duration in microseconds at a percentile; None if there are no durations."""
     rows = merged(buckets)
     total = sum(each.n for each in rows)
     reached = 0
@@ -60,18 +62,18 @@ def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
     return None
 
 
-# The same for Spark's columns.
+# The same functions for Spark columns.
 
 
 def bucket(us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
+    from pyspark.sql import functions as F  # noqa: PLC0415 - only these functions need Spark
 
     return F.floor(F.log(F.greatest(us, F.lit(1)).cast("DOUBLE")) / _LN).cast("INT")
 
 
 def value(bucket: "Column", min_us: "Column", max_us: "Column") -> "Column":
-    """What a span in a bucket is told as."""
-    from pyspark.sql import functions as F  # noqa: PLC0415 - the rest needs no Spark
+    """Return the duration that represents a bucket."""
+    from pyspark.sql import functions as F  # noqa: PLC0415 - only these functions need Spark
 
     middle = F.pow(F.lit(GAMMA), bucket + F.lit(0.5))
     return F.least(F.greatest(middle, min_us.cast("DOUBLE")), max_us.cast("DOUBLE"))

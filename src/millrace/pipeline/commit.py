@@ -1,8 +1,8 @@
-"""How anything gets into the lake: written in staging, synced, renamed into place.
+"""Writes files to the lake: first to staging, then fsync, then rename to the final name.
 
-A name that is there holds all that belongs to it; a run that was killed leaves nothing but what
-is in staging, which the next one empties. Doing it again gives the same names. Only the first two
-functions need Spark.
+A file under its final name is always complete. A killed run leaves files only in staging, which
+the next run empties. A repeated run produces the same names. Only the first two functions need
+Spark.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DATA: Final = "data.parquet"
-#: After each write; all of the pipeline asks here, so that a test can stand in its way.
+#: Called after each write. The whole pipeline uses this name, so that tests can replace it.
 reached = crash_points.crash_point
 _PATTERN: Final = re.compile(r"[\[\]{}*?\\]")
 #: Lakes that this process has locked.
@@ -36,8 +36,8 @@ _held: set[Path] = set()
 
 
 def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[date]) -> None:
-    """Let these days of a table be what `df`, which has the column `day`, says: a day without rows
-    goes.
+    """Replace these days of a table with the rows of `df`, which must have a `day` column. A day
+    without rows is removed.
     """
     staged = lake.staging / table.name
     shutil.rmtree(staged, ignore_errors=True)
@@ -53,7 +53,7 @@ def replace_days(df: "DataFrame", lake: Lake, table: Table, days: Collection[dat
 
 
 def replace(df: "DataFrame", lake: Lake, table: Table) -> None:
-    """Let a table that has no days be what `df` says."""
+    """Replace a table that is not divided by day with the rows of `df`."""
     staged = lake.staging / table.name
     shutil.rmtree(staged, ignore_errors=True)
     rows = df.select(*table.columns).repartition(1).sortWithinPartitions(*table.key)
@@ -62,21 +62,21 @@ def replace(df: "DataFrame", lake: Lake, table: Table) -> None:
 
 
 def located(path: Path) -> str:
-    """A path as Spark takes it: on this machine's disk or a shared one, never in what a cluster
-    thinks is its default.
+    """Return a path as a URI for Spark. It always refers to a local or mounted file system,
+    never to the default file system of a cluster.
     """
     return f"file:{path.absolute()}"
 
 
 def readable(*paths: Path) -> list[str]:
-    """Paths as Spark reads from them: it takes them for patterns, and the folder of a lake may have
-    brackets in its name.
+    """Return paths with pattern characters escaped. Spark reads paths as patterns, and the path
+    of a lake may contain brackets.
     """
     return [_PATTERN.sub(r"\\\g<0>", located(path)) for path in paths]
 
 
 def publish_days(staged: Path, lake: Lake, table: Table, days: Collection[date]) -> None:
-    """Rename what was staged into place, day by day."""
+    """Rename the staged files to their final names, day by day."""
     written = {path.name: path for path in staged.glob("day=*")}
     unexpected = written.keys() - {f"day={day.isoformat()}" for day in days}
     if unexpected:
@@ -96,14 +96,14 @@ def publish_days(staged: Path, lake: Lake, table: Table, days: Collection[date])
 
 
 def publish(staged: Path, lake: Lake, table: Table) -> None:
-    """Rename what was staged into place."""
+    """Rename the staged file to its final name."""
     install(_only_part(staged), lake.table(table.name) / DATA)
     reached(f"refresh:{table.name}:0")
     shutil.rmtree(staged, ignore_errors=True)
 
 
 def install(file: Path, place: Path) -> None:
-    """Have a staged file take its place, for good: also after a power cut."""
+    """Rename a staged file to its final name durably, so that it survives a power failure."""
     make(place.parent)
     sync(file)
     file.replace(place)
@@ -111,15 +111,15 @@ def install(file: Path, place: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all, in a folder that need not be there."""
+    """Write a JSON file atomically; the folder is created if necessary."""
     make(path.parent)
     write_whole(path, msgspec.json.format(msgspec.json.encode(value)) + b"\n")
 
 
 @contextmanager
 def locked(lake: Lake) -> Iterator[None]:
-    """One run at a time; what a killed one left in staging goes. Who has the lock may take it
-    again.
+    """Lock the lake for one run, and remove files that a killed run left in staging. The process
+    that holds the lock can acquire it again.
     """
     root = lake.root.resolve()
     if root in _held:

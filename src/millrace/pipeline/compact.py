@@ -1,9 +1,11 @@
-"""Closed days are rewritten: sorted, in few large files, in place of one or two for each batch.
+"""Compaction: rewrites the events of closed days as few large sorted files.
 
-The new files are put beside the old ones, and count once the day's _sealed.json names them; that is
-one rename. Only then the hot files go that they replace. Events that come later for such a day are
-hot again, and the next compaction takes them in. Killed anywhere, every reader finds each event
-once, and the next compaction clears up.
+The hot events of a day have one or two files for each batch. Compaction adds the new files and
+then writes the day's _sealed.json, which names them. That rename makes the new files visible.
+Only afterwards does compaction remove the hot files that were replaced. Events that arrive later
+for a compacted day are hot again, and the next compaction includes them. If a compaction is
+killed at any point, readers still find each event exactly once, and the next compaction cleans
+up.
 """
 
 import re
@@ -28,9 +30,9 @@ from .progress import Progress, silent
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What one file holds at most, and what one Spark job takes together.
+#: Maximum number of rows in one file, and in one Spark job for several days.
 ROWS: Final = 5_000_000
-#: Next to each other are the events of a queue, of a job, in the order in which they happened.
+#: Sort order: by queue, then by job, then in the order in which the events happened.
 _ORDER: Final = ("queue", "server", "seq", "event_id")
 _HOT_FILE: Final = re.compile(r"b-(\d+)-\d+\.parquet")
 
@@ -45,12 +47,12 @@ class Due(NamedTuple):
 class Compacted(NamedTuple):
     days: list[date]
     events: int
-    #: How many hot files were replaced.
+    #: Number of hot files that were replaced.
     replaced: int
 
 
 def due(lake: Lake, *, everything: bool = False, today: date | None = None) -> list[Due]:
-    """What there is to compact: days before today (UTC), or also this one. It needs no Spark."""
+    """Return the days to compact: days before today (UTC), or all days. Needs no Spark."""
     rows: dict[date, int] = {}
     newest: dict[date, int] = {}
     for batch in Ledger(lake).batches():
@@ -73,7 +75,7 @@ def compact(
     everything: bool = False,
     today: date | None = None,
 ) -> Compacted:
-    """Compact what is due."""
+    """Compact all days that are due."""
     with commit.locked(lake):
         replaced = tidy(lake)
         days = due(lake, everything=everything, today=today)
@@ -93,8 +95,8 @@ def compact(
 
 
 def prune(lake: Lake) -> int:
-    """Remove landing files of which all events are compacted; how many. The last file of each
-    server stays: it tells a shipper how far the lake is.
+    """Remove the landing files that are completely compacted, and return their number. The last
+    file of each server remains, because shippers use it to find the last shipped event.
     """
     with commit.locked(lake):
         here = landed(lake.root)
@@ -111,8 +113,8 @@ def prune(lake: Lake) -> int:
 
 
 def tidy(lake: Lake, days: Iterable[date] | None = None) -> int:
-    """Remove files that no reader reads: those that compacted files replace, of which it says how
-    many there were, and what a compaction that was killed left.
+    """Remove files that no reader uses: hot files that compacted files replace, and leftover
+    files of a killed compaction. Returns the number of removed hot files.
     """
     removed = 0
     for day in lake.days(COLD) if days is None else days:
@@ -139,7 +141,7 @@ def _is_sealed(lake: Lake, day: date, batch: int) -> bool:
 
 
 def _together(days: Sequence[Due]) -> Iterator[list[Due]]:
-    """Small days go through Spark together."""
+    """Group small days, so that one Spark job processes several of them."""
     group: list[Due] = []
     for each in days:
         if group and sum(member.rows for member in group) + each.rows > ROWS:
@@ -160,14 +162,14 @@ def _stage(spark: "SparkSession", lake: Lake, group: list[Due]) -> Path:
 
 
 def _spread(rows: "DataFrame", group: list[Due]) -> "DataFrame":
-    """One file for each day, or several for a large one."""
+    """Partition the rows into one file for each day, or into several files for a large day."""
     if len(group) > 1:
         return rows.repartition("day")
     return rows.repartitionByRange(-(-group[0].rows // ROWS), *_ORDER)
 
 
 def _seal(lake: Lake, each: Due, staged: Path, batch: int) -> None:
-    """Put the staged files of a day into place, and have them count."""
+    """Move the staged files of a day to their final location, then write the seal."""
     files = sorted((staged / f"day={each.day.isoformat()}").glob("part-*.parquet"))
     rows = sum(pq.read_metadata(path).num_rows for path in files)
     if rows != each.rows:

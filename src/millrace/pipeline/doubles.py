@@ -1,8 +1,8 @@
-"""Rows of landing files that are not as their names say, or that share events with others.
+"""Checks landing files that do not match their names or that overlap with other files.
 
-Each row is held against its file's name, against the other rows, and against what was taken in
-before. Of rows with one number one is kept, the first of the file whose name comes first; what was
-taken in before stays.
+Each row is compared with the name of its file, with the other rows, and with earlier events. If
+several rows have the same event number, one row of the file with the lowest name is used.
+Events that were ingested earlier have priority.
 """
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -22,7 +22,7 @@ _KEY = ("server", "event_id")
 
 
 def judged(spark: SparkSession, lake: Lake, rows: DataFrame, files: list[Inspected]) -> DataFrame:
-    """The rows with the reasons why they are no events, or none."""
+    """Return the rows with the reasons for rejecting them; the list is empty for events."""
     names = [(each.name, *each.landed) for each in files]
     named = rows.join(F.broadcast(frame(spark, _NAMED, names)), "file", "left")
     checked = named.withColumn("alone", reasons([*rules(), *_of_its_file()]))
@@ -52,13 +52,13 @@ def _of_its_file() -> list[Rule]:
 
 
 def _content() -> Column:
-    """The same for rows that are equal; by itself, a hash does not tell where a null stands."""
+    """Return a hash of a row. The null flags are included because the hash function skips nulls."""
     nulls = (F.col(name).isNull() for name in schema.NAMES)
     return F.xxhash64(*schema.NAMES, *nulls)
 
 
 def _before(spark: SparkSession, lake: Lake, files: list[Inspected]) -> DataFrame:
-    """What was taken in before, of the same servers and numbers."""
+    """Return the content hashes of earlier events with the same servers and event numbers."""
     is_near = F.lit(False)
     for server, first, last in (each.landed for each in files):
         is_near |= (F.col("server") == server) & F.col("event_id").between(first, last)

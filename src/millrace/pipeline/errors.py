@@ -1,4 +1,4 @@
-"""What can go wrong in the pipeline; each message says what to do."""
+"""Exceptions of the pipeline. Each message includes the action to take."""
 
 
 class PipelineError(Exception):

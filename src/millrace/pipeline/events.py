@@ -1,8 +1,8 @@
-"""The events as everybody reads them: those of closed days, compacted, and the hot ones.
+"""Reads the events: compacted events of closed days, and hot events.
 
-An event of a day is in the compacted files that the day's _sealed.json names, or in a hot file of a
-batch after the one that it was sealed with. Files that neither the ledger nor a seal names are not
-read: they belong to a run that was interrupted, or are about to be removed.
+An event is either in a compacted file that the day's _sealed.json names, or in a hot file of a
+batch after the last batch in the seal. Readers ignore files that neither the ledger nor a seal
+names: an interrupted run left them, or a run is about to remove them.
 """
 
 from collections.abc import Iterable
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 HOT: Final = "events_hot"
 COLD: Final = EVENTS.name
 SEAL: Final = "_sealed.json"
-#: Of a frame of events: all columns, and the day.
+#: Columns of a frame of events: all event columns, and the day.
 DDL: Final = f"{EVENTS.ddl}, day DATE"
 
 
 class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compacted day consists of."""
+    """The contents of a compacted day."""
 
-    #: Events of batches up to this one are in it.
+    #: The compacted files include the events of all batches up to this one.
     max_batch: int
     files: list[str]
     rows: int
 
 
 class Files(NamedTuple):
-    """Where the events of some days are."""
+    """The files with the events of some days."""
 
     hot: list[Path]
     cold: list[Path]
@@ -52,7 +52,7 @@ def sealed(lake: Lake, day: date) -> Seal | None:
 
 
 def files(lake: Lake, days: Iterable[date] | None = None, *, ledger: Ledger | None = None) -> Files:
-    """The files that hold the events of these days, or of all; without Spark."""
+    """Return the files with the events of the given days, or of all days. Needs no Spark."""
     ledger = ledger or Ledger(lake)
     wanted = set(ledger.days() if days is None else days)
     seals = {day: seal for day in wanted if (seal := sealed(lake, day)) is not None}
@@ -75,7 +75,7 @@ def read(
     *,
     days: Iterable[date] | None = None,
 ) -> "DataFrame":
-    """All events, or those from `first` to `last`, or those of some days."""
+    """Return all events, optionally from `first` to `last`, or only of the given days."""
     ledger = Ledger(lake)
     chosen = set(ledger.days() if days is None else days)
     found = files(
@@ -94,6 +94,6 @@ def read(
 
 
 def load(spark: "SparkSession", base: Path, paths: list[Path]) -> "DataFrame":
-    """These files of a table of events; `day` is in their folders' names."""
+    """Read the given files of an event table; the folder names determine `day`."""
     reader = spark.read.schema(DDL).option("basePath", located(base))
     return reader.parquet(*readable(*paths))

@@ -1,6 +1,6 @@
-"""Tables of the lake as files for other programs: CSV, JSON lines, or one Parquet file.
+"""Exports tables of the lake as CSV, JSON lines, or one Parquet file.
 
-A piece at a time, so that no table is too large.
+The export reads and writes in pieces, so the size of a table is not limited by memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def named(name: str) -> Table:
 
 
 def listed(lake: Lake) -> list[Listed]:
-    """All tables, and how much of each there is."""
+    """Return all tables and their sizes."""
     return [Listed(table, reading.extent(lake, table)) for table in TABLES.values()]
 
 
@@ -56,7 +56,7 @@ def export(
     *,
     progress: Progress = silent,
 ) -> Exported:
-    """Write a table, or the days of it from `first` to `last`, to the file `out`."""
+    """Write a table, or its days from `first` to `last`, to the file `out`."""
     if form not in FORMS:
         raise PipelineError(f"cannot write {form!r}: it is one of {', '.join(FORMS)}")
     total = reading.extent(lake, table, first, last).rows
@@ -75,7 +75,7 @@ def export(
 
 
 def _csv(pieces: Pieces, schema: pa.Schema, file: BinaryIO) -> None:
-    """Times as ISO 8601, lists as JSON."""
+    """Write CSV, with times in ISO 8601 format and lists as JSON."""
     flat = pa.schema([(f.name, _flat(f.type)) for f in schema])
     with pyarrow.csv.CSVWriter(file, flat) as writer:
         for piece in pieces:
@@ -102,7 +102,7 @@ def _encoded(value: Any) -> str:
 
 
 def _json(pieces: Pieces, schema: pa.Schema, file: BinaryIO) -> None:
-    """One object a line."""
+    """Write one JSON object per line."""
     del schema
     file.writelines(msgspec.json.Encoder().encode_lines(piece.to_pylist()) for piece in pieces)
 

@@ -1,4 +1,4 @@
-"""What an audit is given, and what it finds; ops/audit.json has what the last one found."""
+"""Input and results of an audit. ops/audit.json has the results of the last audit."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -7,23 +7,24 @@ import msgspec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: So many rows of a kind are told; the tables have them all.
+#: Maximum number of reported rows of each kind; the tables have all rows.
 MOST_TOLD: Final = 100
 
 
 class Live(NamedTuple):
-    """What a server knows; see journal.snapshot."""
+    """The state of a server; see journal.snapshot."""
 
     server: str
-    #: The last event that its `jobs` know of.
+    #: The last event that `jobs` includes.
     event: int
     jobs: "pa.Table"
-    #: Its statistics, and the jobs in its queues if it was asked; each row is of an event.
+    #: The server's statistics, and the job counts of its queues if they were requested. Each row
+    #: has the number of the event up to which it is valid.
     days: "pa.Table"
     queues: "pa.Table | None"
-    #: What it did not name is as of this event.
+    #: Event number that applies to all days and queues that the server did not list.
     asked: int
-    #: The first day of which it has all statistics, in days since 1970.
+    #: The first day with complete statistics, in days since 1970.
     since: int
 
 
@@ -33,7 +34,7 @@ class Gap(msgspec.Struct, array_like=True):
 
 
 class Numbers(msgspec.Struct):
-    """Are all events of a server there? A row of audit_seq."""
+    """Completeness of the events of one server; a row of audit_seq."""
 
     server: str
     first_event: int
@@ -56,9 +57,9 @@ class Problem(msgspec.Struct):
 
 
 class Difference(msgspec.Struct):
-    """Something that the server counted, and the lake counts otherwise."""
+    """A value that differs between the server and the lake."""
 
-    #: A column of queue_day, or a state.
+    #: A column of queue_day, or a job state.
     what: str
     queue: str
     #: Null for the number of jobs in a state.
@@ -68,31 +69,32 @@ class Difference(msgspec.Struct):
 
 
 class Compared(msgspec.Struct):
-    """What was compared with a server, and what differs."""
+    """The result of the comparison with a server."""
 
     server: str
-    #: Its jobs, as they were after this event.
+    #: The jobs were compared as of this event.
     event: int
     jobs: int
-    #: Queues whose jobs were counted, and their days of statistics.
+    #: Number of queues with compared job counts, and number of compared days of statistics.
     queues: int
     days: int
-    #: With the table queue_day as it is; else with what the events say, up to the same one.
+    #: Whether the stored table queue_day was used. Otherwise the values were computed from the
+    #: events up to the same event number.
     stored: bool
     differing: int
     differences: list[Difference]
-    #: What could not be compared, and why.
+    #: The items that could not be compared, with the reasons.
     left_out: list[str]
 
 
 class Findings(msgspec.Struct):
     servers: list[Numbers]
-    #: How often each problem was found, and the first of each.
+    #: The number of problems of each kind, and the first problems of each kind.
     problems: dict[str, int]
     told: list[Problem]
-    #: Jobs that were pushed before the first event that the lake has of their server.
+    #: Number of jobs that were pushed before the first event of their server in the lake.
     older: int
-    #: Rows that are no events, and files of which nothing was taken.
+    #: Number of rows that are not events, and number of rejected files.
     quarantined: int
     refused: int
     compared: Compared | None = None

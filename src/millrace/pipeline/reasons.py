@@ -1,12 +1,13 @@
-"""What both looks at a row go by: the one at its file's statistics, and the one at the row itself.
-And why a row is no event, where that takes more than the row to tell. Nothing here needs Spark.
+"""Definitions for both checks of a row: the check of the file's statistics and the check of the
+row itself. Also the reasons for rejecting a row that depend on more than the row. This module
+does not need Spark.
 """
 
 from typing import Final
 
 from millrace.journal import schema
 
-#: Columns that hold a time, and those that never hold less than 0.
+#: Columns that hold a time, and columns that must not be negative.
 TIMES: Final = tuple(field.name for field in schema.FIELDS if field.kind == "timestamp")
 NEVER_NEGATIVE: Final = ("seq", "attempt", "wait_us", "run_us", "payload_bytes")
 

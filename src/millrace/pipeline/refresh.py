@@ -1,9 +1,9 @@
-"""Derived tables, brought up to date with the events: every day that changed is made anew.
+"""Brings the derived tables up to date: a refresh recomputes every affected day.
 
-Nothing is added to what is there, so that doing it twice does no harm. Up to which batch the tables
-are made stands in ops/refreshed.json, written last: a refresh that was interrupted is done again.
-Many days are done at once, as long as they are not too many events: Spark takes a second for each
-piece of work, however small.
+A refresh replaces whole days and never adds to existing rows, so it can safely be repeated. It
+writes the number of the last processed batch to ops/refreshed.json as its final step, so an
+interrupted refresh is repeated. Several days are processed together as long as their number of
+events stays below a limit, because Spark takes about a second for each job, however small.
 """
 
 import time
@@ -46,14 +46,14 @@ from .transforms.queues import queue_day
 from .transforms.times import DAY
 from .transforms.workers import worker_hour
 
-#: So many events are done at once, or one day.
+#: Maximum number of events processed together. A single day may have more.
 AT_ONCE: Final = 25_000_000
 
 _EPOCH: Final = date(1970, 1, 1)
 
 
 class Refreshed(NamedTuple):
-    """What was made anew: how many days of each table."""
+    """The result of a refresh: the number of recomputed days for each table."""
 
     batch: int
     days: dict[str, int]
@@ -66,7 +66,7 @@ def refresh(
     progress: Progress = silent,
     days: tuple[date, date] | None = None,
 ) -> Refreshed:
-    """Bring the tables up to date, or make those from one day to another anew."""
+    """Bring the tables up to date. If `days` is given, also recompute all days in that range."""
     began = time.monotonic()
     with commit.locked(lake):
         done, ledger = mark(lake), Ledger(lake)
@@ -85,7 +85,7 @@ def refresh(
 
 
 def _flushes(spark: SparkSession, lake: Lake, ledger: Ledger, done: Mark) -> list[Flush]:
-    """All flushes; looked for only in batches that have one."""
+    """Return all flushes. Only new batches that contain a flush are searched."""
     days = {
         part.day
         for batch in ledger.batches(after=done.batch)
@@ -102,7 +102,7 @@ def _flushes(spark: SparkSession, lake: Lake, ledger: Ledger, done: Mark) -> lis
 
 
 class _Work:
-    """One refresh under way."""
+    """A refresh in progress."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Work:
     ) -> None:
         self._spark, self._lake, self._ledger = spark, lake, ledger
         self._progress = progress
-        # Of what is limited to nothing Spark knows that it is empty, and leaves out what asks it.
+        # With a limit of 0, Spark knows that the frame is empty and removes operations on it.
         self._flushes = spark.createDataFrame(_flush_table(known_flushes)).limit(len(known_flushes))
         self.flush_days = sorted({flush.time.astimezone(UTC).date() for flush in known_flushes})
         self._rows = dict.fromkeys(ledger.days(), 0)
@@ -123,7 +123,7 @@ class _Work:
                 self._rows[part.day] += part.rows
 
     def do(self, days: Days) -> None:
-        # A table that is made of another one comes after it.
+        # _tables() lists a table after the tables that it is computed from.
         for table, make in self._tables():
             self._replace(table, days[table.name], make)
 
@@ -155,8 +155,9 @@ class _Work:
             self._progress(f"refresh {table.name}", done, len(days))
 
     def _at_once(self, days: list[date]) -> Iterator[list[date]]:
-        """Consecutive days with not too many events; the day of a lease or a push has about as many
-        as that day itself.
+        """Divide the days into groups of consecutive days that do not exceed AT_ONCE events.
+        The estimate assumes that a day of leases or pushes has about as many events as
+        the day itself.
         """
         some: list[date] = []
         rows = 0
@@ -174,11 +175,11 @@ class _Work:
         return events.read(self._spark, self._lake, days=days)
 
     def _table(self, table: Table, days: Collection[date]) -> DataFrame:
-        """These days of a derived table, as far as there are any."""
+        """Return the given days of a derived table; missing days are ignored."""
         ddl, there = f"{table.ddl}, day DATE", set(self._lake.days(table.name))
         paths = [self._lake.day(table.name, day) for day in sorted(there.intersection(days))]
         if not paths:
-            # A limit of 0 lets Spark see beforehand that nothing is in it.
+            # With a limit of 0, the Spark optimizer knows that the frame is empty.
             return frame(self._spark, ddl).limit(0)
         base = commit.located(self._lake.table(table.name))
         reader = self._spark.read.schema(ddl).option("basePath", base)
@@ -186,7 +187,7 @@ class _Work:
 
     def _throughput(self, days: list[date]) -> DataFrame:
         before = [day for day in self._ledger.days() if day < days[0]]
-        # Days of which nothing changed are between those that did, when somebody asked for them.
+        # If the user requested specific days, there can be unchanged days between the changed ones.
         all_ = [day for day in self._ledger.days() if days[0] <= day <= days[-1]]
         made = throughput_minute(
             self._events(all_), opening(self._table(DEPTH_DAY, before)), self._flushes
@@ -208,7 +209,7 @@ class _Work:
 
 
 def _flush_table(known_flushes: list[Flush]) -> pa.Table:
-    """In the columns of a frame of flushes."""
+    """Convert flushes to a table with the columns of a frame of flushes."""
     columns = [
         ("server", pa.string()),
         ("event_id", pa.int64()),
@@ -218,7 +219,7 @@ def _flush_table(known_flushes: list[Flush]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pa.schema(columns))
 
 
-# Days as numbers: dates of the first centuries would be told by another calendar on their way.
+# Days are compared as numbers: the conversion of early dates would use a different calendar.
 
 
 def _is_of(day: Column, days: Collection[date]) -> Column:
@@ -226,7 +227,7 @@ def _is_of(day: Column, days: Collection[date]) -> Column:
 
 
 def _is_within(name: str, days: Collection[date]) -> Column:
-    """A moment is of one of these days; from the first to the last of them Parquet itself knows."""
+    """Test if a timestamp is on one of the days. Parquet filters by the first and last day."""
     moment, first, last = F.col(name), _number(min(days)), _number(max(days))
     inside = (moment >= F.timestamp_micros(F.lit(first * DAY))) & (
         moment < F.timestamp_micros(F.lit((last + 1) * DAY))

@@ -1,4 +1,4 @@
-"""Up to which batch the derived tables are made: ops/refreshed.json. Nothing here needs Spark."""
+"""The last batch that the derived tables include: ops/refreshed.json. This does not need Spark."""
 
 from datetime import datetime
 from typing import Final
@@ -8,13 +8,13 @@ import msgspec
 from . import commit
 from .lake import Lake
 
-#: Raised when a table comes to mean something else: then all of them are made anew.
+#: Version of the table definitions. If it increases, a refresh recomputes all tables.
 FORM: Final = 2
 NAME: Final = "refreshed.json"
 
 
 class Flush(msgspec.Struct, frozen=True):
-    """An event `flushed`."""
+    """A `flushed` event."""
 
     server: str
     event_id: int
@@ -22,16 +22,16 @@ class Flush(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tables are made of."""
+    """The input of the current tables."""
 
     form: int
     batch: int
-    #: All of them until then. There are few, and looking for them is long.
+    #: All flushes up to this batch. There are few, and a search for them takes long.
     flushes: list[Flush]
 
 
 def mark(lake: Lake) -> Mark:
-    """From the beginning if nothing is there, or tables that meant something else."""
+    """Read the mark. If it is missing, unreadable or of another version, the result has batch 0."""
     none = Mark(form=FORM, batch=0, flushes=[])
     try:
         found = msgspec.json.decode((lake.ops / NAME).read_bytes(), type=Mark)
@@ -41,6 +41,6 @@ def mark(lake: Lake) -> Mark:
 
 
 def record(lake: Lake, made: Mark) -> None:
-    """From here on the tables are of that batch."""
+    """Write the mark: the tables now include all events up to its batch."""
     commit.write_json(lake.ops / NAME, made)
     commit.reached("refresh:mark")

@@ -1,7 +1,7 @@
-"""What a row must be to be an event. A row that breaks a rule goes into quarantine, with the rule's
-words as the reason.
+"""Rules for rows. A row that breaks a rule is quarantined, with the text of the rule as the
+reason.
 
-Each rule is a condition that is true of what is wrong, and never null.
+Each rule is a condition that is true if the row is invalid, and is never null.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from millrace.journal import schema
 
 from .reasons import NEVER_NEGATIVE, TIMES
 
-#: The years 1 to 9999: what every reader of the tables can tell as a time.
+#: The years 1 to 9999: the range of times that every reader of the tables supports.
 _FIRST_TIME: Final = "0001-01-01T00:00:00Z"
 _AFTER_TIME: Final = "+10000-01-01T00:00:00Z"
 
@@ -27,7 +27,7 @@ class Rule(NamedTuple):
 
 
 def rules() -> list[Rule]:
-    """Those that look at one row alone."""
+    """Return the rules that depend on one row only."""
     return [
         *(Rule(f"`{each.name}` is missing", _null(each.name)) for each in _required()),
         *unproved(),
@@ -38,7 +38,7 @@ def rules() -> list[Rule]:
 
 
 def unproved() -> list[Rule]:
-    """Those of them that a file's own statistics cannot prove, as inspection.py does."""
+    """Return the rules that inspection.py cannot prove from the statistics of a file."""
     return [
         Rule("`type` is not known", _other_than("type", schema.TYPES)),
         Rule("`state` is not known", _other_than("state", schema.STATES)),
@@ -51,12 +51,12 @@ def unproved() -> list[Rule]:
 
 
 def is_broken(broken: Iterable[Rule]) -> Column:
-    """Is any of the rules broken?"""
+    """Return whether any of the rules is broken."""
     return reduce(or_, (rule.broken for rule in broken), F.lit(False))
 
 
 def reasons(broken: Iterable[Rule]) -> Column:
-    """The words of those that are."""
+    """Return the reasons of the broken rules."""
     told = F.array(*(F.when(rule.broken, F.lit(rule.reason)) for rule in broken))
     return F.array_compact(told)
 
@@ -82,7 +82,7 @@ def _flushed() -> Column:
 
 
 def _illegal() -> Column:
-    """A null state before, of version 1, may have been any."""
+    """A null previous state, in version 1, is valid because it may be any state."""
     moves = [*schema.LEGAL, (schema.FLUSHED, "gone", "gone")]
     move = F.concat("type", F.lit(">"), "before", F.lit(">"), "state")
     return _true(~move.isin(*sorted(">".join(each) for each in moves)))

@@ -1,6 +1,7 @@
-"""A whole run: take in what is new, refresh the tables that it affects, check them.
+"""A complete run: ingests new events, refreshes the affected tables and checks them.
 
-Whether there is anything to do is found out without Spark, which takes ten seconds to start.
+The run first determines without Spark whether there is any work, because Spark takes ten seconds
+to start.
 """
 
 import time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Ran(NamedTuple):
-    """What a run did. Nothing, if there was nothing new."""
+    """The result of a run. `taken` is None if there was no work."""
 
     taken: "Taken | None"
     checks: list[Check]
@@ -33,12 +34,12 @@ class Ran(NamedTuple):
 
 
 class Outstanding(NamedTuple):
-    """What there is to do."""
+    """The work that a run has to do."""
 
-    #: Events that no batch has, as the files' names say.
+    #: Number of events in files that are in no batch, according to the file names.
     events: int
     files: int
-    #: A run was interrupted, or tables are older than the events.
+    #: Whether a run was interrupted, or tables are older than the events.
     unfinished: bool
 
     def __bool__(self) -> bool:
@@ -46,7 +47,7 @@ class Outstanding(NamedTuple):
 
 
 def outstanding(lake: Lake) -> Outstanding:
-    """What a run would do; answered without Spark."""
+    """Return the work that a run would do. This does not need Spark."""
     ledger = Ledger(lake)
     waiting = ledger.waiting()
     events = sum(each.events for each in waiting)
@@ -63,13 +64,13 @@ def run(
     session: "Callable[[Outstanding], SparkSession]",
     progress: Progress = silent,
 ) -> Ran:
-    """Do what is outstanding; the session is asked for only then."""
+    """Do the outstanding work; `session` is called only if there is any."""
     began = time.monotonic()
     with commit.locked(lake):
         todo = outstanding(lake)
         if not todo:
             return Ran(None, [], time.monotonic() - began)
-        from .ingest import ingest  # noqa: PLC0415 - they load Spark
+        from .ingest import ingest  # noqa: PLC0415 - these modules load Spark
         from .refresh import refresh  # noqa: PLC0415
 
         spark = session(todo)

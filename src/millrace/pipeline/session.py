@@ -1,10 +1,12 @@
-"""The Spark session: one way to start it, on this machine or on a cluster, without noise.
+"""Starts the Spark session, locally or on a cluster, with little log output.
 
-The settings were measured (docs/explanation/pipeline.md): UTC days, timestamps with statistics,
-zstd, and on this machine the serial collector, loopback only and no web page of Spark's own.
+The settings are based on measurements (docs/explanation/pipeline.md): UTC days, timestamps with
+statistics, zstd, the serial collector on at most 2 cores, no Spark web UI, and for local sessions
+only the loopback interface.
 
-On a cluster, what its own configuration says is left alone: SPARK_CONF_DIR, SPARK_LOCAL_IP and the
-like. Nothing of Millrace is shipped to it, as the transforms are column functions only.
+On a cluster, the cluster's own configuration is not changed: SPARK_CONF_DIR, SPARK_LOCAL_IP and
+similar variables. No Millrace code is shipped to the cluster, because the transforms use only
+column functions.
 """
 
 import logging
@@ -21,16 +23,16 @@ from .errors import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What must hold wherever it runs, because tables depend on it.
+#: Settings that are required on every master, because the tables depend on them.
 _EVERYWHERE: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
-    # Or each Parquet footer is opened for a schema that we know.
+    # Otherwise Spark opens each Parquet footer to find a schema that is already known.
     "spark.sql.parquet.mergeSchema": "false",
-    # Or Spark starts a job to list the files that it was given by name: 15 seconds for 2,880.
+    # Otherwise Spark starts a job to list files that are given by name: 15 seconds for 2,880 files.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
@@ -40,7 +42,7 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-#: How long a master may take to say that it is there; Spark itself would ask for a minute.
+#: Connection timeout for a master, in seconds. Spark itself would try for a minute.
 _PATIENCE: Final = 10.0
 
 
@@ -51,16 +53,17 @@ def start(
     quick: bool = False,
     conf: Mapping[str, str] | None = None,
 ) -> "SparkSession":
-    """A session on `master`, by default all cores of this machine. `memory` is the driver's heap,
-    in Spark's words or in bytes. `quick` compiles less: better for what takes less than a minute.
+    """Start a session on `master`; the default is all cores of this machine. `memory` is the
+    heap size of the driver, as a Spark size string or in bytes. `quick` reduces JIT compilation,
+    which is faster for work that takes less than a minute.
     """
     master = master or "local[*]"
     _reach(master)
     prepare(master, os.environ)
     wanted = settings(master, memory=memory, quick=quick) | dict(conf or {})
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - it costs half a second
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - the import takes half a second
 
-    # Errors are told once, by whoever catches them.
+    # Callers report the errors that they catch; Spark must not log them as well.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     builder = SparkSession.builder.master(master).appName("millrace")
@@ -68,21 +71,21 @@ def start(
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
-    except Exception as error:  # Spark's, Java's, or that of a connection between the two
+    except Exception as error:  # from Spark, from Java, or from the connection between them
         raise PipelineError(f"Spark does not start on {master}: {_reason(error)}") from error
 
 
 def prepare(master: str, environ: MutableMapping[str, str]) -> None:
-    """Set the variables that Spark's scripts and processes look at."""
+    """Set the environment variables that Spark's scripts and processes read."""
     environ["JAVA_HOME"] = str(java.ensure(environ).home)
     if is_local(master):
-        # Workers would take the PATH's python3, which knows nothing of this environment.
+        # Otherwise workers use python3 from the PATH, which lacks this environment's packages.
         environ["PYSPARK_PYTHON"] = sys.executable
         environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         for name in java.AMBIENT:
             environ.pop(name, None)
     else:
-        # There it may be another path, which only its owner knows.
+        # The path on the cluster may differ; only its administrator knows it.
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
@@ -99,12 +102,12 @@ def settings(master: str, *, memory: str | int = "1g", quick: bool = False) -> d
 
 
 def is_local(master: str) -> bool:
-    """Does it all run on this machine? `local-cluster[2,1,1024]`, which is for tests, does."""
+    """Test if Spark runs on this machine only. Tests use `local-cluster[2,1,1024]`."""
     return master.startswith("local")
 
 
 def _reach(master: str) -> None:
-    """Some master of `spark://host:port,host:port` must be there, or that is told at once."""
+    """Check that a master of `spark://host:port,host:port` accepts connections, to fail early."""
     if is_local(master) or master == "yarn" or master.startswith("k8s://"):
         return
     if not master.startswith("spark://"):
@@ -124,7 +127,9 @@ def _reach(master: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """In one line. What Java threw has its own words, behind what is only said of the call."""
+    """Return the first line of the error message. For a Java exception, use the exception's own
+    message, because the Python message describes only the call.
+    """
     thrown = getattr(error, "java_exception", None)
     words = str(error) if thrown is None else str(thrown.getMessage())
     return words.strip().partition("\n")[0]
@@ -134,7 +139,7 @@ def _java_options(cores: int, *, quick: bool) -> str:
     log = Path(__file__).with_name("log4j2.properties")
     options = [f"-Dlog4j2.configurationFile={log.as_uri()}"]
     if cores <= 2:
-        options.append("-XX:+UseSerialGC")  # as fast as the others there, in half the memory
+        options.append("-XX:+UseSerialGC")  # on 2 cores, as fast as the others in half the memory
     if quick:
         options.append("-XX:TieredStopAtLevel=1")
     return " ".join(options)

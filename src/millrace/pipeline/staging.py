@@ -1,7 +1,7 @@
-"""A batch in staging: its events by day, and what is none aside.
+"""Stages a batch: writes its events by day, and the rejected rows separately.
 
-A large file that is all of one day and has nothing wrong in it is a hot file already: it is linked,
-not written again, which makes most of a batch nearly free. The others are divided by day.
+A large file that has only valid events of a single day can serve as a hot file. It is linked,
+not rewritten, which makes most of a batch nearly free. All other files are divided by day.
 """
 
 import os
@@ -29,11 +29,11 @@ from .lake import Lake
 from .rules import is_broken, reasons, rules, unproved
 from .tables import QUARANTINE
 
-#: A file with fewer rows is not worth being kept as it is: small files are slow to read.
+#: Minimum number of rows for linking a file: small files are slow to read.
 LARGE: Final = 50_000
-#: So many days are written side by side; with more of them, rows are sorted by day first.
+#: Maximum number of days written concurrently. With more days, Spark sorts the rows by day first.
 _OPEN_FILES: Final = "8"
-#: In these nearly every value differs: a dictionary would be made and thrown away.
+#: Columns with mostly distinct values. Parquet would build a dictionary and then discard it.
 _MANY: Final = (
     "event_id", "time", "seq", "jid", "created", "ready_at", "leased_at", "wait_us", "run_us",
     "due",
@@ -41,7 +41,7 @@ _MANY: Final = (
 
 
 class Staged(NamedTuple):
-    """What a batch will be."""
+    """The staged contents of a batch."""
 
     events: Path
     quarantine: Path
@@ -58,14 +58,14 @@ class Staged(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Events of one server that are of the same days."""
+    """Events of one server with the same days of event, lease and push."""
 
     server: str
     day: date
     lease: date | None
     push: date | None
     rows: int
-    #: Of their numbers, all of them exclusive-or.
+    #: Exclusive or of all event numbers.
     numbers: int
     flushed: bool
 
@@ -77,7 +77,7 @@ def stage(
     looked: Iterable[Inspected],
     shared: Collection[Landed],
 ) -> Staged:
-    """Write what a batch will be. The `shared` files have events that others have too."""
+    """Write the contents of a batch to staging. The `shared` files overlap with other files."""
     folder = lake.staging / f"b-{batch:08}"
     shutil.rmtree(folder, ignore_errors=True)
     events, quarantine = folder / "events", folder / "quarantine"
@@ -114,7 +114,7 @@ def stage(
 def _as_they_are(
     spark: SparkSession, lake: Lake, plain: list[Inspected]
 ) -> dict[str, list[_Group]]:
-    """The files that need not be written again, with what is in them."""
+    """Return the files that can be linked without rewriting, with their groups of events."""
     large = [each for each in plain if each.proved and each.rows >= LARGE]
     if not large:
         return {}
@@ -140,7 +140,7 @@ def _as_they_are(
 def _divide(
     spark: SparkSession, lake: Lake, plain: list[Inspected], doubtful: list[Inspected]
 ) -> tuple[DataFrame, DataFrame]:
-    """The events, and what is none with the reasons."""
+    """Return the events, and the rejected rows with the reasons."""
     alone = rules()
     broken = is_broken(alone)
     rows = _landing(spark, lake, plain)
@@ -155,7 +155,7 @@ def _divide(
 
 
 def _landing(spark: SparkSession, lake: Lake, files: list[Inspected]) -> DataFrame:
-    """The rows of landing files; columns that a file does not have yet are null."""
+    """Return the rows of landing files; columns that a file lacks are null."""
     if not files:
         return frame(spark, f"{schema.ddl()}, file STRING")
     paths = readable(*(lake.landing / each.name for each in files))
@@ -164,7 +164,7 @@ def _landing(spark: SparkSession, lake: Lake, files: list[Inspected]) -> DataFra
 
 
 def _link(file: Path, folder: Path) -> None:
-    """Have a file in staging, without copying it if the disk can do that."""
+    """Link a file into staging, or copy it if the file system does not support links."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / f"part-{file.name}"
     try:
@@ -174,7 +174,7 @@ def _link(file: Path, folder: Path) -> None:
 
 
 def _write_by_day(spark: SparkSession, rows: DataFrame, place: Path) -> None:
-    # Or rows would be sorted by day before they are written, which costs as much as all else.
+    # Without this setting, Spark sorts rows by day before writing, which doubles the time.
     setting = "spark.sql.maxConcurrentOutputFileWriters"
     before = spark.conf.get(setting)
     spark.conf.set(setting, _OPEN_FILES)
@@ -188,7 +188,7 @@ def _write_by_day(spark: SparkSession, rows: DataFrame, place: Path) -> None:
 
 
 def _groups(spark: SparkSession, place: Path) -> list[_Group]:
-    """What was written, as read from it."""
+    """Read the written files and return their groups of events."""
     files = sorted(place.glob("day=*/part-*.parquet"))
     if not files:
         return []
@@ -197,7 +197,7 @@ def _groups(spark: SparkSession, place: Path) -> list[_Group]:
 
 
 def _gather(written: Path, events: Path) -> None:
-    """Put the files that were written beside those that were linked."""
+    """Move the written files to the folders of the linked files."""
     for file in written.glob("day=*/part-*.parquet"):
         folder = events / file.parent.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +218,7 @@ def _measures() -> list[Column]:
 
 
 def _summary(events: Path, quarantine: Path, quarantined: int, groups: list[_Group]) -> Staged:
-    """Which days the events are of, and a digest of which they are."""
+    """Collect the days of the events, and compute a digest of the event numbers."""
     counts: dict[date, int] = {}
     leases: dict[date, set[date]] = {}
     pushes: dict[date, set[date]] = {}

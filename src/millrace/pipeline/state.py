@@ -1,4 +1,4 @@
-"""Every queue's depth and every job's state as of a moment, folded from the journal."""
+"""The depth of every queue and the state of every job at a given time, from the journal."""
 
 import shutil
 from datetime import UTC, datetime
@@ -14,12 +14,12 @@ from .commit import install, located
 from .lake import Lake
 from .transforms import state
 
-#: With fewer jobs left than this their events are looked up; with more, they are sorted.
+#: Up to this number of remaining jobs, a broadcast join finds their events; above it, a sort.
 _FEW: Final = 1_000_000
 
 
 class Depth(msgspec.Struct):
-    """The jobs of a queue, by state."""
+    """The number of jobs of a queue in each state."""
 
     server: str
     queue: str
@@ -32,7 +32,7 @@ class Depth(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """A job as its last event tells it; `since` is when that was."""
+    """A job according to its last event; `since` is the time of that event."""
 
     server: str
     seq: int
@@ -51,14 +51,14 @@ class Job(msgspec.Struct):
 
 
 class Which(NamedTuple):
-    """Which jobs are meant; empty: any."""
+    """Filters jobs; an empty value matches any job."""
 
     queue: str = ""
     state: str = ""
 
 
 class State:
-    """All jobs that there were at a moment."""
+    """All jobs that existed at a point in time."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, moment: datetime, which: Which | None = None
@@ -75,12 +75,12 @@ class State:
         return [Depth(**row) for row in rows.to_pylist()]
 
     def jobs(self, limit: int) -> list[Job]:
-        """The oldest."""
+        """Return the oldest jobs."""
         rows = self._jobs.orderBy("server", "seq").limit(limit).toArrow()
         return [Job(**row) for row in rows.to_pylist()]
 
     def write(self, place: Path) -> None:
-        """All jobs, as one Parquet file."""
+        """Write all jobs to one Parquet file."""
         aside = place.absolute().with_name(f".{place.name}.writing")
         rows = self._jobs.repartition(1).sortWithinPartitions("server", "seq")
         try:

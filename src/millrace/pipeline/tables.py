@@ -1,9 +1,9 @@
-"""Every table of the lake: its columns, its key, and how it is divided.
+"""Every table of the lake: its columns, its key, and its partitioning.
 
-All are Parquet (zstd), times in UTC. A table divided by `day` is a folder `day=2026-11-16` for
-each; `day` itself is in the folder's name and not in the files. What `day` means differs: the day
-of the event, of the lease, or of the push, each known from every event, so that a refresh knows
-which days an event touches.
+All tables are Parquet (zstd) with times in UTC. A table that is divided by `day` has one folder
+for each day, such as `day=2026-11-16`; the folder name holds `day`, and the files do not. The
+meaning of `day` depends on the table: the day of the event, of the lease, or of the push. Every
+event has all of these days, so that a refresh can determine which days an event touches.
 """
 
 from typing import Final, NamedTuple
@@ -14,9 +14,9 @@ from millrace.journal import schema
 class Table(NamedTuple):
     name: str
     ddl: str
-    #: What tells a row from all others, beside the day.
+    #: The columns that, together with the day, identify a row.
     key: tuple[str, ...]
-    #: What its days are, in words; empty: one file, of everything.
+    #: The meaning of its days, as text; empty if the table is a single file.
     day: str
     about: str
 
@@ -26,12 +26,12 @@ class Table(NamedTuple):
 
     @property
     def types(self) -> dict[str, str]:
-        """Each column's type, as Spark spells it."""
+        """The type of each column, in Spark's notation."""
         return dict(column.split(maxsplit=1) for column in _split(self.ddl))
 
 
 def _split(ddl: str) -> list[str]:
-    """The columns of a DDL; a comma inside of a type does not part them."""
+    """Split a DDL into columns; commas inside a type do not separate columns."""
     parts, depth = [""], 0
     for char in ddl:
         depth += (char == "<") - (char == ">")
