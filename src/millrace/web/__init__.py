@@ -1,6 +1,6 @@
-"""The web room: pages, HTTP API, live stream, metrics.
+"""The web process: pages, HTTP API, live stream and metrics.
 
-A process of its own, started by server/site.py; everything it knows of jobs it asks the server over
-the control socket. `doors.py` says who may enter where; each module of `pages` and `api` has its
-own DOORS; `app.py` puts them together.
+server/site.py starts this separate process. It obtains all data on jobs from the server over the
+control socket. `doors.py` implements access control; the packages `routes` and `api` define the
+routes in DOORS; `app.py` combines them.
 """

@@ -1,4 +1,4 @@
-"""`python -m millrace.web`: started by the server, with its settings on standard input."""
+"""`python -m millrace.web`: the server starts this process and sends settings on standard input."""
 
 import asyncio
 import contextlib
@@ -16,12 +16,12 @@ from .app import application
 from .server import load_certificates, server
 from .state import Room
 
-#: The queues come first.
+#: Niceness of the process. The queue server has priority.
 NICE: Final = 5
 
 
 class Lines(logging.Formatter):
-    """`LEVEL text` on one line, which the server puts into its log."""
+    """Formats a record as `LEVEL text` on one line. The server writes it to its log."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
@@ -31,7 +31,7 @@ class Lines(logging.Formatter):
 
 
 def main() -> int:
-    with open(0, "rb", buffering=0, closefd=False) as told:  # no byte of what follows
+    with open(0, "rb", buffering=0, closefd=False) as told:  # unbuffered: only one line
         line = told.readline()
     if not line:
         return 0
@@ -39,7 +39,7 @@ def main() -> int:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(Lines())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
-    # What strangers send is no news, however wrong it is.
+    # Do not log invalid requests.
     for noisy in ("uvicorn", "uvicorn.error", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     try:
@@ -57,7 +57,7 @@ async def _serve(told: settings.Settings) -> None:
     rest = bytearray()
 
     def heard() -> None:
-        """New settings, or the end of the server."""
+        """Read new settings. End of file means that the server stops."""
         data = os.read(0, 65_536)
         if not data:
             loop.remove_reader(0)
@@ -81,5 +81,5 @@ async def _serve(told: settings.Settings) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the server's to hear
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server handles Ctrl-C
     sys.exit(main())

@@ -1,6 +1,7 @@
-"""The pipeline's tables as a report, made in a thread and kept while the tables are the same.
+"""Reports on the pipeline's tables, built in a thread and cached until the tables change.
 
-Tables change only when the pipeline has run: its mark (ops/refreshed.json) says which they are.
+The tables change only when the pipeline runs; it then rewrites ops/refreshed.json. The cache key
+includes the modification time of this file.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: So many reports are remembered.
+#: Maximum number of cached reports, and of reports in preparation.
 KEPT: Final = 8
 MOST_DAYS: Final = 366
 
@@ -33,33 +34,35 @@ class Unable(Exception):
 
 
 class Choice(NamedTuple):
-    """Of which days, and of which queue; None: the last ones, and all of them."""
+    """The days and the queue of a report. None selects the most recent days, or all queues."""
 
     first: date | None = None
     last: date | None = None
-    #: If no first day is given: so many.
+    #: Number of days, if `first` is None.
     days: int = 7
     queue: str | None = None
 
 
 class Made(NamedTuple):
     report: "Report"
-    #: The report's parts and its numbers, as they stand in a page.
+    #: The report's sections and figures as HTML.
     parts: Markup
     numbers: Markup
 
 
 class Analytics:
-    """One report is made at a time: each may take a good deal of memory."""
+    """Builds one report at a time, because a report can require much memory."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[str, int, Choice], Made] = OrderedDict()
         self._turn = asyncio.Lock()
-        #: What is being made, until somebody has asked what became of it.
+        #: Reports in preparation, and finished reports until a request fetches them.
         self._begun: OrderedDict[tuple[str, Choice], asyncio.Task[Made]] = OrderedDict()
 
     async def made(self, lake: str, choice: Choice, patience: float | None = None) -> Made | None:
-        """The report, or None if it takes longer than that: then it is there later."""
+        """Return the report, or None if it takes more than `patience` seconds. The build continues,
+        and a later call returns the report.
+        """
         if not lake:
             raise Unable(
                 "This server stores no data on disk (server.durability = memory), so it has no "
@@ -82,8 +85,8 @@ class Analytics:
         return task.result()
 
     async def page(self, report: "Report") -> str:
-        """The report as a page of its own, to be kept."""
-        from millrace.pipeline.report.page import render  # noqa: PLC0415 - only when asked for
+        """Return the report as a standalone HTML page."""
+        from millrace.pipeline.report.page import render  # noqa: PLC0415 - only on demand
 
         async with self._turn:
             return await _able(lambda: render(report))
@@ -108,7 +111,7 @@ class Analytics:
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
-        # What was shipped since has changed; the rest of it has not.
+        # Events shipped since then change only the coverage.
         report = structs.replace(made.report, coverage=standing.coverage(there))
         return made._replace(report=report)
 
@@ -130,7 +133,7 @@ async def _able(make: Callable[[], T]) -> T:
 
 
 def _seen(task: asyncio.Task[Made]) -> None:
-    """Whoever began it may be gone: then nobody need hear that it failed."""
+    """Retrieve the exception, so that asyncio does not log it if no request fetches the result."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""All doors together, and what every answer has."""
+"""The ASGI application: all routes, and the headers of all responses."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -22,12 +22,12 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-#: Scripts are ours alone; so is whatever else is loaded.
+#: Pages load scripts and other resources only from this server.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: It goes into links, redirects and cookies.
+#: A valid path prefix. Links, redirects and cookies contain it.
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
 MOST_PREFIX: Final = 200
 
@@ -38,13 +38,13 @@ def doors() -> list[BaseRoute]:
 
 def application(room: Room) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     app = Starlette(routes=doors(), exception_handlers={404: _lost, 405: _wrong, 500: _broken})
-    app.router.redirect_slashes = False  # to whatever the request calls our host
+    app.router.redirect_slashes = False  # its redirects use the Host header
     app.state.room = room
     return Frame(app)
 
 
 class Frame:
-    """Puts our headers onto every answer, and takes a proxy's prefix off the path."""
+    """Adds the standard headers to every response and handles the path prefix of a proxy."""
 
     def __init__(self, app: Starlette) -> None:
         self._app = app
@@ -70,8 +70,9 @@ class Frame:
 
 
 def _take_off_prefix(scope: Scope) -> None:
-    """`X-Script-Name: /work`, as Faktory's pages know it: a proxy serves us under that path, and
-    leaves it there or takes it off. Whoever sends that changes their own links, and nobody else's.
+    """Apply the header `X-Script-Name: /work`, as Faktory does. A proxy serves the pages under this
+    path, and may or may not remove it from requests. A client that sends the header changes only
+    the links in its own responses.
     """
     told = next((value for name, value in scope["headers"] if name == b"x-script-name"), b"")
     prefix = told.decode("latin-1").rstrip("/")

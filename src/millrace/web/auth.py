@@ -1,13 +1,13 @@
-"""Who may do what: passwords, tokens, logins, and where requests may come from.
+"""Authentication and authorization: passwords, tokens, login cookies and checks of the origin.
 
-A role may do what those before it may: `read` looks, `operate` changes jobs, queues and workers,
-`admin` does what cannot be taken back or shows what is secret. Where neither password nor tokens
-are set, everybody is an admin; such a server listens on loopback only, unless it was told
-otherwise, and is only heard under names that are its own.
+Each role includes the previous ones: `read` views data, `operate` changes jobs, queues and workers,
+`admin` performs irreversible actions and views confidential data. If neither a password nor tokens
+are set, every client has the role `admin`. By default such a server listens on loopback only, and
+it accepts only requests for its own host names.
 
-A login is a cookie that says until when and for whom, sealed with a key of ours and the secret that
-was shown. What its owner may do is looked up each time: a token that was taken away or changed ends
-its logins, one with another role has that role from then on.
+A login is a cookie with an expiry time and a name, signed with the server's key and the secret of
+the login. The server determines the role on each request: removing or changing a token ends its
+logins, and a change of its role takes effect immediately.
 """
 
 import hashlib
@@ -32,17 +32,17 @@ from .settings import Role, Settings
 ROLES: Final[tuple[Role, ...]] = ("read", "operate", "admin")
 COOKIE: Final = "millrace_session"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-#: What the audit log calls whoever knows the password, and everybody where none is asked for. No
-#: token is named so.
+#: Names in the audit log: for a client with the password, and for all clients of a server without
+#: authentication. Tokens cannot have these names.
 BY_PASSWORD: Final = "password"  # noqa: S105 - a name
 ANYBODY: Final = "anybody"
-#: So many logins that were ended are remembered until they would have ended by themselves.
+#: Maximum number of ended logins that the process stores to reject copies of their cookies.
 MOST_ENDED: Final = 10_000
 
 
 class Visitor(NamedTuple):
     role: Role
-    #: For the audit log.
+    #: Name in the audit log.
     name: str
 
     def may(self, role: Role) -> bool:
@@ -58,7 +58,7 @@ class Unknown(Exception):
 
 
 class Gate:
-    """Knows visitors by what they show."""
+    """Authenticates clients by secret or login cookie."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Gate:
         self.guesses = LoginLimiter()
 
     def visitor(self, request: Request, settings: Settings) -> Visitor | None:
-        """The visitor; None without a secret or with a login that is over. Raises Unknown or
-        TooManyGuesses for a secret that matches no visitor.
+        """Return the client, or None without a secret or a valid login. Raise Unknown for a wrong
+        secret, or TooManyGuesses while the address is blocked after too frequent failures.
         """
         shown = None if settings.is_open else _shown(request)
         if shown is None:
@@ -83,16 +83,16 @@ class Gate:
         return self.known(shown, address(request), settings)
 
     def logged_in(self, request: Request, settings: Settings) -> Visitor | None:
-        """The same, by the login alone: nothing can be guessed here."""
+        """Return the client of the login cookie, without checking a secret."""
         if settings.is_open:
             return Visitor("admin", ANYBODY)
         return self._sealed(request.cookies.get(COOKIE, ""), settings)
 
     def known(self, secret: str, where: str, settings: Settings) -> Visitor:
-        """Whose secret that is. However it is wrong, finding out takes as long.
+        """Return the client with this secret. The time of a comparison is independent of the value.
 
-        Tokens are long, and always heard. A password may be short: where too many wrong ones came
-        from, none is heard for a while.
+        Tokens are long and are always checked. A password can be short: after too frequent failures
+        from an address, the server rejects passwords from this address for some time.
         """
         found = None
         for token in settings.tokens:
@@ -107,14 +107,14 @@ class Gate:
         raise Unknown(again=not self.guesses.add(where, secret, now))
 
     def cookie(self, visitor: Visitor, settings: Settings) -> str:
-        """What a browser shows from now on."""
+        """Return the value of a new login cookie."""
         until = int(self._clock() + settings.session)
         told = f"{until} {secrets.token_hex(8)} {visitor.name}"
         seal = self._seal(told, _secret(visitor.name, settings) or "")
         return urlsafe_b64encode(f"{told} {seal}".encode()).decode().rstrip("=")
 
     def end(self, request: Request, settings: Settings) -> Visitor | None:
-        """Nobody is let in by that login any more, also not by a copy of it; whose it was."""
+        """End a login, including copies of its cookie. Return its client."""
         cookie = request.cookies.get(COOKIE, "")
         visitor = self._sealed(cookie, settings)
         if visitor is not None:
@@ -136,20 +136,20 @@ class Gate:
         return Visitor(_role(name, settings), name)
 
     def _seal(self, told: str, secret: str) -> str:
-        # Not before somebody logs in: most servers need no key.
+        # Create the key at the first login: most servers need no key.
         if self._made is None:
             self._made = sealing_key(self._folder)
         return hmac.new(self._made, f"{told}\0{secret}".encode(), hashlib.sha256).hexdigest()
 
 
 def address(request: Request) -> str:
-    """Where a request comes from."""
+    """Return the client's IP address."""
     return request.client.host if request.client else "?"
 
 
 def is_foreign(request: Request) -> bool:
-    """Does a page of somebody else's want something changed? Scripts send neither header, and no
-    page can keep a browser from sending one of them.
+    """Return True if a page of another site sends a request that changes data. Browsers always send
+    Sec-Fetch-Site or Origin, and a page cannot prevent this; scripts send neither header.
     """
     if request.method in SAFE:
         return False
@@ -167,14 +167,14 @@ def is_foreign(request: Request) -> bool:
 
 
 def is_misnamed(request: Request, settings: Settings) -> bool:
-    """Is an open server called by a name that is not its own? A stranger's page can be given any
-    name that leads here, and would then be heard as if it were ours.
+    """Return True if a request to a server without authentication has a foreign host name. This
+    check prevents DNS rebinding, where the name of a foreign site resolves to this server.
     """
     if not settings.is_open:
         return False
     called = request.headers.get("host", "")
     if not called:
-        return False  # no browser does that
+        return False  # browsers always send Host
     try:
         host = (urlsplit("//" + called).hostname or "").rstrip(".")
         if host in {"localhost", settings.host.lower()} | {n.lower() for n in settings.hosts}:
@@ -186,23 +186,23 @@ def is_misnamed(request: Request, settings: Settings) -> bool:
 
 
 def is_browser(request: Request) -> bool:
-    """It asks for passwords with a window of its own, if it is let: ours are asked for on a page,
-    where one can log out again.
+    """Return True for a browser. Browsers do not receive a Basic challenge, which would open their
+    password dialog: they use the login page, which supports logout.
     """
     headers = request.headers
     return "sec-fetch-mode" in headers or headers.get("user-agent", "").startswith("Mozilla/")
 
 
 def is_private(request: Request) -> bool:
-    """Is everything between us and the browser encrypted? A proxy that says so may be believed: it
-    only makes the browser more careful.
+    """Return True if the browser's connection is encrypted. The header of a proxy is trusted,
+    because it can only make cookies more restrictive.
     """
     told = request.headers.get("x-forwarded-proto", "")
     return request.scope["scheme"] == "https" or told == "https"
 
 
 def _shown(request: Request) -> str | None:
-    """The secret that was sent along: as a token, or as the password of any name."""
+    """Return the secret of the Authorization header: a token, or the password of any user name."""
     header = request.headers.get("authorization")
     if header is None:
         return None
@@ -218,7 +218,7 @@ def _shown(request: Request) -> str | None:
 
 
 def _parts(cookie: str) -> tuple[str, str]:
-    """What it says, and its seal."""
+    """Return the content of a cookie and its signature."""
     told, _, seal = urlsafe_b64decode(cookie.encode() + b"==").decode().rpartition(" ")
     return told, seal
 

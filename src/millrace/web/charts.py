@@ -1,4 +1,4 @@
-"""What pages draw and count without a chart library: sparklines, rates, slots of a histogram."""
+"""Sparklines, rates and histogram slots, computed without a chart library."""
 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -7,9 +7,9 @@ from millrace.engine.stats import SLOTS
 from millrace.records import DayTotals, DurationSpread, Sample
 
 SECOND: Final = 1_000_000
-#: A rate over less than this is noise.
+#: Minimum time span for a rate. Rates over shorter spans are too noisy.
 LEAST: Final = 4 * SECOND
-#: The error rate is that of the last five minutes.
+#: Time span of the error rate: five minutes.
 LATELY: Final = 300 * SECOND
 WIDTH: Final = 100
 HEIGHT: Final = 24
@@ -20,7 +20,7 @@ _DAYS: Final = 142
 
 
 class Rates(NamedTuple):
-    """Each second."""
+    """Numbers of jobs per second."""
 
     pushed: float
     completed: float
@@ -28,7 +28,7 @@ class Rates(NamedTuple):
 
 
 def rates(samples: Sequence[Sample]) -> Rates:
-    """Of the last few seconds; base.js counts alike."""
+    """Compute the rates of the last few seconds. base.js uses the same method."""
     if len(samples) < 2:
         return Rates(0, 0, 0)
     last = samples[-1]
@@ -42,7 +42,7 @@ def rates(samples: Sequence[Sample]) -> Rates:
 
 
 def error_rate(samples: Sequence[Sample]) -> float | None:
-    """Which part of the attempts that ended lately has failed; None if none has ended."""
+    """Return the fraction of failed attempts in the last five minutes; None if none has ended."""
     if len(samples) < 2:
         return None
     last, first = samples[-1], _before(samples, LATELY)
@@ -51,19 +51,19 @@ def error_rate(samples: Sequence[Sample]) -> float | None:
 
 
 def _before(samples: Sequence[Sample], span: int) -> Sample:
-    """The newest sample that is so much older than the last; the oldest if none is."""
+    """Return the newest sample at least `span` older than the last, or else the oldest sample."""
     last = samples[-1].at
     return next((s for s in reversed(samples) if last - s.at >= span), samples[0])
 
 
 def history(days: Sequence[DayTotals], today: int, most: int) -> list[DayTotals]:
-    """The last `most` days up to today; those of which nothing is known have zeros."""
+    """Return the totals of the last `most` days up to today, with zeros for days without data."""
     known = {day.day: day for day in days}
     return [known.get(n) or DayTotals(n, 0, 0) for n in range(today - most + 1, today + 1)]
 
 
 def spark(numbers: Sequence[int]) -> str:
-    """An SVG path through the numbers, from zero up to the largest."""
+    """Return an SVG path through the numbers, scaled from zero to the largest number."""
     if not numbers:
         return ""
     if len(numbers) == 1:
@@ -86,7 +86,7 @@ class Slot(NamedTuple):
 
 
 def slot_label(number: int) -> str:
-    """`12 to 13 s`, `5 to 6 min`, `3 to 4 h`, `2 to 3 d`"""
+    """Return a label: `12 to 13 s`, `5 to 6 min`, `3 to 4 h`, `2 to 3 d`."""
     for first, least, unit in (
         (_DAYS, 1, "d"),
         (_HOURS, 1, "h"),
@@ -100,7 +100,7 @@ def slot_label(number: int) -> str:
 
 
 def slots(spread: DurationSpread) -> list[Slot]:
-    """Those that have something."""
+    """Return the slots of the histogram that contain jobs."""
     return [
         Slot(number, slot_label(number), jobs)
         for number, jobs in sorted(spread.histogram.items())

@@ -1,7 +1,7 @@
-"""Where one may enter, who may, and what every answer has.
+"""Routes, access control and error responses.
 
-A door is a route with the least role that may use it; None is for everybody. Whoever has the role
-gets a Visit, and the endpoint answers it.
+A Door is a route with the minimum role that it requires; the role None admits all clients. If the
+client has the role, the endpoint receives a Visit and returns the response.
 """
 
 import logging
@@ -36,9 +36,9 @@ from .urls import own_path
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: What a form, or a request of the API that pushes no job, may have.
+#: Maximum size in bytes of a form, or of an API request that pushes no job.
 MOST_BODY: Final = 1 << 20
-#: What all requests together may have sent before they are answered.
+#: Maximum total size in bytes of the bodies of all requests in progress.
 MOST_HELD: Final = 128 << 20
 STATUS: Final = {
     "bad request": 400,
@@ -64,7 +64,7 @@ TITLES: Final = {
     503: "Server unavailable",
 }
 SAID: Final = "millrace_said"
-#: A cookie may have 4096 bytes, and a letter may take twelve of them.
+#: Maximum characters of a message. A cookie holds 4096 bytes; a quoted character takes up to 12.
 MOST_SAID: Final = 300
 
 
@@ -77,13 +77,13 @@ class Refusal(Exception):
 
 
 class Visit:
-    """A request, whoever makes it, and what is needed to answer."""
+    """A request, its authenticated client and the shared state of the process."""
 
     def __init__(self, request: Request, room: Room, visitor: Visitor | None) -> None:
         self.request = request
         self.room = room
         self.visitor = visitor
-        #: The bytes of its body.
+        #: Bytes of the request body received so far.
         self.held = 0
 
     @property
@@ -92,18 +92,18 @@ class Visit:
 
     @property
     def by(self) -> str:
-        """Who that is, for the audit log."""
+        """The client's name and address, for the audit log."""
         name = f"{self.visitor.name} from " if self.visitor else ""
         return name + address(self.request)
 
     @property
     def prefix(self) -> str:
-        """Where a proxy has put the pages: before every path."""
+        """The path prefix under which a proxy serves the pages."""
         path: str = self.request.scope.get("root_path", "")
         return path
 
     def may(self, role: Role) -> bool:
-        """May the visitor do what needs that role?"""
+        """Return True if the client has the role and read-only mode permits it."""
         if self.visitor is None or (self.settings.read_only and role != "read"):
             return False
         return self.visitor.may(role)
@@ -112,7 +112,7 @@ class Visit:
         return await self.room.control.ask(type_, **request)
 
     def path(self, name: str) -> str:
-        """A part of the path, as it was before it was put into an address."""
+        """Return a path parameter, URL-decoded."""
         value: str = self.request.path_params[name]
         return value
 
@@ -120,7 +120,7 @@ class Visit:
         return self.request.query_params.get(name, default)
 
     async def body(self, most: int = MOST_BODY) -> bytes:
-        """All of it, if it is not too long."""
+        """Read the whole body; refuse it if it exceeds `most` bytes."""
         found = bytearray()
         async for piece in self.request.stream():
             found += piece
@@ -134,7 +134,7 @@ class Visit:
         return bytes(found)
 
     async def form(self, most: int = MOST_BODY) -> "Form":
-        """What a form of one of the pages has sent."""
+        """Read and parse the body as a URL-encoded form."""
         kind = self.request.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/x-www-form-urlencoded":
             raise Refusal(400, "Send a form with Content-Type: application/x-www-form-urlencoded.")
@@ -150,7 +150,7 @@ class Visit:
         return self.prefix + path
 
     def back(self, path: str, said: str = "") -> Response:
-        """After something was done: to that page, which says so."""
+        """Redirect to a page after an action; the page displays the message `said`."""
         response = RedirectResponse(self.url(own_path(path)), status_code=303)
         if said:
             response.set_cookie(
@@ -165,7 +165,7 @@ class Visit:
 
 
 class Form(list[tuple[str, str]]):
-    """Names and values, in their order."""
+    """Names and values of the fields, in the order of the form."""
 
     def one(self, name: str, default: str = "") -> str:
         return next((value for key, value in self if key == name), default)
@@ -179,7 +179,7 @@ Kind = Literal["page", "api"]
 
 
 class Door(Route):
-    """`Door("/queues", queues, role="read")`. What changes something says so by its methods."""
+    """`Door("/queues", queues, role="read")`. Routes that change data declare their methods."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Door(Route):
         self.role, self.kind, self.answer = role, kind, endpoint
         name = name or endpoint.__name__
         super().__init__(path, _entrance(self), methods=list(methods), name=name)
-        # A name may have newlines, also at its end, where Starlette's own `$` overlooks one.
+        # A path parameter can contain newlines. Starlette's `$` also matches before the last one.
         whole = self.path_regex.pattern.removesuffix("$") + r"\Z"
         self.path_regex = re.compile(whole, re.DOTALL)
 
@@ -215,14 +215,14 @@ def _entrance(door: Door) -> Callable[[Request], Awaitable[Response]]:
         finally:
             room.held -= visit.held
         if request.method == "HEAD" and isinstance(response, StreamingResponse):
-            return Response(headers=response.headers)  # which would not end
+            return Response(headers=response.headers)  # the stream would not end
         return response
 
     return enter
 
 
 def _let_in(door: Door, visit: Visit) -> None:
-    """Find out who that is, and whether they may."""
+    """Authenticate the client and check its role."""
     request, room = visit.request, visit.room
     if is_foreign(request):
         raise Refusal(403, "Cross-site request refused.")
@@ -263,7 +263,7 @@ def too_many(error: TooManyGuesses) -> Refusal:
 
 
 def refuse(visit: Visit, kind: Kind, refusal: Refusal) -> Response:
-    from .render import error_page  # noqa: PLC0415 - templates draw on doors
+    from .render import error_page  # noqa: PLC0415 - render imports this module
 
     request = visit.request
     if refusal.status == 401:
@@ -278,14 +278,14 @@ def refuse(visit: Visit, kind: Kind, refusal: Refusal) -> Response:
 
 
 def _is_reading(request: Request) -> bool:
-    """Does a person want to see a page?"""
+    """Return True if a browser requests a page without an Authorization header."""
     return "text/html" in request.headers.get("accept", "") and "authorization" not in (
         request.headers
     )
 
 
 def _address(visit: Visit) -> str:
-    """What was asked for, as it was written."""
+    """Return the requested path and query, not decoded."""
     scope = visit.request.scope
     path: str = scope["raw_path"].decode("latin-1").removeprefix(visit.prefix)
     query: str = scope["query_string"].decode("latin-1")
@@ -293,7 +293,7 @@ def _address(visit: Visit) -> str:
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    """RFC 9457."""
+    """Return an error in the format of RFC 9457."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     body["detail"] = detail
     return Response(

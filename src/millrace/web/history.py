@@ -1,7 +1,7 @@
-"""What happened to one job: its events, and the attempts that they tell of.
+"""The history of one job: its events and attempts.
 
-They come from the journal: what was not shipped yet from the outbox beside the server, the rest
-from the lake. Where there is no journal, or nothing in it, what the job itself remembers is told.
+The events are read from the journal: events that are not shipped yet from the server's outbox, the
+rest from the lake. If the journal has no events of the job, they are derived from its fields.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from .settings import Settings
 if TYPE_CHECKING:
     from millrace.journal.tracing import Wanted
 
-#: Whoever looks at a job waits for so many seconds at most: at one that is there, at one of which
-#: only the journal knows, and whoever says that all of the journal is to be looked at.
+#: Maximum seconds to read the journal: for an existing job, for a removed job, and if the request
+#: demands the whole journal.
 SHORT: Final = 0.06
 LONG: Final = 0.5
 ALL: Final = 10.0
-#: And so many look at a time: each takes a thread, and some of the disk.
+#: Maximum concurrent readers: each uses a thread and disk bandwidth.
 MAX_READERS: Final = 4
 _readers = asyncio.Semaphore(MAX_READERS)
-#: What ends an attempt, in words.
+#: Descriptions of the events that end an attempt.
 _ENDS: Final = {
     "completed": "completed",
     "advanced": "completed this step",
@@ -41,12 +41,12 @@ _ENDS: Final = {
 
 
 class History(NamedTuple):
-    """The oldest event first."""
+    """The events of a job, oldest first."""
 
     events: Sequence[EventRecord]
-    #: Was everything looked at?
+    #: True if the whole journal was searched.
     whole: bool
-    #: Where it comes from.
+    #: Source of the events.
     source: Literal["journal", "job", "nowhere"]
 
 
@@ -56,7 +56,7 @@ class Attempt(NamedTuple):
     protocol: str
     leased_at: int
     wait: int | None
-    #: None while it runs, or if the end is not known.
+    #: 0 while the attempt runs or if its end is unknown; `run` is then None.
     ended_at: int
     run: int | None
     renewed: int
@@ -72,7 +72,7 @@ def now() -> int:
 async def read(
     settings: Settings, seq: int, jid: str, detail: JobDetail | None, *, thorough: bool = False
 ) -> History:
-    """All that is known of a job, whether it is still there or not."""
+    """Return the history of an existing or removed job."""
     found = History([], whole=True, source="nowhere")
     if settings.data:
         patience = ALL if thorough else LONG if detail is None else SHORT
@@ -92,7 +92,7 @@ async def read(
 
 
 async def _reader_is_free(patience: float) -> bool:
-    """Take one of the readers; a page does not wait longer for one than for the journal itself."""
+    """Acquire a reader. A page waits for a reader no longer than for the journal itself."""
     try:
         await asyncio.wait_for(_readers.acquire(), patience)
     except TimeoutError:
@@ -101,14 +101,14 @@ async def _reader_is_free(patience: float) -> bool:
 
 
 def _begun(found: History, job: JobRecord) -> History:
-    """With the push, which every job remembers."""
+    """Add the push event, derived from the job's fields, if it is missing."""
     if any(event.type == "pushed" for event in found.events):
         return found
     return found._replace(events=[from_fields(job)[0], *found.events])
 
 
 async def warm() -> None:
-    """Load Arrow, which takes a while, before somebody waits for it."""
+    """Load Arrow in advance, because the import is slow."""
     if "millrace.journal.tracing" not in sys.modules:
         await asyncio.to_thread(_load)
 
@@ -137,7 +137,7 @@ def _read(settings: Settings, seq: int, jid: str, moments: list[int], patience: 
         events |= older
         whole = whole and all_
     if not seq and events:
-        newest = max(event.seq for event in events.values())  # of several that had the id
+        newest = max(event.seq for event in events.values())  # several jobs can have had this ID
         events = {number: event for number, event in events.items() if event.seq == newest}
     return History([events[number] for number in sorted(events)], whole, "journal")
 
@@ -145,7 +145,7 @@ def _read(settings: Settings, seq: int, jid: str, moments: list[int], patience: 
 def _compacted(
     folder: Path, lake: Path, wanted: "Wanted", moments: list[int], before: int, until: float
 ) -> tuple[dict[int, EventRecord], bool]:
-    """Events whose files were removed from the landing folder after they were taken in."""
+    """Read events from the lake's table; their files are no longer in the landing folder."""
     from millrace.journal import tracing  # noqa: PLC0415
     from millrace.journal.identity import known_identity  # noqa: PLC0415
     from millrace.pipeline import reading  # noqa: PLC0415
@@ -174,7 +174,7 @@ def _day(moment: int) -> date:
 
 
 def _moments(detail: JobDetail | None) -> list[int]:
-    """When something must have happened to it."""
+    """Return the known times of the job's events."""
     if detail is None:
         return []
     job = detail.job
@@ -184,7 +184,7 @@ def _moments(detail: JobDetail | None) -> list[int]:
 
 
 def from_fields(job: JobRecord) -> list[EventRecord]:
-    """What the job itself remembers: its last of everything."""
+    """Derive events from the job's fields: the last event of each type."""
     first = "ready" if job.ready_at == job.created or not job.due else "scheduled"
     told = [("pushed", job.created, "new", job.state if job.state == "blocked" else first)]
     if job.ready_at > job.created:
@@ -220,7 +220,7 @@ def from_fields(job: JobRecord) -> list[EventRecord]:
 
 
 def attempts(events: Iterable[EventRecord]) -> list[Attempt]:
-    """The newest first."""
+    """Return the attempts, newest first."""
     found: list[Attempt] = []
     current: Attempt | None = None
     for event in events:

@@ -1,6 +1,7 @@
-"""The live stream: server-sent events with the numbers of the moment.
+"""The live stream: server-sent events with current figures.
 
-One question a second is asked of the server while anybody listens, however many they are.
+While there are listeners, the process sends one request per second to the server, independent of
+the number of listeners.
 """
 
 import asyncio
@@ -13,10 +14,10 @@ from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 
 EVERY: Final = 1.0
-#: One who does not read for so many events misses some.
+#: Maximum events queued for a listener. If the queue is full, the oldest event is dropped.
 MOST_BEHIND: Final = 4
 MOST_LISTENERS: Final = 500
-#: Seconds, after which one has to call again, and is asked again who it is.
+#: Maximum seconds of a stream. The client then reconnects and authenticates again.
 LASTS: Final = 600.0
 
 
@@ -32,7 +33,7 @@ class Live:
         return len(self._listeners) >= MOST_LISTENERS
 
     async def events(self) -> AsyncIterator[bytes]:
-        """What one listener is sent."""
+        """Yield the events for one listener."""
         queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_BEHIND)
         loop = asyncio.get_running_loop()
         until = loop.time() + LASTS
@@ -50,14 +51,14 @@ class Live:
                 self._asking = None
 
     def close(self) -> None:
-        """Nothing more is sent."""
+        """End all streams."""
         for queue in self._listeners:
             _put(queue, b"")
 
     async def _ask(self) -> None:
         while True:
             try:
-                line = await self._control.raw(overview=True)  # as it is: JSON on one line
+                line = await self._control.raw(overview=True)  # unchanged: JSON on one line
                 self._last = b"event: overview\ndata: %b\n" % line
             except AdminError as error:
                 self._last = b"event: away\ndata: %b\n\n" % msgspec.json.encode(str(error))

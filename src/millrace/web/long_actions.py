@@ -1,4 +1,4 @@
-"""Long actions: what was begun, how far it is, and how to stop it."""
+"""Long actions: start, progress and cancellation."""
 
 import asyncio
 import itertools
@@ -12,11 +12,11 @@ from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 from millrace.records import ActionRequest, BulkProgress, Code
 
-#: So many are remembered when they are over.
+#: Number of actions above which finished actions are removed.
 KEPT: Final = 100
 #: Number of bulk actions that run at a time.
 MAX_RUNNING: Final = 4
-#: An action on at most this many named jobs ends within one turn of the server: it is not counted.
+#: Maximum named jobs of a short action. It ends within one turn of the server and is not counted.
 MAX_SHORT_ACTION: Final = 50
 
 
@@ -47,7 +47,7 @@ class Task:
 
 
 class Tasks:
-    """They go on when the page that began them is closed."""
+    """Runs actions. An action continues after the user closes the page that started it."""
 
     def __init__(self, control: AdminClient) -> None:
         self._control = control
@@ -59,7 +59,7 @@ class Tasks:
         return [task for task in self.known.values() if not task.ended]
 
     def begin(self, title: str, by: str, **request: Any) -> Task:
-        """Begin an `act` or `act_on_queue`."""
+        """Start an `act` or `act_on_queue` request."""
         bulk = _is_bulk(request.get("act"))
         if bulk and sum(task.bulk for task in self.running) >= MAX_RUNNING:
             raise AdminError(
@@ -72,11 +72,11 @@ class Tasks:
         for number in over[: max(0, len(self.known) - KEPT)]:
             del self.known[number]
         task.running = asyncio.create_task(self._run(task, request))
-        task.running.add_done_callback(task.end)  # also of one that is stopped before it begins
+        task.running.add_done_callback(task.end)  # also if stopped before it starts
         return task
 
     async def wait(self, task: Task, seconds: float) -> None:
-        """Most are over at once: then nobody need look at their progress."""
+        """Wait up to `seconds` for the end of an action. Most actions need no progress page."""
         if task.running is not None:
             await asyncio.wait([task.running], timeout=seconds)
 
@@ -105,7 +105,7 @@ class Tasks:
 
 
 def _is_bulk(act: ActionRequest | None) -> bool:
-    """True for actions on a queue, on a filter or on many named jobs."""
+    """Return True for an action on a queue, on a filter or on more than MAX_SHORT_ACTION jobs."""
     if act is None or act.query is not None:
         return True
     return len(act.jobs) + len(act.seqs) > MAX_SHORT_ACTION

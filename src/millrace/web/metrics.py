@@ -1,7 +1,7 @@
 """`/metrics`, for Prometheus.
 
-There is a time series for each queue and state, so only the deepest queues have their own; all
-others are one together, of the queue "", as no queue is called.
+Each queue and state requires a time series. Therefore only the deepest queues have their own
+series. The remaining queues share the series of the queue "", a name that no queue has.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from millrace.records import Histogram, Metrics
 from .doors import Door, Visit
 
 SECOND: Final = 1_000_000
-#: So many queues have series of their own.
+#: Maximum number of queues with their own series.
 MOST_QUEUES: Final = 100
 
 
@@ -35,7 +35,7 @@ async def metrics(visit: Visit) -> Response:
 
 
 class Told(Collector):
-    """All numbers as the library wants them."""
+    """Converts the metrics to the types of the Prometheus library."""
 
     def __init__(self, found: Metrics) -> None:
         self._found = found

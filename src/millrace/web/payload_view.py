@@ -1,9 +1,9 @@
-r"""Payloads as a person reads them, and exactly as they are.
+r"""Readable and exact display of payloads.
 
-JSON is taken apart into its tokens and put together again with line breaks: no number becomes a
-float, no key goes because it is there twice, no escape is turned into its character. What is not
-JSON is text, or bytes in hexadecimal digits. Characters that would play tricks with what stands
-beside them are shown as \u escapes.
+JSON is split into tokens and joined again with line breaks: numbers are not converted to floats,
+duplicate keys remain, and escapes are not decoded. Other payloads are displayed as text, or as a
+hexadecimal dump. Control and format characters, which could alter the display of adjacent text,
+are displayed as \u escapes.
 """
 
 import re
@@ -16,10 +16,10 @@ from millrace.records import GetJob, JobDetail
 
 from .doors import Refusal, Visit
 
-#: So much of it is shown; the rest can be downloaded.
+#: Maximum bytes displayed, as text and as a hexadecimal dump. Users can download the whole payload.
 MOST: Final = 32_768
 MOST_BYTES: Final = 4_096
-#: Deeper levels stay on their line.
+#: Maximum depth of indentation. Deeper levels get no line breaks.
 DEEPEST: Final = 60
 
 _TOKEN: Final = re.compile(
@@ -27,12 +27,12 @@ _TOKEN: Final = re.compile(
     r"|(?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<word>true|false|null)|(?P<mark>[\[\]{}:,])"
 )
-#: What a cut may leave of a string, and of anything else.
+#: An incomplete string at the end of truncated JSON, and the maximum length of other remains.
 _BEGUN: Final = re.compile(r'"(?:[^"\\]|\\.)*\\?', re.DOTALL)
 _REST: Final = 4
 _COLOURED: Final = Markup('<span class="{}">{}</span>')
 _CLOSING: Final = {"[": "]", "{": "}"}
-#: They join what belongs together, as in some emoji.
+#: Allowed characters; the joiners occur in some emoji.
 _HARMLESS: Final = frozenset("\u200c\u200d\n\t")
 _TRICKS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -40,7 +40,7 @@ _TRICKS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 class Shown(NamedTuple):
     kind: Literal["nothing", "JSON", "text", "bytes"]
     html: Markup
-    #: Is there more than is shown?
+    #: True if the display is truncated.
     cut: bool
 
 
@@ -49,7 +49,7 @@ class NotJson(ValueError):
 
 
 def show(payload: bytes, size: int | None = None) -> Shown:
-    """`size`: how long it really is, if `payload` is only its beginning."""
+    """Format a payload. `size` is the full size if `payload` is only the first part."""
     cut = size is not None and size > len(payload)
     if not payload:
         return Shown("nothing", Markup(), cut)
@@ -66,9 +66,9 @@ def show(payload: bytes, size: int | None = None) -> Shown:
 
 
 def indented(text: str, *, cut: bool = False) -> Markup:
-    """JSON with line breaks, or NotJson. `cut`: it need not come to its end."""
+    """Return JSON with line breaks, or raise NotJson. With `cut`, the text may be incomplete."""
     out: list[str] = []
-    open_: list[str] = []  # brackets that wait for their end
+    open_: list[str] = []  # open brackets
     expects = "value"
     for kind, piece in _pieces(text, cut=cut):
         if kind == "mark" and piece in "]}":
@@ -96,7 +96,7 @@ def indented(text: str, *, cut: bool = False) -> Markup:
 
 
 def _put(out: list[str], open_: list[str], kind: str, piece: str, expects: str) -> str:
-    """A value, a key, or what begins one; and what may follow."""
+    """Append a key, a value or an opening bracket. Return the kind of token expected next."""
     if expects in {"value or end", "key or end"}:
         out.append(_line(len(open_)))
     if expects in {"key", "key or end"}:
@@ -137,8 +137,8 @@ def _line(depth: int) -> str:
 
 
 def _text(payload: bytes, *, cut: bool) -> str | None:
-    """The bytes as text, unless they are something else."""
-    for off in range(4 if cut else 1):  # the cut may go through a character
+    """Decode the payload, or return None if it is not text."""
+    for off in range(4 if cut else 1):  # the last character may be truncated
         try:
             text = payload[: len(payload) - off].decode()
         except UnicodeDecodeError:
@@ -149,7 +149,7 @@ def _text(payload: bytes, *, cut: bool) -> str | None:
 
 
 def harmless(text: str) -> str:
-    r"""With what could play tricks as \u escapes."""
+    r"""Replace control and format characters by \u escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -173,7 +173,9 @@ def hexdump(payload: bytes) -> str:
 
 
 async def whole(visit: Visit, detail: JobDetail) -> bytes:
-    """All of a job's payload. The server tells of a large one in pieces, so that nobody waits."""
+    """Return a job's whole payload. The server sends a large payload in parts, so that it does not
+    delay other requests.
+    """
     found, job = bytearray(detail.payload), detail.job
     while len(found) < job.size:
         asked = GetJob(job.jid, job.seq, start=len(found))

@@ -1,6 +1,7 @@
-"""Pages: templates, and how times, spans, sizes and strangers' words are written.
+"""Rendering of pages: templates, and filters for times, durations, sizes and untrusted text.
 
-Everything is escaped. Times are written in UTC and put into the reader's own zone by base.js.
+Templates escape all values. The server writes times in UTC; base.js converts them to the time zone
+of the browser.
 """
 
 import functools
@@ -24,7 +25,7 @@ from .doors import SAID, TITLES, Refusal, Visit
 from .urls import job_path
 
 SECOND: Final = 1_000_000
-#: The pages in the order of the menu: path, title, the least role that sees it.
+#: The entries of the menu: path and title.
 MENU: Final = (
     ("/", "Overview"),
     ("/queues", "Queues"),
@@ -43,16 +44,16 @@ MENU: Final = (
     ("/configuration", "Configuration"),
     ("/audit", "Audit"),
 )
-#: Those that have a number beside them; base.js knows which.
+#: Menu entries that display a count; base.js updates the counts.
 COUNTED: Final = frozenset({"/queues", "/busy", "/retries", "/scheduled", "/morgue"})
-#: For the report: Plotly writes styles into its drawings. Scripts come only from this server.
+#: Policy for the report: Plotly uses inline styles. Scripts are loaded only from this server.
 REPORT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data: blob:; connect-src 'self'; form-action 'self'; base-uri 'none'; "
     "frame-ancestors 'none'"
 )
 NONE: Final = "\N{EN DASH}"
-#: An error's message often has lines.
+#: Replacements for line breaks and tabs, for example in error messages.
 _SHOWN_AS: Final = str.maketrans(
     {"\n": "\N{DOWNWARDS ARROW WITH CORNER LEFTWARDS}", "\r": "", "\t": " "}
 )
@@ -61,7 +62,7 @@ _SHOWN_AS: Final = str.maketrans(
 def page(
     visit: Visit, template: str, *, status: int = 200, charts: bool = False, **more: Any
 ) -> Response:
-    """A page. `charts`: it loads charts.js."""
+    """Render a page. With `charts`, the page loads charts.js."""
     said = unquote(visit.request.cookies.get(SAID, ""))
     frame = {"said": said, "charts": charts, "version": __version__, "menu": MENU}
     template_ = environment().get_template(template)
@@ -109,7 +110,7 @@ def environment() -> Environment:
 
 
 def shown(text: str, most: int = 0) -> str:
-    """A stranger's words on one line, without what could play tricks; cut, if it is too long."""
+    """Return untrusted text on one line, without control characters, truncated to `most`."""
     if most and len(text) > most:
         text = text[: most - 1] + "…"
     text = text.translate(_SHOWN_AS)
@@ -119,7 +120,7 @@ def shown(text: str, most: int = 0) -> str:
 
 
 def time(at: int, kind: str = "") -> Markup:
-    """A moment in microseconds, which the page shows in the reader's zone."""
+    """Format a time in microseconds; base.js converts it to the browser's time zone."""
     if not at:
         return escape(NONE)
     try:
@@ -132,12 +133,12 @@ def time(at: int, kind: str = "") -> Markup:
 
 
 def ago(at: int) -> Markup:
-    """The same, as how long ago or in how long; the page counts on."""
+    """Format a time relative to now; base.js updates it."""
     return time(at, "ago")
 
 
 def span(microseconds: float | None) -> str:
-    """`1.2 ms`, `3 min 20 s`"""
+    """Format a duration: `1.2 ms`, `3 min 20 s`."""
     return in_seconds(None if microseconds is None else microseconds / SECOND)
 
 
@@ -146,7 +147,7 @@ def count(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if number >= unit:
             return (
@@ -158,7 +159,7 @@ def size(number: float) -> str:
 
 
 def rate(number: float) -> str:
-    """Each second."""
+    """Format a rate per second."""
     return f"{number:,.1f}" if number < 10 else f"{number:,.0f}"
 
 
@@ -167,7 +168,7 @@ def percent(part: float | None) -> str:
 
 
 def day(number: int) -> str:
-    """Days since 1970."""
+    """Format a date given in days since 1970."""
     try:
         return f"{date(1970, 1, 1) + timedelta(number)}"
     except OverflowError:
@@ -183,22 +184,22 @@ def protocol(name: str) -> str:
 
 
 def in_path(text: str) -> str:
-    """A name as one part of a path."""
+    """Quote a name as one segment of a path."""
     return quote(text, safe="")
 
 
 def in_query(text: str) -> str:
-    """A name as a value behind a question mark."""
+    """Quote a name as a value in a query string."""
     return quote(text, safe="")
 
 
 def to_queue(name: str) -> str:
-    """The path of a queue's page. Browsers take some names for steps between folders."""
+    """Return the path of a queue's page. Browsers normalize the path segments `.` and `..`."""
     if name in {"", ".", ".."}:
         return f"/queues/?name={in_query(name)}"
     return f"/queues/{in_path(name)}"
 
 
 def json(value: Any) -> str:
-    """For scripts, as the value of an attribute."""
+    """Encode a value as JSON for an attribute that scripts read."""
     return msgspec.json.encode(value).decode()

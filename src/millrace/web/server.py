@@ -1,8 +1,8 @@
-"""HTTP: uvicorn, with limits for callers who take their time.
+"""HTTP server: uvicorn, with limits for slow clients.
 
-Whoever calls has to say what they want within seconds, send it within a minute, and read what they
-are told. While all places are taken, a new caller gets the place of the one who has said nothing
-for the longest time.
+A client must send the head of a request within 10 seconds and its body within 60 seconds, and it
+must continue to read the response. If the number of connections reaches its limit, a new connection
+replaces an idle one, or else the one with the oldest incomplete request.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .settings import Settings
 
-#: Seconds: for the handshake of TLS, the head of a request, its body, and for reading on.
+#: Timeouts in seconds: TLS handshake, request head, request body, and progress of reading.
 GREET_WITHIN: Final = 5.0
 ASK_WITHIN: Final = 10.0
 SEND_WITHIN: Final = 60.0
 READ_WITHIN: Final = 60.0
-#: Between two requests.
+#: Maximum seconds between two requests of a connection.
 REST: Final = 30
-#: Or half as many as there may be files.
+#: Maximum number of connections; at most half the limit of open files.
 MOST_CALLERS: Final = 1000
-#: Bytes of a request's first line and headers.
+#: Maximum bytes of a request's first line and headers.
 MOST_HEAD: Final = 32_768
-#: Streams to browsers do not end by themselves.
+#: Seconds that a shutdown waits for responses. Live streams do not end by themselves.
 END_WITHIN: Final = 1
 
 
@@ -44,7 +44,7 @@ class Caller(H11Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._choked: asyncio.TimerHandle | None = None
         self._unread = 0
-        #: When the current part of a request began.
+        #: Time at which the current part of a request started.
         self.waiting_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -77,7 +77,7 @@ class Caller(H11Protocol):
         super().resume_writing()
 
     def _check_progress(self) -> None:
-        """Close a connection that read nothing since the last check. A slow reader may continue."""
+        """Close a connection without progress since the last check. A slow reader may continue."""
         unread = self.transport.get_write_buffer_size()
         if unread >= self._unread:
             self.transport.abort()
@@ -87,17 +87,17 @@ class Caller(H11Protocol):
 
     @property
     def is_sending(self) -> bool:
-        """Is its request incomplete?"""
+        """True if the client has not sent the whole request body."""
         return self.conn.their_state is h11.SEND_BODY
 
     @property
     def is_idle(self) -> bool:
-        """Has it nothing to be answered?"""
+        """True if no request of the connection waits for a response."""
         return self.cycle is None or self.cycle.response_complete
 
     def _make_room(self) -> None:
-        """Close an idle connection, or else the one whose request is incomplete for the longest
-        time. If all requests are being answered, refuse the new connection.
+        """Close an idle connection, or else the one with the oldest incomplete request. If the
+        server is answering all requests, refuse the new connection.
         """
         others = [
             each for each in self.connections if isinstance(each, Caller) and each is not self
@@ -128,7 +128,9 @@ class Caller(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """On sockets that are open already. Before it ends it says so, lest anybody waits."""
+    """Serves on sockets that are already open. Calls `ending` before shutdown, so that waiting
+    requests end.
+    """
 
     def __init__(self, config: uvicorn.Config, ending: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""The key that logins are sealed with."""
+"""The key that signs login cookies."""
 
 import contextlib
 import logging
@@ -14,7 +14,7 @@ LENGTH: Final = 32
 
 
 def sealing_key(folder: Path | None) -> bytes:
-    """Kept in the data folder, so that logins outlive a restart, if it can be."""
+    """Return the key, stored in the data folder if possible, so that logins survive a restart."""
     if folder is None:
         return secrets.token_bytes(LENGTH)
     try:

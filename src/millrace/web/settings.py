@@ -1,4 +1,4 @@
-"""What the server tells the web room, on its standard input: at the start and after SIGHUP."""
+"""Settings that the server sends to the web process on standard input, at start and on SIGHUP."""
 
 from typing import Literal, NamedTuple
 
@@ -15,7 +15,7 @@ class Token(NamedTuple):
 
 class Settings(msgspec.Struct, frozen=True):
     control: str
-    #: Empty where nothing is kept.
+    #: Data folder; empty if the server stores no data on disk.
     data: str
     lake: str
     host: str
@@ -23,7 +23,7 @@ class Settings(msgspec.Struct, frozen=True):
     tokens: list[Token]
     read_only: bool
     hosts: list[str]
-    #: Seconds.
+    #: Lifetime of a login in seconds.
     session: float
     cert: str
     key: str
@@ -33,11 +33,11 @@ class Settings(msgspec.Struct, frozen=True):
     client_ca: str = ""
 
     def __repr__(self) -> str:
-        return "Settings(...)"  # it has secrets
+        return "Settings(...)"  # contains secrets
 
     @property
     def is_open(self) -> bool:
-        """Is nobody asked who they are?"""
+        """True if the server requires no authentication."""
         return not self.password and not self.tokens
 
 

@@ -1,4 +1,4 @@
-"""What all requests share."""
+"""State shared by all requests."""
 
 import asyncio
 import contextlib
@@ -24,26 +24,26 @@ class Room:
         self.live = Live(self.control)
         self.tasks = Tasks(self.control)
         self.analytics = Analytics()
-        #: The bytes that requests have sent which are not answered yet.
+        #: Total bytes of the bodies of requests in progress.
         self.held = 0
-        #: Those who wait for a job, and whether it is too late to.
+        #: Requests that wait for a job. After `closed` is set, no further request may wait.
         self.waiting: set[asyncio.Task[Any]] = set()
         self.closed = False
         self._noting: set[asyncio.Task[None]] = set()
 
     def reload(self, settings: Settings) -> None:
-        """From now on. Whoever listens to the live stream is to show again who they are."""
+        """Apply new settings. Live streams end, so that their clients authenticate again."""
         self.settings = settings
         self.live.close()
 
     def note(self, action: str, target: str, by: str) -> None:
-        """Into the audit log; nobody waits for it."""
+        """Write an entry to the audit log in the background."""
         noting = asyncio.create_task(self._note(AuditNote(action, target, by)))
         self._noting.add(noting)
         noting.add_done_callback(self._noting.discard)
 
     def close(self) -> None:
-        """The server is about to stop."""
+        """Cancel waiting requests, streams and actions before the server stops."""
         self.closed = True
         for waiting in self.waiting:
             waiting.cancel()

@@ -14,7 +14,7 @@ from millrace.pipeline.report import page as report
 from .doors import Door, Refusal, Visit
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-#: Asked for again each time, and sent only if it has changed: pages and scripts are of one version.
+#: Browsers revalidate a file on each use, so that pages and scripts have the same version.
 _AGE: Final = "public, no-cache"
 
 

@@ -1,5 +1,5 @@
-"""A job's events drawn as its way through the state machine: a lane for each state, a step for each
-change, with how long it stayed.
+"""Timeline of a job as SVG: one lane for each state, one step for each change of state, with the
+time spent in each state.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ from .render import shown, span
 if TYPE_CHECKING:
     from millrace.records import EventRecord
 
-#: From top to bottom, as far as a job was there.
+#: Lanes from top to bottom. Only states that the job has had are drawn.
 LANES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead", "gone")
-#: So many steps are drawn; what is left out stands in the list of events.
+#: Maximum number of steps, including the first FIRST steps. The list of events is complete.
 MOST: Final = 24
 FIRST: Final = 3
 
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 def draw(events: "Sequence[EventRecord]", now: int) -> Markup:
-    """As SVG; nothing if there is nothing to draw."""
+    """Return the timeline as SVG, or empty markup if no step can be drawn."""
     steps = [
         Step(event.state, event.time, event.type, _about(event))
         for event in events

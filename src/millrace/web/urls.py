@@ -1,18 +1,18 @@
-"""Addresses of ours."""
+"""Paths of pages."""
 
 from urllib.parse import quote
 
-#: Longer ids make addresses that some would cut.
+#: Maximum length of a job ID in a URL. Some clients truncate long URLs.
 MOST_ID = 200
 
 
 def own_path(path: str, otherwise: str = "/") -> str:
-    """A path of ours, wherever somebody was told to go: nobody is sent to another site."""
+    """Return `path` if it is on this site, else `otherwise`. This prevents open redirects."""
     strange = not path.startswith("/") or path.startswith("//")
     return otherwise if strange or "\\" in path or not path.isprintable() else path
 
 
 def job_path(jid: str, seq: int) -> str:
-    """Where a job's page is."""
+    """Return the path of a job's page."""
     name = jid if jid not in {"", ".", ".."} and len(jid) <= MOST_ID else str(seq)
     return f"/jobs/{quote(name, safe='')}" + (f"?seq={seq}" if seq else "")

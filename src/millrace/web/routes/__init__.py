@@ -1,4 +1,4 @@
-"""The routes of the pages. Each module declares its DOORS."""
+"""The routes of the pages. Each module defines its routes in DOORS."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What the pipeline has made of the history, and the pipeline itself."""
+"""Reports of the pipeline, its status and its runs."""
 
 from datetime import date
 from typing import Final
@@ -18,9 +18,9 @@ from millrace.web.analytics import MOST_DAYS, Choice, Made, Unable
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.render import REPORT_POLICY, page
 
-#: How many days one can choose with a click.
+#: Numbers of days offered as links.
 DAYS: Final = (1, 7, 30, 90)
-#: A report that takes longer is shown when it is there.
+#: Seconds to wait for a report. If it takes longer, the page displays it later.
 PATIENCE: Final = 0.15
 MOST_QUEUES: Final = 200
 
@@ -45,12 +45,12 @@ async def analytics(visit: Visit) -> Response:
         query=visit.request.url.query,
         has_plotly=is_installed("plotly"),
     )
-    response.headers["Content-Security-Policy"] = REPORT_POLICY  # analytics.js draws, if it can
+    response.headers["Content-Security-Policy"] = REPORT_POLICY  # analytics.js draws charts
     return response
 
 
 async def pipeline(visit: Visit) -> Response:
-    """How a run goes: the page above asks for this while there is one."""
+    """Display the status of the pipeline. The analytics page requests this during a run."""
     status = await visit.ask(PipelineRun, pipeline=True)
     return page(visit, "pipeline.html", pipeline=status)
 
@@ -61,7 +61,7 @@ async def run(visit: Visit) -> Response:
 
 
 async def download(visit: Visit) -> Response:
-    """The report, as `millrace pipeline report` makes it: a page of its own, or JSON."""
+    """Send the report as `millrace pipeline report` does: a standalone page, or JSON."""
     form = visit.path("form")
     if form not in {"html", "json"}:
         raise Refusal(404, "Available formats: report.html and report.json.")
@@ -81,7 +81,7 @@ async def download(visit: Visit) -> Response:
 
 
 async def _queues(visit: Visit, made: Made | None) -> list[str]:
-    """Queues that one may want to choose: those that are there, and those that the report has."""
+    """Return the queues offered for selection: existing queues and the queues of the report."""
     found = await visit.ask(QueuePage, queues=ListQueues(most=MOST_QUEUES))
     told = [row.queue for row in made.report.queues.rows] if made is not None else []
     return sorted({*told, *(row.name for row in found.queues)})

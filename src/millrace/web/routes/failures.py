@@ -1,4 +1,4 @@
-"""Failures: jobs by what they failed of, and what to do with all of one kind."""
+"""Failures: failed jobs grouped by error, and actions on all jobs of a group."""
 
 from typing import Any, Final
 
@@ -21,11 +21,11 @@ from millrace.web.urls import own_path
 from .jobs import known, title
 from .long_actions import carry_out
 
-#: Groups on the page, jobs on the page of one.
+#: Maximum groups on the list, and maximum jobs on the page of a group.
 MOST: Final = 200
 MOST_JOBS: Final = 50
 ACTIONS: Final = ("retry", "delete", "kill", "move", "tag", "untag")
-#: What may be done to all jobs of a group, or of all groups.
+#: Actions on all jobs of a group, or on all dead jobs.
 _WHOLE: Final = frozenset({"retry", "delete", "kill", "cancel"})
 
 
@@ -55,7 +55,7 @@ async def group(visit: Visit) -> Response:
 
 
 async def act(visit: Visit) -> Response:
-    """To all jobs of a group; without one, to all that have failed."""
+    """Act on all jobs of a group; without a group, on all dead jobs."""
     form = await visit.form()
     action: Any = form.one("action")
     if action not in _WHOLE:

@@ -1,4 +1,4 @@
-"""One job: all that is known of it, whether it is still there or not."""
+"""The page of an existing or removed job."""
 
 import re
 from typing import Any, Final, NamedTuple
@@ -15,9 +15,9 @@ from millrace.web.render import count, page
 from millrace.web.timeline import draw
 from millrace.web.urls import job_path
 
-#: A name that may be given to a file.
+#: Characters that are replaced in file names.
 _NAMEABLE: Final = re.compile(r"[^A-Za-z0-9._-]+")
-#: What can be done to a job of a state, besides what can be done to any.
+#: Actions for each state, in addition to the actions available in all states.
 _ACTIONS: Final[dict[str, tuple[str, ...]]] = {
     "scheduled": ("run", "kill", "delete"),
     "blocked": ("kill", "delete"),
@@ -38,7 +38,7 @@ _QUESTIONS: Final = {
     "delete": "Delete this job? This cannot be undone.",
     "timeout": "End the lease of this job? Another worker may run it.",
 }
-#: Queues that are offered to move to.
+#: Maximum number of queues offered as the target of a move.
 _MOST_QUEUES: Final = 100
 
 
@@ -77,7 +77,7 @@ async def job(visit: Visit) -> Response:
 
 
 async def _gone(visit: Visit, name: str, seq: int) -> Response:
-    """What the journal knows of a job that is no more."""
+    """Display a removed job from its events in the journal."""
     thorough = visit.query("journal") == "all"
     jid = "" if seq else name
     known = await history.read(visit.settings, seq, jid, None, thorough=thorough)
@@ -105,10 +105,10 @@ def _happened(known: history.History, *, thorough: bool) -> dict[str, Any]:
 
 
 async def payload(visit: Visit) -> Response:
-    """The bytes as they came, as a file."""
+    """Send the unchanged payload as a file."""
     raw: bytes = visit.request.scope.get("raw_path", b"")
     if raw and not raw.partition(b"?")[0].endswith(b"/payload"):
-        visit.request.path_params["id"] += "/payload"  # that is how its id ends
+        visit.request.path_params["id"] += "/payload"  # part of the ID
         return await job(visit)
     detail = await _detail(visit, visit.path("id"), _seq(visit))
     name = _NAMEABLE.sub("_", detail.job.jid)[:80] or str(detail.job.seq)
@@ -139,7 +139,7 @@ def _actions(detail: JobDetail) -> list[Action]:
 
 
 def _let_go(waiting: int) -> str:
-    """What becomes of those that wait for a job which is deleted."""
+    """Describe the effect of a deletion on dependent jobs."""
     if not waiting:
         return ""
     if waiting == 1:

@@ -1,7 +1,7 @@
 """Retries, Scheduled, Dead and Completed: jobs of one state, the next or newest first.
 
-The addresses, the forms and the keys (`<time>|<jid>`) are those of Faktory's own pages, so that
-bookmarks and scripts go on working.
+The URLs, the forms and the keys (`<time>|<jid>`) are the same as in Faktory's web interface, so
+that bookmarks and scripts continue to work.
 """
 
 from typing import Any, Final, NamedTuple
@@ -28,7 +28,7 @@ class Set(NamedTuple):
     title: str
     about: str
     none: str
-    #: What is in it, in the words of the search.
+    #: Search query for the jobs of the set.
     q: str
     order: str
     columns: tuple[str, ...]
@@ -77,7 +77,7 @@ COMPLETED: Final = Set(
     ("delete", "move", "tag", "untag"),
 )
 SETS: Final = (RETRIES, SCHEDULED, DEAD, COMPLETED)
-#: Faktory's words.
+#: Names of actions in Faktory's forms.
 _ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete", "kill": "kill"}
 
 
@@ -101,7 +101,7 @@ def _show(one: Set) -> Endpoint:
 
 
 def _change(one: Set) -> Endpoint:
-    """Faktory's form: `key=<time>|<jid>`, many of them, or `key=all`, and `action`."""
+    """Handle Faktory's form: one or more `key=<time>|<jid>`, or `key=all`, and `action`."""
 
     async def change(visit: Visit) -> Response:
         form = await visit.form()
@@ -144,7 +144,7 @@ def _change_one(one: Set) -> Endpoint:
 
 
 def _act(action: str, **which: Any) -> ActionRequest:
-    """`only`: a job may have left the set since the page was made, or was never in it."""
+    """Build the request. `only` excludes jobs that are not, or are no longer, in the set."""
     if action not in _ACTIONS:
         raise Refusal(400, f"Unknown action: {shown(action, 60)}.")
     return ActionRequest(_ACTIONS[action], **which)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Jobs: the search, and what one can do to whatever it finds."""
+"""Job search, and actions on the jobs found."""
 
 from math import isfinite
 from typing import Any, Final, get_args
@@ -15,9 +15,9 @@ from millrace.web.urls import own_path
 
 from .long_actions import carry_out
 
-#: Jobs on a page.
+#: Maximum jobs per page.
 MOST: Final = 50
-#: Jobs that are looked at before the page is answered, and each time that the search goes on.
+#: Maximum jobs that the search examines for the first page, and for each later page.
 FIRST_LOOK: Final = 10_000
 NEXT_LOOK: Final = 40_000
 ACTIONS: Final = (
@@ -53,7 +53,7 @@ KEYS: Final = (
     ("is:", "failing (dead or retrying), retrying, tracked, or a state"),
     ("not:", "failing, retrying or tracked"),
 )
-#: In words, with how many or which jobs.
+#: Titles of the actions; {} is the number or description of the jobs.
 _TITLES: Final = {
     "retry": "Retry {}",
     "kill": "Kill {}",
@@ -94,12 +94,12 @@ async def jobs(visit: Visit) -> Response:
         examples=EXAMPLES,
         keys=KEYS,
     )
-    response.background = BackgroundTask(history.warm)  # whoever sees a list looks at a job next
+    response.background = BackgroundTask(history.warm)  # a job page often follows
     return response
 
 
 def known(found: JobPage, *, first: bool) -> str:
-    """How many jobs match, as far as that is known."""
+    """Return the number of matching jobs, or a lower bound."""
     number = count(len(found.jobs))
     if first and not found.cursor:
         return number
@@ -107,7 +107,7 @@ def known(found: JobPage, *, first: bool) -> str:
 
 
 async def act(visit: Visit) -> Response:
-    """What a list of jobs, or a job's page, has sent."""
+    """Handle the form of a list of jobs or of a job's page."""
     form = await visit.form()
     wanted = read(form)
     back = own_path(form.one("back"), "/jobs")
@@ -117,7 +117,7 @@ async def act(visit: Visit) -> Response:
             raise Refusal(400, "No jobs selected. Go back and select some.")
         return await carry_out(visit, wanted, title(wanted, _some(count_)), back)
     named, agreed = f"all jobs that match {shown(write(wanted.query), 200)}", "yes"
-    if is_all(wanted.query):  # a form may have lost its search
+    if is_all(wanted.query):  # the form may lack its query
         named, agreed = "all jobs", "everything"
     if form.one("sure") == agreed:
         return await carry_out(visit, wanted, title(wanted, named), back)
@@ -135,7 +135,7 @@ async def act(visit: Visit) -> Response:
 
 
 def read(form: Form) -> ActionRequest:
-    """What is to be done, and to which jobs."""
+    """Read the action and its jobs from a form."""
     action: Any = form.one("action")
     action = "retry" if action in {"run", "add_to_queue"} else action
     if action not in _NAMES:
@@ -197,7 +197,7 @@ def _priority(text: str) -> float:
 
 
 def tags_in(form: Form) -> list[str]:
-    """One field for each tag, or several in one with commas between."""
+    """Return the tags of a form: one field per tag, or one field with commas between tags."""
     parts = [part.strip() for part in form.one("tags").split(",")] + form.all("tag")
     found = [part for part in parts if part]
     if not found:

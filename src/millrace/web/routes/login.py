@@ -10,7 +10,7 @@ from millrace.web.doors import Door, Visit, too_many
 from millrace.web.render import page
 from millrace.web.urls import own_path
 
-#: Nobody has to say who they are to send that much.
+#: Maximum size of the login form in bytes. Clients send it without authentication.
 MOST: Final = 16_384
 
 
@@ -45,7 +45,7 @@ async def enter(visit: Visit) -> Response:
         max_age=int(settings.session),
         path=visit.prefix or "/",
         httponly=True,
-        # A link in a message leads to its page; what changes something is checked by its origin.
+        # Links from other sites work; the server checks the origin of requests that change data.
         samesite="lax",
         secure=is_private(visit.request),
     )

@@ -1,4 +1,4 @@
-"""Long actions: how far they are, and how to stop them."""
+"""Progress and cancellation of long actions."""
 
 from typing import Final
 
@@ -10,12 +10,12 @@ from millrace.web.long_actions import Task
 from millrace.web.render import count, page, shown
 from millrace.web.urls import own_path
 
-#: Whatever is done after so many seconds needs no page of its own.
+#: Seconds to wait for an action. If it takes longer, the response redirects to its own page.
 AT_ONCE: Final = 0.5
-#: Of an action's number; Python refuses to read very long ones.
+#: Maximum digits of an action's number. Python rejects very long numbers.
 LONGEST_NUMBER: Final = 18
 
-#: What was done, for one sentence.
+#: Past participles of the actions, for messages.
 _DONE: Final = {
     "retry": "made ready",
     "kill": "killed",
@@ -33,7 +33,7 @@ _DONE: Final = {
 
 
 async def carry_out(visit: Visit, act: ActionRequest, title: str, back: str) -> Response:
-    """Do something to jobs, and go back; to the action's own page if it takes long."""
+    """Perform an action on jobs. Redirect to `back`, or to the action's page if it takes long."""
     act.by = visit.by
     tasks = visit.room.tasks
     task = tasks.begin(title, visit.by, act=act)
@@ -46,7 +46,7 @@ async def carry_out(visit: Visit, act: ActionRequest, title: str, back: str) -> 
 
 
 def told(act: ActionRequest, progress: BulkProgress, number: int) -> str:
-    """`3 jobs were deleted. 1 was not: a1 is with a worker`"""
+    """Describe the result: `3 jobs were deleted. 1 was not: a1: REASON`."""
     verb = "was" if progress.done <= 1 else "were"
     text = f"{_jobs(progress.done)} {verb} {_DONE[act.action]}."
     if not progress.refused_count and not progress.refused:

@@ -1,4 +1,4 @@
-"""The overview, and the live stream that it listens to."""
+"""The overview and its live stream."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from millrace.web.charts import error_rate, history, rates
 from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.render import page
 
-#: The history can be seen of so many days, as in Faktory.
+#: Numbers of days offered for the history, as in Faktory.
 DAYS: Final = (7, 30, 90, 180)
 MOST_GROUPS: Final = 5
 MOST_TRACKED: Final = 100

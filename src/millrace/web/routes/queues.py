@@ -1,4 +1,4 @@
-"""Queues, and one of them."""
+"""The list of queues, and the page of a queue."""
 
 import base64
 import binascii
@@ -38,13 +38,13 @@ from .long_actions import carry_out
 
 MOST_QUEUES: Final = 50
 MOST_JOBS: Final = 25
-#: Where nobody has asked for jobs for so long, the pages say so.
+#: The pages mark a queue if no worker has requested jobs from it for this time.
 UNASKED: Final = 60 * SECOND
-#: Most actions are over within this; of the others the progress is shown.
+#: Seconds to wait for an action. If it takes longer, the response redirects to its progress page.
 SOON: Final = 0.5
-#: So long is looked for jobs before what was found is shown.
+#: Maximum seconds to search for the jobs of a page.
 PATIENCE: Final = 0.1
-#: So many recurring jobs are looked through for those of one queue.
+#: Maximum recurring jobs to search for the recurring jobs of a queue.
 MOST_RECURRING: Final = 2000
 
 Action = Literal["pause", "resume", "clear", "remove"]
@@ -116,7 +116,7 @@ TABS: Final = {
         ),
     )
 }
-#: What Qless's pages call them, behind the queue's name.
+#: Names of the tabs in the URLs of Qless, after the queue name.
 QLESS_TABS: Final = {
     "stats": "statistics",
     "running": "leased",
@@ -126,7 +126,7 @@ QLESS_TABS: Final = {
     "depends": "blocked",
     "recurring": "recurring",
 }
-#: What Faktory's pages call it.
+#: Names of actions in Faktory's forms.
 FAKTORY_ACTIONS: Final = {"delete": "remove"}
 SAID: Final = {
     "pause": "Paused {}.",
@@ -134,7 +134,7 @@ SAID: Final = {
 }
 
 
-# All
+# List of queues
 
 
 async def queues(visit: Visit) -> Response:
@@ -156,7 +156,7 @@ def _listed(asked: ListQueues, after: str) -> str:
     return _with("/queues", text=asked.text, paused="yes" if asked.paused else "", after=after)
 
 
-# One
+# Page of a queue
 
 
 async def queue(visit: Visit) -> Response:
@@ -181,7 +181,7 @@ async def queue(visit: Visit) -> Response:
 
 
 async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
-    """A page of them. Where few of many are meant, it is looked for as long as a page may take."""
+    """Return a page of jobs. Continue the search until the page is full or the time limit ends."""
     query = JobFilter(queue=name, state=cast("State", tab.name))
     cursor, until = visit.query("cursor"), time.monotonic() + PATIENCE
     found = await visit.ask(JobPage, search=SearchJobs(query, tab.order, cursor, MOST_JOBS))
@@ -206,7 +206,9 @@ async def _recurring(visit: Visit, name: str) -> list[RecurringRecord]:
 
 
 def _elsewhere(visit: Visit, name: str) -> Response:
-    """No queue is called that: to all of them, as Faktory does, or to what Qless's pages mean."""
+    """Redirect if the queue does not exist: to the equivalent of a Qless URL, or to the list of
+    queues as in Faktory.
+    """
     before, _, last = name.rpartition("/")
     if before and last in QLESS_TABS:
         response = visit.back(_with(to_queue(before), state=QLESS_TABS[last]))
@@ -218,11 +220,13 @@ def _elsewhere(visit: Visit, name: str) -> Response:
     return response
 
 
-# What can be done
+# Actions
 
 
 async def act(visit: Visit) -> Response:
-    """Pause, resume, clear or remove a queue. Faktory's pages say `delete`, of single jobs too."""
+    """Pause, resume, clear or remove a queue. Faktory's forms use `delete` to remove a queue or
+    single jobs.
+    """
     name, form = _name(visit), await visit.form()
     action = form.one("action")
     if action == "delete" and form.all("bkey"):
@@ -255,7 +259,7 @@ def _removed(action: str, name: str, jobs: int) -> str:
 
 
 async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
-    """Ask before what cannot be undone, where no script of ours has asked."""
+    """Request confirmation of an irreversible action if no script of the page did so."""
     detail = await visit.ask(QueueDetail, queue=GetQueue(name))
     return page(
         visit,
@@ -269,8 +273,8 @@ async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
 
 
 async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
-    """Jobs as Faktory's page of a queue names them: by all of their JSON, in base64. Those that
-    wait there, as the page shows no others.
+    """Delete jobs by the keys of Faktory's queue page: the JSON of each job in base64. Delete only
+    ready jobs, because that page lists only ready jobs.
     """
     jids = [_jid(key) for key in keys]
     wanted = ActionRequest("delete", jids, only=JobFilter(queue=name, state="ready"))
@@ -291,7 +295,7 @@ def _jid(key: str) -> str:
 
 
 def _back(name: str, form: Form, *, gone: bool) -> str:
-    """To the page whose form that was: the queue's, or the list as it was."""
+    """Return the path of the page with the form: the queue's page, or the list with its filter."""
     if form.one("back") == "queue" and not gone:
         return _with(to_queue(name), state=form.one("state"))
     return _with(
@@ -305,12 +309,12 @@ def _with(path: str, **values: str) -> str:
 
 
 def _name(visit: Visit) -> str:
-    """See rendering.to_queue."""
+    """Return the queue name. See render.to_queue for names that a path cannot contain."""
     return visit.path("name") or visit.query("name")
 
 
 def _day(text: str) -> int:
-    """Days since 1970; -1 is today."""
+    """Convert a date to days since 1970; -1 is today."""
     if not text:
         return -1
     try:

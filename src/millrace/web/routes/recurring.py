@@ -1,4 +1,4 @@
-"""Recurring, Tracked, Tags, Throttles."""
+"""The pages Recurring, Tracked, Tags and Throttles."""
 
 import time
 from typing import Final
@@ -23,10 +23,10 @@ from millrace.web.render import page
 from .jobs import tags_in
 
 MOST: Final = 50
-#: So many are counted by their states, and shown.
+#: Maximum number of tracked jobs that the page counts and displays.
 MOST_TRACKED: Final = 1000
 MOST_TAGS: Final = 500
-#: What a tracked job is, as its tab says.
+#: Titles of the tabs, by the state of the tracked jobs.
 TABS: Final = {
     "leased": "Running",
     "ready": "Waiting",

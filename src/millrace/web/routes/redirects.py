@@ -1,7 +1,7 @@
-"""Addresses of Faktory's and of Qless's own pages, which lead to ours.
+"""Redirects from the URLs of Faktory and Qless to the corresponding pages.
 
-Those that are the same here (`/busy`, `/queues`, `/retries`, `/scheduled`, `/morgue`, `/completed`)
-need none. Qless's parts of a queue (`/queues/mail/running`) are known by the page of a queue.
+Identical URLs (`/busy`, `/queues`, `/retries`, `/scheduled`, `/morgue`, `/completed`) need no
+redirect. The page of a queue handles the Qless URLs for parts of a queue (`/queues/mail/running`).
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from millrace.admin.query_language import quoted
 from millrace.web.doors import Door, Endpoint, Visit
 
-#: Where something else is to be found now.
+#: Old paths and the corresponding new paths.
 MOVED: Final = {
     "/workers": "/busy",
     "/dead": "/morgue",
@@ -27,17 +27,17 @@ MOVED: Final = {
 
 
 async def worker(visit: Visit) -> Response:
-    """`/workers/NAME`: Qless knows no worker of another protocol."""
+    """Redirect `/workers/NAME`. In Qless, all workers use the Qless protocol."""
     return _to(visit, f"/workers/qless/{quote(visit.path('wid'), safe='')}")
 
 
 async def group(visit: Visit) -> Response:
-    """`/failed/GROUP`"""
+    """Redirect `/failed/GROUP`."""
     return _search(visit, f"group:{quoted(visit.path('group'))}")
 
 
 async def tag(visit: Visit) -> Response:
-    """`/tag?tag=NAME`"""
+    """Redirect `/tag?tag=NAME`."""
     wanted = visit.query("tag")
     if not wanted:
         return _to(visit, "/tags")

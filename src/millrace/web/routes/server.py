@@ -1,4 +1,4 @@
-"""Server, Configuration, Audit."""
+"""The pages Server, Configuration and Audit."""
 
 from itertools import groupby
 from typing import Final
@@ -24,7 +24,7 @@ from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.render import page
 
 MOST_AUDIT: Final = 100
-#: What has to be typed before everything is forgotten.
+#: Confirmation text that deletes all data.
 FLUSH: Final = "FLUSH"
 
 
@@ -104,7 +104,7 @@ def _sections(settings: list[Setting]) -> list[tuple[str, list[Setting]]]:
 
 
 def _qless(detail: ServerStatus) -> list[tuple[str, str]]:
-    """The settings of Qless, each value as one would type it."""
+    """Return the Qless settings, with values in the form in which a user enters them."""
     return sorted(
         (name, value if isinstance(value, str) else msgspec.json.encode(value).decode())
         for name, value in detail.qless.items()

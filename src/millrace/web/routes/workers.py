@@ -1,4 +1,4 @@
-"""Workers, and what they hold."""
+"""Workers and their leased jobs."""
 
 import time
 from typing import Final
@@ -15,7 +15,7 @@ from millrace.web.doors import Door, Refusal, Visit
 from millrace.web.render import page
 
 MOST: Final = 50
-#: What Faktory's workers are told, and what is said when they were.
+#: Signals for Faktory workers, and the confirmation for the user.
 _SIGNALS: Final = {
     "quiet": "will stop fetching at its next heartbeat",
     "terminate": "will exit at its next heartbeat",
@@ -49,7 +49,7 @@ async def worker(visit: Visit) -> Response:
 
 
 async def signal(visit: Visit) -> Response:
-    """As Faktory's own page does it: `wid` and `signal`."""
+    """Handle the same form as Faktory's web interface: `wid` and `signal`."""
     form = await visit.form()
     wid, told = form.one("wid"), form.one("signal")
     if told not in _SIGNALS:
