@@ -1,4 +1,4 @@
-"""The arguments of a command, and what a script says of those that are missing or wrong."""
+"""The arguments of a command, and the errors of a script for missing or invalid arguments."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def raw(args: Args, at: int) -> bytes | None:
 
 
 def text(args: Args, at: int, complaint: str) -> str:
-    """A name."""
+    """Return a name."""
     if at >= len(args):
         raise ScriptError(complaint)
     return decode_name(args[at])
@@ -25,7 +25,7 @@ def texts(args: Args, start: int = 0) -> list[str]:
 
 
 def number(args: Args, at: int, complaint: str, default: lua.Number | None = None) -> lua.Number:
-    """A number. The complaint ends with what stands there instead."""
+    """Return a numeric argument. The error message ends with the invalid value."""
     word = raw(args, at)
     if word is None and default is not None:
         return default
@@ -47,7 +47,7 @@ def shown(word: bytes | None) -> str:
 
 
 def options(args: Args, start: int) -> dict[str, bytes]:
-    """Names and values by turns; the last of a name counts."""
+    """Return options from alternating names and values. The last value of a name applies."""
     if len(args) <= start:
         return {}
     rest = args[start:]

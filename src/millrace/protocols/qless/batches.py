@@ -1,4 +1,4 @@
-"""Replies of many jobs: `pop` and `peek` with a large count run in slices."""
+"""Replies with a large number of jobs: `pop` and `peek` with a large count run in slices."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Final
@@ -33,7 +33,7 @@ def reply(
 def _pop(
     api: Any, call: Any, count: float, write: JobWriter, finish: Callable[[list[bytes]], Reply]
 ) -> Generator[None, None, Reply]:
-    """Pop until there are enough jobs, or none, or the reply is as large as a reply may be."""
+    """Pop until there are enough jobs, no more jobs, or the reply has its maximum size."""
     found: list[bytes] = []
     size = 0
     while len(found) < count and size < MAX_REPLY_BYTES:
@@ -52,7 +52,7 @@ def _pop(
 def in_slices(
     q: Qless, jobs: list[Job], write: JobWriter, finish: Callable[[list[bytes]], Reply]
 ) -> Generator[None, None, Reply]:
-    """Write jobs as far as they fit into a reply. A job may end before its turn comes."""
+    """Encode jobs up to the maximum size of a reply. Jobs removed between slices are skipped."""
     found: list[bytes] = []
     size = 0
     for number, job in enumerate(jobs, 1):

@@ -1,7 +1,7 @@
-"""From a call of a script to a command, and from what the command says to what the script would.
+"""Translate a script call to a command, and the result of the command to the reply of the script.
 
-Every dialect is brought to the form of the newest one (C): command, now, arguments. What the first
-dialect and the spec have differently is in dialect_a.py, what reqless has in dialect_d.py.
+Each dialect is translated to the form of dialect C: command, now, arguments. dialect_a.py contains
+the differences of dialect A and of the spec, and dialect_d.py the differences of reqless.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -30,13 +30,13 @@ COMMANDS: Final[dict[str, Callable[[Qless, int, Args], Any]]] = {
     **edits.COMMANDS,
     **recurring.COMMANDS,
 }
-#: These create jobs.
+#: Commands that create jobs.
 PUSHING: Final = frozenset({"put", "recur"})
-#: These change nothing that must be kept, and are answered also while nothing can be.
+#: Commands that change no durable state. They are also accepted while the engine is halted.
 READING: Final = (
     frozenset(queries.COMMANDS) | throttles.READING | {"peek", "recur.get", "worker.deregister"}
 )
-#: And these, without arguments or with these as the first one.
+#: Commands that only read if their first argument is one of these. None: no arguments.
 _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "track": {None},
     "tag": {b"get", b"top"},
@@ -44,17 +44,17 @@ _READING_FORMS: Final[dict[str, set[bytes | None]]] = {
     "consistencycheck": {None, b"0"},
 }
 
-#: Most replies; asking whether they are generators would cost more than making them.
+#: Types of most replies. This check is cheaper than a check for a generator.
 PLAIN: Final = frozenset({bytes, int, str, list, type(None)})
 
-#: What these say is jobs.
+#: Commands that return jobs.
 _JOBS: Final = frozenset({"pop", "peek"})
 
 _SCRIPT: Final = "qless/script/"
 
 
 class QlessApi:
-    """The commands of Qless for all who speak one of its dialects."""
+    """The Qless commands, for clients of all dialects."""
 
     def __init__(self, hub: QlessHub) -> None:
         self.hub = hub
@@ -75,7 +75,7 @@ class QlessApi:
         qless.early = early
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
-            # A call without a time is made at the time that the last caller's clock shows.
+            # A call without a time uses the clock of the last caller.
             clock = now + self.engine.theirs
             call = dialect_a.translate(command, keys, args, clock, spec=dialect == "spec")
         elif keys:
@@ -135,7 +135,7 @@ class QlessApi:
         return flush.flush(qless, now, everything=everything)
 
     def job_tagged(self, job: Job, now: int) -> None:
-        """Let the tags of a job of another protocol be found."""
+        """Index the tags of a job of another protocol."""
         self.qless.refresh()
         part = part_of(job)
         self.qless.set_tags(job, part, [(tag, now) for tag in extra_of(job).tags])
@@ -167,7 +167,9 @@ class QlessApi:
             self.engine.note(key, value)
 
     def _learn_again(self) -> None:
-        """What was undone had perhaps a script among it that is served all the same."""
+        """Store the scripts again, because the engine may have reverted the notes of loaded
+        scripts.
+        """
         self._learned_for = self.engine.reverts
         for sha, script in self.hub.scripts.items():
             self.learn(sha.decode(), script)
@@ -177,7 +179,7 @@ class QlessApi:
             self.engine.note(key, None)
 
     def learned(self) -> dict[str, Script]:
-        """What clients have loaded, now or before a restart."""
+        """Return the scripts that clients have loaded, including before a restart."""
         return {
             key[len(_SCRIPT) :]: Script(*value.decode().split(" ", 1))
             for key, value in self.engine.notes.items()
@@ -193,7 +195,7 @@ def _only_reads(command: str, args: Args) -> bool:
 
 
 def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
-    """Dialects B to D: now, and what follows it."""
+    """Translate a call of dialects B to D: the time, followed by the arguments."""
     if not command:
         raise ScriptError("Must provide a command")
     newer = dialect in dialect_d.DIALECTS
@@ -213,7 +215,7 @@ def _unified(dialect: str, command: str, args: Args) -> dialect_a.Call:
 
 
 def _as_it_says(api: Any, call: dialect_a.Call) -> Any:
-    """What a script of dialect B or C would answer."""
+    """Run a command and return the reply of a script of dialect B or C."""
     command, now, args, _ = call
     if command in _JOBS:
         return batches.reply(api, call, job_json, lua.listed)

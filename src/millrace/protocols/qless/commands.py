@@ -1,4 +1,4 @@
-"""The form of a command, and the texts that Redis has for those that cannot be done."""
+"""The definition of a command, and the error messages of Redis for invalid commands."""
 
 import re
 from collections.abc import Callable, Generator
@@ -16,7 +16,8 @@ NOT_INTEGER: Final = "ERR value is not an integer or out of range"
 SYNTAX: Final = "ERR syntax error"
 WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
-#: It may be said before AUTH, or in RESP2 by a subscriber; MULTI does not queue it, or refuses it.
+#: Flags of a command: allowed before AUTH, allowed for a RESP2 subscriber, not queued by MULTI,
+#: rejected within MULTI.
 STRANGER: Final = 1
 SUBSCRIBER: Final = 2
 UNQUEUED: Final = 4
@@ -24,16 +25,16 @@ ALONE: Final = 8
 #: Its reply depends on no durable state.
 NEVER_WAITS: Final = 16
 
-#: The largest reply to a command that can ask for the same thing many times.
+#: Maximum size of the reply to a command that can request the same item repeatedly.
 MAX_REPLY_BYTES: Final = 64 << 20
 TOO_LARGE: Final = f"ERR the reply would have more than {MAX_REPLY_BYTES} bytes"
 
-#: As many as there are.
+#: No upper limit.
 ANY: Final = 1 << 30
 
 
 class Nothing:
-    """The command has said what it had to say, or will say it later."""
+    """The command has already sent its reply, or will send it later."""
 
     __slots__ = ()
 
@@ -46,7 +47,7 @@ Answer = Reply | Nothing | Slices
 
 class Command(NamedTuple):
     do: Callable[["QlessConnection", list[bytes], int], Answer]
-    #: How many arguments it takes, its name not counted.
+    #: Minimum and maximum number of arguments, without the command name.
     least: int = 0
     most: int = 0
     rights: int = 0
@@ -59,7 +60,7 @@ _FLOAT: Final = re.compile(rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[
 
 
 def integer(word: bytes, error: str = NOT_INTEGER) -> int:
-    """64 bits with a sign, written in the one way that Redis takes."""
+    """Parse a signed 64-bit integer in the only notation that Redis accepts."""
     if _INTEGER.fullmatch(word) and -(1 << 63) <= (number := int(word)) < 1 << 63:
         return number
     raise ClientError(error)
@@ -75,7 +76,7 @@ def decimal(word: bytes, error: str) -> float:
 
 
 def shown(word: bytes) -> str:
-    """A client's word inside an error: whatever is in it, and not too much of it."""
+    """Return an argument of a client for an error message: any bytes, cut to a maximum length."""
     return decode_name(word[:128])
 
 
@@ -98,6 +99,6 @@ def wrong_count(name: str) -> str:
 
 
 def expect(args: list[bytes], least: int, most: int, name: str) -> None:
-    """Refuse the wrong number of arguments of a subcommand: `client|setname`."""
+    """Reject a wrong number of arguments of a subcommand: `client|setname`."""
     if not least <= len(args) <= most:
         raise ClientError(wrong_count(name))

@@ -1,7 +1,7 @@
-"""One client of the Qless port: requests in, replies out, in the words of Redis.
+"""A client connection of the Qless port: it parses requests and sends replies in RESP.
 
-Here is what concerns the connection itself: how a request becomes a command, who may say what and
-when, the handshake, and transactions. What the commands do is in scripts, keys, pubsub and info.
+This module implements the connection itself: conversion of requests to commands, permission checks,
+the handshake and transactions. The modules scripts, keys, pubsub and info implement the commands.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -57,25 +57,26 @@ from .resp import (
 from .scratch import scratch_prefix
 from .state import database_prefix
 
-#: After a reply of this size the next command waits for the next turn, and the reply can go out.
+#: After a reply of this size, the next command waits for the next turn so that the reply is sent.
 LARGE_REPLY: Final = 65_536
-#: A slice of a long command counts as this many commands more.
+#: Cost of a slice of a long command, in commands, in addition to the command itself.
 SLICE_COST: Final = 15
-#: Number of commands that one transaction may have, and of slices that its long commands may take.
+#: Maximum number of commands of a transaction, and of slices of its long commands.
 MAX_TRANSACTION_COMMANDS: Final = 10_000
 MAX_TRANSACTION_SLICES: Final = 400
 TOO_MANY_COMMANDS: Final = (
     f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands, and not too large"
 )
 TOO_MUCH_WORK: Final = "ERR the commands of this transaction examine too much: run them one by one"
-#: Number of keys that a client may watch.
+#: Maximum number of keys that a client may watch.
 MAX_WATCHED_KEYS: Final = 1000
 MAX_WATCHED_NAME: Final = 1000
-#: What an argument takes besides its bytes.
+#: Overhead of an argument in bytes.
 ARGUMENT_COSTS: Final = 64
 MAX_CLIENT_NAME: Final = 1000
 DATABASES: Final = 16
-#: How a request of a browser begins that a foreign web page sent here. It gets no reply.
+#: First arguments of HTTP requests that a browser sends for a foreign web page. The server does not
+#: reply.
 _NOT_FOR_US: Final = frozenset({b"POST", b"HOST:"})
 
 NO_AUTH: Final = "NOAUTH Authentication required."
@@ -91,7 +92,7 @@ NO_LOGIN: Final = (
 )
 
 
-#: Most replies; asking whether they are generators would cost more than making them.
+#: Types of most replies. This check is cheaper than a check for a generator.
 PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
 
 
@@ -122,35 +123,37 @@ class QlessConnection(Connection):
         self.hub = hub
         self.engine = hub.engine
         self._requests = Requests()
-        #: What is held is not all of a request.
+        #: Whether the buffered data is an incomplete request.
         self._incomplete = False
         self._ended = False
-        #: Whether it said AUTH, or need not.
+        #: Whether the client has authenticated or does not need to.
         self._known = not hub.password
         self._limits = hub.limits if self._known else hub.strangers
         #: RESP 2 or 3.
         self.protocol = 2
         self._name = b""
         self._database = 0
-        #: What the names of its jobs and of its scratch keys begin with.
+        #: Prefixes of the names of its jobs and of its scratch keys.
         self._prefix = ""
         self.scratch_prefix = b""
-        #: What it listens to.
+        #: Its subscriptions.
         self.channels: dict[bytes, None] = {}
         self.patterns: dict[bytes, None] = {}
-        #: How much it was told since all its replies were last written.
+        #: Size of the messages sent to it since all its replies were last written.
         self.told = 0
-        #: Since MULTI: what EXEC will do, what it takes, and whether something was wrong.
+        #: State since MULTI: the commands for EXEC, their size, and whether one of them was
+        #: invalid.
         self._queued: list[Queued] | None = None
         self._queued_size = 0
         self._spoilt = False
         self._slices_left = 0
-        #: EXEC is at work: nothing may wait.
+        #: Whether EXEC is running. A command must not block then.
         self.transacting = False
         #: A command that runs in slices, and whether it has changed anything.
         self._work: Slices | None = None
         self._work_changed = False
-        #: Since WATCH: the keys, Qless's own with what they held, and whether one was changed.
+        #: State since WATCH: the watched keys, with the content of keys of Qless, and whether a key
+        #: has changed.
         self._watched: dict[tuple[int, bytes], int] = {}
         self.disturbed = False
         #: The lists that BRPOP waits for.
@@ -167,7 +170,7 @@ class QlessConnection(Connection):
 
     @property
     def backlog(self) -> int:
-        """A request that is not all there counts as one byte: the rest of it must be let in."""
+        """Count an incomplete request as one byte, so that the server reads the rest of it."""
         held = len(self._requests)
         return min(held, 1) if self._incomplete else held
 
@@ -233,7 +236,7 @@ class QlessConnection(Connection):
     def _execute(self, request: list[bytes], now: int) -> None:
         word = request[0]
         command = self.commands.get(word) or self.commands.get(word.upper())
-        usual = (  # as most requests are, so that nothing needs to be asked
+        usual = (  # the usual case, which needs no further checks
             command is not None
             and command.least < len(request) <= command.most + 1
             and self._known
@@ -274,7 +277,7 @@ class QlessConnection(Connection):
                 waiter.take_item(key, item, now)
 
     def _continue_work(self, now: int) -> None:
-        """Run the next slice of the command at work, and send its reply after the last one."""
+        """Run the next slice of the current command, and send its reply after the last slice."""
         assert self._work is not None
         before = self.engine.changes
         answer = self._attempt(_Step(self._work))
@@ -288,7 +291,7 @@ class QlessConnection(Connection):
             self.replies.append(encode(answer, self.protocol))
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
-        """Why this may not be said now; Redis asks in the same order."""
+        """Return the reason for rejecting this command, checked in the order that Redis uses."""
         if command is None:
             return unknown_command(request)
         rights = command.rights
@@ -310,7 +313,7 @@ class QlessConnection(Connection):
         return answer
 
     def _attempt(self, action: Callable[[], Any]) -> Any:
-        """What an action returns, in the database of this connection, or its error."""
+        """Run an action in the database of this connection, and return its result or its error."""
         self.hub.prefix = self._prefix
         try:
             return action()
@@ -329,7 +332,9 @@ class QlessConnection(Connection):
         return encode(Error(_refusal(reason)), self.protocol)
 
     def refused(self, reply: bytes, reason: str) -> bytes:
-        """What becomes of a reply whose change is refused: a message was not asked for."""
+        """Return the reply after its change was refused. A pushed message is dropped without a
+        reply.
+        """
         return b"" if isinstance(reply, Message) else self.refusal(reason)
 
     # The end of a connection
@@ -338,7 +343,9 @@ class QlessConnection(Connection):
         return not self._known
 
     def ended(self, now: int) -> bool:
-        """The client will say no more: what it asked for is answered, and a wait is over."""
+        """The client has closed its side. Pending requests are answered, and a blocked command
+        ends.
+        """
         self._ended = True
         if self.waiter is not None:
             self._stop_waiting()
@@ -365,7 +372,7 @@ class QlessConnection(Connection):
         self.engine.wait(self.waiter, until)
 
     def take_item(self, key: bytes, item: bytes, now: int) -> None:
-        """The wait is over: here is what a list got."""
+        """End a blocked command with the item that was pushed to its list."""
         self._stop_waiting()
         self.say([key.removeprefix(self.scratch_prefix), item])
         self.hub.touched.add(self)
@@ -373,7 +380,9 @@ class QlessConnection(Connection):
             self.engine.alarm((self, "goes on"), now)
 
     def alarm(self, what: str, now: int) -> None:
-        """After a wait: the server goes on with what this client said meanwhile."""
+        """Wake the server after a blocked command, so that it processes the requests received
+        since.
+        """
 
     def timed_out(self, now: int) -> None:
         if self.waiter is not None:  # or an earlier delivery of this turn has ended the wait
@@ -448,7 +457,7 @@ class QlessConnection(Connection):
         return args[0]
 
     def _select(self, args: list[bytes], now: int) -> Answer:
-        """Database 0 is the namespace of the other protocols, every other one is its own."""
+        """Select a database. Only database 0 shares the namespace of the other protocols."""
         number = integer(args[0])
         if not 0 <= number < DATABASES:
             raise ClientError("ERR DB index is out of range")
@@ -465,7 +474,7 @@ class QlessConnection(Connection):
         return OK
 
     def _reset(self, args: list[bytes], now: int) -> Answer:
-        """As if it had just connected."""
+        """Reset the connection to its initial state."""
         self._discard_queue()
         self._unwatch()
         self.hub.pubsub.leave(self)
@@ -515,7 +524,7 @@ class QlessConnection(Connection):
     def subscriptions(self) -> int:
         return len(self.channels) + len(self.patterns)
 
-    # Transactions: what is queued is done in one go, and nothing comes between
+    # Transactions: EXEC runs the queued commands as one unit, without other commands in between
 
     def _multi(self, args: list[bytes], now: int) -> Answer:
         if self._queued is not None:
@@ -556,7 +565,7 @@ class QlessConnection(Connection):
             self.hub.leased = False
 
     def _perform_all(self, queued: list[Queued], now: int) -> list[Reply]:
-        """Run all commands. Their replies together are no larger than one reply may be."""
+        """Run all commands. The maximum size of one reply limits the total size."""
         answers: list[Reply] = []
         room = MAX_REPLY_BYTES
         for command, words in queued:
@@ -577,7 +586,7 @@ class QlessConnection(Connection):
         return answer
 
     def _finish(self, work: Slices) -> Reply:
-        """Run all slices of a command in one go, as far as the transaction's slices suffice."""
+        """Run all slices of a command without a break, up to the slice limit of the transaction."""
         while self._slices_left > 0:
             self._slices_left -= 1
             try:
@@ -633,7 +642,9 @@ class QlessConnection(Connection):
         return False
 
     def _content(self, key: bytes) -> int:
-        """What a key of Qless holds, as a number; the others report their changes themselves."""
+        """Return a hash of the content of a Qless key. Scratch keys report their changes
+        themselves.
+        """
         if not key.startswith(keys.OURS):
             return 0
         virtual = self.hub.virtual

@@ -14,7 +14,7 @@ from .state import Heap, Qless
 
 
 def report(q: Qless, now: int, *, resolve: bool) -> bytes:
-    """The problems found, and with `resolve` how many of them were repaired."""
+    """Return the problems found, and with `resolve` the number of repaired problems."""
     found = check(q)
     repaired = 0
     if resolve and found.total:
@@ -33,7 +33,7 @@ def report(q: Qless, now: int, *, resolve: bool) -> bytes:
 
 
 def check(q: Qless) -> Report:
-    """Look at the engine, then compare what Qless has with what it would make now."""
+    """Check the engine, then compare the state of Qless with the state computed from the engine."""
     found = consistency.check(q.engine)
     right = Qless(q.hub)
     right.refresh()
@@ -65,7 +65,7 @@ def _names(tags: Iterable[Any]) -> list[str]:
 def _compare_heaps(
     q: Qless, what: str, has: dict[str, Heap], right: dict[str, Heap], found: Report
 ) -> None:
-    """More than needed may be there: what is no longer so is passed over when it comes up."""
+    """Report missing entries. Additional entries are valid: stale ones are skipped on use."""
     for queue, expected in right.items():
         for moment, seq in sorted(set(expected) - set(has.get(queue, ()))):
             detail = f"it is not known that something is due at {lua.seconds(moment).decode()}"
@@ -96,7 +96,7 @@ def _compare_tags(q: Qless, right: Qless, found: Report) -> None:
 
 
 def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
-    """Every parked job is in the heap of its throttle, or it would never run."""
+    """Check that the heap of a throttle contains its jobs. Otherwise they would never run."""
     for tid, expected in right.throttles.pending.items():
         for _, _, seq in sorted(set(expected) - set(q.throttles.pending.get(tid, ()))):
             job = q.engine.jobs[seq]
@@ -107,7 +107,7 @@ def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
 
 
 def _compare(what: str, has: dict[str, Any], right: dict[str, Any], found: Report) -> None:
-    """What is in memory and what is durable of something that has a name."""
+    """Compare named items in memory with the durable items."""
     for name in has.keys() | right.keys():
         if name not in right:
             found.add(what, f"{name} is known, but not kept")

@@ -1,4 +1,4 @@
-"""What the RESP side asks of the Qless commands, and what a command may answer with."""
+"""The interface between the RESP server and the Qless commands, and the types of replies."""
 
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, Final, Protocol
@@ -10,14 +10,14 @@ from millrace.protocols.errors import ClientError
 from .resp import Reply
 from .script_catalog import Script
 
-#: Keys of Qless that clients write without its commands, and their kinds.
+#: Keys of Qless that clients write directly, and their types.
 WRITABLE: Final = {b"ql:qp:identifiers": "hash", b"ql:qp:priorities": "list"}
-#: The key of a throttle begins with this, and can be written as well.
+#: Prefix of the keys of throttles. These keys are also writable.
 THROTTLE_KEY: Final = b"ql:th:"
 
 
 def writable_kind(key: bytes) -> str:
-    """The kind of a key of Qless that can be written; empty for every other key."""
+    """Return the type of a writable key of Qless, or an empty string for any other key."""
     return "hash" if key.startswith(THROTTLE_KEY) else WRITABLE.get(key, "")
 
 
@@ -30,16 +30,16 @@ class Refused(Exception):
 
 
 class Api(Protocol):
-    """The commands of Qless, and what of a client must survive a restart."""
+    """The commands of Qless, and the client state that must survive a restart."""
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
     ) -> Reply | Generator[None, None, Any]:
-        """Do a command as a script would, and return what the script would.
+        """Run a command as a script would, and return the result of the script.
 
-        `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>; `now` is the server's time, the
-        caller's is among `args`. Raises ScriptError, or Refused if the command would change
-        something while engine.halted. Messages go out with hub.publish.
+        `dialect` is A, B, C or D, or "spec" for QLESS.<COMMAND>. `now` is the server's time; `args`
+        contains the caller's time. Raises ScriptError, or Refused if the command would change state
+        while engine.halted is set. Messages are published with hub.publish.
         """
         ...
 
@@ -52,87 +52,89 @@ class Api(Protocol):
         ...
 
     def job_tagged(self, job: Job, now: int) -> None:
-        """A client of another protocol has pushed a job with tags."""
+        """Handle a job with tags that a client of another protocol has pushed."""
         ...
 
     def learn(self, sha: str, script: Script) -> None:
-        """Keep for good which script has this SHA1; at the next start hub.scripts has it.
+        """Store durably which script has this SHA1. hub.scripts contains it after the next start.
 
-        Nothing changes if it is kept already; but what was to be kept may have been undone since.
-        Raises Refused like `call`.
+        The call has no effect if the script is already stored. It stores the script again if the
+        engine has reverted an earlier call. Raises Refused like `call`.
         """
         ...
 
     def forget(self) -> None:
-        """Keep no script; SCRIPT FLUSH."""
+        """Remove all stored scripts, for SCRIPT FLUSH."""
         ...
 
     def holds_back(self, job: Job, now: int) -> list[Reason]:
-        """The limits that keep a ready job from workers that pop over Qless."""
+        """Return the limits that prevent Qless workers from popping a ready job."""
         ...
 
 
 class Virtual(Protocol):
-    """The keys under `ql:` as they would be in Redis. A method that is of one kind is only asked
-    about keys of that kind. They can be looked at; only `WRITABLE` ones can be written.
+    """The keys under `ql:` as they would be in Redis. A method for one type is only called for keys
+    of that type. All keys are readable; only `WRITABLE` keys are writable.
     """
 
     def kind(self, key: bytes) -> str:
-        """`zset`, `hash`, `list`, `set`, or empty if there is no such key."""
+        """Return `zset`, `hash`, `list` or `set`, or an empty string if the key does not exist."""
         ...
 
     def ttl(self, key: bytes, now: int) -> int:
-        """Seconds until it goes, -1 for a key that stays, -2 for one that is gone."""
+        """Return the seconds until the key expires, -1 if it does not expire, -2 if it does not
+        exist.
+        """
         ...
 
     def length(self, key: bytes) -> int:
-        """How many members it has; 0 if there is no such key."""
+        """Return the number of members, or 0 if the key does not exist."""
         ...
 
     def scores(self, key: bytes) -> list[tuple[bytes, float]]:
-        """The members of a sorted set and their scores, the lowest first."""
+        """Return the members of a sorted set and their scores, the lowest score first."""
         ...
 
     def range(
         self, key: bytes, first: int, last: int
     ) -> Generator[None, None, list[tuple[bytes, float]]]:
-        """Members of a sorted set from `first` to `last`, as ZRANGE counts them, in slices."""
+        """Return the members of a sorted set from `first` to `last`, as in ZRANGE, in slices."""
         ...
 
     def scan(self, start: int, count: int) -> tuple[int, list[bytes]]:
-        """Where the next scan continues, and the keys of about `count` jobs from `start` on."""
+        """Return the cursor of the next scan, and the keys of about `count` jobs from `start`."""
         ...
 
     def score(self, key: bytes, member: bytes) -> float | None:
-        """The score of one member of a sorted set."""
+        """Return the score of one member of a sorted set."""
         ...
 
     def fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        """The fields of a hash and their values."""
+        """Return the fields of a hash and their values."""
         ...
 
     def items(self, key: bytes) -> list[bytes]:
-        """The items of a list, in order."""
+        """Return the items of a list, in order."""
         ...
 
     def members(self, key: bytes) -> list[bytes]:
-        """The members of a set, in any order that stays."""
+        """Return the members of a set, in a stable order."""
         ...
 
     def names(self) -> Iterable[bytes]:
-        """All keys there are."""
+        """Return all keys."""
         ...
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
-        """Set fields of a hash; how many of them are new. This and what follows is for `WRITABLE`
-        keys, and raises Refused if nothing can be made durable now.
+        """Set fields of a hash, and return the number of new fields. This method and the following
+        ones apply to `WRITABLE` keys, and raise Refused if changes cannot be made durable now.
         """
         ...
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
-        """Put items at an end of a list, one after the other; its length."""
+        """Add items one by one at one end of a list, and return its length."""
         ...
 
     def delete(self, key: bytes, now: int) -> bool:
-        """Forget it; was it there?"""
+        """Remove a key, and return whether it existed."""
         ...

@@ -1,7 +1,7 @@
-"""The first dialect, a script for each command, and the spec's own form of it: QLESS.<COMMAND>.
+"""Dialect A, with one script for each command, and the form of the spec: QLESS.<COMMAND>.
 
-Arguments come in another order there, jobs look a little different, and where later scripts raise
-an error these answer nil.
+The order of arguments and the format of jobs differ from later dialects, and some commands reply
+nil where later scripts raise an error.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from .state import UNLISTED, Qless
 
 
 class Call(NamedTuple):
-    """A command in its newest form, and how its answer is brought back to the caller's."""
+    """A command in the form of dialect C, and the function that converts its reply."""
 
     command: str
     now: int
@@ -40,7 +40,9 @@ class Call(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """Where the caller's time stands among the arguments (None: nowhere), and the answer."""
+    """The position of the caller's time in the arguments (None if it is absent), and the reply
+    function.
+    """
 
     command: str
     now_at: int | None
@@ -48,7 +50,7 @@ class _Form(NamedTuple):
 
 
 def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> Call:
-    """A call of one script as one of the newest."""
+    """Translate a call of dialect A to the form of dialect C."""
     if command in _FAMILIES:
         return _FAMILIES[command](args, now)
     form = _FORMS.get(command)
@@ -92,7 +94,8 @@ def _nothing(api: Any, call: Call) -> Reply:
     return None
 
 
-#: How an error begins that the first dialect answers with nil: the job is not there, or not theirs.
+#: Parts of the errors that dialect A replaces by nil: the job does not exist, or the worker does
+#: not hold it.
 _NIL: Final = (
     "does not exist",
     "currently running",
@@ -128,12 +131,12 @@ def _job(api: Any, call: Call) -> Reply:
 
 
 def _fail(api: Any, call: Call) -> Reply:
-    """A job in any state can be marked as failed, says the spec, by any worker."""
+    """Fail a job. According to the spec, any worker can fail a job in any state."""
     return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
 
 
 def _failed(api: Any, call: Call) -> Reply:
-    """Without a group the counts; with one the jobs themselves."""
+    """Return the counts of all groups, or the jobs of one group."""
     reply: bytes = api.do("failed", call.now, call.args)
     if not call.args:
         return reply
@@ -143,7 +146,7 @@ def _failed(api: Any, call: Call) -> Reply:
 
 
 def _failed_job(q: Qless, jid: str) -> bytes:
-    """With the failure's message and type, as the spec has it."""
+    """Return a failed job with the message and type of the failure, as in the spec."""
     job = q.find(jid)
     assert job is not None
     failure = read_part(job).failure
@@ -154,7 +157,7 @@ def _failed_job(q: Qless, jid: str) -> bytes:
 
 
 def _tracked(api: Any, call: Call) -> Reply:
-    """1 or 0 as numbers; a job that is not there can be tracked, too."""
+    """Return the number 1 or 0. A job that does not exist can also be tracked."""
     qless = api.qless
     if not call.args:
         return queries.tracked(qless, lambda q, job: job_json(q, job, alone=False))
@@ -171,7 +174,7 @@ def _tracked(api: Any, call: Call) -> Reply:
 
 
 def _config_get(api: Any, call: Call) -> Reply:
-    """An option in force, also if it is a default that lists do not have."""
+    """Return the effective value of an option, including defaults that lists omit."""
     reply = _as_it_is(api, call)
     if reply is None and call.args:
         return UNLISTED.get(decode_name(call.args[0]))
@@ -183,8 +186,8 @@ def _check(api: Any, call: Call) -> Reply:
 
 
 def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
-    """A job as the first dialect shows it: data decoded, history by stages. In a list it does not
-    say what it depends on.
+    """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
+    job does not include its dependencies.
     """
     part = read_part(job)
     data, encoding = shown_data(job)
@@ -213,11 +216,11 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     )
 
 
-# Commands with commands of their own
+# Commands with subcommands
 
 
 def _jobs(args: Args, now: int, *, spec: bool) -> Call:
-    """complete, offset, count; or state, now, queue, offset, count. The spec knows no paging."""
+    """complete, offset, count; or state, now, queue, offset, count. The spec has no paging."""
     args = list(args)
     caller = now
     if args[:1] != [b"complete"] and len(args) > 1:
@@ -238,7 +241,7 @@ def _tag(args: Args, now: int) -> Call:
 
 
 def _track(args: Args, now: int) -> Call:
-    """Nothing; or track | untrack, jid, now, tags"""
+    """No arguments; or track | untrack, jid, now, tags"""
     caller = _time(args, 2) if len(args) > 2 else now
     return Call("track", caller, args[:2], _tracked)
 
@@ -252,7 +255,7 @@ def _config(args: Args, now: int) -> Call:
 
 
 def _setconfig(args: Args, now: int) -> Call:
-    """option, value: without a value it is removed"""
+    """option, value; the option is removed if there is no value"""
     return Call("config.set" if len(args) > 1 else "config.unset", now, args, _as_it_is)
 
 
@@ -276,7 +279,7 @@ def _recur(args: Args, now: int) -> Call:
 
 
 def _recurring(api: Any, call: Call) -> Reply:
-    """A recurring job with its data decoded."""
+    """Return a recurring job with decoded data."""
     return recurring.get(api.qless, call.now, call.args, decoded=True)
 
 

@@ -1,8 +1,9 @@
-"""Dialect D, reqless: the commands of C under other names, and what it has besides: throttles, and
-patterns for the names of queues.
+"""Dialect D, reqless: the commands of C under different names, with throttles and patterns for
+queue names in addition.
 
-Dialect T is reqless before it got those names, as its releases on PyPI have it: C with throttles.
-Builds from the time between know both sets of names, so each of the two takes the other's as well.
+Dialect T is reqless before it introduced these names, as in its releases on PyPI: C with throttles.
+Builds from the period in between accept both sets of names, so each of the two dialects also
+accepts the names of the other one.
 """
 
 from functools import partial
@@ -21,7 +22,7 @@ DIALECTS: Final = frozenset({"D", "T"})
 
 
 class _Translation(NamedTuple):
-    """The command of dialect C, the answer, and a word that C wants among the arguments."""
+    """The command of dialect C, the reply function, and an argument that C requires in addition."""
 
     command: str
     answer: Answer
@@ -49,7 +50,7 @@ _LIMITED: Final = ("Pop(", "Peek(", "Jobs(", "Tag(")
 
 
 def _reworded(answer: Answer, new: bool, api: Any, call: Call) -> Reply:
-    """Errors do not name the job, and some arguments have other names."""
+    """Adapt an error: it does not name the job, and some arguments have different names."""
     try:
         return answer(api, call)
     except ScriptError as error:
@@ -75,7 +76,7 @@ def _words(words: str, call: Call, *, new: bool) -> str:
 
 
 def _shared(shape: Shape, names: dict[str, str]) -> dict[str, _Translation]:
-    """Commands that are the same in both but for the shape of jobs."""
+    """Return the commands that D and T share except for the format of jobs."""
     forms = {
         "get": _Translation("get", partial(answers.get, shape)),
         "multiget": _Translation("multiget", partial(answers.multiget, shape)),
@@ -104,7 +105,7 @@ _BOTH: Final[dict[str, _Translation]] = {
     "config.unset": _Translation("config.unset", answers.as_it_is),
 }
 
-#: Dialect T, and what it has as C does.
+#: Commands of dialect T, including the commands that behave as in C.
 _EARLY: Final[dict[str, _Translation]] = {
     **{
         name: _Translation(name, answers.as_it_is)
@@ -206,7 +207,7 @@ _COMMANDS: Final[dict[str, _Translation]] = {
     "worker.jobs": _Translation("workers", answers.as_it_is),
     "workers.counts": _Translation("workers", answers.listed),
 }
-#: What they were called for a while.
+#: Names that were used temporarily.
 _FOR_A_WHILE: Final = {
     "job.depends": _Translation("depends", answers.as_it_is),
     "job.priority": _COMMANDS["job.setPriority"],
@@ -223,7 +224,7 @@ _FOR_A_WHILE: Final = {
     "workers.list": _COMMANDS["workers.counts"],
 }
 _COMMANDS.update(_FOR_A_WHILE)
-#: In builds that know both, the old names are the new commands, and answer as those do.
+#: In builds that accept both sets of names, the old names are aliases of the new commands.
 _COMMANDS.update(
     {
         "get": _COMMANDS["job.get"],

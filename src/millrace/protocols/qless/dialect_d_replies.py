@@ -1,5 +1,5 @@
-"""What reqless answers: jobs with their throttles, throttled jobs apart from those that wait, and
-lists that are lists also when they are empty.
+"""Replies of reqless: jobs include their throttles, throttled jobs are separate from waiting jobs,
+and an empty list is encoded as a list.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ DEFAULTS: Final = {
 
 
 class Shape(NamedTuple):
-    """What a history calls a queue, and how an empty list is written when it is the whole reply."""
+    """The key of a queue in a history, and the encoding of an empty list as a complete reply."""
 
     queue: str
     nothing: bytes
@@ -55,13 +55,13 @@ def as_it_is(api: Any, call: Call) -> Reply:
 
 
 def listed(api: Any, call: Call) -> Reply:
-    """A list in JSON."""
+    """Return a JSON list."""
     reply = as_it_is(api, call)
     return b"[]" if reply == lua.NOTHING else reply
 
 
 def encoded(api: Any, call: Call) -> Reply:
-    """A list that C has as an array is JSON here."""
+    """Return JSON for a list that C returns as an array."""
     return lua.encode(as_it_is(api, call))
 
 
@@ -110,7 +110,9 @@ def _is_throttled(job: Job) -> bool:
 
 
 def put(api: Any, call: Call) -> Reply:
-    """A job that comes without throttles has none but its queue's. If one is full, it waits."""
+    """Put a job. Without `throttles`, it has only the throttle of its queue. If a throttle is full,
+    the job waits.
+    """
     q: Qless = api.qless
     if len(call.args) < 6:
         return as_it_is(api, call)
@@ -127,7 +129,7 @@ def put(api: Any, call: Call) -> Reply:
 
 
 def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
-    """The arguments with the throttles that were chosen, but for those of these queues."""
+    """Return the arguments with the specified throttles, except the throttles of these queues."""
     given = dict(zip(args[start::2], args[start + 1 :: 2], strict=False)).get(b"throttles", b"[]")
     own = {OF_QUEUE + queue for queue in queues}
     names = dict.fromkeys(str(name) for name in lua.decode_list(given))
@@ -135,7 +137,7 @@ def _with_throttles(args: Args, start: int, queues: list[str]) -> Args:
 
 
 def complete(api: Any, call: Call) -> Reply:
-    """jid, worker, queue, data, next queue, options; some clients send the word `next` before it"""
+    """jid, worker, queue, data, next queue, options; some clients send `next` before that queue"""
     args, rest = call.args[:4], call.args[4:]
     if rest and not (rest[0] == b"next" and len(rest) % 2 == 0):
         rest = [b"next", *rest]
@@ -144,7 +146,7 @@ def complete(api: Any, call: Call) -> Reply:
 
 
 def retry(api: Any, call: Call) -> Reply:
-    """A history tells a failure after the last retry from others."""
+    """Retry a job. The history distinguishes a failure after the last retry from other failures."""
     reply = as_it_is(api, call)
     job = api.qless.find(text(call.args, 0, ""))
     if job is not None and job.state == DEAD:
@@ -155,7 +157,7 @@ def retry(api: Any, call: Call) -> Reply:
 
 
 def timeout(api: Any, call: Call) -> Reply:
-    """A job whose lock was taken away has no worker."""
+    """Remove the locks of jobs. A job without a lock has no worker."""
     api.do("timeout", call.now, call.args)
     for job in filter(None, map(api.qless.find, texts(call.args))):
         if job.state == READY:
@@ -189,7 +191,7 @@ def by_state_encoded(api: Any, call: Call) -> Reply:
 
 
 def length(api: Any, call: Call) -> Reply:
-    """Throttled jobs do not count."""
+    """Return the length of a queue without throttled jobs."""
     queue = api.qless.scoped(text(call.args, 0, "Queue(): no queue name provided"))
     length: int = api.do("length", call.now, call.args)
     throttled: int = api.qless.throttles.counted()[queue]
@@ -222,7 +224,7 @@ def names(api: Any, call: Call) -> Reply:
 
 
 def stats(api: Any, call: Call) -> Reply:
-    """Without what A to C have of the spec."""
+    """Return statistics without the fields that A to C take from the spec."""
     found = lua.decode(api.do("stats", call.now, call.args))
     for spread in (found["run"], found["wait"]):
         del spread["total"], spread["variance"]
@@ -238,7 +240,7 @@ def unfail(api: Any, call: Call) -> Reply:
 
 
 def recur(api: Any, call: Call) -> Reply:
-    """With throttles, of which its queue's own is not one to keep."""
+    """Create a recurring job with throttles. The throttle of its queue is not stored."""
     if len(call.args) < 7:
         return as_it_is(api, call)
     q: Qless = api.qless
@@ -261,7 +263,7 @@ def recurring(api: Any, call: Call) -> Reply:
 
 
 def option(api: Any, call: Call) -> Reply:
-    """One option; without its name all, as builds before `config.getAll` had it."""
+    """Return one option, or all options without a name, as in builds before `config.getAll`."""
     chosen = {**DEFAULTS, **queries.config_of(api.qless)}
     return chosen.get(text(call.args, 0, "")) if call.args else lua.encode(chosen)
 
@@ -270,7 +272,7 @@ def option(api: Any, call: Call) -> Reply:
 
 
 def of_queue(answer: Answer, api: Any, call: Call) -> Reply:
-    """The same of a queue's own throttle."""
+    """Apply a throttle command to the throttle of a queue."""
     queue = text(call.args, 0, "Queue(): no queue name provided")
     return answer(api, call._replace(args=[encode_name(OF_QUEUE + queue), *call.args[1:]]))
 
@@ -281,7 +283,7 @@ def throttle(api: Any, call: Call) -> Reply:
 
 
 def limit(api: Any, call: Call) -> Reply:
-    """A throttle without its time to live, which was not told in the beginning."""
+    """Return a throttle without its time to live, which early versions did not include."""
     found = lua.decode(throttles.get(api.qless, call.now, call.args))
     del found["ttl"]
     return lua.encode(found)

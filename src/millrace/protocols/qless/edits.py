@@ -1,4 +1,4 @@
-"""What people do to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
+"""Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
 from typing import Final
 
@@ -81,7 +81,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
 
 
 def track(q: Qless, now: int, args: Args) -> bytes:
-    """Nothing: what is tracked; or track | untrack, jid"""
+    """No arguments: list the tracked jobs; or track | untrack, jid"""
     if not args:
         return queries.tracked(q)
     command = text(args, 0, "")
@@ -150,7 +150,7 @@ def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
 
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
-    """queues: their names only, their jobs stay"""
+    """queues; removes only the names, not the jobs"""
     for name in _some(args):
         q.engine.forget_queue(q.scoped(name))
         q.unsee(q.scoped(name))
@@ -163,7 +163,7 @@ def deregister(q: Qless, now: int, args: Args) -> None:
 
 
 def _some(args: Args) -> list[str]:
-    """Names, of which there must be one at least."""
+    """Return the names. At least one is required."""
     if not args:
         raise ScriptError("Wrong number of args calling Redis command from script")
     return texts(args)

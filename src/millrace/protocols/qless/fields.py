@@ -1,4 +1,4 @@
-"""What is in the keys under `ql:`: scores of jobs, and fields of hashes, as scripts write them."""
+"""The content of keys under `ql:`: scores of jobs and fields of hashes, as in the scripts."""
 
 from collections.abc import Callable, Iterable
 from math import inf
@@ -26,7 +26,7 @@ from .state import Qless, Recurring
 
 Fields = list[tuple[bytes, bytes]]
 
-#: What a waiting job's time is divided by before its priority, so that it never outweighs one.
+#: Divisor of the time of a waiting job in its score. The priority always takes precedence.
 TIME_WEIGHS: Final = 10_000_000_000 * SECOND
 
 
@@ -34,7 +34,7 @@ TIME_WEIGHS: Final = 10_000_000_000 * SECOND
 
 
 def _waiting_score(job: Job) -> float:
-    """Priority first, then time; a job whose lock was taken away is ahead of all."""
+    """Return a score by priority, then by time. A job that lost its lock by `timeout` is first."""
     return inf if job.rank >= work.FIRST else job.rank - job.place / TIME_WEIGHS
 
 
@@ -44,7 +44,7 @@ def _put_at(job: Job) -> float:
 
 
 def _time(job: Job) -> float:
-    """When the job was last put, popped or completed."""
+    """Return the time at which the job was last put, popped or completed."""
     part = read_part(job)
     if job.state == DONE:
         return part.done_at / SECOND
@@ -63,7 +63,7 @@ SCORES: Final[dict[int, Callable[[Job], float]]] = {
 
 
 def number(value: lua.Number) -> bytes:
-    """As scripts hand numbers to Redis."""
+    """Format a number as the scripts pass it to Redis."""
     return b"%d" % value if isinstance(value, int) else b"%.17g" % value
 
 
@@ -85,7 +85,7 @@ def _throttles_json(q: Qless, tids: list[str]) -> bytes:
 
 
 def _expires(job: Job) -> bytes:
-    """A job without a lock has 0 here, a failed job an empty string."""
+    """Return the expiry of the lock: 0 without a lock, an empty string for a failed job."""
     return b"" if job.state == DEAD else shown_expiry(job)
 
 

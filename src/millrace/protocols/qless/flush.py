@@ -1,4 +1,4 @@
-"""FLUSHDB and FLUSHALL: remove what was pushed over Qless, and nothing of other protocols."""
+"""FLUSHDB and FLUSHALL: remove the jobs pushed over Qless, but no data of other protocols."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -19,7 +19,7 @@ def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
     for number, seq in enumerate(list(engine.blocked), 1):
         job = engine.blocked.get(seq)
         if job is not None and _is_flushed(q, job, everything):
-            engine.detach(job)  # so that no job becomes ready on the way
+            engine.detach(job)  # so that no job becomes ready during the flush
         if number % FLUSH_BATCH_SIZE == 0:
             yield from _pause(q, undone)
     for number, seq in enumerate(list(engine.jobs), 1):

@@ -1,9 +1,10 @@
-"""Patterns as Redis has them: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a plain character.
+"""Patterns in the syntax of Redis: `*`, `?`, `[a-z]`, `[^a]`, and a backslash before a literal
+character.
 
-A pattern becomes a regular expression that tries nothing twice: each part between two stars is
-looked for once, after the place of the part before it. That costs at most the length of the name
-times the length of the part. Where this product is large, the parts are looked for with one step
-per byte of the name instead.
+A pattern is compiled to a regular expression without backtracking: each part between two stars is
+searched once, after the position of the previous part. The cost is at most the length of the name
+times the length of the part. If this product is large, a matcher that takes one step per byte of
+the name searches the parts instead.
 """
 
 import re
@@ -29,7 +30,7 @@ def pattern_of(word: bytes) -> bytes:
 
 @lru_cache(maxsize=256)
 def matcher(pattern: bytes) -> Matcher:
-    """A function that returns a true value for the names that match."""
+    """Return a function that returns a true value for matching names."""
     parts = _parts(pattern)
     head, *middle = parts
     expression = b"".join(head)
@@ -56,7 +57,7 @@ def linear_matcher(pattern: bytes) -> "LinearMatcher":
 
 
 class LinearMatcher:
-    """Looks for each part between stars with one step per byte, whatever the part is."""
+    """Search each part between stars with one step per byte, for any part."""
 
     def __init__(self, parts: list[list[bytes]]) -> None:
         self._first, *rest = map(_Part, parts)
@@ -94,8 +95,8 @@ class _Part:
         return all(masks[name[at + place]] >> place & 1 for place in range(self.length))
 
     def find(self, name: bytes, start: int, end: int) -> int:
-        """Where the first match after `start` ends, or -1. Bit n of `state` says that the first n
-        + 1 characters match the bytes read last.
+        """Return the end of the first match after `start`, or -1. Bit n of `state` is set if the
+        first n + 1 characters match the bytes read last.
         """
         masks, done, state = self._masks, 1 << (self.length - 1), 0
         for at in range(start, end):
@@ -107,13 +108,13 @@ class _Part:
 
 @lru_cache(maxsize=512)
 def _bytes_of(expression: bytes) -> list[int]:
-    """The bytes that an expression for one character matches."""
+    """Return the bytes that an expression for one character matches."""
     is_one = re.compile(expression, re.DOTALL).fullmatch
     return [byte for byte in range(256) if is_one(bytes((byte,)))]
 
 
 def _parts(pattern: bytes) -> list[list[bytes]]:
-    """The parts between the stars: for each character an expression."""
+    """Return the parts between the stars, with an expression for each character."""
     parts: list[list[bytes]] = [[]]
     at, end = 0, len(pattern)
     while at < end:
@@ -135,7 +136,7 @@ def _parts(pattern: bytes) -> list[list[bytes]]:
 
 
 def _one_of(pattern: bytes, at: int) -> tuple[bytes, int]:
-    """The expression for a set in brackets, and where it ends; the bracket may be missing."""
+    """Return the expression for a bracket set, and its end. The closing bracket is optional."""
     end = len(pattern)
     negated = pattern[at : at + 1] == b"^"
     at += negated

@@ -1,4 +1,4 @@
-"""What all Qless connections share: the engine, the commands, scripts, listeners, scratch keys."""
+"""State shared by all Qless connections: engine, commands, scripts, subscriptions, scratch keys."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -16,7 +16,7 @@ from .resp import Limits
 from .scratch import ScratchKeys
 from .script_catalog import Script
 
-#: There are some three hundred builds of Qless in the world.
+#: About three hundred builds of Qless exist.
 MAX_SCRIPTS: Final = 1000
 #: Limits of requests before AUTH.
 STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
@@ -25,7 +25,7 @@ STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
 class QlessHub(Hub):
     protocol = "qless"
     label = "Qless"
-    #: The commands of Qless, and its keys as Redis would have them.
+    #: The commands of Qless, and its keys as in Redis.
     api: Api
     virtual: Virtual
 
@@ -45,7 +45,7 @@ class QlessHub(Hub):
         super().__init__(engine, max_connections)
         self.started_at = started_at
         self.password = password
-        #: "spec" or "original": which priority of dialect A comes first.
+        #: "spec" or "original": the order of priorities in dialect A.
         self.dialect = dialect
         self.limits = Limits(max_arguments, max_line, max_line)
         self.strangers = STRANGERS
@@ -58,16 +58,16 @@ class QlessHub(Hub):
         self.leased = False
         #: Counters since the start.
         self.received = 0
-        #: What the names of the database in use begin with, during a command of that database.
+        #: Prefix of names in the database of the current command.
         self.prefix = ""
 
     def publish(self, channel: bytes, payload: bytes) -> int:
-        """Tell of a change all who listen, as soon as it is durable."""
+        """Publish a change to all subscribers, as soon as the change is durable."""
         return self.pubsub.publish(channel, payload, changes=True)
 
     def flush(self, now: int, scratch_prefix: bytes, *, everything: bool) -> Iterator[None]:
         """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
-        all databases. Scripts and jobs of other protocols stay.
+        all databases. Scripts and jobs of other protocols remain.
         """
         if self.engine.halted:
             raise Refused
@@ -89,11 +89,11 @@ class QlessHub(Hub):
         self.api.flush_server(now)
 
     def key_count(self, now: int) -> int:
-        """About the number of keys: scratch keys, and two for each job."""
+        """Return the approximate number of keys: scratch keys, and two for each job."""
         return len(self.scratch.names(now)) + 2 * len(self.engine.by_jid)
 
     def learn(self, sha: str, script: Script) -> None:
-        """Take calls of this script from now on."""
+        """Accept calls of this script."""
         key = sha.encode()
         if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
             raise ClientError(f"ERR {MAX_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
@@ -101,7 +101,7 @@ class QlessHub(Hub):
         self.scripts[key] = script
 
     def forget(self) -> None:
-        """Take no calls of any script until it is loaded again."""
+        """Reject calls of every script until it is loaded again."""
         if self.engine.halted:
             raise Refused
         self.api.forget()

@@ -1,4 +1,4 @@
-"""Commands that ask for the server: INFO, COMMAND, CONFIG, SLOWLOG, TIME."""
+"""Commands that return server information: INFO, COMMAND, CONFIG, SLOWLOG, TIME."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from .connection import QlessConnection
     from .hub import QlessHub
 
-#: Clients look at this to know what they may ask of a server; HELLO and INFO say it.
+#: The version in HELLO and INFO. Clients use it to determine the features of a server.
 REDIS_VERSION: Final = "7.2.0"
 
 
 def greeting(connection: "QlessConnection") -> Map:
-    """What HELLO answers."""
+    """Return the reply to HELLO."""
     return Map(
         [
             ("server", "redis"),
@@ -67,7 +67,7 @@ def _clients(hub: "QlessHub", _now: int) -> str:
 
 
 def _persistence(hub: "QlessHub", _now: int) -> str:
-    """`loading` is what some clients wait for; whether changes are refused is also here."""
+    """Return `loading`, which some clients wait for, and whether changes are refused."""
     return f"loading:0\r\nchanges_refused:{hub.engine.halted}\r\n"
 
 
@@ -118,7 +118,7 @@ def _info(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     )
 
 
-# The others
+# Other commands
 
 
 def _time(_connection: "QlessConnection", _args: list[bytes], now: int) -> Answer:
@@ -126,7 +126,7 @@ def _time(_connection: "QlessConnection", _args: list[bytes], now: int) -> Answe
 
 
 def _command(connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    """Clients ask for this to learn about commands; none needs to know about these."""
+    """Return no command details. Clients request them, but do not need them for these commands."""
     if not args:
         return []
     what = args[0].upper()
@@ -145,7 +145,7 @@ def _command(connection: "QlessConnection", args: list[bytes], _now: int) -> Ans
 
 
 def _config(_connection: "QlessConnection", args: list[bytes], _now: int) -> Answer:
-    """There is nothing to set here; profilers switch the slow log on, which stays empty."""
+    """Accept CONFIG without effect. Profilers enable the slow log, which is always empty."""
     what = args[0].upper()
     if what == b"GET":
         expect(args, 2, ANY, "config|get")

@@ -1,4 +1,4 @@
-"""What Qless keeps with each job beside what the engine knows: history, tags, grace."""
+"""The state that Qless stores with each job in addition to the engine: history, tags, grace."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from millrace.protocols.payloads import BASE64, as_json
 
 from . import lua_values as lua
 
-#: Floored seconds, what, and what else: `(1352075209, "popped", {"worker": "w1"})`.
+#: Time in whole seconds, event, and further fields: `(1352075209, "popped", {"worker": "w1"})`.
 Stage = tuple[float, str, dict[str, Any] | None]
 
 STATES: Final = {
@@ -24,7 +24,7 @@ STATES: Final = {
 
 
 class Failed(msgspec.Struct, array_like=True, gc=False):
-    """The last failure, as jobs show it."""
+    """The last failure of a job, in the format of the replies."""
 
     group: str
     message: str
@@ -33,7 +33,7 @@ class Failed(msgspec.Struct, array_like=True, gc=False):
 
 
 class Throttled(msgspec.Struct, array_like=True, gc=False):
-    """Set aside because a throttle is full: which one, since when, and the rank it had."""
+    """A job set aside by a full throttle: the throttle, the start time, and the previous rank."""
 
     throttle: str
     since: int
@@ -41,35 +41,37 @@ class Throttled(msgspec.Struct, array_like=True, gc=False):
 
 
 class Part(msgspec.Struct, array_like=True, gc=False):
-    """Kept in Extra.own."""
+    """The Qless state of a job, stored in Extra.own."""
 
     priority: float = 0
     history: list[Any] = []
-    #: Each with the moment at which it was added, in microseconds.
+    #: Each tag with the time at which it was added, in microseconds.
     tags: list[Any] = []
-    #: When its lock ran out, once its worker has been told so: it has some time of grace.
+    #: Time at which the lock expired, set when the worker is notified. The grace period follows.
     expired_at: int | None = None
-    #: Its lock was taken away by `timeout`.
+    #: Whether `timeout` removed its lock.
     stalled: bool = False
     failure: Failed | None = None
     spawned_from: str = ""
     done_at: int = 0
     throttles: list[str] = []
-    #: Since when it has been where it is now: put, popped, or moved on to the next queue.
+    #: Time of the last transition: put, popped, or moved to the next queue.
     since: int = 0
     throttled: Throttled | None = None
-    #: Throttles from which a client released it while a worker had it.
+    #: Throttles that a client released while a worker held the job.
     freed: list[str] = []
-    #: The client that set the priority uses the dialect in which the lower number runs first.
+    #: Whether the client that set the priority uses the dialect where lower numbers run first.
     lower_first: bool = False
 
     @property
     def rank(self) -> float:
-        """The order that its priority has in the engine, where higher is sooner."""
+        """Return the rank of the priority in the engine, where a higher rank runs earlier."""
         return -self.priority if self.lower_first else self.priority
 
     def add(self, what: str, now: int, most: int, more: dict[str, Any] | None = None) -> None:
-        """One more stage of the job's history: the first one and the newest `most` - 1 are kept."""
+        """Add a stage to the history. The history retains the first stage and the newest `most` -
+        1.
+        """
         self.history.append((now // 1_000_000, what, more))
         if 0 < most < len(self.history):
             self.history[1:] = self.history[len(self.history) - most + 1 :] if most > 1 else []
@@ -79,15 +81,15 @@ class Part(msgspec.Struct, array_like=True, gc=False):
 
 
 def part_of(job: Job) -> Part:
-    """A job's part, for a command that changes it. A job of another protocol gets one here."""
+    """Return the part of a job for a command that changes it. Create a missing part."""
     part = read_part(job)
     extra_of(job).own = part
     return part
 
 
 def read_part(job: Job) -> Part:
-    """A job's part, for a command that only reads: it must leave the job as it is, because nothing
-    writes the job to the store then.
+    """Return the part of a job for a command that only reads. The command must not change the job,
+    because the change would not be stored.
     """
     extra = job.extra
     part = None if extra is None else extra.own
@@ -102,27 +104,27 @@ def read_part(job: Job) -> Part:
 
 
 def forget_holder(job: Job) -> None:
-    """Let a job that is put again show no worker."""
+    """Clear the worker of a job that is put again."""
     job.holder, job.deadline = "", 0
 
 
 def shown_worker(job: Job) -> str:
-    """The worker that has a job, or had it last; empty after its end and after a new put."""
+    """Return the current or last worker of a job, or an empty string after its end or a new put."""
     return "" if job.state in {DONE, DEAD} else job.holder
 
 
 def shown_expiry(job: Job) -> bytes:
-    """When its lock runs out or ran out, in seconds."""
+    """Return the time at which the lock expires or expired, in seconds."""
     if job.state in {DONE, DEAD}:
         return b"0"
     if job.deadline == FOREVER:
-        return b"0"  # it lasts as long as a connection does
+        return b"0"  # the lock lasts as long as the connection
     expired_at = read_part(job).expired_at
     return lua.seconds(job.deadline if expired_at is None else expired_at)
 
 
 def waits_since(job: Job) -> int:
-    """When the wait began that ends now: with a put, even if the job was not due yet."""
+    """Return the start of the wait that ends now: the put, even if the job was not due then."""
     return read_part(job).since or job.ready_at
 
 
@@ -137,17 +139,17 @@ def state_of(job: Job) -> str:
 
 
 def klass_of(job: Job) -> str:
-    """A job's klass. What comes from protocols that have no kinds is known by its queue."""
+    """Return the klass of a job. For a job of a protocol without kinds, it is the queue name."""
     return job.kind if job.kind or job.origin == QLESS else job.queue
 
 
 def data_of(job: Job) -> bytes:
-    """A job's data: JSON as it is; of jobs of other protocols see payloads.py."""
+    """Return the data of a job as JSON. For jobs of other protocols, see payloads.py."""
     return job.payload if job.origin == QLESS else as_json(job.payload)[0]
 
 
 def shown_data(job: Job) -> tuple[bytes, bytes]:
-    """A job's data, and a member that says so if it is in base64."""
+    """Return the data of a job, and an `encoding` member if the data is in base64."""
     if job.origin == QLESS:
         return job.payload, b""
     data, in_base64 = as_json(job.payload)
@@ -155,7 +157,7 @@ def shown_data(job: Job) -> tuple[bytes, bytes]:
 
 
 def shown_priority(job: Job, *, lower_first: bool) -> float:
-    """A job's priority as it was given; for a job of another protocol, in the caller's dialect."""
+    """Return the specified priority; for a job of another protocol, in the caller's dialect."""
     part = read_part(job)
     if job.origin != QLESS and part.lower_first != lower_first:
         return 0 - part.priority
@@ -163,6 +165,6 @@ def shown_priority(job: Job, *, lower_first: bool) -> float:
 
 
 def remaining(job: Job) -> int:
-    """How many tries are left. Other protocols count differently, but none has less than none."""
+    """Return the number of remaining tries. For jobs of other protocols, the minimum is 0."""
     left = job.retries - job.failures
     return left if job.origin == QLESS else max(0, left)

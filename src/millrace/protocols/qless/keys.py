@@ -37,7 +37,7 @@ OURS: Final = b"ql:"
 #: Maximum number of names that KEYS lists, and of jobs that one SCAN examines.
 MAX_KEYS_LISTED: Final = 100_000
 MAX_SCAN_COUNT: Final = 1000
-#: Bytes of names that one slice of KEYS examines, and what each name costs beside its bytes.
+#: Bytes of names that one slice of KEYS examines, and the additional cost of each name.
 SLICE_BYTES: Final = 16_384
 NAME_COST: Final = 32
 NAMES_BATCH_SIZE: Final = 1000
@@ -52,12 +52,12 @@ def _kind(connection: "QlessConnection", key: bytes, now: int) -> str:
 
 
 def _own(connection: "QlessConnection", key: bytes) -> bytes:
-    """The name of a scratch key of the database in use."""
+    """Return the name of a scratch key in the current database."""
     return connection.scratch_prefix + key
 
 
 def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
-    """Is there such a key? Refuse one of another kind."""
+    """Return whether the key exists. Reject a key of a different type."""
     found = _kind(connection, key, now)
     if found not in {"", kind}:
         raise ClientError(WRONG_TYPE)
@@ -65,7 +65,7 @@ def _is(connection: "QlessConnection", key: bytes, kind: str, now: int) -> bool:
 
 
 def _writable(key: bytes, kind: str) -> bool:
-    """Is it a key of Qless that can be written? Refuse one of another kind."""
+    """Return whether this is a writable key of Qless. Reject a key of a different type."""
     found = writable_kind(key)
     if found not in {"", kind}:
         raise ClientError(WRONG_TYPE)
@@ -81,7 +81,7 @@ def _scratch(*keys: bytes) -> None:
 
 
 def _span(have: int, first: bytes, last: bytes) -> slice:
-    """From `first` to `last`, that one included; both count from the end if negative."""
+    """Return the range from `first` to `last` inclusive. Negative values count from the end."""
     start, stop = integer(first), integer(last)
     start = max(0, start + have) if start < 0 else start
     stop = stop + have if stop < 0 else stop
@@ -109,8 +109,8 @@ def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
 
 
 def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """Some keys, and where the next call continues: the number of a job. 0 is the beginning and the
-    end. Keys that are not of jobs come with the first call.
+    """Return some keys and the cursor of the next call, which is the number of a job. Cursor 0
+    marks the start and the end. The first call also returns the keys that do not belong to jobs.
     """
     start = integer(args[0], "ERR invalid cursor")
     pattern, count = b"*", 10
@@ -162,7 +162,7 @@ def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
 
 
 def _ttl(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """Seconds, -1 for a key that stays, -2 for none."""
+    """Return the seconds to live, -1 if the key does not expire, -2 if it does not exist."""
     if not _kind(connection, args[0], now):
         return -2
     if args[0].startswith(OURS):
@@ -195,7 +195,7 @@ def _flushall(connection: "QlessConnection", args: list[bytes], now: int) -> Ans
 def _flush(
     connection: "QlessConnection", args: list[bytes], now: int, *, everything: bool
 ) -> Answer:
-    """Remove what was pushed over Qless. In a transaction it cannot be interrupted."""
+    """Remove the data pushed over Qless. Within a transaction, this cannot be interrupted."""
     if args and args[0].upper() not in {b"SYNC", b"ASYNC"}:
         raise ClientError(SYNTAX)
     work = connection.hub.flush(now, connection.scratch_prefix, everything=everything)
@@ -340,7 +340,7 @@ def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Answe
 
 
 def _brpop(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    """Take the last item of the first list that has one, or wait; 0 seconds are forever."""
+    """Remove the last item of the first list that is not empty, or wait. 0 means no timeout."""
     *keys, seconds = args
     timeout = decimal(seconds, BAD_TIMEOUT)
     if timeout < 0:

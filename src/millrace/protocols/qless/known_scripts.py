@@ -1,9 +1,10 @@
-"""The scripts that are known by their SHA1.
+"""The scripts that are identified by their SHA1.
 
-Made from the history of qless-core: every per-script file that it had until May 2013, by the
-command it was named for; and what `make qless.lua` gives at every commit since then, by whether
-`put` takes a worker, together with the copies inside released clients. To create it again, hash the
-files of each commit (git cat-file blob, sha1sum), and sort them by name and by that line of `put`.
+The table was generated from the history of qless-core. It contains every per-script file until May
+2013, grouped by the command in the file name; and the output of `make qless.lua` at every later
+commit, grouped by whether `put` takes a worker, with the copies in released clients. To create it
+again, hash the files of each commit (git cat-file blob, sha1sum), and sort them by name and by that
+line of `put`.
 """
 
 from typing import Final

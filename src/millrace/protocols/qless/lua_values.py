@@ -18,17 +18,17 @@ _encode = msgspec.json.encode
 _decode = msgspec.json.Decoder().decode
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
-#: Where the original answers with an empty list, it says this.
+#: The reply of the original for an empty list.
 NOTHING: Final = b"{}"
 
 
 def tonumber(word: bytes | None) -> Number | None:
-    """The number that a word is, or None: `5`, ` 5 `, `2.0`, `1e3`, `0x10`; never without end."""
+    """Convert an argument to a finite number, or None: `5`, ` 5 `, `2.0`, `1e3`, `0x10`."""
     if word is None:
         return None
     if word.isdigit() and len(word) < 16:
         return int(word)
-    if len(word) < 20 and not word.strip(b"0123456789."):  # most times look like this
+    if len(word) < 20 and not word.strip(b"0123456789."):  # the usual form of a time
         try:
             value = float(word)
         except ValueError:
@@ -47,14 +47,14 @@ def tonumber(word: bytes | None) -> Number | None:
 
 
 def number(value: Number) -> bytes:
-    """`%.14g`: times are cut to four decimals."""
+    """Format a number with `%.14g`. Times have four decimals."""
     if isinstance(value, int):
         return b"%d" % value if -(10**14) < value < 10**14 else b"%.14g" % value
     return b"%.14g" % value
 
 
 def whole(value: Number) -> int:
-    """Without its fraction, and within 64 bits."""
+    """Truncate a number to an integer, limited to 64 bits."""
     return max(-(1 << 63), min(int(value), (1 << 63) - 1))
 
 
@@ -64,24 +64,24 @@ def seconds(microseconds: int) -> bytes:
 
 
 def moment(value: Number) -> int:
-    """Seconds, as a caller gives them, in microseconds; within what can be kept."""
+    """Convert seconds from a caller to microseconds, limited to the range that can be stored."""
     if -1e11 < value < 1e11:
         return round(value * 1_000_000)
     return 10**17 if value > 0 else -(10**17)
 
 
 def clock(value: Number) -> int:
-    """The time by a caller's clock; there is none before 1970."""
+    """Return the time of a caller's clock. Times before 1970 do not exist."""
     return round(value * 1_000_000) if 0 <= value < 1e11 else max(0, moment(value))
 
 
 def encode(value: Any) -> bytes:
-    """JSON, with names as clients sent them."""
+    """Encode JSON, with names as clients sent them."""
     return restore_bytes(_encode(value))
 
 
 def event(fields: dict[str, Any]) -> bytes:
-    """An event's payload, in the order given, with `/` escaped as cjson does."""
+    """Encode the payload of an event, in the given order, with `/` escaped as in cjson."""
     return encode(fields).replace(b"/", b"\\/")
 
 
@@ -90,17 +90,17 @@ def string(text: str) -> bytes:
 
 
 def strings(texts: list[str]) -> bytes:
-    """A list of strings; an empty one is `{}`."""
+    """Return a JSON list of strings. An empty list is `{}`."""
     return encode(texts) if texts else NOTHING
 
 
 def listed(items: list[bytes]) -> bytes:
-    """A list of what is JSON already; an empty one is `{}`."""
+    """Return a JSON list of items that are already JSON. An empty list is `{}`."""
     return b"[%b]" % b",".join(items) if items else NOTHING
 
 
 def decode(data: bytes | None) -> Any:
-    """Decode JSON, or complain as cjson does. What it gives can be encoded again, and kept."""
+    """Decode JSON, or raise the error of cjson. The result can be encoded again and stored."""
     if data is None:
         raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
     data = escape_json(data)
@@ -112,7 +112,8 @@ def decode(data: bytes | None) -> Any:
         raise ScriptError(_complaint(data, error)) from None
 
 
-#: What is nested deeper can perhaps be read but not written, as that takes a few levels more.
+#: Maximum nesting depth. Deeper data might be readable but not writable, because a reply adds a few
+#: levels.
 MAX_DEPTH: Final = 500
 _BRACKETS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 
@@ -138,7 +139,7 @@ _BIG: Final = re.compile(
 
 
 def _as_float(match: re.Match[bytes]) -> bytes:
-    """To Lua every number is a float; so is to us what has more than 64 bits."""
+    """Mark a number of more than 64 bits as a float. In Lua every number is a float."""
     word = match[0]
     if len(word) < 19 or not word.removeprefix(b"-").isdigit():
         return word
@@ -147,7 +148,7 @@ def _as_float(match: re.Match[bytes]) -> bytes:
 
 
 def check(data: bytes | None) -> bytes:
-    """Bytes that must be JSON, as they are."""
+    """Check that the bytes are JSON, and return them unchanged."""
     if data is None:
         raise ScriptError("bad argument #1 to 'decode' (string expected, got nil)")
     try:
@@ -158,7 +159,7 @@ def check(data: bytes | None) -> bytes:
 
 
 def decode_list(data: bytes) -> list[Any]:
-    """A list. An object has no items that a script would see; any other value is an error."""
+    """Decode a list. An object is an empty list to a script; any other value is an error."""
     value = decode(data)
     if isinstance(value, list):
         return value
@@ -175,9 +176,9 @@ def _lua_type(value: Any) -> str:
     return "string" if isinstance(value, str) else "number"
 
 
-# What cjson says of text that is no JSON: which token it wanted, and which one it found where
+# Error messages of cjson for invalid JSON: the expected token, the token found, and its position
 
-#: For longer text the error names only the position, so that it costs little time.
+#: For longer text, the error contains only the position, to limit the cost.
 MAX_EXPLAINED_BYTES: Final = 10_000
 _AT: Final = re.compile(r"\(byte (\d+)\)")
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
@@ -196,7 +197,7 @@ _WORDS: Final = (
     ("T_BOOLEAN", re.compile(rb"true|false")),
     ("T_NULL", re.compile(rb"null")),
 )
-#: What a value begins with.
+#: Tokens that start a value.
 _VALUE: Final = {"T_STRING", "T_NUMBER", "T_BOOLEAN", "T_NULL", "T_OBJ_BEGIN", "T_ARR_BEGIN"}
 
 
@@ -208,7 +209,7 @@ def _complaint(data: bytes, error: Exception) -> str:
         if found not in allowed:
             return f"Expected {wanted} but found {found} at character {at + 1}"
         if found == "T_END":
-            break  # cjson would have taken it
+            break  # cjson would have accepted it
         if found in {"T_OBJ_BEGIN", "T_ARR_BEGIN"}:
             inside.append(found)
         elif found in {"T_OBJ_END", "T_ARR_END"}:
@@ -221,7 +222,7 @@ def _complaint(data: bytes, error: Exception) -> str:
 
 
 def _next(found: str, inside: list[str], wanted: str) -> tuple[str, set[str]]:
-    """What must come after a token that was right."""
+    """Return the tokens that may follow a valid token."""
     if found == "T_OBJ_BEGIN":
         return "object key string", {"T_STRING", "T_OBJ_END"}
     if found == "T_ARR_BEGIN":
@@ -242,7 +243,7 @@ def _next(found: str, inside: list[str], wanted: str) -> tuple[str, set[str]]:
 
 
 def _token(data: bytes, at: int) -> tuple[str, int, int]:
-    """The next token, where it begins and where it ends."""
+    """Return the next token, its start and its end."""
     space = _SPACE.match(data, at)
     start = space.end() if space else at
     sign = data[start : start + 1]

@@ -2,9 +2,9 @@
 
 Redis compares jids, queue names, classes, tags and worker names byte by byte, and they need not be
 UTF-8. The engine, the store, the journal and every other protocol use text that must be valid
-Unicode. So each byte that is not part of valid UTF-8 becomes one character of a private range:
-the byte 0xFF is U+10FEFF. The characters of that range are themselves escaped byte by byte, so two
-different names never become the same text, and every name comes back exactly as it was sent.
+Unicode. Therefore each byte that is not part of valid UTF-8 is mapped to one character of a private
+range: the byte 0xFF is U+10FEFF. The characters of that range are themselves escaped byte by byte.
+Two different names never map to the same text, and every name is returned exactly as it was sent.
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import Final
 #: The character of a byte is this number plus the byte; bytes below 0x80 are always valid.
 ESCAPE_BASE: Final = 0x10FE00
 _SURROGATES: Final = 0xDC00
-#: How the UTF-8 form of every escaped byte begins.
+#: First bytes of the UTF-8 form of every escaped byte.
 _MARK: Final = b"\xf4\x8f"
 _ESCAPED: Final = re.compile(rb"\xf4\x8f([\xba\xbb])([\x80-\xbf])")
 
@@ -32,7 +32,7 @@ _ESCAPES: Final[dict[int, str]] = {
 
 
 def decode_name(word: bytes) -> str:
-    """The text of a name; `encode_name` gives the same bytes back."""
+    """Return the text of a name. `encode_name` returns the same bytes."""
     try:
         text = word.decode()
     except UnicodeDecodeError:
@@ -41,12 +41,12 @@ def decode_name(word: bytes) -> str:
 
 
 def encode_name(text: str) -> bytes:
-    """The bytes of a name as a client sent them."""
+    """Return the bytes of a name as a client sent them."""
     return restore_bytes(text.encode())
 
 
 def restore_bytes(data: bytes) -> bytes:
-    """UTF-8 text in which every escaped byte is that byte again."""
+    """Replace every escaped byte in UTF-8 text by the original byte."""
     return _ESCAPED.sub(_restore, data) if _MARK in data else data
 
 
@@ -63,7 +63,7 @@ _BACKSLASH_OR_ESCAPE: Final = re.compile(
 
 
 def escape_json(data: bytes) -> bytes:
-    """JSON whose strings are names, as JSON in UTF-8 whose strings are the names' text."""
+    """Convert JSON with names in its strings to UTF-8 JSON with the text of the names."""
     if _MARK in data or not _is_utf8(data):
         data = decode_name(data).encode()
     if b"\\u" in data:
@@ -72,7 +72,7 @@ def escape_json(data: bytes) -> bytes:
 
 
 def _escape_pair(match: re.Match[bytes]) -> bytes:
-    r"""A character of the private range that is written as `\udbff\ude80` is escaped as well."""
+    r"""Escape a character of the private range that is written as `\udbff\ude80`."""
     word = match[0]
     if len(word) == 2:
         return word

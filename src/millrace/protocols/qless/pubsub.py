@@ -1,8 +1,8 @@
-"""Who listens to what, and the messages they get.
+"""Subscriptions, and the messages to subscribers.
 
-A message goes to its listeners' replies at once, before the client that caused it gets its
-reply. A message about a change is held back until the change is durable, like the reply to the
-change itself; if the change is refused, the message is dropped.
+A message is added to the output of its subscribers at once, before the client that caused it gets
+its reply. A message about a change is held back until the change is durable, like the reply to the
+change itself. If the change is refused, the message is dropped.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from .connection import QlessConnection
     from .hub import QlessHub
 
-#: What one client may listen to, and how long such a name may be.
+#: Maximum number of subscriptions of a client, and maximum length of a channel or pattern.
 MAX_SUBSCRIPTIONS: Final = 1000
 MAX_CHANNEL_NAME: Final = 1000
-#: Maximum size of messages that a client has not been sent yet: with a thousand patterns, one
-#: message comes a thousand times. It is more than the largest message.
+#: Maximum size of the unsent messages of a client. A client with a thousand patterns receives one
+#: message a thousand times. The limit is larger than the largest message.
 MAX_UNSENT_BYTES: Final = 80 << 20
 
 Listeners = dict["QlessConnection", None]
@@ -46,12 +46,14 @@ class Message(bytes):
 class PubSub:
     def __init__(self, hub: "QlessHub") -> None:
         self._hub = hub
-        #: In the order in which they came.
+        #: In order of subscription.
         self.channels: dict[bytes, Listeners] = {}
         self.patterns: dict[bytes, Listeners] = {}
 
     def publish(self, channel: bytes, payload: bytes, *, changes: bool) -> int:
-        """Tell all who listen; how many they are. `changes`: it tells of a change."""
+        """Send a message to all subscribers, and return their number. `changes`: it reports a
+        change.
+        """
         told = 0
         listeners = self.channels.get(channel)
         if listeners:
@@ -65,7 +67,7 @@ class PubSub:
         written: dict[int, Message] = {}
         for listener in listeners:
             if listener.closing:
-                continue  # it has heard its last reply
+                continue  # its last reply has been sent
             message = written.get(listener.protocol)
             if message is None:
                 message = Message(encode(Push(parts), listener.protocol))
@@ -82,7 +84,7 @@ class PubSub:
         return len(listeners)
 
     def leave(self, connection: "QlessConnection") -> None:
-        """It listens to nothing any more."""
+        """Remove all subscriptions of a connection."""
         for name in connection.channels:
             _remove(self.channels, name, connection)
         for name in connection.patterns:
@@ -146,7 +148,7 @@ def _end(
     where: dict[bytes, Listeners],
     mine: dict[bytes, None],
 ) -> Answer:
-    """Without arguments it is all of them, and if there are none, one reply says so."""
+    """Without arguments, unsubscribe from all names. Send one reply if there are none."""
     names = args or list(mine)
     for name in names:
         if name in mine:

@@ -31,7 +31,7 @@ QUEUES_BATCH_SIZE: Final = 100
 
 
 def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
-    """A job as every command shows it. Dialect D has another word for a queue in its history."""
+    """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
     part, state, encode = read_part(job), job.state, lua.encode
     over = state in {DONE, DEAD}
     data, encoding = shown_data(job)
@@ -73,7 +73,7 @@ def failure_json(job: Job) -> bytes:
     known = job.failure
     if known is None or job.state != DEAD:
         return lua.NOTHING
-    # It failed by the word of another protocol's worker.
+    # A worker of another protocol reported the failure.
     return b'{"group":%b,"message":%b,"when":%d,"worker":%b}' % (
         lua.string(known.group),
         lua.string(known.message),
@@ -96,7 +96,7 @@ def _shown_stage(stage: Stage, queue_key: str) -> dict[str, Any]:
 
 
 def stages(history: list[Any]) -> list[dict[str, Any]]:
-    """A history as the first dialect tells it: what happened in one queue after another."""
+    """Return the history in the format of dialect A: the events in one queue after another."""
     found: list[dict[str, Any]] = []
     for when, what, more in history:
         if what == "put":
@@ -121,7 +121,7 @@ def get(q: Qless, now: int, args: Args) -> bytes | None:
 
 
 def multiget(q: Qless, now: int, args: Args) -> bytes:
-    """jids, each once: a request could repeat the jid of a large job many times"""
+    """jids, each once: a request could repeat the jid of a large job"""
     found = map(q.find, dict.fromkeys(texts(args)))
     return lua.listed([job_json(q, job) for job in found if job is not None])
 
@@ -153,7 +153,7 @@ def jobs(q: Qless, now: int, args: Args) -> list[str]:
 
 
 def completed(q: Qless) -> list[Job]:
-    """Completed jobs, the oldest first."""
+    """Return the completed jobs, the oldest first."""
     return [job for job in q.engine.kept.values() if q.is_listed(job.queue)]
 
 
@@ -163,7 +163,7 @@ def recurring_of(q: Qless, queue: str) -> list[str]:
 
 
 def part_list(q: Qless, found: Iterable[Job], first: int, last: int) -> list[str]:
-    """From `first` to `last` inclusive; negative ones count from the end, as in Redis."""
+    """Return a range from `first` to `last` inclusive. Negative values count from the end."""
     names = [q.local(job.jid) for job in found]
     size = len(names)
     first = max(0, first + size) if first < 0 else first
@@ -176,7 +176,7 @@ def limited(q: Qless, found: list[Job], offset: int, count: int) -> list[str]:
 
 
 def limited_names(names: list[str], offset: int, count: int) -> list[str]:
-    """Up to `count` names from `offset` on; all of them if the count is negative."""
+    """Return up to `count` names from `offset`, or all names if the count is negative."""
     if offset < 0:
         return []
     return names[offset:] if count < 0 else names[offset : offset + count]
@@ -192,7 +192,7 @@ def length(q: Qless, now: int, args: Args) -> int:
 
 
 def queues(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
-    """All of them, or one"""
+    """No arguments for all; or one name"""
     if args:
         return counts_json(q, now, q.scoped(text(args, 0, "")))
     return list_queues(q, lambda name: counts_json(q, now, name), lua.listed)
@@ -201,7 +201,7 @@ def queues(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, byte
 def list_queues(
     q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
 ) -> bytes | Generator[None, None, bytes]:
-    """A list of all queues. Many of them are written in slices."""
+    """Return a list of all queues. A long list is written in slices."""
     if len(q.engine.queues) <= QUEUES_BATCH_SIZE:
         return finish([write(name) for name in queue_names(q)])
     return _many_queues(q, write, finish)
@@ -222,7 +222,7 @@ def _many_queues(
 
 
 def queue_names(q: Qless) -> list[str]:
-    """The engine's names of all of them, by the time they were first seen."""
+    """Return the engine's names of all queues, by the time of their first use."""
     names = (queue.name for queue in q.engine.queues.values() if queue.known)
     known = filter(q.is_listed, names)
     return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
@@ -250,7 +250,7 @@ def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
 
 
 def workers(q: Qless, now: int, args: Args) -> bytes:
-    """All of them, or one"""
+    """No arguments for all; or one name"""
     prune_workers(q, now)
     if args:
         running, stalled = held_by(q, now).get(text(args, 0, ""), ([], []))
@@ -274,13 +274,13 @@ def prune_workers(q: Qless, now: int) -> None:
 
 
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
-    """Each worker's jobs, and those whose lock has run out; a lock of this very moment is both."""
+    """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
     held = (job for job in q.engine.leased.values() if job.actor == QLESS)
     leased = [job for job in held if q.is_listed(job.queue)]
     for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
         if read_part(job).expired_at is not None:
-            continue  # its worker has been told that it is gone
+            continue  # its worker has been notified of the lost lock
         running, stalled = found.setdefault(job.holder, ([], []))
         if job.deadline >= now:
             running.append(q.local(job.jid))
@@ -312,7 +312,7 @@ def group_of(job: Job) -> str:
 
 
 def failure_groups(q: Qless) -> dict[str, list[Job]]:
-    """Failed jobs by group, the oldest failure first."""
+    """Return the failed jobs by group, the oldest failure first."""
     groups: dict[str, list[Job]] = {}
     for job in (*q.engine.dead.values(), *q.engine.dying.values()):
         if not q.is_listed(job.queue):
@@ -327,7 +327,7 @@ def failure_groups(q: Qless) -> dict[str, list[Job]]:
 
 
 def tagged(q: Qless, tag: str) -> list[Job]:
-    """Jobs with that tag, by the time it was added, then by jid."""
+    """Return the jobs with a tag, by the time it was added, then by jid."""
     found = [(when, q.engine.jobs.get(seq)) for seq, when in q.tags.get(tag, {}).items()]
     mine = [(when, job) for when, job in found if job and q.is_listed(job.queue)]
     known = [(when, job.jid, job) for when, job in mine]
@@ -383,7 +383,7 @@ def stats(q: Qless, now: int, args: Args) -> bytes:
 
 
 def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
-    """The code's keys, and the spec's besides."""
+    """Return statistics with the keys of the code and the keys of the spec."""
     slots = spread.histogram if with_histogram else {}
     return {
         "std": float(b"%.14g" % spread.variance**0.5),
@@ -399,7 +399,7 @@ def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
 
 
 def tracked_jobs(q: Qless) -> list[tuple[str, Job | None]]:
-    """The tracked ids of the database in use, each with its job."""
+    """Return the tracked ids of the current database, each with its job."""
     found = [(jid, q.engine.find(jid)) for jid in q.tracked]
     return [
         (q.local(jid), job) for jid, job in found if q.is_listed(jid if job is None else job.queue)
@@ -407,7 +407,7 @@ def tracked_jobs(q: Qless) -> list[tuple[str, Job | None]]:
 
 
 def tracked(q: Qless, shown_as: Callable[[Qless, Job], bytes] = job_json) -> bytes:
-    """Tracked jobs, and the ids of those that are no more."""
+    """Return the tracked jobs, and the ids of tracked jobs that no longer exist."""
     found = tracked_jobs(q)
     shown = [shown_as(q, job) for _, job in found if job is not None]
     gone = [jid for jid, job in found if job is None]
@@ -415,7 +415,7 @@ def tracked(q: Qless, shown_as: Callable[[Qless, Job], bytes] = job_json) -> byt
 
 
 def config_of(q: Qless) -> dict[str, str]:
-    """The options that were set in the database in use."""
+    """Return the options that were set in the current database."""
     return {q.local(name): value for name, value in q.config.items() if q.is_listed(name)}
 
 

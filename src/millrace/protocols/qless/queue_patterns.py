@@ -1,7 +1,7 @@
-"""Patterns for the names of queues, which reqless keeps for its workers: which queues a name stands
-for, and in which order they are asked. Clients set them with commands, or write them into the keys
-`ql:qp:identifiers` and `ql:qp:priorities`. Clients of qmore, which was before reqless, have written
-them into scratch keys; those count as long as nothing was set.
+"""Patterns for queue names, which reqless stores for its workers: the queues that an identifier
+matches, and the order in which workers poll them. Clients set them with commands, or write the keys
+`ql:qp:identifiers` and `ql:qp:priorities`. Clients of qmore, the predecessor of reqless, write them
+to scratch keys. The scratch keys apply until a client sets patterns.
 """
 
 from typing import Any, Final
@@ -23,14 +23,14 @@ _IDENTIFIERS: Final = "identifiers"
 _PRIORITIES: Final = "priorities"
 _QMORE_IDENTIFIERS: Final = b"qmore:dynamic"
 _QMORE_PRIORITIES: Final = b"qmore:priority"
-#: What the patterns of either kind may take.
+#: Maximum size of the patterns of each kind, in bytes.
 MOST: Final = 1 << 20
 _ANY_QUEUE: Final = '["*"]'
 _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
 
 def _note(q: Qless, kind: str) -> str:
-    """The key under which the engine keeps the patterns of the database in use."""
+    """Return the key of the note with the patterns of the current database."""
     return PATTERNS + q.scoped(kind)
 
 
@@ -39,13 +39,13 @@ def is_kept(q: Qless, kind: str) -> bool:
 
 
 def kept_identifiers(q: Qless) -> dict[str, str]:
-    """Which queues a name stands for: lists in JSON by name."""
+    """Return the queues that each identifier matches: JSON lists by name."""
     kept = q.engine.notes.get(_note(q, _IDENTIFIERS))
     return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
 
 
 def kept_priorities(q: Qless) -> list[str]:
-    """In which order queues are asked: objects in JSON."""
+    """Return the priority patterns, which define the polling order of queues: JSON objects."""
     kept = q.engine.notes.get(_note(q, _PRIORITIES))
     return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
 
@@ -71,19 +71,19 @@ def get_identifiers(api: Any, call: Call) -> Reply:
 
 
 def _own(api: Any, key: bytes) -> bytes:
-    """The scratch key of the database in use."""
+    """Return the scratch key of the current database."""
     prefix: str = api.hub.prefix
     return scratch_prefix(int(prefix[2:-1]) if prefix else 0) + key
 
 
 def _server_time(api: Any, call: Call) -> int:
-    """Scratch keys go by it."""
+    """Return the server's time, which scratch keys use."""
     now: int = call.now - api.engine.skew
     return now
 
 
 def set_identifiers(api: Any, call: Call) -> Reply:
-    """Names and lists by turns. A name with an empty list is left out."""
+    """Set identifiers from alternating names and lists. A name with an empty list is omitted."""
     if len(call.args) % 2:
         raise ScriptError("Odd number of identifier patterns: table: 0x0")
     given = zip(texts(call.args[::2]), call.args[1::2], strict=True)
@@ -109,7 +109,9 @@ def get_priorities(api: Any, call: Call) -> Reply:
 
 
 def set_priorities(api: Any, call: Call) -> Reply:
-    """Patterns, among which is always a default one; or nothing, and all are forgotten."""
+    """Set the priority patterns. A default pattern is added if it is missing. Without arguments,
+    remove all patterns.
+    """
     chosen = texts(call.args)
     if chosen and not any(_pattern(value) == ["default"] for value in call.args):
         chosen.append(_IN_TURN)
@@ -129,7 +131,7 @@ def _pattern(value: bytes) -> Any:
 
 
 def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
-    """How many of the names are new."""
+    """Add identifiers, and return the number of new names."""
     _refuse_if_halted(q)
     have = kept_identifiers(q)
     given = {decode_name(name): decode_name(value) for name, value in fields.items()}
@@ -138,7 +140,7 @@ def add_identifiers(q: Qless, fields: dict[bytes, bytes]) -> int:
 
 
 def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
-    """At an end of the list, one after the other; how many there are then."""
+    """Add patterns one by one at one end of the list, and return the new length."""
     _refuse_if_halted(q)
     have, given = kept_priorities(q), list(map(decode_name, items))
     have = [*reversed(given), *have] if left else [*have, *given]
@@ -147,7 +149,7 @@ def add_priorities(q: Qless, items: list[bytes], *, left: bool) -> int:
 
 
 def forget(q: Qless, name: str) -> bool:
-    """All identifiers, or all priorities."""
+    """Remove all identifiers or all priorities."""
     if not is_kept(q, name):
         return False
     _refuse_if_halted(q)

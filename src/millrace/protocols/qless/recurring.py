@@ -13,7 +13,7 @@ from .names import decode_name, encode_name
 from .state import Qless, Recurring
 
 LEASE_FOR: Final = 1800 * 1_000_000
-#: However many are asked for and due, the rest can wait for the next who asks.
+#: Maximum number of jobs that one call creates. The next call creates the remaining due jobs.
 MAX_SPAWNED: Final = 10_000
 
 
@@ -77,7 +77,7 @@ def get(q: Qless, now: int, args: Args, *, decoded: bool = False) -> bytes | Non
 
 
 def shown(q: Qless, recurring: Recurring, *, decoded: bool = False) -> bytes:
-    """As `recur.get` shows it."""
+    """Encode a recurring job as in `recur.get`."""
     return (
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
         b'"interval":%b,"klass":%b,"backlog":%b,"priority":%b}'
@@ -188,10 +188,10 @@ def spawn(q: Qless, queue: str, now: int, most: float) -> None:
 
 
 def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
-    """Put one of them, as of the moment at which it should have been."""
+    """Put one job of a recurring job, with the time at which it was due."""
     recurring.count += 1
     while q.engine.find(f"{recurring.jid}-{recurring.count}") is not None:
-        recurring.count += 1  # left by one of the same name that was taken away
+        recurring.count += 1  # an earlier recurring job of the same name left this jid
     part = Part(
         recurring.priority,
         [(moment // 1_000_000, "put", {"q": q.local(recurring.queue)})],

@@ -1,8 +1,8 @@
-"""The keys under `ql:` as Qless would keep them in Redis, computed from the engine on each read.
+"""The keys under `ql:` as Qless would store them in Redis, computed from the engine on each read.
 
-They are for clients that look past the scripts: lengths of queues, due times, tests. What has a
-counter or an index costs no more than that; the members of a queue's locks, scheduled and blocked
-jobs, and those of a failure group or a worker, are looked for among all jobs of that state.
+They serve clients that bypass the scripts: lengths of queues, due times, tests. A value with a
+counter or an index costs no more than that access. The locked, scheduled and blocked jobs of a
+queue, and the jobs of a failure group or a worker, require a scan of all jobs of that state.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -28,19 +28,19 @@ from .state import Qless
 
 Scores = list[tuple[bytes, float]]
 
-#: How the sets of a queue are named, by the state of the jobs in them.
+#: Names of the sets of a queue, by the state of their jobs.
 STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
 _PATTERNS: Final = ("identifiers", "priorities")
 
 
 class Key(NamedTuple):
-    """A key that may be there: it is if it has any members."""
+    """A possible key. It exists if it has members."""
 
     kind: str
     length: Callable[[], int]
     read: Callable[[], list[Any]]
     score: Callable[[str], float | None] | None = None
-    #: The same as `read`, in slices, where there may be many members.
+    #: The same as `read`, in slices, for keys that may have a large number of members.
     slices: Callable[[], Generator[None, None, Scores]] | None = None
 
 
@@ -70,14 +70,14 @@ class RedisView:
             "qp": self._patterns,
         }
 
-    # What is asked of a key
+    # Read access to a key
 
     def kind(self, key: bytes) -> str:
         found = self._find(key)
         return found.kind if found is not None and found.length() else ""
 
     def ttl(self, key: bytes, now: int) -> int:
-        """Only limits of throttles expire, by the clock of the last caller."""
+        """Return the time to live. Only throttle limits expire, by the last caller's clock."""
         name = key.removeprefix(b"ql:th:")
         tid = self.qless.scoped_throttle(decode_name(name))
         if name == key or tid not in self.qless.throttles.limits:
@@ -145,7 +145,7 @@ class RedisView:
     # Names
 
     def _few_names(self) -> Iterator[str]:
-        """All but those of jobs."""
+        """Return all names except the names of jobs."""
         yield from (name for name, make in self._single.items() if make().length())
         local, listed = self.qless.local, self.qless.is_listed
         for queue in list(self.engine.queues.values()):
@@ -196,7 +196,7 @@ class RedisView:
             yield f"j:{jid}-dependents"
 
     def _named(self, seq: int) -> Job | None:
-        """A job that has a key; of several of one jid the oldest has it."""
+        """Return a job that has a key. Of several jobs with one jid, the oldest has the key."""
         job = self.engine.jobs.get(seq)
         if job is None or self.engine.by_jid.get(job.jid) is not job:
             return None
@@ -205,7 +205,7 @@ class RedisView:
     # Queues
 
     def _queues(self) -> Key:
-        """By the time of their first put."""
+        """Return the queues by the time of their first put."""
 
         def read() -> Scores:
             seen, local = self.qless.first_seen, self.qless.local
@@ -280,7 +280,7 @@ class RedisView:
 
         return _zset(read, score)
 
-    # Throttles, and what reqless keeps for its workers
+    # Throttles, and the data that reqless stores for its workers
 
     def _throttle(self, name: str) -> Key | None:
         throttles = self.qless.throttles
@@ -300,7 +300,7 @@ class RedisView:
         return None
 
     def _waiting_for(self, jobs: list[Job]) -> Scores:
-        """Jobs that are throttled, by since when they are."""
+        """Return throttled jobs, by the time since when they wait."""
         found = ((job, read_part(job).throttled) for job in jobs)
         local = self.qless.local
         return _sorted((local(job.jid), aside.since / SECOND) for job, aside in found if aside)
@@ -320,7 +320,9 @@ class RedisView:
         return self._set_throttle(self._tid(key), fields, now + self.engine.theirs)
 
     def _set_throttle(self, tid: str, fields: dict[bytes, bytes], now: int) -> int:
-        """Set the maximum of a limit; how many of the fields are new. The id is part of the key."""
+        """Set the maximum of a limit, and return the number of new fields. The id is part of the
+        key.
+        """
         if self.engine.halted:
             raise Refused
         self.qless.refresh()
@@ -408,7 +410,7 @@ class RedisView:
         return _zset(read)
 
     def _used_tags(self) -> list[str]:
-        """Tags that a job has which is still there."""
+        """Return the tags of existing jobs."""
         return [tag for tag, seqs in self.qless.tags.items() if any(map(self._is_listed, seqs))]
 
     def _is_listed(self, seq: int) -> bool:
@@ -424,18 +426,18 @@ class RedisView:
         return _sorted((tag, float(count)) for tag, count in counts)
 
     def _groups(self) -> Iterable[str]:
-        """Groups of failures, without putting the failures in order."""
+        """Return the groups of failures, without sorting the failures."""
         failed = chain(self.engine.dead.values(), self.engine.dying.values())
         mine = (job for job in failed if self.qless.is_listed(job.queue))
         return dict.fromkeys(map(queries.group_of, mine))
 
     def _failed(self, group: str) -> Key:
-        """The newest failure first."""
+        """Return the failures, the newest first."""
         found = queries.failure_groups(self.qless).get(group, [])
         return _list(lambda: [self._jid(job) for job in reversed(found)])
 
     def _held(self) -> Iterator[Job]:
-        """Jobs that Qless's workers have. One whose lock ran out is no longer its worker's."""
+        """Return the jobs that Qless workers hold. A job with an expired lock is excluded."""
         leased = (job for job in self.engine.leased.values() if job.actor == QLESS)
         mine = (job for job in leased if self.qless.is_listed(job.queue))
         return (job for job in mine if read_part(job).expired_at is None)
@@ -506,6 +508,6 @@ def _set(read: Callable[[], Iterable[str]]) -> Key:
 
 
 def _sorted(found: Iterable[tuple[str, float]]) -> Scores:
-    """The lowest first; of equal ones, by their bytes."""
+    """Sort by score, the lowest first, then by bytes."""
     members = ((encode_name(name), score) for name, score in found)
     return sorted(members, key=lambda member: (member[1], member[0]))

@@ -1,10 +1,11 @@
-"""RESP, the protocol of Redis: bytes in any pieces to requests, values to replies.
+"""RESP, the protocol of Redis: parse requests from received bytes, and encode replies.
 
-A request is an array of bulk strings, or a line of words. Arrays that came whole are read by
-hiredis; what it read is packed again and must be the very bytes that came, because hiredis also
-takes what is no request. Everything else is read here, step by step: what is still on its way, what
-is large, lines of words, and what is wrong. No length that a client claims is believed beyond the
-limits, and no memory is taken for what has not come.
+A request is an array of bulk strings or an inline command, which is one line of text. hiredis
+parses arrays that were received completely. The parser then encodes the result again and compares
+it with the received bytes, because hiredis also accepts data that is not a valid request. This
+module parses all other data incrementally: incomplete requests, large requests, inline commands and
+invalid data. The parser rejects a length that exceeds the limits, and allocates no memory for data
+that it has not received.
 """
 
 import re
@@ -16,13 +17,13 @@ from hiredis import HiredisError, Reader, pack_command
 
 from .names import restore_bytes
 
-#: The longest line, of words or of a length.
+#: Maximum length of a line: an inline command or a length.
 MAX_LINE: Final = 65_536
-#: So much is read at once; in larger requests hiredis gains nothing.
+#: Maximum number of bytes that are parsed at once. hiredis is not faster for larger requests.
 READ_BATCH_BYTES: Final = 1 << 18
 #: Size of the shortest argument, `$0`.
 MIN_ARGUMENT_BYTES: Final = 6
-#: An error says at most so much: it may quote what the client sent.
+#: Maximum length of an error message. A message may quote data from the client.
 MAX_ERROR_LENGTH: Final = 2000
 
 _STAR: Final = 0x2A
@@ -37,7 +38,9 @@ class ProtocolError(Exception):
 
 
 class Limits:
-    """How large a request may be. Strangers get less, and another word for it."""
+    """Size limits of a request. Unauthenticated clients have lower limits and a different error
+    text.
+    """
 
     __slots__ = ("argument", "arguments", "at_once", "request", "word")
 
@@ -46,12 +49,12 @@ class Limits:
         self.argument = argument
         self.request = request
         self.word = word
-        #: No request in a piece of this size can exceed any of them.
+        #: Data of at most this size cannot exceed any of the limits.
         self.at_once = min(READ_BATCH_BYTES, argument, request, arguments * MIN_ARGUMENT_BYTES)
 
 
 class Requests:
-    """Bytes of a client that no command has used yet."""
+    """Received bytes that no command has consumed."""
 
     __slots__ = (
         "_args",
@@ -68,32 +71,32 @@ class Requests:
     )
 
     def __init__(self) -> None:
-        #: A piece that came when there was nothing else.
+        #: Data that was received while the buffer was empty.
         self._piece = b""
-        #: What is read step by step; so much of it has no LF.
+        #: The buffer for incremental parsing, and the number of its bytes that contain no LF.
         self._buffer = bytearray()
         self._searched = 0
-        #: There may be whole requests in what is held.
+        #: Whether the buffered data may contain complete requests.
         self._fresh = False
-        #: Requests that were read at once, and the limits they are known to keep.
+        #: Requests that were parsed at once, and the limits that they satisfy.
         self._whole: deque[list[bytes]] = deque()
         self._limits: Limits | None = None
-        #: The request being read: how many arguments are missing, those that are there, what they
-        #: take, and the size of the next one if that is known.
+        #: The request being parsed: number of missing arguments, arguments parsed so far, their
+        #: size, and the size of the next argument if it is known.
         self._wanted = 0
         self._args: list[bytes] = []
         self._held = 0
         self._size = -1
-        #: A request came as a line of words.
+        #: Whether a request was an inline command.
         self.inline = False
 
     @property
     def head(self) -> bytes:
-        """The first bytes of a request that is not complete."""
+        """Return the first bytes of an incomplete request."""
         return bytes(self._buffer[:16])
 
     def __len__(self) -> int:
-        """How many bytes are held, at most."""
+        """Return an upper bound of the number of buffered bytes."""
         whole = READ_BATCH_BYTES if self._whole else 0
         still_coming = max(0, self._size)
         return len(self._piece) + len(self._buffer) + self._held - still_coming + whole
@@ -106,8 +109,8 @@ class Requests:
         self._fresh = True
 
     def take(self, limits: Limits) -> list[bytes] | None:
-        """The next request; None if it is not all there. An empty one asks for nothing."""
-        # A line that was not all there when last looked at is gone on with where that ended.
+        """Return the next request, or None if it is incomplete. An empty request has no effect."""
+        # The search for the end of an incomplete line continues at the position where it stopped.
         if self._fresh and not self._whole and not self._wanted and not self._searched:
             if not self._buffer and len(self._piece) <= limits.at_once:
                 args = read_alone(self._piece)
@@ -123,7 +126,7 @@ class Requests:
         return self._read(limits)
 
     def _read_whole(self, limits: Limits) -> None:
-        """Read at once what can be."""
+        """Parse all complete requests at once where possible."""
         piece, self._piece = self._piece, b""
         buffer = self._buffer
         if piece and len(piece) <= limits.at_once:
@@ -141,7 +144,7 @@ class Requests:
         self._limits = limits
 
     def _read(self, limits: Limits) -> list[bytes] | None:
-        """The next request, step by step."""
+        """Parse the next request incrementally."""
         if not self._buffer:
             return None
         if not self._wanted:
@@ -168,7 +171,7 @@ class Requests:
         return args
 
     def _read_size(self, limits: Limits) -> bool:
-        """How long is the next argument? False if that has not come."""
+        """Parse the size of the next argument. Return False if the size is incomplete."""
         if self._buffer and self._buffer[0] != _DOLLAR:
             raise ProtocolError(f"expected '$', got '{chr(self._buffer[0])}'")
         line = self._line("bulk count string")
@@ -185,7 +188,7 @@ class Requests:
         return True
 
     def _line(self, what: str) -> bytes | None:
-        """The next line without its LF."""
+        """Return the next line without its LF."""
         buffer = self._buffer
         end = buffer.find(b"\n", self._searched)
         if (end if end >= 0 else len(buffer)) > MAX_LINE:
@@ -199,7 +202,7 @@ class Requests:
         return line
 
     def _block(self) -> bytes | None:
-        """The argument whose size is known."""
+        """Return the argument of the known size, or None if it is incomplete."""
         buffer, size = self._buffer, self._size
         if len(buffer) < size + 2:
             return None
@@ -221,28 +224,28 @@ def _number(line: bytes) -> int | None:
 
 
 def _check(args: list[bytes], limits: Limits) -> None:
-    """These were read when other limits held."""
+    """Check requests that were parsed under different limits."""
     if len(args) > limits.arguments:
         raise ProtocolError(f"{limits.word} multibulk length")
     if any(len(argument) > limits.argument for argument in args):
         raise ProtocolError(f"{limits.word} bulk length")
 
 
-# Requests that came whole
+# Complete requests
 
 _reader = Reader()
 _pack: Final = cast("Callable[[tuple[bytes, ...]], bytes]", pack_command)
-#: hiredis makes room for one of these as soon as it sees the length, wherever it stands.
+#: hiredis allocates memory for these types when it reads the length, at any nesting level.
 _AGGREGATES: Final = b"*%~>|"
 _LARGE: Final = re.compile(rb"[*%~>|][0-9]{6}")
 
 
-#: How short arguments are announced.
+#: Length prefixes of short arguments.
 _HEADS: Final = [b"$%d" % size for size in range(4096)]
 
 
 def read_alone(data: bytes) -> list[bytes] | None:
-    """One request that came whole and alone, as most do; None if it is not that, or unusual."""
+    """Parse exactly one complete request, the usual case. Return None for other data."""
     parts = data.split(b"\r\n")
     args = parts[2:-1:2]
     if not args or parts[0] != b"*%d" % len(args) or parts[-1] or len(parts) != 2 * len(args) + 2:
@@ -254,7 +257,7 @@ def read_alone(data: bytes) -> list[bytes] | None:
 
 
 def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
-    """The requests at the beginning that are whole arrays of bulk strings, and what they take."""
+    """Parse the complete arrays of bulk strings at the start, and return them with their size."""
     global _reader
     if data[:1] != b"*":
         return [], 0
@@ -267,20 +270,20 @@ def read_whole(data: bytes) -> tuple[list[list[bytes]], int]:
         while (args := _reader.gets()) is not False:
             requests.append(args)
     except (HiredisError, TypeError):
-        pass  # but what came before it is good
+        pass  # the requests before the error are valid
     try:
         packed = b"".join([_pack(tuple(args)) for args in requests])
     except (HiredisError, TypeError):
         packed = b"?"
     if packed == data:
         return requests, len(data)
-    _reader = Reader()  # the old one may hold a rest
+    _reader = Reader()  # the old reader may contain remaining data
     if packed and data.startswith(packed):
         return requests, len(packed)
     return [], 0
 
 
-# Lines of words
+# Inline commands
 
 _SPACES: Final = b" \t\n\r\v\f"
 _ESCAPED: Final = {0x6E: b"\n", 0x72: b"\r", 0x74: b"\t", 0x62: b"\b", 0x61: b"\a"}
@@ -291,7 +294,7 @@ _QUOTED: Final = {0x22: re.compile(rb'[^"\\]+'), 0x27: re.compile(rb"[^'\\]+")}
 
 
 def split_words(line: bytes) -> list[bytes]:
-    """The words of a line; a part in quotes is one word whatever is in it."""
+    """Split an inline command into arguments. A quoted part may contain any character."""
     if b'"' not in line and b"'" not in line:
         return line.split()
     words: list[bytes] = []
@@ -317,7 +320,7 @@ def split_words(line: bytes) -> list[bytes]:
 
 
 def _unquote(line: bytes, at: int, word: bytearray) -> int:
-    """Read a quoted part into `word`; where it ends."""
+    """Append a quoted part to `word`, and return the position of its end."""
     quote = line[at]
     at += 1
     while at < len(line):
@@ -337,7 +340,7 @@ def _unquote(line: bytes, at: int, word: bytearray) -> int:
             word += b"'"
             at += 2
         else:
-            word.append(line[at])  # a backslash that escapes nothing
+            word.append(line[at])  # a backslash before an ordinary character
             at += 1
     raise ProtocolError("unbalanced quotes in request")
 
@@ -346,7 +349,7 @@ def _unquote(line: bytes, at: int, word: bytearray) -> int:
 
 
 class Simple(str):
-    """A reply of one word: OK, PONG, QUEUED."""
+    """A simple string reply: OK, PONG, QUEUED."""
 
     __slots__ = ()
 
@@ -358,7 +361,7 @@ class Error(str):
 
 
 class Verbatim(str):
-    """Text for people; a bulk string in RESP2."""
+    """A verbatim string; a bulk string in RESP2."""
 
     __slots__ = ()
 
@@ -370,7 +373,7 @@ class Map(list[tuple["Reply", "Reply"]]):
 
 
 class Set(list["Reply"]):
-    """Members in no order; a list in RESP2."""
+    """Unordered members; a list in RESP2."""
 
     __slots__ = ()
 
@@ -382,7 +385,7 @@ class Push(list["Reply"]):
 
 
 class NoList:
-    """Where there might have been a list there is nothing."""
+    """A null reply in place of a list."""
 
     __slots__ = ()
 
@@ -396,7 +399,7 @@ _ONE_LINE: Final = {0x0A: " ", 0x0D: " "}
 
 
 def encode(value: Reply, protocol: int) -> bytes:
-    """A reply as it is written in RESP2 or RESP3."""
+    """Encode a reply in RESP2 or RESP3."""
     if isinstance(value, bytes):
         return b"$%d\r\n%b\r\n" % (len(value), value)
     if value is None:
@@ -430,7 +433,7 @@ def _encode_text(value: str, protocol: int) -> bytes:
 
 
 def _bytes_of(text: str) -> bytes:
-    """Names come out as they came in; what can be no UTF-8 becomes a question mark."""
+    """Encode names as the client sent them. A character that UTF-8 cannot encode becomes `?`."""
     return restore_bytes(text.encode("utf-8", "replace"))
 
 
@@ -444,7 +447,7 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
 
 
 def size_of(value: Reply) -> int:
-    """What a reply takes when it is written, and more than that."""
+    """Return an upper bound of the encoded size of a reply."""
     if isinstance(value, bytes | str):
         return len(value) * (1 if isinstance(value, bytes) else 4) + 32
     if isinstance(value, Map):
@@ -454,7 +457,7 @@ def size_of(value: Reply) -> int:
 
 
 def number_text(value: float) -> bytes:
-    """A score: `12`, `1.5`, `inf`."""
+    """Format a score: `12`, `1.5`, `inf`."""
     if value.is_integer() and abs(value) < 1 << 63:
         return b"%d" % value
     return repr(value).encode()

@@ -1,7 +1,7 @@
-"""A bounded scratch space: strings, lists, hashes, sets and sorted sets beside the jobs.
+"""A bounded scratch space for strings, lists, hashes, sets and sorted sets, separate from the jobs.
 
 It is in memory only: a restart empties it, and FLUSHDB empties it for one database. The number of
-keys and their size are bounded. The keys of Qless itself are not here.
+keys and their size are bounded. The keys of Qless itself are not stored here.
 """
 
 import re
@@ -15,7 +15,7 @@ from .commands import NOT_INTEGER, WRONG_TYPE, integer
 if TYPE_CHECKING:
     from .connection import QlessConnection
 
-#: What a key, and each of its members, takes beside its bytes.
+#: Overhead of a key and of each member, in bytes.
 MEMBER_COST: Final = 64
 _OTHER_DATABASE: Final = re.compile(rb"\0[0-9]+\0")
 
@@ -29,7 +29,7 @@ class SortedSet:
         self.scores: dict[bytes, float] = {}
 
     def ordered(self) -> list[tuple[bytes, float]]:
-        """The lowest score first; of equal ones, by their bytes."""
+        """Return the members by score, the lowest first, then by bytes."""
         return sorted(self.scores.items(), key=lambda item: (item[1], item[0]))
 
 
@@ -47,25 +47,25 @@ def kind_of(value: Value) -> str:
 
 
 def scratch_prefix(database: int) -> bytes:
-    """What the keys of a database begin with here."""
+    """Return the prefix of the keys of a database."""
     return b"\0%d\0" % database if database else b""
 
 
 class ScratchKeys:
-    """Keys of all databases. Every name here begins with `scratch_prefix` of its database."""
+    """The keys of all databases. Every name has the `scratch_prefix` of its database."""
 
     def __init__(self, max_keys: int, max_bytes: int) -> None:
         self._max_keys = max_keys
         self._max_bytes = max_bytes
         self._values: dict[bytes, Value] = {}
-        #: When keys expire; an expired key is removed when a command looks at it.
+        #: Expiry times of keys. An expired key is removed when a command accesses it.
         self._expires: dict[bytes, int] = {}
         self._size = 0
         #: Connections that wait for a list to have an item, the longest waiter first.
         self._waiters: dict[bytes, dict[QlessConnection, None]] = {}
         #: Lists that got an item while a connection waited for it.
         self.pushed: dict[bytes, None] = {}
-        #: Connections whose EXEC depends on a key.
+        #: Connections that watch a key for EXEC.
         self._watchers: dict[bytes, set[QlessConnection]] = {}
 
     # Reading
@@ -106,7 +106,7 @@ class ScratchKeys:
         return value
 
     def names(self, now: int, prefix: bytes = b"") -> list[bytes]:
-        """The keys of one database, without its prefix."""
+        """Return the keys of one database, without its prefix."""
         self._drop_expired(now)
         if prefix:
             start = len(prefix)
@@ -119,7 +119,7 @@ class ScratchKeys:
     # Writing
 
     def set_string(self, key: bytes, text: bytes, now: int, expires: int = 0) -> None:
-        """Replace whatever the key holds."""
+        """Set a string. Replace any previous value of the key."""
         have = self.get(key, now)
         freed = 0 if have is None else _size(have) + len(key) + MEMBER_COST
         self._make_room(key, new=True, more=len(text) - freed, now=now, keys=have is None)
@@ -138,7 +138,7 @@ class ScratchKeys:
         return number
 
     def push(self, key: bytes, items: list[bytes], now: int, *, left: bool) -> int:
-        """Add items at an end of a list, one after the other; its length."""
+        """Add items one by one at one end of a list, and return its length."""
         have = self.list_at(key, now)
         self._make_room(key, have is None, sum(map(len, items)) + MEMBER_COST * len(items), now)
         if have is None:
@@ -154,7 +154,7 @@ class ScratchKeys:
         return len(have)
 
     def pop(self, key: bytes, now: int, *, left: bool = False) -> bytes | None:
-        """Take the last item of a list, or the first."""
+        """Remove and return the last or the first item of a list."""
         have = self.list_at(key, now)
         if not have:
             return None
@@ -164,7 +164,7 @@ class ScratchKeys:
         return item
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
-        """Set fields of a hash; how many of them are new."""
+        """Set fields of a hash, and return the number of new fields."""
         have = self.hash_at(key, now)
         old = {} if have is None else have
         more = 0
@@ -183,7 +183,7 @@ class ScratchKeys:
         return new
 
     def add_members(self, key: bytes, members: list[bytes], now: int) -> int:
-        """Add members to a set; how many of them are new."""
+        """Add members to a set, and return the number of new members."""
         have = self.set_at(key, now)
         new = set(members) - (have or set())
         if not new:
@@ -206,7 +206,7 @@ class ScratchKeys:
         return len(gone)
 
     def set_scores(self, key: bytes, scores: dict[bytes, float], now: int) -> int:
-        """Set scores of members of a sorted set; how many members are new."""
+        """Set scores of members of a sorted set, and return the number of new members."""
         have = self.sorted_set_at(key, now)
         known = {} if have is None else have.scores
         new = scores.keys() - known.keys()
@@ -239,7 +239,7 @@ class ScratchKeys:
         return True
 
     def expire(self, key: bytes, when: int, now: int) -> bool:
-        """Remove a key at that time, or now if it is over."""
+        """Remove a key at that time, or now if the time has passed."""
         if self.get(key, now) is None:
             return False
         if when <= now:
@@ -269,7 +269,7 @@ class ScratchKeys:
     def _make_room(
         self, key: bytes, new: bool, more: int, now: int, *, keys: bool | None = None
     ) -> None:
-        """Count what is about to be kept, unless it is too much. `keys`: the key is a new one."""
+        """Account for data to be stored, unless it exceeds a limit. `keys`: the key is new."""
         if keys is None:
             keys = new
         if new:
@@ -304,7 +304,7 @@ class ScratchKeys:
                 self._waiters.pop(key, None)
 
     def served(self, now: int) -> Iterator[tuple["QlessConnection", bytes, bytes]]:
-        """The connections whose wait is over, each with its key and item."""
+        """Return the connections with a finished wait, each with its key and item."""
         while self.pushed:
             key = next(iter(self.pushed))
             waiters = self._waiters.get(key)
@@ -333,7 +333,7 @@ class ScratchKeys:
 
 
 def _size(value: Value) -> int:
-    """What a value takes, its key not counted."""
+    """Return the size of a value without its key."""
     if isinstance(value, bytes):
         return len(value)
     if isinstance(value, dict):

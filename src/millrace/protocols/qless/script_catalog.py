@@ -1,10 +1,10 @@
-"""Which script is this? Clients bring their own copy of Qless, and what they mean by a call depends
-on which one: dialect A has a script per command; B and C have one script that takes the command as
-its first argument, without and with a worker in `put`; D is reqless, with other names, and T is
-reqless before it had them.
+"""Identify a script. Each client sends its own copy of Qless, and the meaning of a call depends on
+the copy. Dialect A has one script per command. B and C have one script that takes the command as
+its first argument; `put` takes a worker in C but not in B. D is reqless, with different command
+names, and T is reqless before it introduced these names.
 
-Nothing of a script is ever run. It is known by its SHA1, or by how it is written: forks and
-rebuilds change the SHA1, but not that.
+The server never runs a script. It identifies a script by its SHA1 or by its source text: forks and
+rebuilds change the SHA1, but not the relevant text.
 """
 
 import re
@@ -13,19 +13,19 @@ from typing import Final, NamedTuple
 
 from .known_scripts import PER_COMMAND, WITH_WORKER, WITHOUT_WORKER
 
-#: No build of Qless was ever longer than a tenth of this.
+#: More than ten times the size of the largest build of Qless.
 MAX_SCRIPT_BYTES: Final = 1 << 20
 
 
 class Script(NamedTuple):
-    """A dialect, and in dialect A the command; elsewhere each call names its own."""
+    """A dialect, and in dialect A the command. In other dialects each call names its command."""
 
     dialect: str
     command: str = ""
 
 
-#: The commands of dialect A, and with them those that only the spec has. Both are also served as
-#: plain commands, QLESS.PUT and so on.
+#: The commands of dialect A, and the commands that only the spec has. Both are also available as
+#: plain commands: QLESS.PUT and so on.
 SPEC_COMMANDS: Final = frozenset(PER_COMMAND) | {"consistencycheck"}
 
 _KNOWN: Final = {
@@ -39,11 +39,11 @@ _THROTTLES: Final = re.compile(rb"\bQlessThrottle\b")
 _UNIFIED_PUT: Final = re.compile(
     rb"\bQlessAPI\.put\s*=\s*function\s*\(\s*now\s*,\s*(\w+\s*,\s*)?queue\s*,"
 )
-#: What is in no script of dialect A: the library that plugins build upon.
+#: Text that no script of dialect A contains: the library that plugins use.
 _LIBRARY: Final = re.compile(rb"\b(?:Req|Q)less(?:API|Job|Queue|Worker)?\b\s*[.=]")
 _TITLE: Final = re.compile(rb"\s*--\s*(\w+)\(\d")
 _PREFIX: Final = re.compile(rb"\b(\w+)\(\): ")
-#: As they are titled, where that is not the name of the file.
+#: Titles of scripts that differ from the file name.
 _TITLES: Final = {
     **{name.replace("_", ""): name for name in PER_COMMAND},
     "deregisterworker": "deregister_workers",
@@ -55,12 +55,12 @@ def sha_of(text: bytes) -> str:
 
 
 def known(sha: str) -> Script | None:
-    """The script that has this SHA1, if it is a known one."""
+    """Return the script with this SHA1 if it is known."""
     return _KNOWN.get(sha)
 
 
 def recognise(text: bytes) -> Script | None:
-    """Which script of Qless this is, or None."""
+    """Identify a script of Qless, or return None."""
     if len(text) > MAX_SCRIPT_BYTES:
         return None
     script = known(sha_of(text))
@@ -76,7 +76,7 @@ def recognise(text: bytes) -> Script | None:
 
 
 def _recognise_command(text: bytes) -> Script | None:
-    """A script of dialect A, by its title or by how its errors begin."""
+    """Identify a script of dialect A by its title or by the prefix of its errors."""
     if b"ARGV" not in text or b"redis.call" not in text or _LIBRARY.search(text):
         return None
     named = _TITLE.match(text) or _PREFIX.search(text)
@@ -84,5 +84,5 @@ def _recognise_command(text: bytes) -> Script | None:
     if name is None:
         return None
     if name == "pause" and b"'srem'" in text:
-        name = "unpause"  # its errors say Pause()
+        name = "unpause"  # its error messages contain Pause()
     return Script("A", name)

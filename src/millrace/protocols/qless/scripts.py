@@ -1,8 +1,8 @@
-"""Calls of Qless: SCRIPT, EVAL, EVALSHA, and QLESS.<COMMAND> without any script.
+"""Calls of Qless: SCRIPT, EVAL, EVALSHA, and QLESS.<COMMAND> without a script.
 
-A script is only recognised, never run; what it would have done is done by the commands themselves.
-EVALSHA works for scripts that a client loaded here, also before the last restart: some clients load
-theirs once and never again. SCRIPT FLUSH forgets them all.
+The server identifies a script but never runs it; the commands implement its effect. EVALSHA works
+for scripts that a client has loaded, including before the last restart: some clients load their
+scripts only once. SCRIPT FLUSH removes all loaded scripts.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -69,7 +69,7 @@ def _evalsha(connection: "QlessConnection", args: list[bytes], now: int) -> Answ
 
 
 def _split(args: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """Keys and arguments; the second word says how many are keys."""
+    """Split keys and arguments. The second argument is the number of keys."""
     if args[1] == b"0":
         return [], args[2:]
     count = integer(args[1])
@@ -95,7 +95,7 @@ def _run(
 
 
 def as_lua_returns(value: Answer) -> Answer:
-    """A script returns 1 for true, nil for false, and numbers without their fraction."""
+    """Convert a result as Lua does: true to 1, false to nil, and numbers to integers."""
     if isinstance(value, bool):
         return 1 if value else None
     return int(value) if isinstance(value, float) else value

@@ -9,7 +9,7 @@ SLICE_SIZE: Final = 500
 
 
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
-    """All rows in order: parts of them are sorted, then merged, a slice at a time."""
+    """Sort all rows: sort parts of them, then merge the parts, one slice at a time."""
     parts: list[list[Any]] = []
     part: list[Any] = []
     for row in rows:
@@ -32,7 +32,7 @@ def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:
 def map_in_slices(
     rows: Iterable[Any], change: Callable[[Any], Any]
 ) -> Generator[None, None, list[Any]]:
-    """What a function makes of each row, a slice at a time."""
+    """Apply a function to each row, one slice at a time."""
     found: list[Any] = []
     for row in rows:
         found.append(change(row))

@@ -1,9 +1,10 @@
-"""What Qless keeps beside the engine's jobs, and the indexes by which its commands find jobs.
+"""The state that Qless stores in addition to the jobs of the engine, and the indexes of its
+commands.
 
-Configuration, tracking and recurring jobs are notes of the engine, so they are durable. Everything
-else here is made from them and from the jobs, at the start and again whenever the engine had to
-undo something. The indexes may lag behind what other protocols do, so every entry is checked when
-it is used.
+Configuration, tracking and recurring jobs are notes of the engine, so they are durable. All other
+state is computed from the notes and the jobs at startup and after each revert of the engine. An
+index may be out of date after a change by another protocol, so every entry is checked when it is
+used.
 """
 
 import re
@@ -36,7 +37,7 @@ _QUEUE: Final = "qless/queue/"
 _PAUSED: Final = "qless/paused/"
 _WORKER: Final = "qless/worker/"
 PATTERNS: Final = "qless/patterns/"
-#: Everything that FLUSHALL forgets.
+#: Notes that FLUSHALL removes.
 _NOTES: Final = (_CONFIG, _TRACKED, _RECURRING, _QUEUE, _PAUSED, _WORKER, _THROTTLE, PATTERNS)
 
 DEFAULTS: Final[dict[str, Any]] = {
@@ -48,20 +49,20 @@ DEFAULTS: Final[dict[str, Any]] = {
     "jobs-history-count": 50000,
     "jobs-history": 604800,
 }
-#: These have a default too, but are not listed.
+#: Options with a default that lists omit.
 UNLISTED: Final = {"max-worker-age": 86400, "max-job-history": 100}
 #: Maximum number of workers in the list, as clients choose their names.
 MAX_WORKERS: Final = 10_000
-#: The time of a worker's last activity is written again after this many microseconds.
+#: The time of a worker's last activity is written again after this number of microseconds.
 WORKER_NOTE_INTERVAL: Final = 60_000_000
 
-#: What the first dialect told tracked jobs' listeners, and in which words.
+#: Events of tracked jobs that dialect A publishes, under the names that it uses.
 _BARE: Final = frozenset({"put", "popped", "completed", "failed", "stalled", "canceled"}) | {
     "track",
     "untrack",
 }
 
-#: Causes that put a ready job behind the others of its priority.
+#: Causes that place a ready job after the other jobs of its priority.
 _ARRIVALS: Final = frozenset({"due", "failed", "moved", "unblocked", "requeued"})
 #: Number of times, per queue, for which the next place is remembered, and number of such queues.
 MAX_TIES: Final = 64
@@ -78,18 +79,18 @@ def database_prefix(number: int) -> str:
 
 
 def database_of(name: str) -> str:
-    """The prefix of the database that a name of the engine belongs to; empty for database 0."""
+    """Return the prefix of the database of an engine's name. It is empty for database 0."""
     found = _DATABASE.match(name)
     return "" if found is None else found[0]
 
 
 def is_held(job: Job, worker: str) -> bool:
-    """Whether this worker has the job. A worker of another protocol may have the same name."""
+    """Return whether this worker holds the job. Another protocol may have a worker of this name."""
     return job.holder == worker and job.actor == QLESS
 
 
 class Recurring(msgspec.Struct, array_like=True, gc=False):
-    """A job that is put again and again."""
+    """A recurring job."""
 
     jid: str
     klass: str
@@ -104,7 +105,7 @@ class Recurring(msgspec.Struct, array_like=True, gc=False):
     count: int = 0
     throttles: list[str] = []
     lower_first: bool = False
-    #: Whether the throttle of its queue is among its throttles.
+    #: Whether the throttle of its queue is one of its throttles.
     own_throttle: bool = True
 
 
@@ -112,32 +113,34 @@ class Qless:
     def __init__(self, hub: "QlessHub") -> None:
         self.hub = hub
         self.engine: Engine = hub.engine
-        #: Workers, and when each was last heard of.
+        #: Workers, and the time of the last activity of each.
         self.workers: OrderedDict[str, int] = OrderedDict()
-        #: The command at work is of dialect A or of the spec: its channels have no prefix.
+        #: Whether the current command is of dialect A or of the spec. Its channels have no prefix.
         self.early = False
-        #: In the dialect of the command at work the lower priority number runs first.
+        #: Whether the lower priority number runs first in the dialect of the current command.
         self.lower_first = False
         self._built_for = (-1, -1)
         self.config: dict[str, str] = {}
         self._configured()
         self.tracked: dict[str, int] = {}
         self.recurring: dict[str, Recurring] = {}
-        #: When queues were first put into, by the callers' clocks.
+        #: Time of the first put of each queue, by the callers' clocks.
         self.first_seen: dict[str, int] = {}
-        #: Queues that were paused before the first job came.
+        #: Queues that were paused before their first job was put.
         self.paused_ahead: set[str] = set()
-        #: Per queue: when locks run out and when scheduled jobs are due, by the callers' clocks.
+        #: Expiry times of locks and due times of scheduled jobs per queue, by the callers' clocks.
         self.locks: dict[str, Heap] = {}
         self.schedule: dict[str, Heap] = {}
         #: tag -> seq -> when
         self.tags: dict[str, dict[int, int]] = {}
         self.throttles = Throttles(self)
-        #: queue -> time -> how far the latest place of that time is behind it
+        #: queue -> time -> distance of the latest place of that time from the time
         self._ties: dict[str, dict[int, int]] = {}
 
     def attend(self, job: Job, cause: str, actor: int, now: int) -> None:
-        """A job that has a part has changed. Whatever others do to it is known here at once."""
+        """Update the indexes after a change to a job that has a part, including changes by other
+        protocols.
+        """
         if job.state == READY and job.origin == QLESS and cause in _ARRIVALS:
             job.place = job.due if cause == "due" else self.next_place(job.queue, job.ready_at)
         if cause == "unblocked" and job.state == SCHEDULED and job.origin == QLESS:
@@ -155,7 +158,7 @@ class Qless:
     # Building
 
     def refresh(self) -> None:
-        """Build all indexes again if the engine was reverted or flushed since the last time."""
+        """Rebuild all indexes if the engine was reverted or flushed since the last call."""
         if self._built_for != (self.engine.reverts, self.engine.wipes):
             self._build()
 
@@ -206,7 +209,7 @@ class Qless:
         self.throttles.index(job)
 
     def flush(self) -> None:
-        """Forget everything but the scripts."""
+        """Remove all state except the scripts."""
         for key in list(self.engine.notes):
             if key.startswith(_NOTES):
                 self.engine.note(key, None)
@@ -214,7 +217,7 @@ class Qless:
         self._build()
 
     def forget_all(self, *, everything: bool) -> None:
-        """Forget the settings, empty queues and statistics of the database in use, or of all."""
+        """Remove the settings, empty queues and statistics of the current or of all databases."""
         for key in list(self.engine.notes):
             prefix = next((each for each in _NOTES if key.startswith(each)), "")
             name = key[len(prefix) :].removeprefix(OF_QUEUE if prefix == _THROTTLE else "")
@@ -234,7 +237,7 @@ class Qless:
         return queue is not None and any(queue.counts)
 
     def hear(self, worker: str, now: int) -> None:
-        """A worker has shown itself."""
+        """Record the activity of a worker."""
         workers, worker = self.workers, self.scoped(worker)
         if worker not in workers:
             self._forget_workers(now)
@@ -246,7 +249,7 @@ class Qless:
             self.engine.note_unacknowledged(key, b"%d" % now)
 
     def forget_worker(self, worker: str) -> None:
-        """Drop a worker from the list."""
+        """Remove a worker from the list."""
         self.workers.pop(worker, None)
         if _WORKER + worker in self.engine.notes:
             self.engine.note(_WORKER + worker, None)
@@ -263,7 +266,7 @@ class Qless:
     # Finding
 
     def find(self, jid: str) -> Job | None:
-        """The job of an id in the database in use."""
+        """Return the job with an id in the current database."""
         by_jid, prefix = self.engine.by_jid, self.hub.prefix
         if not prefix:
             return by_jid.get(jid)
@@ -274,8 +277,9 @@ class Qless:
         return job
 
     def find_held(self, jid: str, worker: str, now: int) -> Job | None:
-        """The same; of several the one that this worker has. A crash may lose a lock whose job was
-        sent to its worker; the worker gets the lock back unless another worker has it.
+        """Find a job like `find`, but prefer the job that this worker holds. A crash may lose the
+        lock of a job that was sent to a worker. The worker then gets the lock back unless another
+        worker holds it.
         """
         job = self.find(jid)
         if job is None:
@@ -297,20 +301,20 @@ class Qless:
             self.lock(job)
             self.throttles.index(job)
 
-    # Databases: the names of database 5 begin with `db5:` in the engine, those of database 0 are
-    # the engine's own
+    # Databases: names of database 5 have the prefix `db5:` in the engine, and names of database 0
+    # have no prefix
 
     def scoped(self, name: str) -> str:
-        """The engine's name of what a client names."""
+        """Return the engine's name for a client's name."""
         return self.hub.prefix + name
 
     def local(self, name: str) -> str:
-        """What a client calls something that has this name in the engine."""
+        """Return the client's name for an engine's name."""
         prefix = self.hub.prefix
         return name.removeprefix(prefix) if prefix else name
 
     def is_listed(self, name: str) -> bool:
-        """Whether something of this name belongs to the database in use."""
+        """Return whether a name belongs to the current database."""
         prefix = self.hub.prefix
         if prefix:
             return name.startswith(prefix)
@@ -330,23 +334,25 @@ class Qless:
         return self.is_listed(tid.removeprefix(OF_QUEUE))
 
     def queue_jobs(self, name: str, state: int) -> Iterator[Job]:
-        """The jobs of a queue in a state other than ready; they are looked for among all."""
+        """Return the jobs of a queue in a state other than ready. This scans all jobs of that
+        state.
+        """
         index = self.engine.index_of(state)
         return (job for job in index.values() if job.queue == name)
 
     def recurring_count(self, queue: str) -> int:
-        """How many recurring jobs a queue has."""
+        """Return the number of recurring jobs of a queue."""
         return sum(each.queue == queue for each in self.recurring.values())
 
     # Places: the order of jobs that have the same priority
 
     def place(self, queue: str, now: int) -> int:
-        """The place of a new job: its number puts it behind all jobs of the same place."""
+        """Return the place of a new job. Its number sorts it after all jobs of the same place."""
         ties = self._ties.get(queue) if self._ties else None
         return now if ties is None else now + ties.get(now, 0)
 
     def next_place(self, queue: str, now: int) -> int:
-        """The place of an older job that comes again: behind every job that came at this time."""
+        """Return the place of an older job that is ready again: after all jobs of the same time."""
         if len(self._ties) > MAX_TIED_QUEUES:
             self._ties.clear()
         ties = self._ties.setdefault(queue, {})
@@ -371,7 +377,7 @@ class Qless:
             heap[:] = sorted(e for e in set(heap) if self._is_planned(job.queue, *e))
 
     def expired(self, queue: str, now: int, most: float) -> list[Job]:
-        """Jobs whose lock has run out, the oldest first; their locks stay where they are."""
+        """Return jobs with an expired lock, the oldest first. The locks remain in the heap."""
         heap = self.locks.get(queue)
         if not heap or heap[0][0] > now:
             return []
@@ -388,13 +394,15 @@ class Qless:
         return list(found.values())
 
     def locked(self, queue: str) -> list[Job]:
-        """All jobs of a queue that have a lock, the oldest lock first."""
+        """Return all jobs of a queue that have a lock, the oldest lock first."""
         heap = self.locks.get(queue, ())
         jobs = ((entry, self.engine.jobs.get(entry[1])) for entry in sorted(set(heap)))
         return [job for entry, job in jobs if job and self._is_lock(job, queue, entry[0])]
 
     def running(self, queue: str, now: int) -> int:
-        """How many jobs of a queue are with a worker whose time is not over."""
+        """Return the number of jobs of a queue that a worker holds under a lock that has not
+        expired.
+        """
         known = self.engine.queues.get(queue)
         held = 0 if known is None else known.counts[LEASED]
         return held - len(self.expired(queue, now - 1, held))
@@ -404,7 +412,7 @@ class Qless:
         return held and job.queue == queue and job.deadline == deadline
 
     def make_due(self, queue: str, now: int, most: float) -> None:
-        """Let scheduled jobs whose moment has come be ready."""
+        """Make scheduled jobs ready when they are due."""
         heap = self.schedule.get(queue)
         while heap and heap[0][0] <= now and most > 0 and not self.engine.halted:
             due, seq = heappop(heap)
@@ -428,10 +436,10 @@ class Qless:
             self._configured()
 
     def _configured(self) -> None:
-        """What is asked for all the time is looked up once."""
-        #: How many stages of a job's history are kept.
+        """Cache the settings that are read often."""
+        #: Maximum number of stages in the history of a job.
         self.max_history = int(self.setting("max-job-history"))
-        #: How long completed jobs of all databases are kept, and how many.
+        #: Retention time and maximum number of completed jobs, for all databases.
         self.keep_for = lua.moment(self.setting("jobs-history"))
         self.keep_most = self.setting("jobs-history-count")
         self._usual_heartbeat = lua.moment(self.setting("heartbeat"))
@@ -459,7 +467,7 @@ class Qless:
         return (known is not None and known.paused) or queue in self.paused_ahead
 
     def pause(self, queue: str, now: int, *, paused: bool) -> None:
-        """Pause a queue, or unpause it. A queue that does not exist stays unlisted."""
+        """Pause or unpause a queue. A queue that does not exist is not listed."""
         known = self.engine.queues.get(queue)
         if known is not None and known.known:
             self.engine.pause(queue, paused=paused, now=now)
@@ -475,7 +483,7 @@ class Qless:
         self.engine.note(_PAUSED + queue, b"" if paused else None)
 
     def see(self, queue: str, now: int) -> None:
-        """A client puts a job into a queue: queues are listed by the time of their first put."""
+        """Record a put into a queue. Queues are listed by the time of their first put."""
         if queue in self.paused_ahead:
             self.engine.open_queue(queue)
             self.pause(queue, now, paused=True)
@@ -490,7 +498,7 @@ class Qless:
     # Configuration
 
     def setting(self, option: str, default: float = 0) -> float:
-        """A number that is configured; what is no number counts for nothing."""
+        """Return a numeric setting. A value that is not a number is ignored."""
         found = self._set(self.scoped(option))
         if found is not None:
             return found
@@ -501,7 +509,7 @@ class Qless:
         return None if value is None else lua.tonumber(value.encode())
 
     def heartbeat(self, queue: str) -> int:
-        """How long a lock of this queue lasts. The spec and the code name it differently."""
+        """Return the lock duration of a queue. The spec and the code use different option names."""
         if not self.config:
             return self._usual_heartbeat
         queue = self.local(queue)
@@ -532,7 +540,7 @@ class Qless:
 
     @property
     def heard(self) -> bool:
-        """Whether any client has a subscription."""
+        """Return whether any client has a subscription."""
         pubsub = self.hub.pubsub
         return bool(pubsub.channels or pubsub.patterns)
 
@@ -545,7 +553,7 @@ class Qless:
             pubsub.publish(name, message, changes=True)
 
     def log(self, fields: dict[str, Any], worker: str = "") -> None:
-        """Tell the log, and before it the worker whom it concerns."""
+        """Publish an event to the worker concerned, then to the log channel."""
         if self.heard:
             message = lua.event(fields)
             if worker:
@@ -553,7 +561,7 @@ class Qless:
             self.publish("log", message)
 
     def log_lost(self, job: Job) -> None:
-        """A worker has lost its lock on a job."""
+        """Publish that a worker has lost its lock on a job."""
         fields = {"jid": self.local(job.jid), "event": "lock_lost", "worker": job.holder}
         self.log(fields, job.holder)
 

@@ -1,14 +1,14 @@
-"""Throttles: how many jobs of a kind may be with workers at once.
+"""Throttles limit the number of jobs of a kind that workers hold at the same time.
 
-A job is under the throttle of its queue, `ql:q:<queue>`, and under those that were given with it.
-It takes them all when it is popped and gives them back when it leaves its worker, however it does.
-A pop that finds one of them full sets the job aside: it is `throttled`, behind everything else that
-is ready, until those in its way make room.
+A job has the throttle of its queue, `ql:q:<queue>`, and the throttles that its producer specified.
+It acquires all of them when it is popped, and releases them when it leaves its worker for any
+reason. If a pop finds a full throttle, it sets the job aside: the job is `throttled`, and sorts
+after all other ready jobs until the full throttles have room.
 
-How many jobs a throttle admits is a note of the engine. Who holds it and who waits for it is made
-from the jobs, as are the other indexes. A job may leave its worker without a word to Qless, so
-holders are looked at again when a throttle seems full, and by `settle` if a job waits for it.
-Throttles are between workers who pop over Qless; those of other protocols do not know of them.
+The limit of a throttle is a note of the engine. The holders and the waiting jobs are computed from
+the jobs, like the other indexes. A job may leave its worker without a call to Qless, so holders are
+checked again when a throttle seems full, and by `settle` if a job waits for it. Throttles apply
+only to workers that pop over Qless. Workers of other protocols ignore them.
 """
 
 from collections import Counter
@@ -30,21 +30,21 @@ from .job_view import Throttled, part_of, read_part, waits_since
 if TYPE_CHECKING:
     from .state import Qless
 
-#: The key of the note, and the name of a queue's own throttle.
+#: Prefixes of the notes, and of the throttle names of queues.
 NOTE: Final = "qless/throttle/"
 OF_QUEUE: Final = "ql:q:"
-#: Behind every priority.
+#: Rank below every priority.
 LAST: Final = -(1 << 62)
 
 
-#: Since when, jid, seq.
+#: Start time of the wait, jid, seq.
 Heap = list[tuple[int, str, int]]
 
 
 class Limit(msgspec.Struct, array_like=True, gc=False):
-    #: 0: any number.
+    #: Maximum number of jobs. 0: unlimited.
     maximum: float
-    #: When it is no more, by the callers' clocks. 0: never.
+    #: Expiry time, by the callers' clocks. 0: never.
     expires: int = 0
 
 
@@ -52,17 +52,17 @@ class Throttles:
     def __init__(self, q: "Qless") -> None:
         self.q = q
         self.limits: dict[str, Limit] = {}
-        #: Who holds each throttle that has a limit; some may be gone.
+        #: Holders of each throttle that has a limit. Some entries may be out of date.
         self._held: dict[str, set[int]] = {}
-        #: Who waits for each throttle, the longest waiting first; some may wait no longer. Those
-        #: under "" wait for the next pop: they were released from what they waited for.
+        #: Jobs that wait for each throttle, the longest waiting first. Some entries may be out of
+        #: date. Jobs under "" were released from their throttle and wait for the next pop.
         self.pending: dict[str, Heap] = {}
         self._rebuilt = False
         #: Number of limits at which expired ones are removed.
         self._enough = 64
 
     def __bool__(self) -> bool:
-        """Is anything throttled, or may it be?"""
+        """Return whether jobs are or may be throttled."""
         return bool(self.limits or self.pending)
 
     # Building
@@ -98,14 +98,14 @@ class Throttles:
         return 0 if limit is None else limit.maximum
 
     def ttl(self, tid: str, now: int) -> int:
-        """Seconds to its end, as Redis has them: -1 for a limit that stays, -2 for none."""
+        """Return the seconds to live, as in Redis: -1 for a permanent limit, -2 for none."""
         limit = self.limit(tid, now)
         if limit is None:
             return -2
         return (limit.expires - now + 500_000) // 1_000_000 if limit.expires else -1
 
     def set(self, tid: str, maximum: float, expires: int, now: int) -> None:
-        """Without a time to live it keeps the one it has."""
+        """Set a limit. Without a new time to live, the current one remains."""
         if len(self.limits) >= self._enough:
             self._sweep(now)
         known = self.limit(tid, now)
@@ -123,26 +123,26 @@ class Throttles:
             self._relieve(tid, now)
 
     def _sweep(self, now: int) -> None:
-        """Forget limits that have ended."""
+        """Remove expired limits."""
         for tid in [tid for tid in self.limits if self.limit(tid, now) is None]:
             self.delete(tid, now)
         self._enough = 2 * len(self.limits) + 64
 
-    # Who holds a throttle, and who waits for it
+    # Holders and waiting jobs
 
     def holders(self, tid: str) -> list[Job]:
-        """Jobs that hold a throttle, by jid."""
+        """Return the jobs that hold a throttle, by jid."""
         leased = [job for job in self.q.engine.leased.values() if _holds(job, tid)]
         return sorted(leased, key=lambda job: job.jid)
 
     def some_holders(self, tid: str, most: int) -> list[Job]:
-        """Some jobs that hold a limited throttle, without a scan of all leased jobs."""
+        """Return some jobs that hold a limited throttle, without a scan of all leased jobs."""
         jobs = self.q.engine.jobs
         found = map(jobs.get, list(self._held.get(tid, ())))
         return list(islice((job for job in found if job and _holds(job, tid)), most))
 
     def some_waiting(self, tid: str, most: int) -> list[Job]:
-        """Some jobs that wait for a throttle, among them those that do longest."""
+        """Return some jobs that wait for a throttle, including the longest waiting ones."""
         entries = sorted(self.pending.get(tid, [])[: 4 * most])
         found = (self._aside(tid, entry) for entry in entries)
         return list(islice((job for job in found if job is not None), most))
@@ -153,7 +153,7 @@ class Throttles:
         return [job for entry in entries if (job := self._aside(tid, entry)) is not None]
 
     def throttled(self, queue: str) -> list[Job]:
-        """The throttled jobs of a queue, the longest waiting first."""
+        """Return the throttled jobs of a queue, the longest waiting first."""
         found = [
             (entry, job)
             for tid, heap in self.pending.items()
@@ -164,12 +164,12 @@ class Throttles:
         return [job for _, job in sorted(found, key=lambda each: each[0])]
 
     def counted(self) -> Counter[str]:
-        """How many jobs of each queue are throttled."""
+        """Return the number of throttled jobs of each queue."""
         found = (self._aside(tid, entry) for tid, heap in self.pending.items() for entry in heap)
         return Counter(job.queue for job in found if job is not None and job.state == READY)
 
     def _aside(self, tid: str, entry: tuple[int, str, int]) -> Job | None:
-        """The job of an entry, if it still waits."""
+        """Return the job of an entry if it still waits."""
         job = self.q.engine.jobs.get(entry[2])
         aside = None if job is None else read_part(job).throttled
         if aside is None or (aside.throttle, aside.since) != (tid, entry[0]):
@@ -188,7 +188,7 @@ class Throttles:
                 self._taken(tid, now)
 
     def release(self, tid: str, jid: str, now: int) -> None:
-        """Let a job hold a throttle no longer, or wait for it no longer."""
+        """Release a job from a throttle that it holds or waits for."""
         job = self.q.find(jid)
         if job is None:
             return
@@ -205,7 +205,9 @@ class Throttles:
             self._relieve(tid, now)
 
     def _taken(self, tid: str, now: int) -> int:
-        """How many hold a throttle that has a limit. Those that no longer do make room."""
+        """Return the number of holders of a throttle that has a limit. Former holders are removed,
+        and waiting jobs take their place.
+        """
         held = self._held.setdefault(tid, set())
         jobs = self.q.engine.jobs
         left = [seq for seq in held if (job := jobs.get(seq)) is None or not _holds(job, tid)]
@@ -215,7 +217,7 @@ class Throttles:
         return len(held)
 
     def _relieve(self, tid: str, now: int) -> None:
-        """Make jobs ready that wait for a throttle, as many as there are free places."""
+        """Make jobs that wait for a throttle ready, up to the number of free places."""
         heap = self.pending.get(tid)
         if heap is None:
             return
@@ -230,7 +232,7 @@ class Throttles:
             del self.pending[tid]
 
     def _wake(self, job: Job, now: int) -> None:
-        """Make a parked job ready, ahead of jobs that return at the same time."""
+        """Make a throttled job ready, ahead of jobs that return at the same time."""
         part = part_of(job)
         assert part.throttled is not None
         rank, part.throttled = part.throttled.rank, None
@@ -239,7 +241,7 @@ class Throttles:
     # Popping
 
     def room(self, queue: str, now: int) -> bool:
-        """Does the queue's own throttle admit another job?"""
+        """Return whether the throttle of the queue admits another job."""
         return self._admits(OF_QUEUE + queue, now)
 
     def _admits(self, tid: str, now: int) -> bool:
@@ -249,17 +251,18 @@ class Throttles:
         return self._taken(tid, now) < maximum
 
     def full(self, job: Job, now: int) -> str | None:
-        """The first of a job's throttles that is full."""
+        """Return the first full throttle of a job."""
         return next((tid for tid in names_of(job) if not self._admits(tid, now)), None)
 
     def lease(self, queue: str, worker: str, now: int, until: int, most: float) -> list[Job]:
-        """Lease ready jobs that are not throttled. Each round examines as many jobs as are still
-        wanted; `max-pop-retry` is the number of rounds, so a pop may return fewer than possible.
+        """Lease ready jobs that are not throttled. Each round examines one job for each job still
+        wanted. `max-pop-retry` is the number of rounds, so a pop may return fewer jobs than
+        possible.
         """
         known = self.q.engine.queues.get(queue)
         if known is None or most <= 0:
             return []
-        self.settle(now)  # some may just have lost their locks
+        self.settle(now)  # some jobs may just have lost their locks
         self._look_again(queue, now)
         local = self.q.local(queue)
         rounds = self.q.setting(f"{local}-max-pop-retry", self.q.setting("max-pop-retry", 1))
@@ -282,7 +285,7 @@ class Throttles:
 
     def set_aside(self, job: Job, tid: str, now: int) -> None:
         part = part_of(job)
-        if part.stalled:  # it was ahead of all for once
+        if part.stalled:  # its position ahead of all jobs applies only once
             part.stalled, job.rank = False, part.rank
         part.throttled = Throttled(tid, now, job.rank)
         heap = self.pending.setdefault(tid, [])
@@ -310,7 +313,7 @@ class Throttles:
 
 
 def names_of(job: Job) -> list[str]:
-    """A job's throttles: those that it was given, and its queue's."""
+    """Return the throttles of a job: the specified throttles and the throttle of its queue."""
     own = OF_QUEUE + job.queue
     if job.extra is None or job.extra.own is None:
         return [own]  # no Qless client has changed it yet
@@ -329,7 +332,9 @@ def _entry(job: Job, aside: Throttled) -> tuple[int, str, int]:
 
 
 def _first(ready: ReadyQueue, most: float) -> list[Job]:
-    """The first ready jobs that are not throttled. Throttled jobs come last, and may be many."""
+    """Return the first ready jobs that are not throttled. Throttled jobs, of which there may be a
+    large number, sort last.
+    """
     found: list[Job] = []
     while len(found) < most and (job := ready.pop()) is not None:
         found.append(job)
@@ -344,7 +349,7 @@ def _first(ready: ReadyQueue, most: float) -> list[Job]:
 
 
 def _tid(q: "Qless", args: Args) -> str:
-    """The engine's name of a throttle."""
+    """Return the engine's name of a throttle."""
     return q.scoped_throttle(text(args, 0, "Throttle(): no tid provided"))
 
 
@@ -360,7 +365,7 @@ def get(q: "Qless", now: int, args: Args) -> bytes:
 
 
 def set_(q: "Qless", now: int, args: Args) -> None:
-    """throttle, maximum, seconds to its end"""
+    """throttle, maximum, seconds to live"""
     tid = _tid(q, args)
     complaint = 'Throttle(): Arg "{}" missing or not a number: '
     maximum = number(args, 1, complaint.format("maximum"))
@@ -396,7 +401,7 @@ def release(q: "Qless", now: int, args: Args) -> None:
         q.throttles.release(tid, jid, now)
 
 
-#: Dialect D has these; the scripts before it had no other names for them.
+#: Commands of dialect D. Earlier scripts have no other names for them.
 COMMANDS: Final[dict[str, Callable[["Qless", int, Args], Any]]] = {
     "throttle.get": get,
     "throttle.set": set_,

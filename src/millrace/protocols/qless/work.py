@@ -1,6 +1,6 @@
-"""What producers and workers do: put, pop, heartbeat, complete, fail, retry and their like.
+"""Commands of producers and workers: put, pop, heartbeat, complete, fail, retry and similar ones.
 
-`now` is the caller's time in microseconds, and the only one that counts here.
+`now` is the caller's time in microseconds, and the only time that applies to jobs of Qless.
 """
 
 import math
@@ -28,12 +28,12 @@ from .job_view import (
 from .names import decode_name, encode_name
 from .state import Qless, is_held
 
-#: How long workers of other protocols may keep a job.
+#: Lease time of workers of other protocols.
 LEASE_FOR: Final = 1800 * 1_000_000
 DEFAULT_RETRIES: Final = 5
-#: Ahead of every priority: a job whose lock was taken away.
+#: Rank above every priority: a job that lost its lock by `timeout`.
 FIRST: Final = 1 << 62
-#: One command forgets at most this number of completed jobs.
+#: Maximum number of completed jobs that one command removes.
 RETIRE_BATCH_SIZE: Final = 100
 
 
@@ -76,7 +76,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
 
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
-    """As put, of a job that is there."""
+    """Put a job that already exists."""
     jid = text(args, 2, "Job(): no jid provided")
     if q.find(jid) is None:
         raise ScriptError(f"Requeue(): Job {jid} does not exist")
@@ -142,7 +142,7 @@ def _move(
     retries: int,
     depends: list[str],
 ) -> None:
-    """Put a job that exists: its worker loses it."""
+    """Put a job that already exists. Its worker loses the job."""
     part = part_of(job)
     part.add("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
@@ -156,8 +156,8 @@ def _move(
 
 
 def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
-    """A person puts a job that is there, as it is, into a queue. `now` is the server's time, and
-    `due` by the clock that the job's other times are of.
+    """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
+    `due` uses the clock of the other times of the job.
     """
     part, theirs = part_of(job), now + q.engine.theirs
     part.add("put", theirs, q.max_history, {"q": queue})
@@ -176,7 +176,7 @@ def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
 
 
 def _blockers(q: Qless, depends: list[str]) -> list[int]:
-    """Jobs of these jids, as far as there are any; the engine passes over those that are done."""
+    """Return the existing jobs of these jids. The engine ignores completed jobs."""
     found = [q.find(jid) for jid in depends]
     return [job.seq for job in found if job is not None]
 
@@ -231,7 +231,7 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
 
 
 def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
-    """Jobs whose workers have lost them. Each has been told, and had its time of grace."""
+    """Return the jobs that their workers have lost, after the notification and the grace period."""
     lost: list[Job] = []
     for job in q.expired(queue, now, count):
         part = part_of(job)
@@ -256,7 +256,7 @@ def _lose_lock(q: Qless, job: Job, part: Part, now: int, grace: int) -> None:
 
 
 def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
-    """True if there was one left: the job is ready."""
+    """Use one try. Return True if a try was left; the job is then ready."""
     worker, queue = job.holder, q.local(job.queue)
     group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
     if job.origin == QLESS:
@@ -302,7 +302,7 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
     q.hear(worker, now)
     part_of(job).expired_at = None
-    if data is not None and job.origin == QLESS:  # others' payloads stay what was pushed
+    if data is not None and job.origin == QLESS:  # payloads of other protocols do not change
         q.engine.amend(job, payload=data)
     q.engine.renew(job, now + q.heartbeat(job.queue), now)
     q.lock(job)
@@ -322,7 +322,7 @@ def timeout(q: Qless, now: int, args: Args) -> None:
 
 
 def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
-    """Take a job from its worker; the next pop returns it. `theirs` is the time in its history."""
+    """Remove the lock of a job; the next pop returns it. `theirs` is the time for the history."""
     part = part_of(job)
     part.add("timed-out", theirs, q.max_history)
     part.stalled, part.expired_at = True, None
@@ -356,8 +356,8 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
 
 
 def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -> bytes:
-    """The data that a worker sends of its job must be JSON, in cjson's eyes. What it was given it
-    may always give back: of other protocols that may be what cjson does not read.
+    """Check that the data that a worker sends for its job is JSON according to cjson. The worker
+    may always return the data that it received: data of other protocols may be invalid for cjson.
     """
     try:
         return lua.check(data)
@@ -369,19 +369,19 @@ def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -
 
 
 def _result(job: Job, data: bytes) -> bytes | None:
-    """The result of a job of another protocol: the data, if its worker changed it. Clients encode
-    the data again, so different text may be the same data.
+    """Return the result of a job of another protocol: the data, if its worker changed it. Clients
+    encode the data again, so different text may be the same data.
     """
     if job.origin == QLESS or data == data_of(job):
         return None
     try:
         return None if lua.decode(data) == lua.decode(data_of(job)) else data
-    except ScriptError:  # numbers that fit nowhere
+    except ScriptError:  # numbers out of range
         return data
 
 
 def _next(args: Args) -> tuple[str, lua.Number, list[str]] | None:
-    """The queue that a job goes on to, if it does, when, and what it waits for there."""
+    """Return the next queue of a job, if any, with the delay and the dependencies."""
     chosen = dict(zip(texts(args[4::2]), args[5::2], strict=False))
     delay = lua.tonumber(chosen.get("delay", b"0"))
     if delay is None:
@@ -422,7 +422,7 @@ def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> b
 
 
 def _retire(q: Qless, now: int) -> None:
-    """Forget completed jobs that are too old or above the maximum number, some per command."""
+    """Remove completed jobs that are too old or exceed the maximum number, some per command."""
     kept = q.engine.kept
     oldest = now - q.keep_for
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
@@ -432,7 +432,7 @@ def _retire(q: Qless, now: int) -> None:
 
 
 def drop(q: Qless, job: Job, now: int) -> None:
-    """Away with a job, and with its tags."""
+    """Remove a job and its tags."""
     part = part_of(job)
     q.set_tags(job, part, [])
     q.engine.cancel(job, now, QLESS)
@@ -468,10 +468,10 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
 
 
 def fail_any(q: Qless, now: int, args: Args) -> bytes:
-    """As fail, of a job in any state, by any worker."""
+    """Fail a job in any state, by any worker."""
     job, _ = _to_fail(q, now, args)
     if job.state in {DONE, DEAD}:
-        # An engine's job fails only while it is to be run. No worker can get it meanwhile.
+        # The engine fails only runnable jobs. The job is never due, so no worker can get it.
         q.engine.move(job, job.queue, now, QLESS, due=FOREVER)
     return _fail(q, now, job, args)
 
@@ -505,16 +505,16 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     part.expired_at = None
     if job.state == BLOCKED:
         job.failure = Failure(now, now, group, message, [])
-        q.engine.kill(job, now)  # it goes on waiting for the others, should it come back
+        q.engine.kill(job, now)  # it still waits for its other dependencies if it is retried
     else:
         q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
-        job.failures -= 1  # it takes none of the tries
+        job.failures -= 1  # this failure does not use a try
     return encode_name(q.local(job.jid))
 
 
 def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
-    """A job of another protocol: that one's rules say whether it is tried again, and its payload
-    stays what was pushed. It is in a failure group only once it is dead.
+    """Fail a job of another protocol. The rules of that protocol decide whether it is retried, and
+    its payload does not change. The job is in a failure group only when it is dead.
     """
     worker, group, message = texts(args[1:4])
     part = part_of(job)
@@ -538,9 +538,9 @@ def _end_foreign(
     *,
     again_at: int | None = None,
 ) -> None:
-    """An attempt at a job of another protocol is over: its rules say what follows, but its worker
-    may say how much later. When it is tried again, or forgotten, goes by the server's clock, as for
-    all jobs that are not from here.
+    """End an attempt at a job of another protocol. The rules of that protocol decide the next
+    state, but the worker may specify the delay. The times of a retry and of removal follow the
+    server's clock, as for all jobs of other protocols.
     """
     engine = q.engine
     skew, engine.skew = engine.skew, 0
@@ -602,8 +602,8 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
-    """jids; those that depend on them must be among them"""
-    q.engine.depend()  # one that is not there, or is done, may be so since just now
+    """jids; must include all jobs that depend on them"""
+    q.engine.depend()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
@@ -615,7 +615,7 @@ def cancel(q: Qless, now: int, args: Args) -> list[str]:
                     " but is not mentioned to be canceled"
                 )
     for job in jobs:
-        q.engine.detach(job)  # or it would be free for a moment, when those it waits for go
+        q.engine.detach(job)  # or it would be ready briefly when its dependencies are removed
     for jid in wanted:
         known = q.find(jid)
         if known is None:
@@ -632,7 +632,7 @@ def _cancel(q: Qless, job: Job, now: int) -> None:
 
 
 def tell_cancelled(q: Qless, job: Job) -> None:
-    """Tell all who listen that a job is about to go."""
+    """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
     if q.heard:
         names = q.local(job.jid), q.local(job.queue)
