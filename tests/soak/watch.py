@@ -13,12 +13,11 @@ MIB = 1 << 20
 #: What must not grow: by so much it may differ by chance, and by this share of what it was.
 BOUNDED = {
     "RSS MiB": (16.0, 0.05),  # SQLite's pages in memory become more for a while, up to 32 MiB
-    # Visitors that left still wait for a second: their number follows the load.
-    "descriptors": (20, 0.1),
+    "descriptors": (12, 0.0),
     "database MiB": (16.0, 0.25),
     "log MiB": (12.0, 0.0),
     "jobs": (1000, 0.5),
-    "queues": (10, 0.2),
+    "queues": (5, 0.0),
     "timers": (1000, 0.5),
     "timers that are over": (2048, 0.0),
     "ready jobs that are over": (500, 0.0),
