@@ -1,7 +1,6 @@
-"""What the engine is checked against: jobs in plain dictionaries, moved by reading the events.
-
-Each event must be legal for the job as the model has it, and follow from the rules: whoever is
-leased was the first of its queue, whoever expires is past its deadline, and so on.
+"""A model of the engine: jobs in plain dictionaries, moved by reading the events.
+Each event must be legal for the job in the model and must follow the rules: a leased job was the
+first of its queue, an expired lease is past its deadline, and so on.
 """
 
 from copy import deepcopy
@@ -9,27 +8,25 @@ from dataclasses import dataclass, field
 
 from millrace.engine.events import Event
 from millrace.engine.job import (
-    ALIAS,
-    EARLIER,
+    AFTER_ARRIVALS,
+    BEFORE_ARRIVALS,
     FOREVER,
-    GOQUEUE,
-    LATER,
-    MASENKO,
     NO_PROTOCOL,
-    WORKQ,
-    Push,
+    SECOND,
+    SEQ_ID_PREFIX,
+    NewJob,
 )
-from millrace.engine.policy import SECOND
 from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
+from millrace.protocols.registry import GOQUEUE, MASENKO, WORKQ
 
-#: How long the dead are kept that have no time of their own.
+#: Retention of dead jobs that have no retention of their own.
 DEAD_FOR = 180 * 86_400 * SECOND
 
 
 @dataclass
 class ModelJob:
     seq: int
-    push: Push
+    push: NewJob
     jid: str
     queue: str
     dead_queue: str
@@ -59,17 +56,17 @@ class Model:
     position: int = 0
     processed: int = 0
     failed: int = 0
-    #: What the next `pushed`, `renewed` and `completed` events are about.
-    pushing: list[tuple[Push, set[int]]] = field(default_factory=list)
+    #: Subjects of the next `pushed`, `renewed` and `completed` events.
+    pushing: list[tuple[NewJob, set[int]]] = field(default_factory=list)
     renewing: int = 0
     keeping: int = 0
-    #: The next lease is of a job that its holder had before: it needs no turn.
+    #: The next lease restores a lease of the same holder, so it does not follow the queue order.
     regaining: bool = False
-    #: The next success or failure is told by somebody who holds no lease.
+    #: A client without a lease reports the next success or failure.
     unleased: bool = False
-    #: The connections that are there: leases bound to others are about to end.
+    #: Open connections. Leases bound to other connections are about to end.
     holders: set[str] = field(default_factory=set)
-    #: Jobs that must move to their dead queues next, or fail with one that they waited for.
+    #: Jobs that must move to their dead queues next, or fail with their blocker.
     moving: set[int] = field(default_factory=set)
     doomed: set[int] = field(default_factory=set)
 
@@ -77,12 +74,12 @@ class Model:
         return deepcopy(self)
 
     def ready(self, queue: str) -> list[ModelJob]:
-        """The ready jobs of a queue, in the order in which they must be handed out."""
+        """The ready jobs of a queue, in the order of their delivery."""
         found = [j for j in self.jobs.values() if j.queue == queue and j.state == READY]
         return sorted(found, key=lambda job: job.order)
 
     def next_of(self, queues: tuple[str, ...]) -> ModelJob | None:
-        """What somebody who asks these queues must get."""
+        """The job that a lease from these queues must return."""
         for queue in queues:
             if not self.queues.get(queue, False) and (jobs := self.ready(queue)):
                 return jobs[0]
@@ -100,7 +97,7 @@ class Model:
         job = self.jobs[event.seq]
         assert event.jid == job.jid
         assert event.queue == (job.dead_queue if event.type == "moved" else job.queue)
-        assert event.type == "moved" or not self.moving, "a job was to move first"
+        assert event.type == "moved" or not self.moving, "another job must move first"
         getattr(self, f"_{event.type}")(job, event)
         assert event.state == job.state, event
         assert event.attempt == job.attempt, event
@@ -109,10 +106,10 @@ class Model:
         push, blockers = self.pushing.pop(0)
         assert event.seq not in self.jobs
         assert all(event.seq > seq for seq in self.jobs), "a seq was used before"
-        jid = push.jid or f"{ALIAS}{event.seq:012x}"
+        jid = push.jid or f"{SEQ_ID_PREFIX}{event.seq:012x}"
         assert (event.jid, event.queue) == (jid, push.queue)
         job = ModelJob(event.seq, push, jid, push.queue, push.dead_queue, blockers)
-        job.place, job.due = push.place or self._next_position(event), push.due
+        job.place, job.due = push.position or self._next_position(event), push.due_at
         self.jobs[event.seq] = job
         self._start(job, event)
         assert event.state == job.state, event
@@ -120,16 +117,18 @@ class Model:
     def _start(self, job: ModelJob, event: Event) -> None:
         if job.blockers:
             job.state = BLOCKED
-        elif job.push.due > event.time:
+        elif job.push.due_at > event.time:
             job.state = SCHEDULED
         else:
             self._make_ready(job, event)
 
     def _make_ready(self, job: ModelJob, event: Event, *, arrives: bool = True) -> None:
-        """Behind the others if it arrives, unless its place is fixed; else at its old place."""
+        """The job goes behind the others if it arrives, unless its position is fixed. Otherwise it
+        returns to its old position.
+        """
         assert event.ready_at == event.time
         job.state = READY
-        if arrives and event.type != "pushed" and 0 <= job.place < LATER:
+        if arrives and event.type != "pushed" and 0 <= job.place < AFTER_ARRIVALS:
             job.place = self._next_position(event)
         self.queues.setdefault(job.queue, False)
 
@@ -141,7 +140,7 @@ class Model:
         return self.position
 
     def _over(self, job: ModelJob, state: int) -> None:
-        """The job blocks nobody any more."""
+        """The job blocks no other job from now on."""
         job.state = state
         if state == GONE:
             del self.jobs[job.seq]
@@ -152,7 +151,7 @@ class Model:
         assert job.state == SCHEDULED
         assert job.due <= event.time
         failed = job.push.origin == GOQUEUE and job.failures
-        self._make_ready(job, event, arrives=not failed)  # that failure is as an expiry
+        self._make_ready(job, event, arrives=not failed)  # the failure counts as an expiry
 
     def _unblocked(self, job: ModelJob, event: Event) -> None:
         assert job.state == BLOCKED
@@ -168,7 +167,7 @@ class Model:
         job.attempt += 1
         job.leased_at = event.time
         job.bound = event.actor == MASENKO
-        job.deadline = FOREVER if job.bound else event.time + job.push.lease_for
+        job.deadline = FOREVER if job.bound else event.time + job.push.lease_duration
         job.holder = event.worker
 
     def _renewed(self, job: ModelJob, event: Event) -> None:
@@ -176,10 +175,10 @@ class Model:
         job.deadline, self.renewing = self.renewing, 0
 
     def _released(self, job: ModelJob, event: Event) -> None:
-        """Given back unused; or bound to a connection that a restart ended."""
+        """The lease was returned unused, or a restart ended the connection it was bound to."""
         assert job.state == LEASED
         if event.actor == NO_PROTOCOL:
-            assert self.is_forsaken(job)
+            assert self.has_lost_its_connection(job)
         else:
             job.attempt -= 1
         self._make_ready(job, event, arrives=False)
@@ -187,7 +186,7 @@ class Model:
     def _completed(self, job: ModelJob, event: Event) -> None:
         self._check_held(job)
         self.processed += 1
-        keep_until = job.push.expires or self.keeping
+        keep_until = job.push.expires_at or self.keeping
         if keep_until > event.time:
             job.due = keep_until
             self._over(job, DONE)
@@ -216,7 +215,7 @@ class Model:
     def _failed_by_faktory(self, job: ModelJob, event: Event) -> None:
         count, job.failures = job.failures, job.failures + 1
         if job.push.retries == 0:
-            self._fell(job)
+            self._fail_dependents(job)
             self._over(job, GONE)
         elif count >= job.push.retries:
             self._bury(job, event)
@@ -226,10 +225,10 @@ class Model:
             assert delay in range(0, 30 * (count + 1), count + 1)
 
     def _failed_by_workq(self, job: ModelJob, event: Event) -> None:
-        """An expiry is no failure, and after what is not the end there is no delay."""
+        """An expiry is no failure. A failure with attempts left has no delay."""
         job.failures += event.type == "failed"
         too_often = event.type == "failed" and job.failures >= job.push.retries
-        if too_often or 0 < job.push.most_attempts <= job.attempt:
+        if too_often or 0 < job.push.max_attempts <= job.attempt:
             self._bury(job, event)
         elif job.state != SCHEDULED or job.due <= event.time:
             self._make_ready(job, event, arrives=False)
@@ -241,13 +240,13 @@ class Model:
         else:
             job.state = SCHEDULED
             job.due = (event.time // SECOND + job.failures**4) * SECOND
-            job.place = EARLIER + job.due
+            job.place = BEFORE_ARRIVALS + job.due
 
     def _failed_by_goqueue(self, job: ModelJob, event: Event) -> None:
-        """A failure comes back when an expiry would have."""
+        """A failed job returns at the time at which its lease would have expired."""
         job.failures += 1
-        over = job.leased_at + job.push.lease_for
-        if 0 < job.push.most_attempts <= job.attempt:
+        over = job.leased_at + job.push.lease_duration
+        if 0 < job.push.max_attempts <= job.attempt:
             self._bury(job, event)
         elif event.type == "failed" and over > event.time:
             job.state, job.due = SCHEDULED, over
@@ -255,13 +254,13 @@ class Model:
             self._make_ready(job, event, arrives=False)
 
     def _bury(self, job: ModelJob, event: Event) -> None:
-        job.state, job.due = DEAD, job.push.expires or event.time + DEAD_FOR
+        job.state, job.due = DEAD, job.push.expires_at or event.time + DEAD_FOR
         if job.dead_queue and event.type != "killed":
             self.moving.add(job.seq)
-        self._fell(job)
+        self._fail_dependents(job)
 
-    def _fell(self, job: ModelJob) -> None:
-        """Masenko's jobs do not outlive those that they wait for."""
+    def _fail_dependents(self, job: ModelJob) -> None:
+        """A Masenko job fails with the job that it waits for."""
         for other in self.jobs.values():
             if other.push.origin == MASENKO and other.state == BLOCKED:
                 self.doomed |= {other.seq} if job.seq in other.blockers else set()
@@ -279,16 +278,16 @@ class Model:
         job.failures, job.place, job.due = 0, 0, 0
         self._make_ready(job, event)
 
-    def is_forsaken(self, job: ModelJob) -> bool:
+    def has_lost_its_connection(self, job: ModelJob) -> bool:
         return job.bound and job.holder not in self.holders
 
     def _expired(self, job: ModelJob, event: Event) -> None:
-        assert job.deadline <= event.time or self.is_forsaken(job)
+        assert job.deadline <= event.time or self.has_lost_its_connection(job)
         self._failed(job, event)
 
     def _evicted(self, job: ModelJob, event: Event) -> None:
         assert job.state not in {DONE, DEAD}
-        assert 0 < job.push.expires <= event.time
+        assert 0 < job.push.expires_at <= event.time
         self._over(job, GONE)
 
     def _requeued(self, job: ModelJob, event: Event) -> None:
@@ -305,8 +304,10 @@ class Model:
     def _purged(self, job: ModelJob, event: Event) -> None:
         assert job.state in {DONE, DEAD}
         if job.due > event.time:
-            dead = [self.jobs[s].due for s in self.of_state(DEAD) if not self.jobs[s].push.expires]
+            dead = [
+                self.jobs[s].due for s in self.of_state(DEAD) if not self.jobs[s].push.expires_at
+            ]
             assert len(dead) > self.dead_max, "purged before its time"
-            assert not job.push.expires
-            assert job.due == min(dead), "not the oldest of the dead was purged"
+            assert not job.push.expires_at
+            assert job.due == min(dead), "the purged job was not the oldest dead job"
         self._over(job, GONE)

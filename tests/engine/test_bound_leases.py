@@ -1,4 +1,4 @@
-"""Leases that last as long as the holder's connection: Masenko's, whoever pushed the job."""
+"""Leases that end with the connection of the holder: all leases of Masenko clients."""
 
 from contextlib import suppress
 
@@ -7,21 +7,11 @@ from invariants import consistent
 
 from failing_stores import FailingMemoryStore
 from millrace.engine.errors import NotLeased
-from millrace.engine.job import (
-    EARLIER,
-    FAKTORY,
-    FOREVER,
-    GOQUEUE,
-    LATER,
-    MASENKO,
-    NO_PROTOCOL,
-    WORKQ,
-    Job,
-)
-from millrace.engine.policy import SECOND
+from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, NO_PROTOCOL, SECOND, Job
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import HALTED_RETRY
+from millrace.engine.transitions import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.store import SqliteStore
 from scene import (
     MasenkoScene,
@@ -47,19 +37,19 @@ def store() -> FailingMemoryStore:
 
 
 def halt(scene: Scene, store: FailingMemoryStore) -> None:
-    """End a turn that cannot be written; nothing can from then on."""
+    """End a turn whose commit fails. The engine stays unavailable."""
     store.fail = "commit"
     assert not commit_or_revert(scene.engine, store)
     store.fail = ""
 
 
-# What they are
+# Properties of bound leases
 
 
 @pytest.mark.parametrize("origin", [MASENKO, FAKTORY, WORKQ, GOQUEUE])
-def test_a_bound_lease_has_no_end_of_its_own(scene, origin):
-    job = scene.pushed_and_leased(origin=origin, lease_for=SECOND)
-    assert (job.deadline, job.holder, job.actor) == (FOREVER, "connection-1", MASENKO)
+def test_a_bound_lease_never_expires(scene, origin):
+    job = scene.pushed_and_leased(origin=origin, lease_duration=SECOND)
+    assert (job.deadline, job.holder, job.holder_protocol) == (FOREVER, "connection-1", MASENKO)
     assert scene.engine.next_timer() is None
     scene.advance(10**9)
     assert (job.state, job.attempt) == (LEASED, 1)
@@ -67,7 +57,7 @@ def test_a_bound_lease_has_no_end_of_its_own(scene, origin):
 
 
 def test_a_job_of_masenko_held_by_another_protocol_has_a_deadline(scene):
-    job = scene.push(lease_for=60 * SECOND)
+    job = scene.push(lease_duration=60 * SECOND)
     assert Scene.lease(scene) is job
     assert job.deadline == scene.now + 60 * SECOND
     scene.advance(60)
@@ -75,7 +65,7 @@ def test_a_job_of_masenko_held_by_another_protocol_has_a_deadline(scene):
     assert scene.events()[-1].group == "LeaseExpired"
 
 
-def test_a_bound_lease_by_delivery_has_no_end_either(scene):
+def test_a_bound_lease_by_delivery_never_expires(scene):
     waiter = Waiter(("default",), "connection-1", MASENKO, None)
     scene.engine.wait(waiter, scene.now + SECOND)
     job = scene.push()
@@ -84,7 +74,7 @@ def test_a_bound_lease_by_delivery_has_no_end_either(scene):
     assert len(scene.engine.timers) == 0
 
 
-def test_it_ends_like_any_other(scene):
+def test_a_bound_lease_ends_with_complete_fail_release_and_cancel(scene):
     scene.complete(scene.pushed_and_leased("one"))
     scene.fail(scene.pushed_and_leased("two", retries=1))
     scene.engine.release(scene.pushed_and_leased("three"), scene.now)
@@ -93,15 +83,15 @@ def test_it_ends_like_any_other(scene):
     consistent(scene.engine)
 
 
-def test_a_time_to_live_ends_it_as_well(scene):
-    scene.pushed_and_leased(origin=WORKQ, expires=scene.now + SECOND)
+def test_a_time_to_live_ends_a_bound_lease(scene):
+    scene.pushed_and_leased(origin=WORKQ, expires_at=scene.now + SECOND)
     scene.advance(1)
     assert scene.engine.jobs == {}
     assert len(scene.engine.timers) == 0
 
 
-def test_a_job_that_others_take_next_has_a_deadline_again(scene):
-    job = scene.pushed_and_leased(lease_for=SECOND)
+def test_the_next_lease_by_another_protocol_has_a_deadline(scene):
+    job = scene.pushed_and_leased(lease_duration=SECOND)
     scene.engine.release(job, scene.now)
     assert Scene.lease(scene) is job
     assert job.deadline == scene.now + SECOND
@@ -111,11 +101,11 @@ def test_a_job_that_others_take_next_has_a_deadline_again(scene):
 # A lost connection: by the rules of the job's origin
 
 
-def test_a_lost_connection_counts_as_a_failure_of_masenko_s(scene):
+def test_a_lost_connection_counts_as_a_failure_of_a_masenko_job(scene):
     job = scene.pushed_and_leased(retries=1)
     scene.advance(2.5)
     scene.disconnect()
-    assert (job.state, job.failures, job.due) == (SCHEDULED, 1, scene.now + SECOND // 2)
+    assert (job.state, job.failures, job.due_at) == (SCHEDULED, 1, scene.now + SECOND // 2)
     event = scene.events()[-1]
     assert (event.type, event.actor, event.worker) == ("expired", MASENKO, "connection-1")
     assert (event.group, event.message) == ("ConnectionLost", "the client is gone")
@@ -124,7 +114,7 @@ def test_a_lost_connection_counts_as_a_failure_of_masenko_s(scene):
     consistent(scene.engine)
 
 
-def test_without_retries_a_lost_connection_is_the_end(scene):
+def test_without_retries_a_lost_connection_ends_the_job(scene):
     job = scene.pushed_and_leased()
     scene.disconnect()
     assert job.state == DEAD
@@ -136,14 +126,14 @@ def test_without_retries_a_lost_connection_is_the_end(scene):
     [
         ({"origin": FAKTORY, "retries": 25}, SCHEDULED, 1),
         ({"origin": FAKTORY, "retries": -1}, DEAD, 1),
-        ({"origin": WORKQ, "retries": 0, "expires": 1 << 60}, READY, 0),
-        ({"origin": WORKQ, "retries": 0, "expires": 1 << 60, "most_attempts": 1}, DEAD, 0),
+        ({"origin": WORKQ, "retries": 0, "expires_at": 1 << 60}, READY, 0),
+        ({"origin": WORKQ, "retries": 0, "expires_at": 1 << 60, "max_attempts": 1}, DEAD, 0),
         ({"origin": GOQUEUE}, READY, 1),
-        ({"origin": GOQUEUE, "most_attempts": 1}, DEAD, 1),
+        ({"origin": GOQUEUE, "max_attempts": 1}, DEAD, 1),
         ({"origin": MASENKO, "retries": 1}, SCHEDULED, 1),
     ],
 )
-def test_what_follows_is_what_follows_an_expired_lease(scene, fields, state, failures):
+def test_a_lost_connection_follows_the_policy_of_an_expired_lease(scene, fields, state, failures):
     job = scene.pushed_and_leased(**fields)
     scene.disconnect()
     assert (job.state, job.failures, job.attempt) == (state, failures, 1)
@@ -151,23 +141,23 @@ def test_what_follows_is_what_follows_an_expired_lease(scene, fields, state, fai
     consistent(scene.engine)
 
 
-def test_what_need_not_be_kept_is_gone(scene):
+def test_a_job_without_retention_is_removed(scene):
     scene.pushed_and_leased(origin=FAKTORY, retries=0)
     scene.disconnect()
     assert scene.engine.jobs == {}
     assert len(scene.engine.timers) == 0
 
 
-def test_workq_s_and_go_job_queue_s_come_back_to_their_old_places(scene):
+def test_workq_and_goqueue_jobs_return_to_their_old_positions(scene):
     for jid, origin in (("go", GOQUEUE), ("work", WORKQ)):
-        scene.pushed_and_leased(jid, origin=origin, retries=9, expires=1 << 60)
+        scene.pushed_and_leased(jid, origin=origin, retries=9, expires_at=1 << 60)
         scene.advance(1)
     scene.push("later")
     scene.disconnect()
     assert ready_jids(scene.engine) == ["go", "work", "later"]
 
 
-def test_only_the_lost_connection_s_leases_end(scene):
+def test_only_leases_of_the_lost_connection_end(scene):
     mine, other = scene.push("mine", retries=1), scene.push("other")
     assert scene.lease(holder="connection-1") is mine
     assert scene.lease(holder="connection-2") is other
@@ -183,41 +173,41 @@ def test_all_leases_of_a_connection_end(scene):
     consistent(scene.engine)
 
 
-def test_a_job_that_came_back_is_given_to_the_next_who_waits(scene):
+def test_a_returned_job_is_delivered_to_the_next_waiter(scene):
     job = scene.pushed_and_leased(origin=GOQUEUE)
     waiter = scene.wait(holder="worker-2")
     scene.disconnect()
     assert scene.delivered() == [(waiter, job)]
 
 
-def forsake_in_vain(scene: Scene, job: Job) -> None:
-    """It may be refused, but does nothing, then or later."""
+def end_lease_without_effect(scene: Scene, job: Job) -> None:
+    """The engine may refuse the call. It has no effect, immediately or later."""
     with suppress(NotLeased):
-        scene.engine.forsake(job, scene.now, "the client is gone")
+        scene.engine.end_lease_of_closed(job, scene.now, "the client is gone")
     scene.engine.resume(scene.now)
     scene.advance(10)
 
 
 @pytest.mark.parametrize("halted", ["", "disk full"])
-def test_only_a_lease_can_be_forsaken(scene, halted):
+def test_only_a_leased_job_can_lose_its_connection(scene, halted):
     job = scene.push()
-    scene.engine.halted = halted
-    forsake_in_vain(scene, job)
+    scene.engine.unavailable = halted
+    end_lease_without_effect(scene, job)
     assert (job.state, scene.causes()) == (READY, ["pushed"])
 
 
-# While nothing can be written
+# While the store fails
 
 
-def test_while_halted_a_lost_connection_s_leases_stay(scene):
+def test_leases_of_a_lost_connection_stay_while_halted(scene):
     job = scene.pushed_and_leased()
-    scene.engine.take_batch()
-    scene.engine.halted = "disk full"
+    scene.engine.take_changes()
+    scene.engine.unavailable = "disk full"
     scene.disconnect()
     scene.advance(10)
     assert (job.state, job.failures) == (LEASED, 0)
-    assert not scene.engine.batch
-    assert scene.engine.next_timer() <= scene.now + HALTED_RETRY
+    assert not scene.engine.change_set
+    assert scene.engine.next_timer() <= scene.now + UNAVAILABLE_RETRY
     consistent(scene.engine)
 
 
@@ -225,57 +215,57 @@ def test_while_halted_a_lost_connection_s_leases_stay(scene):
     ("origin", "state"),
     [(MASENKO, SCHEDULED), (FAKTORY, SCHEDULED), (WORKQ, READY), (GOQUEUE, READY)],
 )
-def test_after_the_halt_they_end_by_themselves(scene, origin, state):
-    job = scene.pushed_and_leased(origin=origin, retries=1, expires=1 << 60)
-    scene.engine.halted = "disk full"
+def test_leases_of_a_lost_connection_end_after_the_halt(scene, origin, state):
+    job = scene.pushed_and_leased(origin=origin, retries=1, expires_at=1 << 60)
+    scene.engine.unavailable = "disk full"
     scene.disconnect()
     scene.advance(10)
     scene.engine.resume(scene.now)
-    scene.advance(HALTED_RETRY / SECOND)
+    scene.advance(UNAVAILABLE_RETRY / SECOND)
     assert job.state == state
     assert scene.causes()[-1] == "expired"
     consistent(scene.engine)
 
 
-def test_a_job_that_goes_while_it_is_to_be_forsaken_leaves_no_timer(scene):
+def test_a_job_completed_after_its_connection_was_lost_leaves_no_timer(scene):
     job = scene.pushed_and_leased()
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     scene.disconnect()
     scene.engine.resume(scene.now)
     scene.engine.complete(job, scene.now, WORKQ, unleased=True)
     assert len(scene.engine.timers) == 0
 
 
-def test_a_lease_that_a_failed_commit_undid_cannot_be_forsaken(scene, store):
-    """Whoever still has the record of it does no harm."""
+def test_a_lease_reverted_by_a_failed_commit_does_not_end_again(scene, store):
+    """A caller that still has the old record changes nothing."""
     scene.push()
     commit(scene.engine, store)
     job = scene.lease()
     halt(scene, store)
-    forsake_in_vain(scene, job)
+    end_lease_without_effect(scene, job)
     assert scene.engine.find("job-1").state == READY
     consistent(scene.engine)
 
 
-def test_a_job_that_a_failed_commit_undid_cannot_be_forsaken(scene, store):
+def test_a_lease_of_a_reverted_job_does_not_end_again(scene, store):
     scene.push("stays")
     commit(scene.engine, store)
     job = scene.pushed_and_leased("goes", "other")
     halt(scene, store)
-    forsake_in_vain(scene, job)
+    end_lease_without_effect(scene, job)
     assert [job.jid for job in scene.engine.jobs.values()] == ["stays"]
     consistent(scene.engine)
 
 
-# When the end of a lease could not be written
+# When the commit of an ended lease fails
 
 
 @pytest.mark.parametrize(
     ("origin", "state"),
     [(MASENKO, SCHEDULED), (FAKTORY, SCHEDULED), (WORKQ, READY), (GOQUEUE, READY)],
 )
-def test_a_lost_connection_s_failure_that_was_undone_happens_again(scene, store, origin, state):
-    scene.pushed_and_leased(origin=origin, retries=1, expires=1 << 60)
+def test_a_reverted_failure_of_a_lost_connection_happens_again(scene, store, origin, state):
+    scene.pushed_and_leased(origin=origin, retries=1, expires_at=1 << 60)
     commit(scene.engine, store)
     scene.disconnect()
     halt(scene, store)
@@ -285,12 +275,12 @@ def test_a_lost_connection_s_failure_that_was_undone_happens_again(scene, store,
     scene.advance(5)
     assert job.state == LEASED
     scene.engine.resume(scene.now)
-    scene.advance(HALTED_RETRY / SECOND)
+    scene.advance(UNAVAILABLE_RETRY / SECOND)
     assert job.state == state
     consistent(scene.engine)
 
 
-def test_what_a_connection_that_is_there_did_in_vain_leaves_it_the_lease(scene, store):
+def test_a_reverted_end_leaves_the_lease_with_its_open_connection(scene, store):
     scene.pushed_and_leased()
     commit(scene.engine, store)
     for end in (scene.fail, scene.complete):
@@ -303,18 +293,18 @@ def test_what_a_connection_that_is_there_did_in_vain_leaves_it_the_lease(scene, 
     scene.complete(job)
 
 
-def test_a_connection_that_goes_after_its_word_was_undone_loses_the_lease(scene, store):
+def test_a_connection_lost_after_its_completion_was_reverted_loses_the_lease(scene, store):
     scene.pushed_and_leased(retries=1)
     commit(scene.engine, store)
     scene.complete(scene.engine.find("job-1"))
     halt(scene, store)
     scene.disconnect()
     scene.engine.resume(scene.now)
-    scene.advance(HALTED_RETRY / SECOND)
+    scene.advance(UNAVAILABLE_RETRY / SECOND)
     assert scene.engine.find("job-1").state == SCHEDULED
 
 
-def test_every_later_failed_commit_still_ends_it(scene, store):
+def test_the_lease_still_ends_after_repeated_failed_commits(scene, store):
     scene.pushed_and_leased(retries=1)
     commit(scene.engine, store)
     scene.disconnect()
@@ -322,7 +312,7 @@ def test_every_later_failed_commit_still_ends_it(scene, store):
         halt(scene, store)
         assert scene.engine.find("job-1").state == LEASED
         scene.engine.resume(scene.now)
-        scene.advance(HALTED_RETRY / SECOND)
+        scene.advance(UNAVAILABLE_RETRY / SECOND)
         assert scene.engine.find("job-1").state == SCHEDULED
     commit(scene.engine, store)
     assert recover(store).find("job-1").failures == 1
@@ -331,22 +321,22 @@ def test_every_later_failed_commit_still_ends_it(scene, store):
 # A restart
 
 
-def test_a_bound_lease_is_in_the_store_as_it_is(scene, tmp_path):
+def test_the_store_keeps_a_bound_lease_unchanged(scene, tmp_path):
     store = SqliteStore(tmp_path)
     scene.pushed_and_leased(retries=3)
     again = restarted(scene, store)
     job = again.engine.find("job-1")
     assert (job.state, job.deadline, job.holder) == (LEASED, FOREVER, "connection-1")
-    assert (job.actor, job.attempt) == (MASENKO, 1)
+    assert (job.holder_protocol, job.attempt) == (MASENKO, 1)
     assert len(again.engine.timers) == 0
     store.close()
 
 
-def test_after_a_restart_bound_leases_end_and_it_is_nobody_s_failure(scene, store):
+def test_a_restart_ends_bound_leases_without_counting_a_failure(scene, store):
     scene.pushed_and_leased(retries=0, dead_queue="dead")
     again = restarted(scene, store)
     again.advance(1)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     job = again.engine.find("job-1")
     assert (job.state, job.queue, job.failures, job.failure) == (READY, "default", 0, None)
     (event,) = again.events()
@@ -355,87 +345,93 @@ def test_after_a_restart_bound_leases_end_and_it_is_nobody_s_failure(scene, stor
     consistent(again.engine)
     third = restarted(again, store)
     assert third.engine.find("job-1").state == READY
-    third.engine.begin_anew(third.now)
-    assert not third.engine.batch
+    third.engine.after_restart(third.now)
+    assert not third.engine.change_set
 
 
-def test_they_come_back_to_their_places(scene, store):
-    places = {"c": 0, "late": LATER + 2, "a": EARLIER + 5, "b": EARLIER + 7, "d": 0}
+def test_a_restart_returns_jobs_to_their_positions(scene, store):
+    places = {
+        "c": 0,
+        "late": AFTER_ARRIVALS + 2,
+        "a": BEFORE_ARRIVALS + 5,
+        "b": BEFORE_ARRIVALS + 7,
+        "d": 0,
+    }
     for jid, place in places.items():
-        scene.push(jid, place=place)
+        scene.push(jid, position=place)
         scene.advance(1)
     scene.push("last")
     for _ in range(5):
         scene.lease(holder="connection-2")
     assert [job.jid for job in scene.engine.leased.values()] == ["a", "b", "c", "d", "last"]
     again = restarted(scene, store)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     assert ready_jids(again.engine) == ["a", "b", "c", "d", "last", "late"]
     assert [event.jid for event in again.events()] == ["a", "b", "c", "d", "last"]
     assert again.engine.queues["default"].ready.early == 2
     consistent(again.engine)
 
 
-def test_leases_of_other_protocols_go_on(scene, store):
-    scene.push(retries=1, lease_for=60 * SECOND)
+def test_a_restart_keeps_leases_of_other_protocols(scene, store):
+    scene.push(retries=1, lease_duration=60 * SECOND)
     Scene.lease(scene)
     again = restarted(scene, store)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     assert again.engine.find("job-1").state == LEASED
     again.advance(60)
     assert again.engine.find("job-1").state == SCHEDULED
 
 
-def test_nobody_can_say_after_a_restart_that_it_held_them(scene, store):
+def test_no_client_can_reclaim_a_bound_lease_after_a_restart(scene, store):
     scene.pushed_and_leased()
     again = restarted(scene, store)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     job = again.engine.find("job-1")
     assert not again.engine.reclaim(job, "connection-1", MASENKO, again.now)
-    assert again.engine.regain("job-1", "worker-1", FAKTORY, again.now) is None
+    assert again.engine.reclaim_by_id("job-1", "worker-1", FAKTORY, again.now) is None
 
 
-def test_a_beginning_that_could_not_be_written_is_still_nobody_s_failure(scene, store):
+def test_a_refused_commit_at_the_start_counts_no_failure(scene, store):
     scene.pushed_and_leased(retries=0)
     again = restarted(scene, store)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     halt(again, store)
     assert again.engine.find("job-1").state == LEASED
     again.engine.resume(again.now)
-    again.advance(HALTED_RETRY / SECOND)
+    again.advance(UNAVAILABLE_RETRY / SECOND)
     job = again.engine.find("job-1")
     assert (job.state, job.failures) == (READY, 0)
     consistent(again.engine)
 
 
-def test_a_beginning_that_could_not_be_written_still_drops_what_went_with_its_client(store):
+def test_a_refused_commit_at_the_start_still_drops_transient_jobs(store):
     scene = Scene()
-    scene.push(origin=WORKQ, fleeting=True)
+    scene.push(origin=WORKQ, transient=True)
     again = restarted(scene, store)
-    again.engine.begin_anew(again.now)
+    again.engine.after_restart(again.now)
     halt(again, store)
     again.engine.resume(again.now)
-    again.advance(HALTED_RETRY / SECOND)
+    again.advance(UNAVAILABLE_RETRY / SECOND)
     assert again.engine.jobs == {}
 
 
-# Leases that a failed commit has forgotten
+# Leases that a failed commit reverted
 
 
-def test_a_holder_is_told_that_it_holds_what_it_holds(scene):
+def test_a_holder_can_reclaim_a_lease_that_it_holds(scene):
     job = scene.pushed_and_leased()
     assert scene.engine.reclaim(job, "connection-1", MASENKO, scene.now)
     assert (job.attempt, scene.causes()) == (1, ["pushed", "leased"])
 
 
-def test_nobody_else_is(scene):
+def test_another_holder_or_protocol_cannot_reclaim_a_lease(scene):
     job = scene.pushed_and_leased()
     assert not scene.engine.reclaim(job, "connection-2", MASENKO, scene.now)
     assert not scene.engine.reclaim(job, "connection-1", FAKTORY, scene.now)
     assert job.holder == "connection-1"
 
 
-def test_a_lease_that_was_undone_is_given_again_to_its_holder(scene, store):
+def test_a_reverted_lease_is_restored_to_its_holder(scene, store):
     scene.push("job-1")
     scene.push("job-2")
     commit(scene.engine, store)
@@ -457,7 +453,7 @@ def test_a_lease_that_was_undone_is_given_again_to_its_holder(scene, store):
     assert scene.engine.find("job-1") is None
 
 
-def test_but_not_when_somebody_else_has_it_by_then(scene, store):
+def test_a_reverted_lease_is_not_restored_while_another_client_holds_the_job(scene, store):
     scene.push()
     commit(scene.engine, store)
     scene.lease()
@@ -468,7 +464,7 @@ def test_but_not_when_somebody_else_has_it_by_then(scene, store):
     assert job.holder == "connection-2"
 
 
-def test_nor_when_somebody_else_had_it_and_gave_it_back(scene, store):
+def test_a_reverted_lease_is_not_restored_after_another_client_released_the_job(scene, store):
     scene.push()
     commit(scene.engine, store)
     scene.lease()
@@ -479,7 +475,7 @@ def test_nor_when_somebody_else_had_it_and_gave_it_back(scene, store):
     assert job.state == READY
 
 
-def test_nor_after_an_ordinary_release(scene):
+def test_a_released_lease_is_not_restored(scene):
     job = scene.pushed_and_leased()
     scene.engine.release(job, scene.now)
     assert not scene.engine.reclaim(job, "connection-1", MASENKO, scene.now)
@@ -487,8 +483,8 @@ def test_nor_after_an_ordinary_release(scene):
 
 
 @pytest.mark.parametrize("state", [SCHEDULED, DEAD])
-def test_nor_what_is_not_ready(scene, store, state):
-    job = scene.push(due=scene.now + SECOND if state == SCHEDULED else 0)
+def test_a_job_that_is_not_ready_is_not_reclaimed(scene, store, state):
+    job = scene.push(due_at=scene.now + SECOND if state == SCHEDULED else 0)
     if state == DEAD:
         scene.engine.kill(job, scene.now)
     commit(scene.engine, store)
@@ -499,7 +495,7 @@ def test_nor_what_is_not_ready(scene, store, state):
     assert job.state == state
 
 
-def test_the_record_of_a_lease_that_was_undone_is_no_lease(scene, store):
+def test_the_record_of_a_reverted_lease_is_no_lease(scene, store):
     scene.push()
     commit(scene.engine, store)
     old = scene.lease()
@@ -507,17 +503,17 @@ def test_the_record_of_a_lease_that_was_undone_is_no_lease(scene, store):
     assert not scene.engine.reclaim(old, "connection-1", MASENKO, scene.now)
 
 
-def test_nothing_is_leased_again_while_nothing_can_be_written(scene, store):
+def test_no_lease_is_restored_while_the_store_fails(scene, store):
     scene.push()
     commit(scene.engine, store)
     scene.lease()
     halt(scene, store)
     job = scene.engine.find("job-1")
     assert not scene.engine.reclaim(job, "connection-1", MASENKO, scene.now)
-    assert not scene.engine.batch
+    assert not scene.engine.change_set
 
 
-def test_a_lease_given_again_can_fail_and_the_order_of_the_others_holds(scene, store):
+def test_a_restored_lease_can_fail_and_the_order_of_other_jobs_holds(scene, store):
     for jid, origin in (("first", GOQUEUE), ("second", GOQUEUE), ("mine", MASENKO)):
         scene.push(jid, origin=origin, retries=9)
         scene.advance(1)

@@ -1,4 +1,6 @@
-"""Whatever disagrees in the engine is found and mended, and nothing ever disagrees by itself."""
+"""The consistency check finds and repairs every inconsistency of the engine, and random commands
+cause none.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,27 +12,27 @@ from hypothesis.stateful import invariant
 from test_machine import OverMemory, effort
 
 from millrace.engine import consistency
-from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, MASENKO, QLESS, WORKQ, Job
-from millrace.engine.policy import SECOND
+from millrace.engine.job import BEFORE_ARRIVALS, FOREVER, SECOND, Job
+from millrace.engine.job_timers import LIFETIME_TIMER
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import LIFE
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
 from scene import Scene, durable_state, ready_jids
 
 
-class Town(Scene):
-    """Jobs of every protocol, in every state."""
+class SampleEngine(Scene):
+    """An engine with jobs of every protocol in every state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = self.push("first")
         self.second = self.push("second")
         self.ranked = self.push("ranked", rank=5)
-        self.early = self.push("early", origin=MASENKO, place=EARLIER + self.now)
+        self.early = self.push("early", origin=MASENKO, position=BEFORE_ARRIVALS + self.now)
         self.twin = self.push("first", "other")
-        self.scheduled = self.push("scheduled", due=self.now + 60 * SECOND)
+        self.scheduled = self.push("scheduled", due_at=self.now + 60 * SECOND)
         self.blocked = self.push("blocked", origin=QLESS, blockers=[self.second.seq])
-        self.lively = self.push("lively", origin=WORKQ, expires=self.now + 3600 * SECOND)
+        self.lively = self.push("lively", origin=WORKQ, expires_at=self.now + 3600 * SECOND)
         self.leased = self.pushed_and_leased("leased", "leases")
         self.bound = self.push("bound", "bound", origin=MASENKO)
         self.engine.holders.add("connection")
@@ -46,230 +48,240 @@ class Town(Scene):
         self.result = self.pushed_and_leased("result", "result")
         self.complete(self.result, keep_until=self.now + SECOND)
         self.waiter = self.wait("empty", seconds=5)
-        self.engine.alarm(("somebody", "something"), self.now + 9 * SECOND)
+        self.engine.set_alarm(("somebody", "something"), self.now + 9 * SECOND)
 
     def problems(self) -> list[tuple[str, str, str]]:
-        report = consistency.check(self.engine)
+        report = consistency.check_engine(self.engine)
         assert report.total == len(report.problems)
         assert report.checked == len(self.engine.jobs)
         return [(problem.what, problem.jid, problem.queue) for problem in report.problems]
 
 
-def test_a_town_is_as_it_should_be() -> None:
-    town = Town()
-    assert town.problems() == []
-    states = {job.state for job in town.engine.jobs.values()}
+def test_the_sample_engine_is_consistent() -> None:
+    sample = SampleEngine()
+    assert sample.problems() == []
+    states = {job.state for job in sample.engine.jobs.values()}
     assert states == {SCHEDULED, 1, READY, LEASED, DONE, DEAD}
 
 
-# Each thing that can be wrong, done by hand
+# Inconsistencies, created by hand
 
 
-def wrong_seq(t: Town) -> None:
+def wrong_seq(t: SampleEngine) -> None:
     t.engine.jobs[99] = t.engine.jobs.pop(t.second.seq)
 
 
-def no_state(t: Town) -> None:
+def no_state(t: SampleEngine) -> None:
     t.second.state = GONE
 
 
-def used_number(t: Town) -> None:
+def used_number(t: SampleEngine) -> None:
     t.engine.next_seq = 3
 
 
-def unknown_jid(t: Town) -> None:
+def unknown_jid(t: SampleEngine) -> None:
     del t.engine.by_jid["second"]
 
 
-def newer_twin_first(t: Town) -> None:
+def newer_twin_first(t: SampleEngine) -> None:
     t.engine.by_jid["first"], t.engine.table._duplicates["first"] = t.twin, [t.first]
 
 
-def lost_twin(t: Town) -> None:
+def lost_twin(t: SampleEngine) -> None:
     del t.engine.table._duplicates["first"]
 
 
-def jid_of_nobody(t: Town) -> None:
+def jid_of_a_missing_job(t: SampleEngine) -> None:
     t.engine.by_jid["nobody"] = t.first
 
 
-def unlisted(place: str, who: str) -> Callable[[Town], None]:
-    def plant(t: Town) -> None:
+def unlisted(place: str, who: str) -> Callable[[SampleEngine], None]:
+    def plant(t: SampleEngine) -> None:
         del getattr(t.engine, place)[getattr(t, who).seq]
 
     plant.__name__ = f"unlisted_{place}"
     return plant
 
 
-def listed_wrongly(place: str) -> Callable[[Town], None]:
-    def plant(t: Town) -> None:
+def listed_wrongly(place: str) -> Callable[[SampleEngine], None]:
+    def plant(t: SampleEngine) -> None:
         getattr(t.engine, place)[t.first.seq] = t.first
 
     plant.__name__ = f"listed_wrongly_as_{place}"
     return plant
 
 
-def listed_though_gone(t: Town) -> None:
-    gone = t.pushed_and_leased("gone", "gone")
-    t.complete(gone)
-    t.engine.leased[gone.seq] = gone
+def listed_though_removed(t: SampleEngine) -> None:
+    removed = t.pushed_and_leased("gone", "gone")
+    t.complete(removed)
+    t.engine.leased[removed.seq] = removed
 
 
-def state_changed_behind_the_indexes(t: Town) -> None:
+def state_changed_behind_the_indexes(t: SampleEngine) -> None:
     t.leased.state = READY
 
 
-def not_in_line(t: Town) -> None:
+def not_in_line(t: SampleEngine) -> None:
     t.engine.queues["default"].ready.remove(t.second)
 
 
-def twice_in_line(t: Town) -> None:
+def twice_in_line(t: SampleEngine) -> None:
     t.engine.queues["default"].ready._fifo.append(t.first)
 
 
-def in_line_elsewhere(t: Town) -> None:
+def in_line_elsewhere(t: SampleEngine) -> None:
     t.engine.queues["other"].ready.add(t.second)
 
 
-def in_line_though_leased(t: Town) -> None:
+def in_line_though_leased(t: SampleEngine) -> None:
     t.engine.queues["leases"].ready.add(t.leased)
 
 
-def wrong_order(t: Town) -> None:
+def wrong_order(t: SampleEngine) -> None:
     t.engine.queues["default"].ready._fifo.rotate(1)
 
 
-def rank_changed_behind_the_order(t: Town) -> None:
+def rank_changed_behind_the_order(t: SampleEngine) -> None:
     t.ranked.rank = -5
 
 
-def wrong_heap(t: Town) -> None:
+def wrong_heap(t: SampleEngine) -> None:
     t.engine.queues["default"].ready._heap.reverse()
 
 
-def lost_entry(t: Town) -> None:
+def lost_entry(t: SampleEngine) -> None:
     t.engine.queues["default"].ready._heap.pop()
 
 
-def forgotten_ghost(t: Town) -> None:
+def missing_tombstone(t: SampleEngine) -> None:
     t.engine.queues["default"].ready._tombstones.add(12345)
 
 
-def wrong_count(t: Town) -> None:
+def wrong_count(t: SampleEngine) -> None:
     t.engine.queues["default"].counts[READY] += 1
 
 
-def wrong_retrying(t: Town) -> None:
-    t.engine.retrying = 0
+def wrong_retrying(t: SampleEngine) -> None:
+    t.engine.states.retrying = 0
 
 
-def wrong_early(t: Town) -> None:
+def wrong_early(t: SampleEngine) -> None:
     t.engine.queues["default"].ready.early += 1
 
 
-def lost_queue(t: Town) -> None:
+def lost_queue(t: SampleEngine) -> None:
     del t.engine.queues["done"]
 
 
-def misnamed_queue(t: Town) -> None:
+def misnamed_queue(t: SampleEngine) -> None:
     t.engine.queues["name"] = t.engine.queues.pop("done")
 
 
-def lost_timer(who: str, *, life: bool = False) -> Callable[[Town], None]:
-    def plant(t: Town) -> None:
-        t.engine.timers.cancel(getattr(t, who).seq + (LIFE if life else 0))
+def lost_lease(t: SampleEngine) -> None:
+    t.engine.leases.remove(t.bound)
+
+
+def unowned_lease(t: SampleEngine) -> None:
+    t.engine.leases.by_holder["connection"].clear()
+
+
+def lost_timer(who: str, *, life: bool = False) -> Callable[[SampleEngine], None]:
+    def plant(t: SampleEngine) -> None:
+        t.engine.timers.cancel(getattr(t, who).seq + (LIFETIME_TIMER if life else 0))
 
     plant.__name__ = f"lost_timer_of_{who}"
     return plant
 
 
-def timer_of_a_job_that_is_gone(t: Town) -> None:
+def timer_of_a_removed_job(t: SampleEngine) -> None:
     t.engine.timers.set(4242, FOREVER)
 
 
-def timer_of_a_ready_job(t: Town) -> None:
+def timer_of_a_ready_job(t: SampleEngine) -> None:
     t.engine.timers.set(t.first.seq, t.now + SECOND)
 
 
-def life_of_a_job_without_end(t: Town) -> None:
-    t.engine.timers.set(t.first.seq + LIFE, t.now + SECOND)
+def expiry_timer_of_a_job_without_expiry(t: SampleEngine) -> None:
+    t.engine.timers.set(t.first.seq + LIFETIME_TIMER, t.now + SECOND)
 
 
-def timer_that_never_comes(t: Town) -> None:
+def timer_without_heap_entry(t: SampleEngine) -> None:
     t.engine.timers.heap.clear()
 
 
-def wrong_order_of_timers(t: Town) -> None:
+def wrong_order_of_timers(t: SampleEngine) -> None:
     t.engine.timers.heap.reverse()
 
 
-def timer_of_a_waiter_that_is_gone(t: Town) -> None:
+def timer_of_a_removed_waiter(t: SampleEngine) -> None:
     t.engine.timers.set(-4242, t.now + SECOND)
 
 
-def waits_for_one_that_is_gone(t: Town) -> None:
+def waits_for_a_removed_job(t: SampleEngine) -> None:
     assert t.blocked.extra is not None
     t.blocked.extra.blockers.append(4242)
 
 
-def waits_for_one_that_is_done(t: Town) -> None:
+def waits_for_a_done_job(t: SampleEngine) -> None:
     assert t.blocked.extra is not None
     t.blocked.extra.blockers.append(t.done.seq)
     t.engine.dependencies.by_blocker[t.done.seq] = [t.blocked.seq]
 
 
-def waits_twice(t: Town) -> None:
+def waits_twice(t: SampleEngine) -> None:
     assert t.blocked.extra is not None
     t.blocked.extra.blockers *= 2
 
 
-def blocked_by_nobody(t: Town) -> None:
+def blocked_without_blocker(t: SampleEngine) -> None:
     assert t.blocked.extra is not None
     t.blocked.extra.blockers.clear()
 
 
-def blocker_does_not_know(t: Town) -> None:
+def not_listed_with_its_blocker(t: SampleEngine) -> None:
     t.engine.dependencies.by_blocker.clear()
 
 
-def blocker_knows_twice(t: Town) -> None:
+def listed_twice_with_its_blocker(t: SampleEngine) -> None:
     t.engine.dependencies.by_blocker[t.second.seq] *= 2
 
 
-def blocker_thinks_so(t: Town) -> None:
+def listed_with_a_wrong_blocker(t: SampleEngine) -> None:
     t.engine.dependencies.by_blocker[t.first.seq] = [t.second.seq]
 
 
-def blocker_knows_one_that_is_gone(t: Town) -> None:
+def removed_job_listed_with_a_blocker(t: SampleEngine) -> None:
     t.engine.dependencies.by_blocker[t.first.seq] = [4242]
 
 
-def stale_waiter(t: Town) -> None:
+def stale_waiter(t: SampleEngine) -> None:
     waiter = Waiter(("empty",), "w", FAKTORY, None)
     waiter.key = -4242
     t.engine.queues["empty"].waiters[-4242] = waiter
 
 
-PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
+PLANTED: list[tuple[Callable[[SampleEngine], None], tuple[str, str, str]]] = [
+    (lost_lease, ("lease", "bound", "bound")),
+    (unowned_lease, ("lease", "", "")),
     (wrong_seq, ("record", "second", "default")),
     (no_state, ("record", "second", "default")),
     (used_number, ("record", "", "")),
     (unknown_jid, ("id", "second", "default")),
     (newer_twin_first, ("id", "first", "default")),
     (lost_twin, ("id", "first", "default")),
-    (jid_of_nobody, ("id", "", "")),
+    (jid_of_a_missing_job, ("id", "", "")),
     (unlisted("scheduled", "scheduled"), ("state", "scheduled", "default")),
     (unlisted("blocked", "blocked"), ("state", "blocked", "default")),
     (unlisted("leased", "leased"), ("state", "leased", "leases")),
     (unlisted("done", "result"), ("state", "result", "result")),
     (unlisted("dead", "dead"), ("state", "dead", "dead")),
-    (unlisted("dying", "dying"), ("state", "dying", "dying")),
-    (unlisted("kept", "done"), ("state", "done", "done")),
+    (unlisted("dead_kept", "dying"), ("state", "dying", "dying")),
+    (unlisted("done_kept", "done"), ("state", "done", "done")),
     *[
         (listed_wrongly(place), ("state", "first", "default"))
-        for place in ("scheduled", "blocked", "leased", "done", "dead", "dying", "kept")
+        for place in ("scheduled", "blocked", "leased", "done", "dead", "dead_kept", "done_kept")
     ],
-    (listed_though_gone, ("state", "gone", "gone")),
+    (listed_though_removed, ("state", "gone", "gone")),
     (state_changed_behind_the_indexes, ("state", "leased", "leases")),
     (not_in_line, ("ready", "second", "default")),
     (twice_in_line, ("ready", "first", "default")),
@@ -279,7 +291,7 @@ PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
     (rank_changed_behind_the_order, ("ready", "", "default")),
     (wrong_heap, ("ready", "", "default")),
     (lost_entry, ("ready", "", "default")),
-    (forgotten_ghost, ("ready", "", "default")),
+    (missing_tombstone, ("ready", "", "default")),
     (wrong_count, ("count", "", "default")),
     (wrong_retrying, ("count", "", "")),
     (wrong_early, ("count", "", "default")),
@@ -290,20 +302,20 @@ PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
     (lost_timer("leased"), ("timer", "leased", "leases")),
     (lost_timer("dead"), ("timer", "dead", "dead")),
     (lost_timer("lively", life=True), ("timer", "lively", "default")),
-    (timer_of_a_job_that_is_gone, ("timer", "", "")),
+    (timer_of_a_removed_job, ("timer", "", "")),
     (timer_of_a_ready_job, ("timer", "first", "default")),
-    (life_of_a_job_without_end, ("timer", "first", "default")),
-    (timer_that_never_comes, ("timer", "", "")),
+    (expiry_timer_of_a_job_without_expiry, ("timer", "first", "default")),
+    (timer_without_heap_entry, ("timer", "", "")),
     (wrong_order_of_timers, ("timer", "", "")),
-    (timer_of_a_waiter_that_is_gone, ("timer", "", "")),
-    (waits_for_one_that_is_gone, ("dependency", "blocked", "default")),
-    (waits_for_one_that_is_done, ("dependency", "blocked", "default")),
+    (timer_of_a_removed_waiter, ("timer", "", "")),
+    (waits_for_a_removed_job, ("dependency", "blocked", "default")),
+    (waits_for_a_done_job, ("dependency", "blocked", "default")),
     (waits_twice, ("dependency", "blocked", "default")),
-    (blocked_by_nobody, ("dependency", "blocked", "default")),
-    (blocker_does_not_know, ("dependency", "blocked", "default")),
-    (blocker_knows_twice, ("dependency", "blocked", "default")),
-    (blocker_thinks_so, ("dependency", "second", "default")),
-    (blocker_knows_one_that_is_gone, ("dependency", "", "")),
+    (blocked_without_blocker, ("dependency", "blocked", "default")),
+    (not_listed_with_its_blocker, ("dependency", "blocked", "default")),
+    (listed_twice_with_its_blocker, ("dependency", "blocked", "default")),
+    (listed_with_a_wrong_blocker, ("dependency", "second", "default")),
+    (removed_job_listed_with_a_blocker, ("dependency", "", "")),
     (stale_waiter, ("waiter", "", "empty")),
 ]
 
@@ -311,15 +323,15 @@ PLANTED: list[tuple[Callable[[Town], None], tuple[str, str, str]]] = [
 @pytest.mark.parametrize(
     ("plant", "problem"), PLANTED, ids=[plant.__name__ for plant, _ in PLANTED]
 )
-def test_what_is_wrong_is_found_and_mended(
-    plant: Callable[[Town], None], problem: tuple[str, str, str]
+def test_an_inconsistency_is_found_and_repaired(
+    plant: Callable[[SampleEngine], None], problem: tuple[str, str, str]
 ) -> None:
-    town = Town()
-    plant(town)
-    assert problem in town.problems()
-    assert problem in town.problems(), "looking changes nothing"
-    consistency.repair(town.engine, town.now)
-    assert town.problems() == []
+    sample = SampleEngine()
+    plant(sample)
+    assert problem in sample.problems()
+    assert problem in sample.problems(), "the check changes nothing"
+    consistency.repair(sample.engine, sample.now)
+    assert sample.problems() == []
 
 
 @pytest.mark.parametrize(
@@ -327,83 +339,85 @@ def test_what_is_wrong_is_found_and_mended(
     [plant for plant, (what, *_) in PLANTED if what in {"id", "ready", "count", "timer", "waiter"}],
     ids=lambda plant: plant.__name__,
 )
-def test_mending_an_index_leaves_jobs_and_their_order_alone(plant: Callable[[Town], None]) -> None:
-    town, untouched = Town(), Town()
-    plant(town)
+def test_the_repair_of_an_index_keeps_jobs_and_their_order(
+    plant: Callable[[SampleEngine], None],
+) -> None:
+    sample, untouched = SampleEngine(), SampleEngine()
+    plant(sample)
     if plant is rank_changed_behind_the_order:
-        untouched.engine.rerank(untouched.ranked, -5, untouched.ranked.place)
-    if plant is forgotten_ghost:
-        assert town.engine.queues["default"].ready.pop() is town.ranked, (
-            "a tombstone harms nobody yet"
+        untouched.engine.set_rank(untouched.ranked, -5, untouched.ranked.position)
+    if plant is missing_tombstone:
+        assert sample.engine.queues["default"].ready.pop() is sample.ranked, (
+            "the tombstone has no effect yet"
         )
-        town.engine.queues["default"].ready.add(town.ranked)
-    consistency.repair(town.engine, town.now)
-    assert durable_state(town.engine) == durable_state(untouched.engine)
-    assert ready_jids(town.engine) == ready_jids(untouched.engine)
-    for moment in (1, 61, 4000):
-        for each in (town, untouched):
-            each.advance(moment)
-    assert durable_state(town.engine)["jobs"] == durable_state(untouched.engine)["jobs"]
+        sample.engine.queues["default"].ready.add(sample.ranked)
+    consistency.repair(sample.engine, sample.now)
+    assert durable_state(sample.engine) == durable_state(untouched.engine)
+    assert ready_jids(sample.engine) == ready_jids(untouched.engine)
+    for delay in (1, 61, 4000):
+        for each in (sample, untouched):
+            each.advance(delay)
+    assert durable_state(sample.engine)["jobs"] == durable_state(untouched.engine)["jobs"]
 
 
-def test_a_job_that_waited_for_nobody_is_let_go_and_its_record_written() -> None:
-    town = Town()
-    town.engine.take_batch()
-    waits_for_one_that_is_gone(town)
-    consistency.repair(town.engine, town.now)
-    assert town.blocked.extra is not None
-    assert town.blocked.extra.blockers == [town.second.seq]
-    assert town.blocked.seq in town.engine.batch.changed
-    blocked_by_nobody(town)
-    consistency.repair(town.engine, town.now)
-    assert town.blocked.state == READY
-    assert town.causes()[-1] == "unblocked"
+def test_a_repair_unblocks_a_job_without_blockers_and_writes_its_record() -> None:
+    sample = SampleEngine()
+    sample.engine.take_changes()
+    waits_for_a_removed_job(sample)
+    consistency.repair(sample.engine, sample.now)
+    assert sample.blocked.extra is not None
+    assert sample.blocked.extra.blockers == [sample.second.seq]
+    assert sample.blocked.seq in sample.engine.change_set.changed
+    blocked_without_blocker(sample)
+    consistency.repair(sample.engine, sample.now)
+    assert sample.blocked.state == READY
+    assert sample.causes()[-1] == "unblocked"
 
 
-def test_a_waiter_gets_the_job_that_turns_up() -> None:
-    town = Town()
-    job = town.push("late", "empty2")
-    town.engine.queues["empty2"].ready.remove(job)
+def test_a_repair_delivers_a_found_job_to_its_waiter() -> None:
+    sample = SampleEngine()
+    job = sample.push("late", "empty2")
+    sample.engine.queues["empty2"].ready.remove(job)
     waiter = Waiter(("empty2",), "w", FAKTORY, None)
-    town.engine.wait(waiter, town.now + SECOND)
-    consistency.repair(town.engine, town.now)
-    assert town.delivered() == [(waiter, job)]
-    assert town.problems() == []
+    sample.engine.wait(waiter, sample.now + SECOND)
+    consistency.repair(sample.engine, sample.now)
+    assert sample.delivered() == [(waiter, job)]
+    assert sample.problems() == []
 
 
-def test_a_lease_whose_connection_is_gone_still_ends() -> None:
-    town = Town()
-    town.engine.holders.clear()
-    town.engine.halted = "disk full"
-    town.engine.forsake(town.bound, town.now, "gone")
-    assert town.problems() == []
-    consistency.repair(town.engine, town.now)
-    town.engine.halted = ""
-    town.tick()
-    assert (town.bound.state, town.bound.failures) == (SCHEDULED, 1)
+def test_a_lease_of_a_lost_connection_ends_after_a_repair() -> None:
+    sample = SampleEngine()
+    sample.engine.holders.clear()
+    sample.engine.unavailable = "disk full"
+    sample.engine.end_lease_of_closed(sample.bound, sample.now, "gone")
+    assert sample.problems() == []
+    consistency.repair(sample.engine, sample.now)
+    sample.engine.unavailable = ""
+    sample.tick()
+    assert (sample.bound.state, sample.bound.failures) == (SCHEDULED, 1)
 
 
-def test_no_more_than_a_thousand_problems_are_told_one_by_one() -> None:
+def test_a_report_lists_at_most_a_thousand_problems() -> None:
     scene = Scene()
     for number in range(1500):
         scene.push(f"job-{number}")
     scene.engine.by_jid.clear()
-    report = consistency.check(scene.engine)
+    report = consistency.check_engine(scene.engine)
     assert (report.total, len(report.problems), report.checked) == (1500, 1000, 1500)
 
 
 # Nothing disagrees by itself
 
 
-class NothingDisagrees(OverMemory):
+class ConsistentMachine(OverMemory):
     """The machine of test_machine.py, which fails commits and restarts as well."""
 
     @invariant()
-    def check_finds_nothing(self) -> None:
-        assert consistency.check(self.engine).problems == []
+    def check_finds_no_problem(self) -> None:
+        assert consistency.check_engine(self.engine).problems == []
 
 
-TestNothingDisagrees = pytest.mark.slow(NothingDisagrees.TestCase)
+TestNothingDisagrees = pytest.mark.slow(ConsistentMachine.TestCase)
 TestNothingDisagrees.settings = settings(effort, max_examples=40)
 
 ORIGINS = [WORKQ, MASENKO, FAKTORY, QLESS, GOQUEUE]
@@ -411,7 +425,7 @@ ORIGINS = [WORKQ, MASENKO, FAKTORY, QLESS, GOQUEUE]
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_history_of_all_protocols_has_no_disagreements(data: st.DataObject) -> None:
+def test_a_history_of_all_protocols_has_no_problems(data: st.DataObject) -> None:
     scene = Scene()
     engine = scene.engine
     for _ in range(data.draw(st.integers(1, 40))):
@@ -421,7 +435,7 @@ def test_a_history_of_all_protocols_has_no_disagreements(data: st.DataObject) ->
         act = data.draw(st.sampled_from(choices)) if job is not None else push
         act(scene, job, data)
         engine.deliveries.clear()
-        assert consistency.check(engine).problems == []
+        assert consistency.check_engine(engine).problems == []
 
 
 def push(scene: Scene, job: Job | None, data: st.DataObject) -> None:
@@ -432,10 +446,10 @@ def push(scene: Scene, job: Job | None, data: st.DataObject) -> None:
         origin=origin,
         retries=data.draw(st.integers(0, 2)),
         rank=data.draw(st.sampled_from([0, 0, 1, -1])),
-        due=data.draw(st.sampled_from([0, 0, scene.now + 30 * SECOND])),
+        due_at=data.draw(st.sampled_from([0, 0, scene.now + 30 * SECOND])),
         blockers=[job.seq] if job and data.draw(st.booleans()) else [],
         dead_queue=data.draw(st.sampled_from(["", "p"])) if origin == MASENKO else "",
-        expires=scene.now + 50 * SECOND if origin == WORKQ else 0,
+        expires_at=scene.now + 50 * SECOND if origin == WORKQ else 0,
     )
 
 
@@ -467,28 +481,28 @@ def complete(scene: Scene, job: Job, data: st.DataObject) -> None:
 
 
 def rerank(scene: Scene, job: Job, data: st.DataObject) -> None:
-    scene.engine.rerank(job, data.draw(st.integers(-1, 1)), job.place)
+    scene.engine.set_rank(job, data.draw(st.integers(-1, 1)), job.position)
 
 
 def requeue(scene: Scene, job: Job, data: st.DataObject) -> None:
-    scene.engine.requeue(job, scene.now)
+    scene.engine.retry_now(job, scene.now)
 
 
 def wait(scene: Scene, job: Job, data: st.DataObject) -> None:
     scene.wait(data.draw(st.sampled_from(["p", "q", "r"])))
 
 
-def anything(_job: Any) -> bool:
+def any_job(_job: Any) -> bool:
     return True
 
 
 ACTS: dict[Callable[[Scene, Any, st.DataObject], None], Callable[[Job], bool]] = {
-    push: anything,
-    lease: anything,
-    move: anything,
-    advance: anything,
-    cancel: anything,
-    wait: anything,
+    push: any_job,
+    lease: any_job,
+    move: any_job,
+    advance: any_job,
+    cancel: any_job,
+    wait: any_job,
     fail: lambda job: job.state == LEASED,
     complete: lambda job: job.state == LEASED,
     rerank: lambda job: job.state == READY,

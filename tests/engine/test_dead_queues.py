@@ -1,4 +1,4 @@
-"""Dead queues: where a job that has failed for good begins anew, once."""
+"""Dead queues: a job that failed permanently starts over there, once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +8,9 @@ from invariants import consistent
 
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.events import fingerprint
-from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL
-from millrace.engine.policy import DAY
+from millrace.engine.job import DAY, NO_PROTOCOL
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
+from millrace.protocols.registry import FAKTORY, MASENKO
 from scene import (
     START,
     MasenkoScene,
@@ -28,15 +28,15 @@ def scene() -> MasenkoScene:
     return MasenkoScene()
 
 
-def test_after_its_last_try_a_job_is_ready_in_its_dead_queue(scene):
+def test_after_its_last_attempt_a_job_is_ready_in_its_dead_queue(scene):
     job = scene.pushed_and_leased(retries=1, dead_queue="dead", payload=b'{"a": 1}', tags=["red"])
     scene.fail(job)
     assert (job.queue, job.state, job.failures) == ("default", SCHEDULED, 1)
-    scene.advance_to(job.due)
+    scene.advance_to(job.due_at)
     assert scene.lease() is job
     scene.fail(job)
-    assert (job.queue, job.state, job.failures, job.due) == ("dead", READY, 0, 0)
-    assert (job.seq, job.jid, job.kind, job.payload) == (1, "job-1", "SomeJob", b'{"a": 1}')
+    assert (job.queue, job.state, job.failures, job.due_at) == ("dead", READY, 0, 0)
+    assert (job.seq, job.jid, job.kind, job.inline_payload) == (1, "job-1", "SomeJob", b'{"a": 1}')
     assert (job.retries, job.created, job.extra.tags) == (1, START, ["red"])
     assert job.extra.dead_queue == ""
     assert scene.engine.dead == {}
@@ -47,7 +47,7 @@ def test_after_its_last_try_a_job_is_ready_in_its_dead_queue(scene):
     assert scene.lease("dead") is job
 
 
-def test_its_events_say_that_it_died_and_then_that_it_moved(scene):
+def test_the_events_record_the_death_and_then_the_move(scene):
     job = scene.pushed_and_leased("job-7", "mail", dead_queue="dead", tags=["red"])
     scene.advance(3)
     scene.fail(job, "KeyError", "no key 17")
@@ -64,32 +64,32 @@ def test_its_events_say_that_it_died_and_then_that_it_moved(scene):
     assert (moved.group, moved.message, moved.tags) == ("", "", ("red",))
 
 
-def test_there_it_has_as_many_tries_again_and_ends_in_the_dead_set(scene):
+def test_the_job_has_its_retries_again_and_then_ends_in_the_dead_set(scene):
     job = scene.push(retries=2, dead_queue="dead")
     queues = []
     while (leased := scene.lease("default", "dead")) is not None:
         assert leased is job
         queues.append((job.queue, job.failures))
         scene.fail(job)
-        scene.advance_to(max(scene.now, job.due if job.state == SCHEDULED else 0))
+        scene.advance_to(max(scene.now, job.due_at if job.state == SCHEDULED else 0))
     assert queues == [(name, failures) for name in ("default", "dead") for failures in range(3)]
     assert (job.queue, job.state, job.attempt, job.failures) == ("dead", DEAD, 6, 3)
-    assert job.due == scene.now + 180 * DAY
+    assert job.due_at == scene.now + 180 * DAY
     assert scene.causes().count("moved") == 1
     assert list(scene.engine.dead.values()) == [job]
     consistent(scene.engine)
 
 
-def test_the_delays_there_begin_anew_too(scene):
+def test_the_retry_delays_start_over(scene):
     job = scene.pushed_and_leased(retries=1, dead_queue="dead")
     scene.fail(job)
-    scene.advance_to(job.due)
+    scene.advance_to(job.due_at)
     scene.fail(scene.lease())
     scene.fail(scene.lease("dead"))
-    assert (job.state, job.due - scene.now) == (SCHEDULED, 1_000_000)
+    assert (job.state, job.due_at - scene.now) == (SCHEDULED, 1_000_000)
 
 
-def test_what_is_remembered_of_its_failures_stays(scene):
+def test_the_last_failure_is_kept(scene):
     job = scene.pushed_and_leased(dead_queue="dead")
     scene.fail(job, "Oops", "one")
     assert (job.failure.message, job.failure.first_at) == ("one", START)
@@ -98,7 +98,7 @@ def test_what_is_remembered_of_its_failures_stays(scene):
     assert (job.failure.message, job.failure.first_at) == ("two", START)
 
 
-def test_it_goes_behind_what_is_there_already(scene):
+def test_the_job_goes_behind_the_jobs_of_the_dead_queue(scene):
     scene.push("there-1", "dead")
     job = scene.push("job-1", dead_queue="dead")
     scene.push("there-2", "dead")
@@ -110,35 +110,35 @@ def test_it_goes_behind_what_is_there_already(scene):
     assert job.ready_at >= START + 1_000_000
 
 
-def test_it_goes_behind_what_came_at_the_same_moment(scene):
-    """Commands that come in one packet are all done at one moment."""
+def test_the_job_goes_behind_jobs_pushed_at_the_same_time(scene):
+    """All commands of one packet have the same time."""
     scene.pushed_and_leased("job-1", dead_queue="dead")
     scene.push("there", "dead")
     scene.fail(scene.engine.find("job-1"))
     assert ready_jids(scene.engine, "dead") == ["there", "job-1"]
 
 
-def test_it_leaves_a_place_ahead_of_arrivals_behind(scene):
+def test_the_job_loses_a_position_ahead_of_arrivals(scene):
     job = scene.pushed_and_leased(retries=1, dead_queue="dead")
     scene.fail(job)
-    assert job.place < 0
-    scene.advance_to(job.due)
+    assert job.position < 0
+    scene.advance_to(job.due_at)
     scene.push("there", "dead")
     scene.advance(1)
     scene.fail(scene.lease())
-    assert job.place > 0
+    assert job.position > 0
     assert ready_jids(scene.engine, "dead") == ["there", "job-1"]
     assert scene.engine.queues["dead"].ready.early == 0
 
 
-def test_its_rank_stays_its_own(scene):
+def test_the_job_keeps_its_rank(scene):
     scene.pushed_and_leased("high", rank=5, dead_queue="dead")
     scene.push("there", "dead")
     scene.fail(scene.engine.find("high"))
     assert ready_jids(scene.engine, "dead") == ["high", "there"]
 
 
-def test_its_own_queue_as_dead_queue_is_one_more_life(scene):
+def test_a_dead_queue_that_is_its_queue_adds_a_second_run(scene):
     job = scene.pushed_and_leased("job-1", dead_queue="default")
     scene.advance(1)
     scene.push("other")
@@ -153,7 +153,7 @@ def test_its_own_queue_as_dead_queue_is_one_more_life(scene):
     consistent(scene.engine)
 
 
-def test_who_waits_for_the_dead_queue_gets_it_at_once(scene):
+def test_a_waiter_of_the_dead_queue_receives_the_job_immediately(scene):
     waiter = scene.wait("dead", holder="undertaker")
     job = scene.pushed_and_leased(dead_queue="dead")
     scene.fail(job)
@@ -163,7 +163,7 @@ def test_who_waits_for_the_dead_queue_gets_it_at_once(scene):
     consistent(scene.engine)
 
 
-def test_a_paused_dead_queue_takes_it_in_and_gives_it_to_nobody(scene):
+def test_a_paused_dead_queue_accepts_the_job_and_delivers_none(scene):
     scene.push("there", "dead")
     scene.engine.pause("dead", paused=True, now=scene.now)
     scene.wait("dead")
@@ -172,7 +172,7 @@ def test_a_paused_dead_queue_takes_it_in_and_gives_it_to_nobody(scene):
     assert scene.engine.queues["dead"].counts[READY] == 2
 
 
-def test_the_counters_of_both_queues_follow_it(scene):
+def test_the_counters_of_both_queues_follow_the_job(scene):
     job = scene.push(dead_queue="dead")
     seen = []
 
@@ -200,27 +200,27 @@ def test_the_counters_of_both_queues_follow_it(scene):
     ]
 
 
-def test_the_statistics_count_each_death_in_the_queue_of_it(scene):
+def test_the_statistics_count_each_death_in_its_queue(scene):
     job = scene.pushed_and_leased(dead_queue="dead")
     scene.fail(job)
     scene.fail(scene.lease("dead"))
-    scene.engine.count()
+    scene.engine.current_statistics()
     days = {day.queue: day for day in scene.engine.statistics.days.values()}
     for name in ("default", "dead"):
         assert (days[name].failures, days[name].failed, days[name].wait.count) == (1, 1, 1)
     assert (scene.engine.totals.processed, scene.engine.totals.failures) == (2, 2)
 
 
-def test_a_dead_queue_that_nobody_knew_is_known_then(scene):
+def test_an_unknown_dead_queue_becomes_known(scene):
     job = scene.pushed_and_leased(dead_queue="dead")
-    scene.engine.take_batch()
+    scene.engine.take_changes()
     assert "dead" not in scene.engine.queues
     scene.fail(job)
-    assert scene.engine.queues["dead"].known
-    assert scene.engine.batch.queues == {"dead": False}
+    assert scene.engine.queues["dead"].registered
+    assert scene.engine.change_set.queues == {"dead": False}
 
 
-def test_a_queue_that_was_removed_is_forgotten_with_the_last_that_leaves_it(scene):
+def test_a_removed_queue_is_forgotten_with_its_last_job(scene):
     job = scene.pushed_and_leased(dead_queue="dead")
     scene.engine.remove_queue("default", scene.now)
     assert "default" in scene.engine.queues
@@ -229,14 +229,14 @@ def test_a_queue_that_was_removed_is_forgotten_with_the_last_that_leaves_it(scen
     consistent(scene.engine)
 
 
-# Every way to fail for good, and those that are none
+# All permanent failures, and ends without failure
 
 
-def by_word_of_its_holder(scene: MasenkoScene) -> None:
+def by_its_holder(scene: MasenkoScene) -> None:
     scene.fail(scene.lease())
 
 
-def by_word_of_somebody_else(scene: MasenkoScene) -> None:
+def by_a_client_without_a_lease(scene: MasenkoScene) -> None:
     (job,) = scene.engine.jobs.values()
     scene.engine.fail(job, scene.now, FAKTORY, "Oops", "", [], unleased=True)
 
@@ -262,8 +262,8 @@ def by_a_blocker(scene: MasenkoScene) -> None:
 @pytest.mark.parametrize(
     "end",
     [
-        by_word_of_its_holder,
-        by_word_of_somebody_else,
+        by_its_holder,
+        by_a_client_without_a_lease,
         by_an_expired_lease,
         by_a_lost_connection,
         by_a_blocker,
@@ -271,8 +271,8 @@ def by_a_blocker(scene: MasenkoScene) -> None:
     ids=lambda end: end.__name__,
 )
 @pytest.mark.parametrize("dead_max", [100_000, 0])
-def test_however_it_fails_for_good_it_moves(end: Callable[[MasenkoScene], None], dead_max: int):
-    """And though the dead set has no room: it was never of those that are dropped."""
+def test_every_permanent_failure_moves_the_job(end: Callable[[MasenkoScene], None], dead_max: int):
+    """The job moves even if the dead set is full: it never counts for the limit of the dead set."""
     scene = MasenkoScene(dead_max=dead_max)
     scene.push("job-1", dead_queue="dead")
     end(scene)
@@ -282,7 +282,7 @@ def test_however_it_fails_for_good_it_moves(end: Callable[[MasenkoScene], None],
     consistent(scene.engine)
 
 
-def test_without_a_dead_queue_a_full_dead_set_drops_it():
+def test_without_a_dead_queue_a_full_dead_set_drops_the_job():
     scene = MasenkoScene(dead_max=0)
     scene.fail(scene.pushed_and_leased())
     assert scene.engine.jobs == {}
@@ -290,7 +290,7 @@ def test_without_a_dead_queue_a_full_dead_set_drops_it():
     consistent(scene.engine)
 
 
-def test_a_job_of_any_origin_may_have_one(scene):
+def test_a_job_of_any_origin_can_have_a_dead_queue(scene):
     job = scene.pushed_and_leased(origin=FAKTORY, retries=-1, dead_queue="dead")
     scene.fail(job)
     assert (job.queue, job.state) == ("dead", READY)
@@ -305,17 +305,17 @@ def test_a_killed_job_stays_in_the_dead_set(scene):
     consistent(scene.engine)
 
 
-def test_a_killed_job_that_is_run_again_still_has_its_dead_queue(scene):
+def test_a_killed_job_that_is_retried_keeps_its_dead_queue(scene):
     job = scene.push(dead_queue="dead")
     scene.engine.kill(job, scene.now)
-    scene.engine.requeue(job, scene.now)
+    scene.engine.retry_now(job, scene.now)
     scene.fail(scene.lease())
     assert (job.queue, job.state) == ("dead", READY)
 
 
 @pytest.mark.parametrize("state", [READY, SCHEDULED, LEASED])
-def test_a_job_that_is_cancelled_or_done_moves_nowhere(scene, state):
-    job = scene.push(dead_queue="dead", due=START + 1_000_000 if state == SCHEDULED else 0)
+def test_a_cancelled_or_completed_job_does_not_move(scene, state):
+    job = scene.push(dead_queue="dead", due_at=START + 1_000_000 if state == SCHEDULED else 0)
     if state == LEASED:
         scene.complete(scene.lease())
     else:
@@ -325,7 +325,7 @@ def test_a_job_that_is_cancelled_or_done_moves_nowhere(scene, state):
     assert "dead" not in scene.engine.queues
 
 
-# Restarts and failed commits, at every step
+# Restarts and failed commits after every step
 
 
 def is_pushed(scene: MasenkoScene) -> None:
@@ -341,37 +341,37 @@ def fails(scene: MasenkoScene) -> None:
     scene.fail(scene.engine.find("job-1"))
 
 
-def falls_due(scene: MasenkoScene) -> None:
+def becomes_due(scene: MasenkoScene) -> None:
     scene.advance(20)
     assert scene.engine.find("job-1").state == READY
 
 
-def is_leased_there(scene: MasenkoScene) -> None:
+def is_leased_from_the_dead_queue(scene: MasenkoScene) -> None:
     while (job := Scene.lease(scene, "dead")).jid != "job-1":
         scene.complete(job)
 
 
 def is_requeued(scene: MasenkoScene) -> None:
-    scene.engine.requeue(scene.engine.find("job-1"), scene.now)
+    scene.engine.retry_now(scene.engine.find("job-1"), scene.now)
 
 
 STEPS = [
     is_pushed,
     is_leased,
     fails,
-    falls_due,
+    becomes_due,
     is_leased,
     fails,  # and moves
-    is_leased_there,
+    is_leased_from_the_dead_queue,
     fails,
-    falls_due,
-    is_leased_there,
-    fails,  # for good
+    becomes_due,
+    is_leased_from_the_dead_queue,
+    fails,  # permanently
     is_requeued,
 ]
 
 
-def whereabouts(scene: MasenkoScene) -> tuple:
+def location(scene: MasenkoScene) -> tuple:
     job = scene.engine.find("job-1")
     return (job.queue, job.state, job.failures, job.attempt, job.extra.dead_queue)
 
@@ -391,12 +391,12 @@ def test_a_restart_after_every_step_changes_nothing(store):
             each.advance(0.1)
             step(each)
         scene = restarted(scene, store)
-        never.engine.take_batch()
+        never.engine.take_changes()
         assert durable_state(scene.engine) == durable_state(never.engine)
         for name in never.engine.queues:
             assert ready_jids(scene.engine, name) == ready_jids(never.engine, name)
         consistent(scene.engine)
-        seen.append(whereabouts(scene))
+        seen.append(location(scene))
     assert [where[:2] for where in seen] == [
         ("default", READY),
         ("default", LEASED),
@@ -413,7 +413,7 @@ def test_a_restart_after_every_step_changes_nothing(store):
     ]
 
 
-def test_every_step_can_be_undone_and_done_again(store):
+def test_every_step_can_be_reverted_and_repeated(store):
     scene = restarted(MasenkoScene(), store)
     for step in STEPS:
         scene.advance(0.1)
@@ -427,15 +427,15 @@ def test_every_step_can_be_undone_and_done_again(store):
         step(scene)
         consistent(scene.engine)
         scene = restarted(scene, store)
-    assert whereabouts(scene) == ("dead", READY, 2, 4, "")
+    assert location(scene) == ("dead", READY, 2, 4, "")
 
 
-def test_a_dead_queue_that_was_opened_in_vain_is_unknown_again(store):
+def test_a_dead_queue_opened_by_a_reverted_change_is_unknown_again(store):
     scene = MasenkoScene()
     scene.pushed_and_leased(dead_queue="dead")
     scene = restarted(scene, store)
-    scene.engine.begin_anew(scene.now)
+    scene.engine.after_restart(scene.now)
     scene.fail(scene.lease())
-    assert scene.engine.queues["dead"].known
+    assert scene.engine.queues["dead"].registered
     refused(scene, store)
     assert "dead" not in scene.engine.queues

@@ -3,10 +3,10 @@
 import pytest
 
 from millrace.engine.errors import EngineError
-from millrace.engine.job import FAKTORY
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
+from millrace.protocols.registry import FAKTORY
 from millrace.store import MemoryStore
-from scene import SECOND, START, Scene, commit, recover, unit
+from scene import SECOND, START, Scene, commit, own_clock, recover, unit
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_job_waits_for_those_it_depends_on(scene):
+def test_a_job_waits_for_its_blockers(scene):
     first, second = scene.push("first"), scene.push("second")
     job = scene.push("third", blockers=[first.seq, second.seq])
     assert job.state == BLOCKED
@@ -26,7 +26,7 @@ def test_a_job_waits_for_those_it_depends_on(scene):
     assert scene.lease() is job
 
 
-def test_the_last_blocker_s_end_hands_the_job_to_who_waits(scene):
+def test_the_end_of_the_last_blocker_delivers_the_job_to_a_waiter(scene):
     blocker = scene.pushed_and_leased("blocker")
     job = scene.push("blocked", blockers=[blocker.seq])
     waiter = scene.wait()
@@ -34,9 +34,9 @@ def test_the_last_blocker_s_end_hands_the_job_to_who_waits(scene):
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_an_unblocked_job_whose_moment_is_to_come_is_scheduled(scene):
+def test_an_unblocked_job_with_a_future_due_time_is_scheduled(scene):
     blocker = scene.pushed_and_leased("blocker")
-    job = scene.push("blocked", blockers=[blocker.seq], due=START + 60 * SECOND)
+    job = scene.push("blocked", blockers=[blocker.seq], due_at=START + 60 * SECOND)
     assert job.state == BLOCKED
     scene.complete(blocker)
     assert job.state == SCHEDULED
@@ -44,7 +44,7 @@ def test_an_unblocked_job_whose_moment_is_to_come_is_scheduled(scene):
     assert job.state == READY
 
 
-def test_what_is_done_or_unknown_blocks_nobody(scene):
+def test_a_done_or_unknown_blocker_is_ignored(scene):
     done = scene.pushed_and_leased("done")
     scene.complete(done, keep_until=START + 60 * SECOND)
     assert scene.push("job-1", blockers=[done.seq, 999]).state == READY
@@ -55,7 +55,7 @@ def test_a_blocker_that_fails_and_is_retried_still_blocks(scene):
     job = scene.push("blocked", blockers=[blocker.seq])
     scene.fail(blocker)
     assert job.state == BLOCKED
-    scene.advance_to(blocker.due)
+    scene.advance_to(blocker.due_at)
     scene.complete(scene.lease())
     assert job.state == READY
 
@@ -79,7 +79,7 @@ def end_by_discarding(scene, job):
 
 def end_by_purging(scene, job):
     scene.engine.kill(job, scene.now)
-    scene.advance_to(job.due)
+    scene.advance_to(job.due_at)
 
 
 def end_by_overflow(scene, job):
@@ -104,7 +104,7 @@ def end_by_removing_its_queue(scene, job):
     ],
     ids=lambda end: end.__name__,
 )
-def test_no_job_waits_for_one_that_is_over(scene, end):
+def test_no_job_waits_for_an_ended_job(scene, end):
     blocker = scene.push("blocker")
     job = scene.push("blocked", "other", blockers=[blocker.seq])
     end(scene, blocker)
@@ -126,25 +126,25 @@ def test_dependencies_survive_a_restart(scene):
     assert again.engine.find("third").state == READY
 
 
-def test_within_a_batch_jobs_can_depend_on_those_pushed_before(scene):
+def test_within_a_batch_jobs_can_depend_on_earlier_jobs(scene):
     pushes = [unit("a"), unit("b", blockers=[-1]), unit("c", blockers=[-1, -2])]
     a, b, c = scene.engine.push_many(pushes, scene.now)
     assert (a.state, b.state, c.state) == (READY, BLOCKED, BLOCKED)
     assert sorted(c.extra.blockers) == [a.seq, b.seq]
 
 
-def test_a_batch_with_a_dependency_on_nothing_is_refused_as_a_whole(scene):
+def test_a_batch_with_an_invalid_dependency_is_refused_as_a_whole(scene):
     with pytest.raises((EngineError, ValueError, IndexError)):
         scene.engine.push_many([unit("a"), unit("b", blockers=[-2])], scene.now)
     assert scene.engine.jobs == {}
-    assert scene.engine.batch.events == []
+    assert scene.engine.change_set.events == []
 
 
-def test_killing_a_blocked_job_and_running_it_again_ignores_its_blockers(scene):
+def test_a_killed_blocked_job_ignores_its_blockers_when_it_is_retried(scene):
     blocker = scene.push("blocker")
     job = scene.push("blocked", blockers=[blocker.seq])
     scene.engine.kill(job, scene.now)
-    scene.engine.requeue(job, scene.now)
+    scene.engine.retry_now(job, scene.now)
     assert job.state == READY
     scene.engine.cancel(blocker, scene.now)
     assert job.state == READY
@@ -158,12 +158,11 @@ def test_a_job_that_waits_for_itself_is_not_delivered(scene):
     assert [delivered for _, delivered in scene.delivered()] == [job]
 
 
-def test_a_caller_whose_clock_is_ahead_unblocks_no_job_before_its_due_time(scene):
+def test_a_caller_with_its_clock_ahead_unblocks_no_job_before_its_due_time(scene):
     blocker = scene.pushed_and_leased("blocker")
-    job = scene.push("blocked", blockers=[blocker.seq], due=START + 60 * SECOND)
-    scene.engine.skew = 3600 * SECOND
-    scene.engine.complete(blocker, scene.now + scene.engine.skew, FAKTORY)
-    scene.engine.skew = 0
+    job = scene.push("blocked", blockers=[blocker.seq], due_at=START + 60 * SECOND)
+    with own_clock(scene, 3600 * SECOND) as time:
+        scene.engine.complete(blocker, time, FAKTORY)
     assert job.state == SCHEDULED
     scene.advance(59)
     assert job.state == SCHEDULED

@@ -1,19 +1,21 @@
-"""Events: what the engine says of everything that happens, and how errors are told apart."""
+"""Events of the engine, and the fingerprints that group errors."""
 
-import msgspec
 import pytest
 
 from millrace.engine.events import Event, fingerprint
-from millrace.engine.job import FAKTORY, MASENKO, NO_PROTOCOL, Job, apply, changing
+from millrace.engine.job import NO_PROTOCOL
 from millrace.engine.states import DEAD, GONE, LEASED, NEW, READY, SCHEDULED, TRANSITIONS
+from millrace.protocols.registry import FAKTORY, MASENKO
+from millrace.store.records import apply_state, decode_any, decode_job, encode, state_row
 from scene import SECOND, START, Scene
+from support.plain import copy_of, values
 
-#: Every event of a job says at least so much; what follows, few have.
+#: Every event of a job has at least these fields; few events have more.
 USUAL = Event._fields.index("created") + 1
 
 
-def scene_with_everything() -> Scene:
-    """Every cause there is, once or more."""
+def scene_with_every_cause() -> Scene:
+    """A scene in which every cause occurs at least once."""
     scene = Scene()
     engine = scene.engine
     done = scene.pushed_and_leased("done")
@@ -29,7 +31,7 @@ def scene_with_everything() -> Scene:
     scene.lease()
     scene.advance(3600)
     engine.kill(scene.push("killed"), scene.now)
-    engine.requeue(engine.find("killed"), scene.now)
+    engine.retry_now(engine.find("killed"), scene.now)
     engine.cancel(engine.find("killed"), scene.now)
     doomed = scene.push("doomed", origin=MASENKO, blockers=[scene.push("root").seq], dead_queue="x")
     engine.kill(engine.find("root"), scene.now)
@@ -37,18 +39,18 @@ def scene_with_everything() -> Scene:
     stepping = scene.pushed_and_leased("stepping", "steps")
     engine.advance(stepping, scene.now, FAKTORY)
     engine.move(stepping, "next", scene.now, FAKTORY)
-    scene.push("evicted", expires=scene.now + SECOND)
+    scene.push("evicted", expires_at=scene.now + SECOND)
     scene.advance(1)
     return scene
 
 
 def test_the_scene_has_every_cause():
-    assert set(scene_with_everything().causes()) == set(TRANSITIONS)
+    assert set(scene_with_every_cause().causes()) == set(TRANSITIONS)
 
 
-def test_every_event_is_a_beginning_of_the_event_s_fields():
-    """So that a reader can fill in the rest with the defaults."""
-    for row in scene_with_everything().engine.batch.events:
+def test_every_event_is_a_prefix_of_the_event_fields():
+    """A reader fills in the other fields with the defaults."""
+    for row in scene_with_every_cause().engine.change_set.events:
         assert type(row) is tuple
         assert USUAL <= len(row) <= len(Event._fields)
         for name, value in zip(Event._fields, row, strict=False):
@@ -57,9 +59,9 @@ def test_every_event_is_a_beginning_of_the_event_s_fields():
             assert type(value) is kind, (name, value)
 
 
-def test_each_value_stands_in_its_field():
+def test_each_value_is_in_its_field():
     scene = Scene()
-    scene.push("job-7", "mail", kind="SendMail", payload=b"[1,2]", rank=4, due=0)
+    scene.push("job-7", "mail", kind="SendMail", payload=b"[1,2]", rank=4, due_at=0)
     scene.now += 5 * SECOND
     scene.lease("mail", holder="worker-9")
     scene.now += 3 * SECOND
@@ -114,7 +116,7 @@ def test_each_value_stands_in_its_field():
     )
 
 
-def test_a_failure_has_its_words_and_its_shape():
+def test_a_failure_has_its_message_and_fingerprint():
     scene = Scene()
     job = scene.pushed_and_leased()
     scene.now += SECOND
@@ -123,10 +125,10 @@ def test_a_failure_has_its_words_and_its_shape():
     assert (event.type, event.state, event.run) == ("failed", SCHEDULED, SECOND)
     assert (event.group, event.message) == ("KeyError", "no key 17")
     assert event.fingerprint == fingerprint("KeyError", "no key 17")
-    assert event.due == job.due > scene.now
+    assert event.due == job.due_at > scene.now
 
 
-def test_an_expiry_is_a_failure_by_nobody_s_protocol():
+def test_an_expiry_is_a_failure_without_a_protocol():
     scene = Scene()
     scene.pushed_and_leased(retries=-1)
     scene.advance(1800)
@@ -140,7 +142,7 @@ def test_later_events_of_a_job_that_failed_do_not_repeat_the_failure():
     scene = Scene()
     job = scene.pushed_and_leased()
     scene.fail(job)
-    scene.advance_to(job.due)
+    scene.advance_to(job.due_at)
     event = scene.events()[-1]
     assert event.type == "due"
     assert (event.group, event.message, event.fingerprint) == ("", "", "")
@@ -152,7 +154,7 @@ def test_the_end_of_a_job_carries_its_totals():
     first = job.leased_at
     scene.now += SECOND
     scene.fail(job, "KeyError", "no key 17")
-    scene.advance_to(job.due)
+    scene.advance_to(job.due_at)
     scene.now += 2 * SECOND
     scene.engine.renew(scene.lease("here"), scene.now + 600 * SECOND, scene.now)
     scene.now += 3 * SECOND
@@ -183,6 +185,8 @@ def test_a_purge_repeats_how_and_when_the_job_ended():
 def test_totals_are_unknown_for_a_job_that_ran_before_they_were_recorded():
     scene = Scene()
     job = scene.pushed_and_leased("job-1")
+    scene.engine.release(job, scene.now, counted=True)
+    assert scene.lease() is job
     job.lifetime = None
     scene.complete(job)
     ended = scene.events()[-1]
@@ -190,29 +194,58 @@ def test_totals_are_unknown_for_a_job_that_ran_before_they_were_recorded():
     assert (ended.wait, ended.holder, ended.outcome) == (-1, FAKTORY, "completed")
 
 
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_job_that_ends_with_its_first_lease_has_totals(renewed):
+    scene = Scene()
+    scene.push("job-1")
+    scene.now += 3 * SECOND
+    leased_at = scene.now
+    job = scene.lease()
+    scene.now += 5 * SECOND
+    if renewed:
+        scene.engine.renew(job, scene.now + SECOND, scene.now)
+    scene.complete(job)
+    ended = scene.events()[-1]
+    assert (ended.leases, ended.failures, ended.renewals) == (1, 0, int(renewed))
+    assert (ended.wait, ended.wait_total, ended.run_total) == (3 * SECOND, 3 * SECOND, 5 * SECOND)
+    assert (ended.first_leased_at, ended.first_queue) == (leased_at, "")
+    assert (ended.outcome, ended.ended_at) == ("completed", scene.now)
+
+
+def test_a_released_lease_counts_in_the_totals():
+    scene = Scene()
+    scene.push("job-1")
+    scene.now += SECOND
+    scene.engine.release(scene.lease(), scene.now)
+    scene.now += SECOND
+    scene.complete(scene.lease())
+    ended = scene.events()[-1]
+    assert (ended.attempt, ended.leases, ended.wait_total) == (1, 2, 2 * SECOND)
+
+
 def test_totals_survive_a_restart():
     scene = Scene()
     job = scene.pushed_and_leased("job-1")
     scene.now += SECOND
     scene.fail(job)
-    copy = msgspec.msgpack.decode(msgspec.msgpack.encode(job), type=Job)
-    blank = msgspec.structs.replace(copy, lifetime=None, outcome="", ended_at=0)
-    apply(blank, msgspec.msgpack.decode(msgspec.msgpack.encode(changing(job))))
-    assert copy == blank == job
-    apply(blank, msgspec.msgpack.decode(msgspec.msgpack.encode(changing(job)[:-2])))
+    copy = decode_job(encode(job))
+    blank = copy_of(copy, lifetime=None, outcome="", ended_at=0)
+    apply_state(blank, decode_any(encode(state_row(job))))
+    assert values(copy) == values(blank) == values(job)
+    apply_state(blank, decode_any(encode(state_row(job)[:-2])))
     assert (blank.lifetime, blank.outcome) == (None, "")
 
 
-def test_tags_travel_with_every_event():
+def test_every_event_has_the_tags():
     scene = Scene()
     scene.push(tags=["red", "blue"])
     scene.complete(scene.lease())
     assert [event.tags for event in scene.events()] == [("red", "blue")] * 3
 
 
-def test_every_event_says_what_the_job_was_before_and_when_it_was_pushed():
-    """So that depths and whole lives can be told from events alone, in any order of jobs."""
-    scene = scene_with_everything()
+def test_every_event_has_the_previous_state_and_the_push_time():
+    """A reader can compute queue depths and job lifetimes from events alone, in any order of jobs."""
+    scene = scene_with_every_cause()
     known: dict[int, int] = {}
     for event in scene.events():
         assert event.before == known.get(event.seq, NEW), event
@@ -220,7 +253,7 @@ def test_every_event_says_what_the_job_was_before_and_when_it_was_pushed():
         assert event.created > 0
 
 
-def test_a_job_that_is_moved_says_where_it_came_from():
+def test_the_event_of_a_move_has_the_source_queue():
     scene = Scene()
     job = scene.push("job-1", "here")
     scene.engine.move(job, "there", scene.now, FAKTORY)
@@ -229,19 +262,19 @@ def test_a_job_that_is_moved_says_where_it_came_from():
     assert [event.source for event in scene.events()[:-1]] == [""]
 
 
-def test_events_of_one_batch_are_in_the_order_in_which_things_happened():
+def test_events_of_one_batch_are_in_order_of_occurrence():
     scene = Scene()
     scene.wait()
     scene.push()
     assert scene.causes() == ["pushed", "leased"]
 
 
-def test_what_an_event_leaves_out_is_nothing():
+def test_the_default_of_an_optional_field_is_empty():
     for name, default in Event._field_defaults.items():
         assert default in {0, "", ()}, name
 
 
-def test_a_flush_is_one_event_that_says_how_far_it_reached():
+def test_a_flush_is_one_event_with_the_last_seq():
     scene = Scene()
     scene.push("job-1")
     scene.push("job-2")
@@ -267,7 +300,7 @@ def test_a_flush_is_one_event_that_says_how_far_it_reached():
     ],
     ids=["number", "address", "hash", "uuid", "quoted", "double-quoted", "apostrophe", "decimal"],
 )
-def test_errors_that_differ_only_in_numbers_ids_or_quoted_words_are_the_same(one, other):
+def test_errors_that_differ_only_in_numbers_ids_or_quoted_text_are_the_same(one, other):
     assert fingerprint("Oops", one) == fingerprint("Oops", other)
 
 
@@ -281,12 +314,12 @@ def test_errors_that_differ_only_in_numbers_ids_or_quoted_words_are_the_same(one
         (("Oops", ""), ("", "Oops")),
     ],
 )
-def test_errors_that_differ_in_words_are_not_the_same(one, other):
+def test_errors_with_different_text_differ(one, other):
     assert fingerprint(*one) != fingerprint(*other)
 
 
-def test_a_fingerprint_is_short_and_stays_the_same_for_good():
-    """It is written to the journal: what was found yesterday must be found tomorrow."""
+def test_a_fingerprint_is_short_and_stable():
+    """The journal contains it: a search must find old and new errors alike."""
     assert fingerprint("KeyError", "no key 17") == "af593ac9e536d040"
 
 
@@ -295,6 +328,6 @@ def test_any_text_has_a_fingerprint():
         assert len(fingerprint(text, text)) == 16
 
 
-def test_only_the_beginning_of_a_long_message_counts():
+def test_only_the_start_of_a_long_message_counts():
     assert fingerprint("Oops", "x" * 1000 + "this") == fingerprint("Oops", "x" * 1000 + "that")
     assert fingerprint("Oops", "x" * 900 + "this") != fingerprint("Oops", "x" * 900 + "that")

@@ -1,4 +1,4 @@
-"""Ids: the jids that the engine makes where clients give none, and seqs that nobody gets."""
+"""Ids: jids that the engine generates for pushes without one, and skipped seqs."""
 
 from uuid import UUID
 
@@ -14,7 +14,7 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_job_without_a_jid_gets_one_made_of_its_seq(scene):
+def test_a_job_without_a_jid_gets_one_from_its_seq(scene):
     jobs = [scene.push("") for _ in range(300)]
     assert jobs[0].jid == "00000000-0000-4000-8000-000000000001"
     assert jobs[255].jid == "00000000-0000-4000-8000-000000000100"
@@ -24,48 +24,48 @@ def test_a_job_without_a_jid_gets_one_made_of_its_seq(scene):
     assert {event.jid for event in scene.events()} == {job.jid for job in jobs}
 
 
-def test_a_jid_once_made_stays_over_a_restart(scene):
+def test_a_generated_jid_survives_a_restart(scene):
     job = scene.push("")
     again = restarted(scene, MemoryStore())
     assert again.engine.find(job.jid).seq == job.seq
     assert again.push("").jid == "00000000-0000-4000-8000-000000000002"
 
 
-@pytest.mark.parametrize("gone", [0, 1])
-def test_a_jid_that_is_made_may_be_one_that_a_client_has_given(scene, gone):
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_generated_jid_may_equal_the_jid_of_a_client(scene, removed):
     jid = "00000000-0000-4000-8000-000000000003"
-    theirs = scene.push(jid)
+    given = scene.push(jid)
     scene.push("other")
-    ours = scene.push("")
-    assert ours.jid == jid
-    assert scene.engine.find_all(jid) == [theirs, ours]
+    generated = scene.push("")
+    assert generated.jid == jid
+    assert scene.engine.find_all(jid) == [given, generated]
     again = restarted(scene, MemoryStore())
     assert [job.seq for job in again.engine.find_all(jid)] == [1, 3]
-    scene.engine.cancel((theirs, ours)[gone], scene.now)
-    assert scene.engine.find_all(jid) == [(ours, theirs)[gone]]
+    scene.engine.cancel((given, generated)[removed], scene.now)
+    assert scene.engine.find_all(jid) == [(generated, given)[removed]]
 
 
-def test_burned_seqs_are_given_to_nobody(scene):
+def test_skipped_seqs_are_never_used(scene):
     store = MemoryStore()
     assert scene.push("a").seq == 1
-    scene.engine.burn(3)
+    scene.engine.skip_seqs(3)
     assert scene.push("").jid == "00000000-0000-4000-8000-000000000005"
-    scene.engine.burn(0)
+    scene.engine.skip_seqs(0)
     jobs = scene.engine.push_many([unit("b"), unit("c", blockers=[-1])], scene.now)
     assert [job.seq for job in jobs] == [6, 7]
     assert sorted(scene.engine.jobs) == [1, 5, 6, 7]
-    scene.engine.burn(2)
+    scene.engine.skip_seqs(2)
     assert restarted(scene, store).push("d").seq == 10
 
 
-def test_burning_seqs_is_nothing_that_must_be_durable(scene):
-    before = scene.engine.changes
-    scene.engine.burn(1000)
-    assert scene.engine.changes == before
-    assert not scene.engine.batch
+def test_skipping_seqs_does_not_wait_for_a_commit(scene):
+    scene.engine.caller.must_wait = False
+    scene.engine.skip_seqs(1000)
+    assert not scene.engine.caller.must_wait
+    assert not scene.engine.change_set
 
 
-def test_a_refused_push_s_jid_is_not_made_again(scene):
+def test_the_jid_of_a_refused_push_is_not_generated_again(scene):
     store = FailingMemoryStore()
     kept = scene.push("")
     commit(scene.engine, store)

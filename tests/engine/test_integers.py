@@ -1,9 +1,10 @@
-"""Numbers of the engine fit a signed 64-bit integer, as a compiled engine needs."""
+"""All numbers of the engine fit a signed 64-bit integer, as the compiled engine requires."""
 
 import pytest
 
-from millrace.engine.job import FOREVER, QLESS, WORKQ, add_time
-from millrace.engine.transitions import LIFE
+from millrace.engine.job import FOREVER, add_time
+from millrace.engine.job_timers import LIFETIME_TIMER
+from millrace.protocols.registry import QLESS, WORKQ
 from scene import START, Scene
 
 
@@ -25,17 +26,17 @@ def test_times_are_added_without_overflow(time, duration, expected):
 
 
 def test_timer_keys_fit():
-    assert LIFE + (1 << 61) <= FOREVER
+    assert LIFETIME_TIMER + (1 << 61) <= FOREVER
 
 
 def test_the_end_of_the_longest_lease_fits():
     scene = Scene()
-    job = scene.pushed_and_leased(origin=WORKQ, lease_for=FOREVER)
+    job = scene.pushed_and_leased(origin=WORKQ, lease_duration=FOREVER)
     assert job.deadline == FOREVER
 
 
-def test_dead_jobs_that_stay_have_no_end():
+def test_dead_jobs_without_expiry_have_no_end():
     scene = Scene()
     job = scene.push(origin=QLESS)
     scene.engine.kill(job, scene.now)
-    assert job.due == FOREVER
+    assert job.due_at == FOREVER

@@ -1,8 +1,7 @@
 """The engine and its stores under arbitrary sequences of commands, failures and crashes.
-
-Hypothesis makes up the sequences. After every step the engine must agree with a simple model, and
-its indexes with each other; after a crash it must be exactly what was last committed.
-MILLRACE_EXAMPLES says how many sequences (150 if it does not).
+Hypothesis generates the sequences. After every step the engine must agree with a simple model, and
+its indexes with each other. After a crash the engine must equal the last commit. MILLRACE_EXAMPLES
+sets the number of sequences (default 150).
 """
 
 import os
@@ -26,19 +25,21 @@ from hypothesis.stateful import (
 from invariants import INVARIANTS
 from model import Model
 
-import millrace.store.sqlite
+import millrace.store.sqlite.generations
 from failing_stores import FailingMemoryStore, FailingSqliteStore
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased, WrongState
 from millrace.engine.events import Event
-from millrace.engine.job import EARLIER, FAKTORY, FOREVER, GOQUEUE, LATER, MASENKO, WORKQ, Job, Push
+from millrace.engine.job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, Job, NewJob
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import HALTED_RETRY
+from millrace.engine.transitions import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
+from millrace.protocols.spec import protocol_rules
 from millrace.server import app
 from millrace.store import Store, StoreFailing
-from millrace.store.changes import decode_any, encode
+from millrace.store.records import decode_any, encode
 from scene import SECOND, START, durable_state, undo, unit
 
 QUEUES = ("a", "b", "c", "d")
@@ -52,39 +53,39 @@ anyone = st.integers(0, 1000)
 
 
 class Machine(RuleBasedStateMachine):
-    """Commands in, events out; `self.model` is what they should have led to."""
+    """Applies commands to the engine. `self.model` holds the expected state."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = START
         self.patch = pytest.MonkeyPatch()
-        #: A connection, to which leases are bound; when it is gone there is another.
+        #: The connection that bound leases belong to. A new one replaces it after it closes.
         self.calls = 0
         self.store: Any = self.open_store()
         self.engine = self.recovered()
         self.model = Model(DEAD_MAX)
         self.waiting: list[tuple[Waiter, int]] = []
-        self.deaf: set[int] = set()
-        #: How many of the batch's events the model has read.
+        self.not_offered: set[int] = set()
+        #: Number of events of the batch that the model has read.
         self.read = 0
-        #: What the store has: the model, and the engine's records.
+        #: The committed state: the model, and the engine's records.
         self.committed = (self.model.copy(), durable_state(self.engine))
-        self.begun: tuple[Batch, Model, dict[str, Any]] | None = None
+        self.begun: tuple[ChangeSet, Model, dict[str, Any]] | None = None
         self.journal: list[list[Any]] = []
-        #: Ready jobs that nothing has happened to since they were read back.
+        #: Ready jobs that have not changed since they were loaded.
         self.restored: set[int] = set()
-        #: Until then jobs may be overdue, because the engine was halted.
+        #: Until this time jobs may be overdue, because the engine was halted.
         self.lenient_until = 0
 
     def open_store(self) -> Store:
         raise NotImplementedError
 
     def shipped(self) -> list[Any]:
-        """Every event that the store has, in its order."""
+        """Every event in the store, in order."""
         raise NotImplementedError
 
     def recovered(self) -> Engine:
-        engine = Engine(Random(1), dead_max=DEAD_MAX)
+        engine = Engine(Random(1), protocol_rules(), dead_max=DEAD_MAX)
         app.recover(engine, self.store, lambda: self.now)
         self.calls += 1
         engine.holders.add(self.caller)
@@ -94,39 +95,41 @@ class Machine(RuleBasedStateMachine):
     def caller(self) -> str:
         return f"caller-{self.calls}"
 
-    # Reading what happened
+    # Reading events
 
     def absorb(self) -> list[str]:
-        """Let the model follow the events, then check who was told what."""
-        rows = self.engine.batch.events[self.read :]
-        self.read = len(self.engine.batch.events)
+        """Let the model follow the events, then check the deliveries."""
+        rows = self.engine.change_set.events[self.read :]
+        self.read = len(self.engine.change_set.events)
         self.restored -= {row[2] for row in rows}
         self.model.holders = self.engine.holders
         for row in rows:
             assert row[0] <= self.now
             self.model.absorb(Event(*row))
         assert not self.model.moving, "a job was not moved to its dead queue"
-        assert not self.model.doomed, "a job outlived the one that it waited for"
+        assert not self.model.doomed, "a job did not fail with its blocker"
         timeouts, self.engine.timeouts = self.engine.timeouts, []
         for waiter in timeouts:
-            assert self.forget(waiter) <= self.now, "told too early"
+            assert self.forget(waiter) <= self.now, "notified too early"
         deliveries, self.engine.deliveries = self.engine.deliveries, []
         evicted = {row[2] for row in rows if row[1] == "evicted"}
         for waiter, job in deliveries:
-            # After a long sleep a job may fall due and outlive its time in the same tick.
+            # After a long pause a job may become due and expire in the same tick.
             assert job.state == LEASED or job.seq in evicted
             self.check_delivery(waiter, job)
         return [row[1] for row in rows]
 
     def check_delivery(self, waiter: Waiter, job: Job) -> None:
         assert job.holder == waiter.holder
-        assert waiter.key not in self.deaf
-        entitled = [w for w, _ in self.waiting if job.queue in w.queues and w.key not in self.deaf]
-        assert entitled[0] is waiter, "somebody waited longer"
+        assert waiter.key not in self.not_offered
+        entitled = [
+            w for w, _ in self.waiting if job.queue in w.queues and w.key not in self.not_offered
+        ]
+        assert entitled[0] is waiter, "another client waited longer"
         self.forget(waiter)
 
     def forget(self, waiter: Waiter) -> int:
-        """Strike a waiter off the list; until when it would have waited."""
+        """Remove a waiter from the list. Return the end of its wait."""
         found = [entry for entry in self.waiting if entry[0] is waiter]
         assert len(found) == 1
         self.waiting.remove(found[0])
@@ -137,19 +140,19 @@ class Machine(RuleBasedStateMachine):
         return self.engine.jobs[seqs[number % len(seqs)]] if seqs else None
 
     def running(self) -> bool:
-        return not self.engine.halted
+        return not self.engine.unavailable
 
     @initialize(
         counts=st.tuples(*[st.integers(0, 6)] * 3),
         chain=st.sampled_from([None, FAKTORY, MASENKO]),
         durable=st.booleans(),
     )
-    def there_are_some_jobs(self, counts, chain, durable):
+    def push_initial_jobs(self, counts, chain, durable):
         for queue, count, origin in zip("abc", counts, (FAKTORY, MASENKO, FAKTORY), strict=True):
             self.push_some(queue, count, 2, origin, "d")
         if chain:
             self.push_chain("a", chain, "d")
-        if durable and self.engine.batch:
+        if durable and self.engine.change_set:
             self.begin_and_commit()
 
     # Pushing
@@ -166,7 +169,7 @@ class Machine(RuleBasedStateMachine):
         blockers=st.sampled_from([(), (), (), (), (), (0,), (1, 2), (5, 5, 6)]),
         origin=st.sampled_from([FAKTORY, FAKTORY, WORKQ, WORKQ, MASENKO, MASENKO, GOQUEUE]),
         life=st.sampled_from([3, 100, 90_000]),
-        most_attempts=st.sampled_from([0, 0, 1, 2]),
+        attempt_limit=st.sampled_from([0, 0, 1, 2]),
         fixed=st.booleans(),
         dead_queue=st.sampled_from(["", *QUEUES]),
     )
@@ -182,47 +185,47 @@ class Machine(RuleBasedStateMachine):
         blockers,
         origin,
         life,
-        most_attempts,
+        attempt_limit,
         fixed,
         dead_queue,
     ):
-        """Each protocol gives its jobs what the others do not know."""
+        """Each protocol sets fields that only it uses."""
         seqs = list(self.model.jobs)
         chosen = [seqs[number % len(seqs)] for number in blockers if seqs]
         due = self.now + wait * SECOND if wait else 0
-        own = {
+        specific = {
             FAKTORY: {},
             WORKQ: {
-                "expires": self.now + life * SECOND,
-                "most_attempts": most_attempts,
-                "place": LATER + due if fixed else 0,
+                "expires_at": self.now + life * SECOND,
+                "max_attempts": attempt_limit,
+                "position": AFTER_ARRIVALS + due if fixed else 0,
             },
             MASENKO: {
                 "dead_queue": dead_queue,
-                "place": EARLIER + due if wait or fixed else 0,
+                "position": BEFORE_ARRIVALS + due if wait or fixed else 0,
             },
-            GOQUEUE: {"most_attempts": most_attempts},
+            GOQUEUE: {"max_attempts": attempt_limit},
         }[origin]
         push = unit(
             "" if origin in {MASENKO, GOQUEUE} and fixed else jid,
             queue,
             retries=min(max(0, retries), 1) if origin == MASENKO else retries,
             rank=rank,
-            due=due,
-            lease_for=(60 + wait) * SECOND,
+            due_at=due,
+            lease_duration=(60 + wait) * SECOND,
             payload=b"x" * size,
             tags=list(tags),
             blockers=chosen,
             origin=origin,
-            **own,
+            **specific,
         )
         over = {DONE, DEAD} if origin == MASENKO else {DONE}
         self.expect_push(push, {b for b in chosen if self.model.jobs[b].state not in over})
         job = self.engine.push(push, self.now)
         assert self.absorb()[0] == "pushed"
-        assert (job.payload, job.retries) == (b"x" * size, push.retries)
+        assert (job.inline_payload, job.retries) == (b"x" * size, push.retries)
 
-    def expect_push(self, push: Push, blockers: set[int]) -> None:
+    def expect_push(self, push: NewJob, blockers: set[int]) -> None:
         self.model.queues.setdefault(push.queue, False)
         self.model.pushing.append((push, blockers))
 
@@ -240,11 +243,11 @@ class Machine(RuleBasedStateMachine):
             self.push(jid, queue, retries, 0, 0, 50, [], (), origin, 0, 0, False, dead_queue)
 
     def push_chain(self, queue, origin=FAKTORY, dead_queue=""):
-        """Three at once, each waiting for the one before."""
-        own = {}
+        """Push three jobs, each waiting for the previous one."""
+        specific = {}
         if origin == MASENKO:
-            own = {"origin": MASENKO, "retries": 1, "dead_queue": dead_queue}
-        pushes = [unit(f"job-{n}", queue, blockers=[-1] if n else [], **own) for n in range(3)]
+            specific = {"origin": MASENKO, "retries": 1, "dead_queue": dead_queue}
+        pushes = [unit(f"job-{n}", queue, blockers=[-1] if n else [], **specific) for n in range(3)]
         first = self.engine.next_seq
         for n, push in enumerate(pushes):
             self.expect_push(push, {first + n - 1} if n else set())
@@ -252,8 +255,8 @@ class Machine(RuleBasedStateMachine):
         assert [job.seq for job in jobs] == [first, first + 1, first + 2]
         assert Counter(self.absorb())["pushed"] == 3
 
-    def push_chain_that_falls(self, queue):
-        """What makes one of these fail makes all of them fail."""
+    def push_chain_that_fails_together(self, queue):
+        """The permanent failure of one of these jobs fails all of them."""
         self.push_chain(queue, MASENKO, "" if queue == "a" else "d")
 
     # Leasing
@@ -272,8 +275,8 @@ class Machine(RuleBasedStateMachine):
                 self.fetch(queues, wait, holder)
 
     def fetch(self, queues, wait, holder, actor=FAKTORY):
-        """Take the next job, or wait for it, if need be for ever."""
-        expected = None if self.engine.halted else self.model.next_of(queues)
+        """Lease the next job, or wait for it, with or without a timeout."""
+        expected = None if self.engine.unavailable else self.model.next_of(queues)
         job = self.engine.lease(queues, holder, actor, self.now)
         assert (job and job.seq) == (expected and expected.seq)
         self.absorb()
@@ -286,7 +289,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running() and self.model.next_of(QUEUES))
     @rule(how=st.sampled_from(["complete", "fail", "hold", "kill"]), count=st.integers(1, 5))
     def work(self, how, count):
-        """Do the same with some jobs."""
+        """Apply one action to several jobs."""
         for _ in range(count):
             job = self.model.next_of(QUEUES)
             if job is None:
@@ -303,47 +306,47 @@ class Machine(RuleBasedStateMachine):
                 self.fail(which)
 
     @precondition(lambda self: self.waiting)
-    @rule(who=anyone, only_deafen=st.booleans())
-    def disconnect(self, who, only_deafen):
+    @rule(who=anyone, only_stop_offers=st.booleans())
+    def disconnect(self, who, only_stop_offers):
         waiter, _ = self.waiting[who % len(self.waiting)]
-        if only_deafen:
-            self.engine.deafen(waiter)
-            self.deaf.add(waiter.key)
+        if only_stop_offers:
+            self.engine.stop_offering(waiter)
+            self.not_offered.add(waiter.key)
         else:
-            self.engine.unwait(waiter)
+            self.engine.cancel_wait(waiter)
             self.forget(waiter)
 
     @precondition(lambda self: any(self.model.jobs[s].bound for s in self.engine.leased))
     @rule()
-    def hang_up(self):
-        """A connection is gone, and its leases end; if nothing can be written, later."""
-        gone = self.caller
-        self.engine.holders.discard(gone)
+    def close_connection(self):
+        """A connection closes and its leases end; later, if the store fails."""
+        closed = self.caller
+        self.engine.holders.discard(closed)
         self.calls += 1
         self.engine.holders.add(self.caller)
-        for waiter in [w for w, _ in self.waiting if w.holder == gone]:
-            self.engine.unwait(waiter)
+        for waiter in [w for w, _ in self.waiting if w.holder == closed]:
+            self.engine.cancel_wait(waiter)
             self.forget(waiter)
-        held = [job for job in self.engine.leased.values() if job.holder == gone]
+        held = [job for job in self.engine.leased.values() if job.holder == closed]
         for job in held:
-            self.engine.forsake(job, self.now, "gone")
+            self.engine.end_lease_of_closed(job, self.now, "gone")
         causes = Counter(self.absorb())
-        assert causes["expired"] == (0 if self.engine.halted else len(held))
+        assert causes["expired"] == (0 if self.engine.unavailable else len(held))
 
     @precondition(lambda self: self.running() and self.engine.leased)
     @rule(
         which=anyone,
-        what=st.sampled_from(["complete", "keep", "fail", "release", "renew"]),
+        action=st.sampled_from(["complete", "keep", "fail", "release", "renew"]),
         span=st.sampled_from([0, 30, 3600]),
     )
-    def end_lease(self, which, what, span):
-        if what == "complete":
+    def end_lease(self, which, action, span):
+        if action == "complete":
             self.complete(which, 0)
-        elif what == "keep":
+        elif action == "keep":
             self.complete(which, span)
-        elif what == "fail":
+        elif action == "fail":
             self.fail(which)
-        elif what == "release":
+        elif action == "release":
             self.engine.release(self.pick(which, LEASED), self.now)
             assert self.absorb()[0] == "released"
         elif self.pick(which, LEASED).deadline != FOREVER:
@@ -376,56 +379,56 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.running() and self.restored)
     @rule(jid=jids, holder=st.sampled_from("uvw"))
     def regain(self, jid, holder):
-        """Somebody comes to end a lease that a crash or a failed commit may have forgotten."""
+        """A client ends a lease that a crash or a failed commit may have reverted."""
         untouched = [
             seq
             for seq in sorted(self.restored & set(self.model.jobs))
             if self.model.jobs[seq].jid == jid and self.model.jobs[seq].state == READY
         ]
         self.model.regaining = True
-        job = self.engine.regain(jid, holder, FAKTORY, self.now)
+        job = self.engine.reclaim_by_id(jid, holder, FAKTORY, self.now)
         assert self.absorb() == (["leased"] if untouched else [])
         self.model.regaining = False
         assert (job and job.seq) == (untouched[0] if untouched else None)
 
-    @precondition(lambda self: self.running() and self.engine.reverts and self.engine.jobs)
+    @precondition(lambda self: self.running() and self.engine.revert_count and self.engine.jobs)
     @rule(which=anyone)
     def reclaim(self, which):
-        """The same, by somebody whose leases are bound."""
+        """The same, for a client with bound leases."""
         job = self.pick(which, READY, LEASED) or self.pick(which, *range(6))
         known = self.model.jobs[job.seq]
         held = known.state == LEASED and known.bound and known.holder == self.caller
         untouched = job.seq in self.restored
         self.model.regaining = True
-        mine = self.engine.reclaim(job, self.caller, MASENKO, self.now)
+        reclaimed = self.engine.reclaim(job, self.caller, MASENKO, self.now)
         assert self.absorb() == (["leased"] if untouched else [])
         self.model.regaining = False
-        assert mine == (held or untouched)
+        assert reclaimed == (held or untouched)
 
-    # What people do
+    # Actions of operators
 
     @precondition(lambda self: self.running() and self.engine.jobs)
-    @rule(which=anyone, what=st.sampled_from(["requeue", "kill", "complete", "cancel"]))
-    def meddle(self, which, what):
+    @rule(which=anyone, action=st.sampled_from(["requeue", "kill", "complete", "cancel"]))
+    def act_as_operator(self, which, action):
         job = self.pick(which, *range(6))
         allowed = {
             "requeue": {SCHEDULED, DEAD},
             "kill": {SCHEDULED, BLOCKED, READY, DEAD},
             "cancel": set(range(6)),
             "complete": {LEASED},
-        }[what]
+        }[action]
         commands = {
-            "requeue": self.engine.requeue,
+            "requeue": self.engine.retry_now,
             "kill": self.engine.kill,
             "cancel": self.engine.cancel,
             "complete": lambda job, now: self.engine.complete(job, now, FAKTORY),
         }
         if job.state in allowed:
-            commands[what](job, self.now)
+            commands[action](job, self.now)
             assert self.absorb()
         else:
             with pytest.raises((WrongState, NotLeased)):
-                commands[what](job, self.now)
+                commands[action](job, self.now)
             assert self.absorb() == []
 
     @precondition(running)
@@ -447,14 +450,14 @@ class Machine(RuleBasedStateMachine):
         if "unblocked" not in causes:
             self.model.queues.pop(queue, None)
             assert not self.model.ready(queue)
-        elif queue not in self.engine.queues or not self.engine.queues[queue].known:
-            self.model.queues.pop(queue, None)  # those it let go of are elsewhere
+        elif queue not in self.engine.queues or not self.engine.queues[queue].registered:
+            self.model.queues.pop(queue, None)  # the jobs that it unblocked are elsewhere
 
     def flush(self, _):
         self.engine.flush(self.now)
         self.model = Model(DEAD_MAX, position=self.model.position)
-        assert self.engine.batch.events[-1][1] == "flushed"
-        self.read = len(self.engine.batch.events)
+        assert self.engine.change_set.events[-1][1] == "flushed"
+        self.read = len(self.engine.change_set.events)
 
     # Time
 
@@ -466,33 +469,35 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.jobs)
     @rule(late=st.booleans())
     def advance_to_the_next_timer(self, late):
-        moment = self.engine.next_timer()
-        if moment is not None:
-            self.now = max(self.now, moment + (SECOND if late else 0))
+        time = self.engine.next_timer()
+        if time is not None:
+            self.now = max(self.now, time + (SECOND if late else 0))
             self.tick()
 
     def tick(self) -> None:
-        while (moment := self.engine.next_timer()) is not None and moment <= self.now:
+        while (time := self.engine.next_timer()) is not None and time <= self.now:
             self.engine.tick(self.now, limit=2)
         self.absorb()
-        assert all(until > self.now for _, until in self.waiting), "a waiter was not told"
+        assert all(until > self.now for _, until in self.waiting), "a waiter was not notified"
         if self.running() and self.now >= self.lenient_until:
             for seq in self.model.of_state(SCHEDULED, DONE, DEAD):
                 assert self.model.jobs[seq].due > self.now, "overdue"
             for seq in self.model.of_state(LEASED):
                 assert self.model.jobs[seq].deadline > self.now, "overdue"
-                assert not self.model.is_forsaken(self.model.jobs[seq]), "its holder is gone"
+                assert not self.model.has_lost_its_connection(self.model.jobs[seq]), (
+                    "its holder has disconnected"
+                )
             for job in self.model.jobs.values():
-                assert not 0 < job.push.expires <= self.now, "outlived its time"
+                assert not 0 < job.push.expires_at <= self.now, "not expired in time"
 
     # The store
 
-    def take_batch(self) -> Batch:
-        batch = self.engine.take_batch()
+    def take_batch(self) -> ChangeSet:
+        batch = self.engine.take_changes()
         self.read = 0
         return batch
 
-    @precondition(lambda self: self.running() and self.begun is None and self.engine.batch)
+    @precondition(lambda self: self.running() and self.begun is None and self.engine.change_set)
     @rule(then=st.sampled_from(["commit", "commit", "go on", "fail"]))
     def end_turn(self, then):
         if then == "fail":
@@ -512,7 +517,7 @@ class Machine(RuleBasedStateMachine):
 
     def begin(self):
         batch = self.take_batch()
-        self.store.begin(batch, self.engine)
+        self.store.prepare(batch, self.engine)
         self.begun = (batch, self.model.copy(), durable_state(self.engine))
 
     def commit(self):
@@ -531,16 +536,16 @@ class Machine(RuleBasedStateMachine):
         self.store.fail = "commit"
         with pytest.raises(StoreFailing):
             self.store.commit()
-        self.reverted([batch, self.engine.take_batch()])
+        self.reverted([batch, self.engine.take_changes()])
 
     def fail_to_begin(self):
         batch = self.take_batch()
         self.store.fail = "begin"
         with pytest.raises(StoreFailing):
-            self.store.begin(batch, self.engine)
-        self.reverted([batch, self.engine.take_batch()])
+            self.store.prepare(batch, self.engine)
+        self.reverted([batch, self.engine.take_changes()])
 
-    def reverted(self, batches: list[Batch]) -> None:
+    def reverted(self, batches: list[ChangeSet]) -> None:
         self.store.fail = ""
         self.begun = None
         undo(self.engine, self.store, batches, "disk full")
@@ -548,21 +553,21 @@ class Machine(RuleBasedStateMachine):
         self.model = self.committed[0].copy()
         self.model.position = self.engine.position
         self.restored = set(self.model.of_state(READY))
-        # Seqs that were refused are not used again while the engine lives.
+        # Refused seqs are not used again while the engine runs.
         assert durable_state(self.engine) | {"next_seq": 0} == self.committed[1] | {"next_seq": 0}
 
-    @precondition(lambda self: self.engine.halted)
+    @precondition(lambda self: self.engine.unavailable)
     @rule(crash=st.sampled_from([False, False, True]))
     def resume(self, crash):
         if crash:
             self.crash("")
             return
-        self.lenient_until = self.now + HALTED_RETRY
+        self.lenient_until = self.now + UNAVAILABLE_RETRY
         self.engine.resume(self.now)
         self.absorb()
 
     def crash(self, _):
-        """Everybody is gone, and so is what was not committed."""
+        """All connections and all uncommitted changes are lost."""
         self.store.close()
         self.store = self.open_store()
         self.engine = self.recovered()
@@ -570,17 +575,17 @@ class Machine(RuleBasedStateMachine):
         assert self.shipped() == self.journal
         self.begun, self.read = None, 0
         self.waiting.clear()
-        self.deaf.clear()
+        self.not_offered.clear()
         self.model = self.committed[0].copy()
         self.model.position = self.engine.position
         self.restored = set(self.model.of_state(READY))
         self.tick()
 
     def check_recovered(self) -> None:
-        """Nothing has changed, but that leases that were bound to a connection are no more."""
+        """The state is unchanged, except that leases bound to a connection have ended."""
         model, expected = self.committed
         ended = {s for s, job in model.jobs.items() if job.state == LEASED and job.bound}
-        events = [(row[1], row[2]) for row in self.engine.batch.events]
+        events = [(row[1], row[2]) for row in self.engine.change_set.events]
         assert sorted(events) == [("released", seq) for seq in sorted(ended)]
         opened = {model.jobs[seq].queue: False for seq in ended}
         found = durable_state(self.engine)
@@ -593,22 +598,29 @@ class Machine(RuleBasedStateMachine):
     def crash_after_a_commit(self, queue):
         if self.begun is not None:
             self.commit()
-        if self.engine.batch:
+        if self.engine.change_set:
             self.begin_and_commit()
         self.crash(queue)
 
     rare = st.sampled_from(
-        [crash_after_a_commit, push_chain, push_chain_that_falls, crash, remove_queue, flush]
+        [
+            crash_after_a_commit,
+            push_chain,
+            push_chain_that_fails_together,
+            crash,
+            remove_queue,
+            flush,
+        ]
     )
 
     @precondition(lambda self: self.running() and self.engine.jobs)
-    @rule(what=rare, queue=queue_names)
-    def do_what_is_seldom_done(self, what, queue):
-        """Each of these on its own would happen so often that little else did."""
-        what(self, queue)
+    @rule(action=rare, queue=queue_names)
+    def do_a_rare_action(self, action, queue):
+        """As separate rules these actions would occur too often."""
+        action(self, queue)
 
     @invariant()
-    def everything_holds(self):
+    def invariants_hold(self):
         for check in INVARIANTS:
             check(self)
 
@@ -626,13 +638,13 @@ class OverMemory(Machine):
 
 
 class OverSqlite(Machine):
-    """With generations so small that there is folding all the time, and never all at once."""
+    """Generations are so small that the store folds continuously, in parts."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="millrace-test-"))
         super().__init__()
-        self.patch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 400)
-        self.patch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
+        self.patch.setattr(millrace.store.sqlite.generations, "GENERATION_BYTES", 400)
+        self.patch.setattr(millrace.store.sqlite.generations, "GENERATION_JOBS", 3)
 
     def open_store(self) -> Store:
         store = FailingSqliteStore(self.folder, sync=False)

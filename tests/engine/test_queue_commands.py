@@ -1,4 +1,4 @@
-"""What is done to whole queues: pause, remove, flush."""
+"""Commands on whole queues: pause, remove, flush."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def scene() -> Scene:
 # Queues
 
 
-def test_a_paused_queue_hands_out_nothing(scene):
+def test_a_paused_queue_delivers_no_job(scene):
     scene.push("job-1", "a")
     scene.push("job-2", "b")
     scene.engine.pause("a", paused=True, now=scene.now)
@@ -23,14 +23,14 @@ def test_a_paused_queue_hands_out_nothing(scene):
     assert scene.lease("a", "b") is None
 
 
-def test_a_paused_queue_takes_jobs_in(scene):
+def test_a_paused_queue_accepts_jobs(scene):
     scene.push("job-1")
     scene.engine.pause("default", paused=True, now=scene.now)
     waiter = scene.wait()
     scene.push("job-2")
     assert scene.delivered() == []
     scene.engine.pause("default", paused=False, now=scene.now)
-    assert [(who, job.jid) for who, job in scene.delivered()] == [(waiter, "job-1")]
+    assert [(receiver, job.jid) for receiver, job in scene.delivered()] == [(waiter, "job-1")]
     assert scene.lease().jid == "job-2"
 
 
@@ -47,17 +47,17 @@ def test_pausing_an_unknown_queue_does_nothing(scene):
     scene.engine.pause("unknown", paused=True, now=scene.now)
     scene.wait("waited-for")
     scene.engine.pause("waited-for", paused=True, now=scene.now)
-    assert not scene.engine.batch
-    assert scene.engine.changes == 0
+    assert not scene.engine.change_set
+    assert not scene.engine.caller.must_wait
     assert scene.push(queue="waited-for").state == LEASED
 
 
 def test_pausing_twice_is_one_change(scene):
     scene.push()
     scene.engine.pause("default", paused=True, now=scene.now)
-    before = scene.engine.changes
+    scene.engine.caller.must_wait = False
     scene.engine.pause("default", paused=True, now=scene.now)
-    assert scene.engine.changes == before
+    assert not scene.engine.caller.must_wait
 
 
 def test_removing_a_queue_drops_its_ready_jobs_its_name_and_its_pause(scene):
@@ -75,23 +75,23 @@ def test_removing_a_queue_drops_its_ready_jobs_its_name_and_its_pause(scene):
 def test_removing_a_queue_leaves_jobs_that_are_elsewhere(scene):
     engine = scene.engine
     leased = scene.pushed_and_leased("leased")
-    scheduled = scene.push("scheduled", due=START + 60 * SECOND)
+    scheduled = scene.push("scheduled", due_at=START + 60 * SECOND)
     dead = scene.push("dead")
     engine.kill(dead, scene.now)
     engine.remove_queue("default", scene.now)
     assert sorted(engine.jobs) == [leased.seq, scheduled.seq, dead.seq]
-    assert not engine.queues["default"].known
+    assert not engine.queues["default"].registered
     scene.complete(leased)
     assert leased.state == GONE
 
 
-def test_a_removed_queue_is_opened_anew_by_a_job_that_comes_back(scene):
+def test_a_returning_job_reopens_a_removed_queue(scene):
     store = MemoryStore()
-    job = scene.push(due=START + 60 * SECOND)
+    job = scene.push(due_at=START + 60 * SECOND)
     scene.engine.remove_queue("default", scene.now)
-    assert not scene.engine.queues["default"].known
+    assert not scene.engine.queues["default"].registered
     scene.advance(60)
-    assert scene.engine.queues["default"].known
+    assert scene.engine.queues["default"].registered
     commit(scene.engine, store)
     assert durable_state(recover(store))["queues"] == {"default": False}
     assert scene.lease() is job
@@ -104,7 +104,7 @@ def test_a_removed_queue_is_forgotten_with_its_last_job(scene):
     assert scene.engine.queues == {}
 
 
-def test_those_who_wait_for_a_removed_queue_go_on_waiting(scene):
+def test_waiters_of_a_removed_queue_keep_waiting(scene):
     scene.push(queue="a")
     scene.lease("a")
     waiter = scene.wait("a")
@@ -113,7 +113,7 @@ def test_those_who_wait_for_a_removed_queue_go_on_waiting(scene):
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_removing_a_queue_in_which_jobs_depend_on_each_other_leaves_none_of_them_stuck(scene):
+def test_removing_a_queue_unblocks_jobs_that_depend_on_each_other(scene):
     blocker = scene.push("blocker")
     job = scene.push("blocked", blockers=[blocker.seq])
     scene.engine.pause("default", paused=True, now=scene.now)
@@ -122,7 +122,7 @@ def test_removing_a_queue_in_which_jobs_depend_on_each_other_leaves_none_of_them
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_removing_a_queue_hands_out_none_of_the_jobs_that_it_removes(scene):
+def test_removing_a_queue_delivers_none_of_its_removed_jobs(scene):
     blocker, other = scene.push("blocker"), scene.push("other")
     job = scene.push("blocked", blockers=[blocker.seq])
     scene.engine.pause("default", paused=True, now=scene.now)
@@ -132,20 +132,20 @@ def test_removing_a_queue_hands_out_none_of_the_jobs_that_it_removes(scene):
     assert other.attempt == 0
 
 
-def test_a_job_let_go_by_the_removal_of_its_queue_opens_the_queue_anew(scene):
+def test_a_job_unblocked_by_the_removal_of_its_queue_reopens_the_queue(scene):
     blocker = scene.push("blocker")
     job = scene.push("blocked", blockers=[blocker.seq])
     scene.engine.pause("default", paused=True, now=scene.now)
     scene.engine.remove_queue("default", scene.now)
     assert job.state == READY
-    assert scene.engine.queues["default"].known
-    assert scene.engine.batch.queues == {"default": False}
+    assert scene.engine.queues["default"].registered
+    assert scene.engine.change_set.queues == {"default": False}
     assert scene.lease() is job
 
 
 def test_removing_an_unknown_queue_does_nothing(scene):
     scene.engine.remove_queue("unknown", scene.now)
-    assert not scene.engine.batch
+    assert not scene.engine.change_set
 
 
 # Flushing
@@ -159,7 +159,7 @@ def test_a_flush_forgets_every_job_queue_and_counter(scene):
     engine.kill(scene.push("dead"), scene.now)
     scene.push("ready")
     scene.push("blocked", blockers=[engine.find("ready").seq])
-    engine.count()
+    engine.current_statistics()
     engine.flush(scene.now)
     assert engine.jobs == {}
     assert engine.queues == {}
@@ -173,7 +173,7 @@ def test_a_flush_forgets_every_job_queue_and_counter(scene):
     assert engine.statistics.days == {}
 
 
-def test_those_who_wait_go_on_waiting_over_a_flush(scene):
+def test_waiters_keep_waiting_over_a_flush(scene):
     scene.push("old")
     scene.lease()
     waiter = scene.wait()
@@ -191,13 +191,13 @@ def test_a_flush_forgets_a_pause(scene):
     assert len(scene.delivered()) == 1
 
 
-def test_a_flush_makes_queues_unknown_even_where_somebody_waits(scene):
+def test_a_flush_forgets_queues_with_waiters(scene):
     store = MemoryStore()
     scene.push("old")
     scene.lease()
     scene.wait()
     scene.engine.flush(scene.now)
-    assert not scene.engine.queues["default"].known
+    assert not scene.engine.queues["default"].registered
     scene.push("new")
     commit(scene.engine, store)
     assert durable_state(recover(store)) == durable_state(scene.engine)
@@ -205,18 +205,18 @@ def test_a_flush_makes_queues_unknown_even_where_somebody_waits(scene):
 
 
 def test_alarms_outlive_a_flush(scene):
-    scene.engine.alarm(("beat", "w1"), START + SECOND)
+    scene.engine.set_alarm(("beat", "w1"), START + SECOND)
     scene.engine.flush(scene.now)
     scene.advance(1)
     assert scene.engine.alarms == [("beat", "w1")]
 
 
-def test_what_happened_before_a_flush_is_still_told(scene):
-    """Its replies are sent with the flush's own, so the journal must have it, too."""
+def test_events_before_a_flush_are_recorded(scene):
+    """Their replies are sent with the reply to the flush, so the journal must contain them."""
     scene.push("old")
     scene.engine.flush(scene.now)
     scene.push("new")
     assert scene.causes() == ["pushed", "flushed", "pushed"]
-    batch = scene.engine.take_batch()
+    batch = scene.engine.take_changes()
     assert batch.cleared
     assert [job.jid for job in batch.new.values()] == ["new"]

@@ -1,4 +1,4 @@
-"""A queue's ready jobs: by rank, then place, then seq, whatever is taken out of the middle."""
+"""The ready jobs of a queue: ordered by rank, position and seq, with removals anywhere."""
 
 from random import Random
 
@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine.job import FAKTORY, Job
+from millrace.engine.job import Job
 from millrace.engine.queues import Queue
 from millrace.engine.ready import ReadyQueue
 from millrace.engine.states import READY
+from millrace.protocols.registry import FAKTORY
 
 
 def job(seq: int, place: int = 0, rank: int = 0) -> Job:
@@ -17,24 +18,24 @@ def job(seq: int, place: int = 0, rank: int = 0) -> Job:
         seq=seq,
         jid=f"job-{seq}",
         kind="SomeJob",
-        payload=b"[]",
+        inline_payload=b"[]",
         origin=FAKTORY,
         created=0,
-        lease_for=0,
+        lease_duration=0,
         retries=25,
-        spec=b"",
+        wire_fields=b"",
         queue="default",
         state=READY,
         rank=rank,
-        place=place,
-        due=0,
+        position=place,
+        due_at=0,
         attempt=0,
         failures=0,
         ready_at=0,
         leased_at=0,
         deadline=0,
         holder="",
-        actor=0,
+        holder_protocol=0,
         failure=None,
         extra=None,
     )
@@ -48,14 +49,14 @@ def ready_with(*jobs: Job) -> ReadyQueue:
 
 
 def popped(ready: ReadyQueue) -> list[int]:
-    """The seqs in the order in which they are handed out."""
+    """The seqs in the order in which the jobs are popped."""
     seqs = []
     while (each := ready.pop()) is not None:
         seqs.append(each.seq)
     return seqs
 
 
-def test_an_empty_one_gives_nothing():
+def test_an_empty_queue_returns_none():
     ready = ReadyQueue()
     assert ready.pop() is None
     assert ready.peek() is None
@@ -63,35 +64,35 @@ def test_an_empty_one_gives_nothing():
     assert list(ready) == []
 
 
-def test_jobs_that_come_in_order_go_in_order():
+def test_jobs_added_in_order_are_popped_in_order():
     assert popped(ready_with(job(1, 10), job(2, 10), job(3, 20))) == [1, 2, 3]
 
 
-def test_the_lower_place_goes_first():
+def test_the_lower_position_is_popped_first():
     assert popped(ready_with(job(1, 30), job(2, 10), job(3, 20))) == [2, 3, 1]
 
 
-def test_of_equal_places_the_lower_seq_goes_first():
+def test_for_equal_positions_the_lower_seq_is_popped_first():
     assert popped(ready_with(job(3, 10), job(1, 10), job(2, 10))) == [1, 2, 3]
 
 
-def test_the_higher_rank_goes_before_everything():
+def test_the_highest_rank_is_popped_first():
     jobs = (job(1, 10), job(2, 10, rank=-5), job(3, 99, rank=5), job(4, 50, rank=1), job(5, 20))
     assert popped(ready_with(*jobs)) == [3, 4, 1, 5, 2]
 
 
-def test_within_a_rank_the_lower_place_goes_first():
+def test_within_a_rank_the_lower_position_is_popped_first():
     assert popped(ready_with(job(1, 30, 7), job(2, 10, 7), job(3, 20, 7))) == [2, 3, 1]
 
 
-def test_looking_takes_nothing():
+def test_peek_removes_nothing():
     ready = ready_with(job(2, 20), job(1, 10))
     assert ready.peek() is not None
     assert ready.peek().seq == 1
     assert len(ready) == 2
 
 
-def test_a_job_put_back_at_its_old_place_is_first_again():
+def test_a_job_put_back_at_its_old_position_is_first_again():
     first = job(1, 10)
     ready = ready_with(first, job(2, 20), job(3, 30))
     assert ready.pop() is first
@@ -99,35 +100,35 @@ def test_a_job_put_back_at_its_old_place_is_first_again():
     assert popped(ready) == [1, 2, 3]
 
 
-@pytest.mark.parametrize("gone", [1, 2, 3])
-def test_a_job_can_be_taken_out_anywhere(gone):
+@pytest.mark.parametrize("removed", [1, 2, 3])
+def test_a_job_can_be_removed_anywhere(removed):
     jobs = [job(1, 10), job(2, 20), job(3, 30)]
     ready = ready_with(*jobs)
-    ready.remove(jobs[gone - 1])
-    rest = [seq for seq in (1, 2, 3) if seq != gone]
+    ready.remove(jobs[removed - 1])
+    remaining = [seq for seq in (1, 2, 3) if seq != removed]
     assert len(ready) == 2
-    assert [each.seq for each in ready.first(5)] == rest
-    assert sorted(each.seq for each in ready) == rest
-    assert ready.peek().seq == rest[0]
-    assert popped(ready) == rest
+    assert [each.seq for each in ready.first(5)] == remaining
+    assert sorted(each.seq for each in ready) == remaining
+    assert ready.peek().seq == remaining[0]
+    assert popped(ready) == remaining
 
 
-@pytest.mark.parametrize("gone", [1, 2, 3])
-def test_a_ranked_job_can_be_taken_out_anywhere(gone):
+@pytest.mark.parametrize("removed", [1, 2, 3])
+def test_a_ranked_job_can_be_removed_anywhere(removed):
     jobs = [job(1, 10, 3), job(2, 20, 2), job(3, 30, 1)]
     ready = ready_with(*jobs)
-    ready.remove(jobs[gone - 1])
-    rest = [seq for seq in (1, 2, 3) if seq != gone]
+    ready.remove(jobs[removed - 1])
+    remaining = [seq for seq in (1, 2, 3) if seq != removed]
     assert len(ready) == 2
-    assert popped(ready) == rest
+    assert popped(ready) == remaining
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_job_taken_out_and_added_again_comes_once(rank):
+def test_a_job_removed_and_added_again_is_popped_once(rank):
     jobs = [job(1, 10, rank), job(2, 20, rank), job(3, 30, rank)]
     ready = ready_with(*jobs)
     ready.remove(jobs[1])
-    jobs[1].place = 40
+    jobs[1].position = 40
     ready.add(jobs[1])
     assert len(ready) == 3
     assert [each.seq for each in ready.first(5)] == [1, 3, 2]
@@ -135,7 +136,7 @@ def test_a_job_taken_out_and_added_again_comes_once(rank):
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_job_taken_out_and_added_again_at_once_keeps_its_place(rank):
+def test_a_job_removed_and_immediately_added_keeps_its_position(rank):
     jobs = [job(1, 10, rank), job(2, 20, rank), job(3, 30, rank)]
     ready = ready_with(*jobs)
     ready.remove(jobs[1])
@@ -143,7 +144,7 @@ def test_a_job_taken_out_and_added_again_at_once_keeps_its_place(rank):
     assert popped(ready) == [1, 2, 3]
 
 
-def test_a_job_taken_out_twice_and_added_twice_comes_once():
+def test_a_job_removed_twice_and_added_twice_is_popped_once():
     jobs = [job(1, 10), job(2, 20)]
     ready = ready_with(*jobs)
     for _ in range(2):
@@ -155,22 +156,22 @@ def test_a_job_taken_out_twice_and_added_twice_comes_once():
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_another_record_of_a_job_taken_out_can_take_its_place(rank):
-    """What the store gives back after a failed commit is the same job, but another object."""
+def test_another_record_of_a_removed_job_can_replace_it(rank):
+    """After a failed commit the store returns the same job as another object."""
     old = job(1, 10, rank)
     ready = ready_with(old, job(2, 20, rank))
     ready.pop()
     ready.add(old)
     ready.remove(old)
     new = job(1, 10, rank)
-    new.holder = "somebody else than the old record says"
+    new.holder = "not the holder of the old record"
     ready.add(new)
     assert ready.pop() is new
     assert popped(ready) == [2]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 5, 9])
-def test_the_first_few_are_those_that_will_be_popped(count):
+def test_first_returns_the_jobs_that_are_popped_next(count):
     random = Random(3)
     ready = ready_with(*(job(n, random.randrange(5), random.choice((0, 0, 1))) for n in range(9)))
     first = [each.seq for each in ready.first(count)]
@@ -178,7 +179,7 @@ def test_the_first_few_are_those_that_will_be_popped(count):
     assert first == popped(ready)[:count]
 
 
-def test_ghosts_do_not_pile_up():
+def test_tombstones_do_not_accumulate():
     ready = ReadyQueue()
     jobs = [job(n, n) for n in range(10_000)]
     for each in jobs:
@@ -190,8 +191,8 @@ def test_ghosts_do_not_pile_up():
     assert popped(ready) == [0]
 
 
-def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
-    """And meanwhile all are in their order, whatever else is done."""
+def test_tombstones_in_the_middle_are_collected_in_steps():
+    """The order of the jobs stays correct throughout."""
     random, ready = Random(5), ReadyQueue()
     jobs = [job(n, n) for n in range(2000)]
     for each in jobs:
@@ -199,8 +200,8 @@ def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
     left = list(range(2000))
     next_seq = 2000
     while len(left) > 200:
-        gone = left.pop(random.randrange(len(left)))
-        ready.remove(jobs[gone])
+        removed = left.pop(random.randrange(len(left)))
+        ready.remove(jobs[removed])
         if random.random() < 0.1:
             jobs.append(job(next_seq, next_seq))
             ready.add(jobs[-1])
@@ -217,7 +218,7 @@ def test_ghosts_in_the_middle_are_swept_a_little_at_a_time():
     assert popped(ready) == left
 
 
-def test_what_is_taken_out_at_the_end_leaves_no_ghosts():
+def test_removals_at_the_end_leave_no_tombstones():
     ready = ReadyQueue()
     jobs = [job(n, n) for n in range(100)]
     for each in jobs:
@@ -229,7 +230,7 @@ def test_what_is_taken_out_at_the_end_leaves_no_ghosts():
     assert popped(ready) == [0, 100]
 
 
-def test_stale_heap_entries_do_not_pile_up():
+def test_stale_heap_entries_do_not_accumulate():
     ready = ready_with(job(0, 0, rank=1))
     for n in range(1, 10_000):
         passing = job(n, n, rank=1)
@@ -244,36 +245,36 @@ def test_thousands_of_random_changes_agree_with_a_sorted_list():
     random, ready, model, outside = Random(11), ReadyQueue(), [], []
     place, seq = 0, 0
     for _ in range(20_000):
-        what = random.randrange(10)
-        if what < 4:
+        action = random.randrange(10)
+        if action < 4:
             seq, place = seq + 1, place + random.randrange(3)
             new = job(seq, place, random.choice((0, 0, 0, 0, 0, -1, 2)))
             model.append(new)
             ready.add(new)
-        elif what < 6 and model:
+        elif action < 6 and model:
             taken = model.pop(random.randrange(len(model)))
             outside.append(taken)
             ready.remove(taken)
-        elif what < 7 and outside:
+        elif action < 7 and outside:
             back = outside.pop(random.randrange(len(outside)))
             if random.random() < 0.5:
-                back.place = place
+                back.position = place
             model.append(back)
             ready.add(back)
         else:
-            model.sort(key=lambda each: (-each.rank, each.place, each.seq))
+            model.sort(key=lambda each: (-each.rank, each.position, each.seq))
             expected = model.pop(0) if model else None
             assert ready.pop() is expected
             if expected is not None:
                 outside.append(expected)
         assert len(ready) == len(model)
-    model.sort(key=lambda each: (-each.rank, each.place, each.seq))
+    model.sort(key=lambda each: (-each.rank, each.position, each.seq))
     assert list(ready.first(len(model) + 1)) == model
 
 
-def test_a_new_queue_is_unknown_open_and_empty():
+def test_a_new_queue_is_unregistered_running_and_empty():
     queue = Queue("default")
-    assert not queue.known
+    assert not queue.registered
     assert not queue.paused
     assert len(queue.ready) == 0
     assert not queue.waiters
@@ -284,28 +285,28 @@ def test_a_new_queue_is_unknown_open_and_empty():
     steps=st.lists(
         st.tuples(
             st.sampled_from(["add", "add", "add", "remove", "pop"]),
-            st.integers(-2, 6),  # place
+            st.integers(-2, 6),  # position
             st.sampled_from([0, 0, 0, 1, -3]),  # rank
-            st.integers(0, 999),  # which to remove
+            st.integers(0, 999),  # index of the job to remove
         ),
         max_size=150,
     ),
     count=st.integers(0, 12),
 )
-def test_looking_shows_what_will_be_popped_whatever_happened_before(steps, count):
-    ready, there = ReadyQueue(), {}
-    for seq, (what, place, rank, which) in enumerate(steps, 1):
-        if what == "add":
-            each = there[seq] = job(seq, place, rank)
+def test_first_returns_the_next_jobs_after_any_history(steps, count):
+    ready, present = ReadyQueue(), {}
+    for seq, (action, place, rank, which) in enumerate(steps, 1):
+        if action == "add":
+            each = present[seq] = job(seq, place, rank)
             each.ready_at = seq
             ready.add(each)
-        elif what == "pop" and there:
+        elif action == "pop" and present:
             popped_job = ready.pop()
-            assert popped_job is ordered(there)[0]
-            del there[popped_job.seq]
-        elif what == "remove" and there:
-            ready.remove(there.pop(sorted(there)[which % len(there)]))
-    right = ordered(there)
+            assert popped_job is ordered(present)[0]
+            del present[popped_job.seq]
+        elif action == "remove" and present:
+            ready.remove(present.pop(sorted(present)[which % len(present)]))
+    right = ordered(present)
     assert list(ready.first(count)) == right[:count]
     assert ready.peek() is (right[0] if right else None)
     assert list(ready.first(1000)) == right
@@ -316,11 +317,11 @@ def test_looking_shows_what_will_be_popped_whatever_happened_before(steps, count
 
 
 def ordered(jobs: dict[int, Job]) -> list[Job]:
-    return sorted(jobs.values(), key=lambda each: (-each.rank, each.place, each.seq))
+    return sorted(jobs.values(), key=lambda each: (-each.rank, each.position, each.seq))
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_the_first_of_many_ranked_jobs(stale):
+def test_the_first_of_2000_ranked_jobs(stale):
     random = Random(5)
     jobs = {n: job(n, random.randrange(50), random.randrange(1, 9)) for n in range(2000)}
     ready = ready_with(*jobs.values())
@@ -332,7 +333,7 @@ def test_the_first_of_many_ranked_jobs(stale):
     assert popped(ready) == [each.seq for each in ordered(jobs)]
 
 
-def test_ghosts_behind_the_head_cost_but_once():
+def test_tombstones_behind_the_head_are_skipped_once():
     jobs = [job(n, n) for n in range(1000)]
     ready = ready_with(*jobs)
     for each in jobs[1:400]:
@@ -340,3 +341,24 @@ def test_ghosts_behind_the_head_cost_but_once():
     assert [each.seq for each in ready.first(3)] == [0, 400, 401]
     assert ready.tombstones == 0
     assert popped(ready) == [0, *range(400, 1000)]
+
+
+def is_in_order(ready: ReadyQueue) -> bool:
+    steps = ready.is_in_order()
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            return bool(ended.value)
+
+
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-1, 1))), st.booleans())
+def test_extend_equals_repeated_add(keys: list[tuple[int, int]], filled: bool):
+    """The jobs are in the order of their positions, as a start reads them."""
+    jobs = [job(seq, place, rank) for seq, (place, rank) in enumerate(sorted(keys), 10)]
+    ready = ready_with(*([job(1, 0), job(2, 1)] if filled else []))
+    one_by_one = ready_with(*([job(1, 0), job(2, 1)] if filled else []), *jobs)
+    ready.extend(jobs)
+    assert is_in_order(ready)
+    assert ready.early == one_by_one.early
+    assert popped(ready) == popped(one_by_one)

@@ -16,7 +16,7 @@ def dead_jobs(count: int) -> Scene:
 
 def test_a_lower_bound_drops_a_limited_number_of_jobs_per_command():
     scene = dead_jobs(SURPLUS + 1)
-    scene.engine.take_batch()
+    scene.engine.take_changes()
     scene.engine.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     assert scene.causes().count("purged") == TRIM_BATCH_SIZE
@@ -29,23 +29,23 @@ def test_the_timer_drops_the_rest_in_steps():
     steps = 0
     while len(scene.engine.dead) > 10:
         before = len(scene.engine.dead)
-        moment = scene.engine.next_timer()
-        assert moment is not None
-        assert moment <= scene.now, "the rest would wait"
+        time = scene.engine.next_timer()
+        assert time is not None
+        assert time <= scene.now, "the rest would wait"
         scene.engine.tick(scene.now, 1)
         steps += before - len(scene.engine.dead) <= TRIM_BATCH_SIZE
     assert steps >= 2
     assert [job.jid for job in scene.engine.dead.values()][-1] == "last"
-    moment = scene.engine.next_timer()
-    assert moment is None or moment > scene.now
+    time = scene.engine.next_timer()
+    assert time is None or time > scene.now
 
 
-def test_nothing_is_dropped_while_the_store_fails():
+def test_no_job_is_dropped_while_the_store_fails():
     scene = dead_jobs(SURPLUS)
     scene.engine.dead_max = 0
     scene.engine.kill(scene.push("last"), scene.now)
     left = len(scene.engine.dead)
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     scene.advance(5)
     assert len(scene.engine.dead) == left
     scene.engine.resume(scene.now)

@@ -1,11 +1,11 @@
-"""When nothing can be written: the engine halts, puts everything back, and goes on later."""
+"""When the store fails, the engine halts, reverts the uncommitted changes and continues later."""
 
 import pytest
 
 from millrace.engine.errors import NotLeased
-from millrace.engine.job import FAKTORY
 from millrace.engine.states import DEAD, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import HALTED_RETRY
+from millrace.engine.transitions import UNAVAILABLE_RETRY
+from millrace.protocols.registry import FAKTORY
 from millrace.store import MemoryStore
 from scene import SECOND, START, Scene, commit, durable_state, ready_jids, recover, undo, unit
 
@@ -15,78 +15,78 @@ def scene() -> Scene:
     return Scene()
 
 
-# When nothing can be made durable
+# While the store fails
 
 
-def test_while_halted_no_job_is_handed_out(scene):
+def test_no_job_is_leased_while_halted(scene):
     scene.push()
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     assert scene.lease() is None
     scene.wait()
     assert scene.delivered() == []
 
 
-def test_while_halted_the_clock_changes_no_job(scene):
-    scheduled = scene.push("scheduled", due=START + SECOND)
-    leased = scene.pushed_and_leased("leased", lease_for=SECOND)
-    scene.engine.take_batch()
-    scene.engine.halted = "disk full"
+def test_no_timer_changes_a_job_while_halted(scene):
+    scheduled = scene.push("scheduled", due_at=START + SECOND)
+    leased = scene.pushed_and_leased("leased", lease_duration=SECOND)
+    scene.engine.take_changes()
+    scene.engine.unavailable = "disk full"
     scene.advance(10)
     assert (scheduled.state, leased.state) == (SCHEDULED, LEASED)
-    assert not scene.engine.batch
-    assert scene.engine.next_timer() <= scene.now + HALTED_RETRY
+    assert not scene.engine.change_set
+    assert scene.engine.next_timer() <= scene.now + UNAVAILABLE_RETRY
 
 
-def test_queues_are_in_their_order_again(scene):
+def test_a_revert_restores_the_order_of_the_queues(scene):
     store = MemoryStore()
     for name in ("a", "b", "c"):
         scene.push(name, name)
     commit(scene.engine, store)
     scene.engine.remove_queue("a", scene.now)
     scene.push("again", "a")
-    undo(scene.engine, store, [scene.engine.take_batch()], "disk full")
+    undo(scene.engine, store, [scene.engine.take_changes()], "disk full")
     assert list(scene.engine.queues) == ["a", "b", "c"] == list(recover(store).queues)
 
 
-def test_while_halted_waiters_time_out_as_ever(scene):
+def test_waiters_time_out_while_halted(scene):
     waiter = scene.wait(seconds=2)
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     scene.advance(2)
     assert scene.timed_out() == [waiter]
 
 
-def test_after_a_halt_those_who_waited_get_their_jobs(scene):
+def test_waiters_receive_their_jobs_after_a_halt(scene):
     scene.push("a", "a")
     scene.push("b", "b")
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     first, second = scene.wait("a", "nobody", "b"), scene.wait("unheard-of", "b")
     scene.engine.resume(scene.now)
-    assert not scene.engine.halted
-    assert sorted((who.key, job.jid) for who, job in scene.delivered()) == sorted(
+    assert not scene.engine.unavailable
+    assert sorted((receiver.key, job.jid) for receiver, job in scene.delivered()) == sorted(
         [(first.key, "a"), (second.key, "b")]
     )
 
 
-def test_after_a_halt_what_fell_due_meanwhile_happens(scene):
-    job = scene.push(due=START + SECOND)
-    scene.engine.halted = "disk full"
+def test_due_timers_take_effect_after_a_halt(scene):
+    job = scene.push(due_at=START + SECOND)
+    scene.engine.unavailable = "disk full"
     scene.advance(10)
     scene.engine.resume(scene.now)
-    scene.advance(HALTED_RETRY / SECOND)
+    scene.advance(UNAVAILABLE_RETRY / SECOND)
     assert job.state == READY
 
 
-# Undoing what could not be written
+# Reverting changes that were not committed
 
 
 @pytest.fixture
-def kept(scene) -> MemoryStore:
-    """A store that has two ready jobs, one leased, one scheduled, one dead, and a paused queue."""
+def stored(scene) -> MemoryStore:
+    """A store with two ready jobs, one leased, one scheduled, one dead, and a paused queue."""
     store = MemoryStore()
     scene.pushed_and_leased("leased")
     scene.push("ready-1")
     scene.push("ready-2")
-    scene.push("scheduled", due=START + 60 * SECOND)
+    scene.push("scheduled", due_at=START + 60 * SECOND)
     scene.engine.kill(scene.push("dead"), scene.now)
     scene.push("elsewhere", "paused")
     scene.engine.pause("paused", paused=True, now=scene.now)
@@ -96,9 +96,9 @@ def kept(scene) -> MemoryStore:
 
 
 def undone(scene: Scene, store: MemoryStore) -> dict:
-    undo(scene.engine, store, [scene.engine.take_batch()], "disk full")
+    undo(scene.engine, store, [scene.engine.take_changes()], "disk full")
     state = durable_state(scene.engine)
-    state.pop("next_seq")  # it may go on: a seq that was refused need not be used
+    state.pop("next_seq")  # the counter may advance: a refused seq is not reused
     return state
 
 
@@ -123,8 +123,8 @@ def committed(store: MemoryStore) -> dict:
         lambda s: s.engine.kill(s.engine.find("ready-2"), s.now),
         lambda s: s.engine.cancel(s.engine.find("ready-1"), s.now),
         lambda s: s.engine.cancel(s.engine.find("dead"), s.now),
-        lambda s: s.engine.requeue(s.engine.find("dead"), s.now),
-        lambda s: s.engine.requeue(s.engine.find("scheduled"), s.now),
+        lambda s: s.engine.retry_now(s.engine.find("dead"), s.now),
+        lambda s: s.engine.retry_now(s.engine.find("scheduled"), s.now),
         lambda s: s.engine.pause("paused", paused=False, now=s.now),
         lambda s: s.engine.pause("default", paused=True, now=s.now),
         lambda s: s.engine.remove_queue("default", s.now),
@@ -135,53 +135,53 @@ def committed(store: MemoryStore) -> dict:
         lambda s: (s.engine.release(s.lease(), s.now), s.lease(), s.lease(), s.push("x")),
     ],
 )
-def test_any_change_can_be_undone(scene, kept, change):
-    before = committed(kept)
+def test_any_change_can_be_undone(scene, stored, change):
+    before = committed(stored)
     change(scene)
-    assert undone(scene, kept) == before
+    assert undone(scene, stored) == before
     assert ready_jids(scene.engine) == ["ready-1", "ready-2"]
     assert scene.engine.next_timer() is not None
-    assert not scene.engine.batch
+    assert not scene.engine.change_set
     scene.engine.resume(scene.now)
     assert [scene.lease().jid for _ in range(2)] == ["ready-1", "ready-2"]
 
 
-def test_a_change_on_top_of_one_that_could_not_be_written_is_undone_with_it(scene, kept):
-    before = committed(kept)
+def test_a_change_on_top_of_a_refused_change_is_reverted_with_it(scene, stored):
+    before = committed(stored)
     job = scene.push("new", "new-queue")
-    first = scene.engine.take_batch()
+    first = scene.engine.take_changes()
     assert scene.lease("new-queue") is job
     scene.complete(scene.lease())
-    undo(scene.engine, kept, [first, scene.engine.take_batch()], "disk full")
+    undo(scene.engine, stored, [first, scene.engine.take_changes()], "disk full")
     state = durable_state(scene.engine)
     state.pop("next_seq")
     assert state == before
     assert "new-queue" not in scene.engine.queues
 
 
-def test_those_who_wait_keep_waiting_over_an_undone_change(scene, kept):
+def test_waiters_keep_waiting_over_a_reverted_change(scene, stored):
     waiter = scene.wait("new-queue", "default")
     assert waiter.key in scene.engine.queues["default"].waiters
     scene.push("other", "other")
     scene.engine.flush(scene.now)
-    undone(scene, kept)
+    undone(scene, stored)
     assert scene.delivered() == []
     scene.engine.resume(scene.now)
-    assert [(who, job.jid) for who, job in scene.delivered()] == [(waiter, "ready-1")]
+    assert [(receiver, job.jid) for receiver, job in scene.delivered()] == [(waiter, "ready-1")]
 
 
-def test_a_job_whose_delivery_was_undone_is_handed_out_again(scene, kept):
+def test_a_job_with_a_reverted_lease_is_leased_again(scene, stored):
     job = scene.lease()
-    undone(scene, kept)
+    undone(scene, stored)
     scene.engine.resume(scene.now)
     again = scene.lease()
     assert (again.seq, again.attempt) == (job.seq, 1)
     assert again is not job
 
 
-def test_a_lease_of_a_record_that_was_undone_cannot_be_given_back(scene, kept):
+def test_a_reverted_lease_cannot_be_released(scene, stored):
     old = scene.lease()
-    undone(scene, kept)
+    undone(scene, stored)
     scene.engine.resume(scene.now)
     current = scene.lease()
     with pytest.raises(NotLeased):
@@ -189,7 +189,7 @@ def test_a_lease_of_a_record_that_was_undone_cannot_be_given_back(scene, kept):
     assert scene.engine.leased[old.seq] is current
 
 
-def test_a_lease_from_before_a_flush_cannot_be_given_back(scene):
+def test_a_lease_from_before_a_flush_cannot_be_released(scene):
     job = scene.pushed_and_leased()
     scene.engine.flush(scene.now)
     with pytest.raises(NotLeased):
@@ -197,11 +197,11 @@ def test_a_lease_from_before_a_flush_cannot_be_given_back(scene):
     assert scene.engine.jobs == {}
 
 
-# Starting again
+# Restarts
 
 
-def test_restored_jobs_are_where_their_records_say(scene, kept):
-    engine = recover(kept)
+def test_restored_jobs_have_the_states_of_their_records(scene, stored):
+    engine = recover(stored)
     states = {job.jid: job.state for job in engine.jobs.values()}
     assert states == {
         "leased": LEASED,
@@ -220,31 +220,31 @@ def test_restored_jobs_are_where_their_records_say(scene, kept):
     assert engine.find("scheduled").state == READY
 
 
-def test_a_restart_continues_the_seqs(scene, kept):
-    engine = recover(kept)
+def test_a_restart_continues_the_seqs(scene, stored):
+    engine = recover(stored)
     assert engine.push(unit("new"), scene.now).seq == 7
 
 
-def test_restored_jobs_are_not_written_again(scene, kept):
-    engine = recover(kept)
-    assert not engine.batch
-    assert (engine.batch.new, engine.batch.changed) == ({}, {})
+def test_restored_jobs_are_not_written_again(scene, stored):
+    engine = recover(stored)
+    assert not engine.change_set
+    assert (engine.change_set.new, engine.change_set.changed) == ({}, {})
 
 
-def test_a_new_job_never_goes_before_a_restored_one_even_if_the_clock_went_back(scene, kept):
-    again = Scene(recover(kept))
+def test_a_new_job_never_goes_before_a_restored_one_even_if_the_clock_went_back(scene, stored):
+    again = Scene(recover(stored))
     again.now = START - 3600 * SECOND
     again.push("new")
     assert ready_jids(again.engine) == ["ready-1", "ready-2", "new"]
 
 
-# Leases that a crash or a failed commit has forgotten
+# Leases that a crash or a failed commit lost
 
 
-def test_a_lease_that_a_crash_forgot_is_given_again_to_who_comes_to_end_it(scene, kept):
-    assert scene.lease().jid == "ready-1"  # and the process dies before that is written
-    again = Scene(recover(kept))
-    job = again.engine.regain("ready-1", "worker-1", FAKTORY, again.now)
+def test_a_lease_lost_in_a_crash_is_restored_to_the_client_that_ends_it(scene, stored):
+    assert scene.lease().jid == "ready-1"  # the process crashes before the commit
+    again = Scene(recover(stored))
+    job = again.engine.reclaim_by_id("ready-1", "worker-1", FAKTORY, again.now)
     assert (job.state, job.holder, job.attempt) == (LEASED, "worker-1", 1)
     assert ready_jids(again.engine) == ["ready-2"]
     assert again.engine.queues["default"].counts[READY] == 1
@@ -252,38 +252,38 @@ def test_a_lease_that_a_crash_forgot_is_given_again_to_who_comes_to_end_it(scene
     assert again.engine.find("ready-1") is None
 
 
-def test_a_lease_that_was_undone_is_given_again_to_who_comes_to_end_it(scene, kept):
+def test_a_reverted_lease_is_restored_to_the_client_that_ends_it(scene, stored):
     scene.lease()
-    undone(scene, kept)
+    undone(scene, stored)
     scene.engine.resume(scene.now)
-    assert scene.engine.regain("ready-1", "worker-1", FAKTORY, scene.now).state == LEASED
+    assert scene.engine.reclaim_by_id("ready-1", "worker-1", FAKTORY, scene.now).state == LEASED
 
 
-def test_a_job_that_nobody_can_have_had_is_not_given(scene, kept):
-    again = Scene(recover(kept))
+def test_a_job_that_was_never_leased_is_not_reclaimed(scene, stored):
+    again = Scene(recover(stored))
     again.advance(10)
     again.push("new")
     for jid in ("new", "scheduled", "dead", "leased", "unknown"):
-        assert again.engine.regain(jid, "worker-1", FAKTORY, again.now) is None
+        assert again.engine.reclaim_by_id(jid, "worker-1", FAKTORY, again.now) is None
     assert not [cause for cause in again.causes() if cause == "leased"]
 
 
-def test_a_job_that_was_handed_out_since_the_restart_is_not_given_to_another(scene, kept):
-    again = Scene(recover(kept))
+def test_a_job_leased_since_the_restart_is_not_reclaimed(scene, stored):
+    again = Scene(recover(stored))
     job = again.lease(holder="worker-2")
-    assert again.engine.regain(job.jid, "worker-1", FAKTORY, again.now) is None
+    assert again.engine.reclaim_by_id(job.jid, "worker-1", FAKTORY, again.now) is None
     assert job.holder == "worker-2"
 
 
-def test_without_a_restart_there_is_nothing_to_regain(scene):
+def test_without_a_restart_no_lease_can_be_reclaimed(scene):
     scene.push()
-    assert scene.engine.regain("job-1", "worker-1", FAKTORY, scene.now) is None
+    assert scene.engine.reclaim_by_id("job-1", "worker-1", FAKTORY, scene.now) is None
 
 
-def test_of_several_jobs_of_one_jid_one_that_can_be_regained_is_given(scene):
+def test_a_reclaimable_job_of_several_with_one_jid_is_found(scene):
     store = MemoryStore()
     first, second = scene.push("same"), scene.push("same")
     commit(scene.engine, store)
     again = Scene(recover(store))
     assert again.lease().seq == first.seq
-    assert again.engine.regain("same", "worker-1", FAKTORY, again.now).seq == second.seq
+    assert again.engine.reclaim_by_id("same", "worker-1", FAKTORY, again.now).seq == second.seq

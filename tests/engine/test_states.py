@@ -1,4 +1,4 @@
-"""The transition table: complete, consistent, and what the documentation shows."""
+"""The transition table: complete, consistent, and equal to the documentation."""
 
 import ast
 from collections.abc import Iterator
@@ -42,19 +42,19 @@ def test_every_state_has_its_number_and_name():
     assert STATE_NAMES[DEAD] == "dead"
 
 
-def test_the_table_speaks_only_of_known_states_and_says_nothing_twice():
+def test_the_table_has_known_states_and_no_duplicates():
     for cause, before, after in moves():
         assert before in STATES, cause
         assert after in STATES, cause
     assert len(set(moves())) == len(list(moves()))
 
 
-def test_nothing_leads_back_to_new_and_nothing_leads_out_of_gone():
+def test_no_transition_enters_new_or_leaves_gone():
     assert {after for _, _, after in moves()}.isdisjoint({NEW})
     assert {before for _, before, _ in moves()}.isdisjoint({GONE})
 
 
-def test_only_a_push_makes_a_job():
+def test_only_a_push_creates_a_job():
     assert {cause for cause, before, _ in moves() if before == NEW} == {"pushed"}
 
 
@@ -66,7 +66,7 @@ def test_every_state_can_be_reached():
 
 
 @pytest.mark.parametrize("state", KEPT, ids=lambda state: STATE_NAMES[state])
-def test_no_state_is_a_trap(state):
+def test_every_state_has_an_exit(state):
     ways_out = {state}
     for _ in STATES:
         ways_out |= {after for _, before, after in moves() if before in ways_out}
@@ -74,11 +74,11 @@ def test_no_state_is_a_trap(state):
 
 
 @pytest.mark.parametrize("state", KEPT, ids=lambda state: STATE_NAMES[state])
-def test_a_job_can_be_cancelled_whatever_it_is_doing(state):
+def test_a_job_can_be_cancelled_in_every_state(state):
     assert TRANSITIONS["cancelled"][state] == (GONE,)
 
 
-def test_only_a_lease_can_expire_be_given_back_or_be_renewed():
+def test_only_a_leased_job_can_expire_be_released_or_be_renewed():
     for cause in ("expired", "released", "renewed"):
         assert list(TRANSITIONS[cause]) == [LEASED], cause
 
@@ -89,12 +89,12 @@ def test_success_and_failure_are_of_jobs_that_could_still_run():
 
 
 @pytest.mark.parametrize("state", KEPT, ids=lambda state: STATE_NAMES[state])
-def test_the_end_of_its_time_to_live_takes_a_job_in_every_state(state):
+def test_a_job_can_expire_in_every_state(state):
     ended = "purged" if state in {DONE, DEAD} else "evicted"
     assert TRANSITIONS[ended][state] == (GONE,)
 
 
-def test_the_folded_table_allows_what_the_table_lists_and_nothing_else():
+def test_the_folded_table_equals_the_table():
     listed = set(moves())
     for cause in TRANSITIONS:
         for before in STATES:
@@ -108,7 +108,7 @@ def test_an_illegal_change_is_refused():
     job = scene.push()
     queue = scene.engine.queues["default"]
     with pytest.raises(AssertionError, match="expired may not lead"):
-        scene.engine.apply(job, queue, "expired", DEAD, scene.now, 0)
+        scene.engine.transitions.apply(job, queue, "expired", DEAD, scene.now, 0)
     assert job.state == READY
 
 
@@ -122,18 +122,17 @@ def named_job(target: ast.Attribute) -> bool:
     return isinstance(target.value, ast.Name) and target.value.id in {"job", "blocker", "oldest"}
 
 
-def test_only_one_function_of_the_engine_assigns_a_job_s_state():
+def test_only_one_function_of_the_engine_assigns_the_state_of_a_job():
     found = [
         f"{path.stem}.{function.name}"
         for path in sorted(ENGINE.glob("*.py"))
         for function in ast.walk(ast.parse(path.read_text()))
         if isinstance(function, ast.FunctionDef) and any(map(assigns_state, ast.walk(function)))
     ]
-    # `apply` puts back what was read from the store.
-    assert found == ["job.apply", "transitions.apply"]
+    assert found == ["transitions.apply"]
 
 
-def test_the_diagram_has_an_arrow_for_every_move():
+def test_the_diagram_has_an_arrow_for_every_transition():
     lines = diagram().splitlines()
     assert lines[0] == "stateDiagram-v2"
     assert "    [*] --> ready: pushed" in lines
@@ -141,12 +140,12 @@ def test_the_diagram_has_an_arrow_for_every_move():
     assert len(lines) - 1 == len({(before, after) for _, before, after in moves()})
 
 
-def test_the_page_shows_the_diagram_as_it_is_now():
+def test_the_page_shows_the_current_diagram():
     shown = f"```mermaid\n{diagram()}```\n"
-    assert shown in PAGE.read_text(), "put the output of millrace.engine.states.diagram() there"
+    assert shown in PAGE.read_text(), "paste the output of millrace.engine.states.diagram()"
 
 
 def test_the_page_explains_every_state_and_every_cause():
     prose = PAGE.read_text().replace(diagram(), "")
-    for word in (*STATE_NAMES[:6], *TRANSITIONS):
-        assert f"`{word}`" in prose, word
+    for name in (*STATE_NAMES[:6], *TRANSITIONS):
+        assert f"`{name}`" in prose, name

@@ -1,22 +1,22 @@
-"""TimerHeap: in order, one moment per key, and no leaks."""
+"""TimerHeap: ordered, one time per key, no leaks."""
 
 from random import Random
 
 from millrace.engine.timers import TimerHeap
 
 
-def due(timers: TimerHeap, now: int, most: int = 1000) -> list[object]:
-    return list(timers.due(now, most))
+def due(timers: TimerHeap, now: int, limit: int = 1000) -> list[object]:
+    return list(timers.due(now, limit))
 
 
-def test_nothing_is_due_when_nothing_is_set():
+def test_an_empty_heap_has_no_due_key():
     timers = TimerHeap()
     assert timers.next() is None
     assert due(timers, 10**18) == []
     assert len(timers) == 0
 
 
-def test_keys_come_in_the_order_of_their_moments():
+def test_keys_are_due_in_the_order_of_their_times():
     timers = TimerHeap()
     for key, when in (("c", 30), ("a", 10), ("b", 20)):
         timers.set(key, when)
@@ -24,21 +24,21 @@ def test_keys_come_in_the_order_of_their_moments():
     assert due(timers, 30) == ["a", "b", "c"]
 
 
-def test_a_key_is_due_at_its_moment_and_not_before():
+def test_a_key_is_due_at_its_time_and_not_before():
     timers = TimerHeap()
     timers.set("a", 10)
     assert due(timers, 9) == []
     assert due(timers, 10) == ["a"]
 
 
-def test_equal_moments_come_in_the_order_in_which_they_were_set():
+def test_keys_with_equal_times_are_due_in_the_order_of_their_setting():
     timers = TimerHeap()
-    for key in (5, ("alarm", "x"), "text", -3):  # of kinds that cannot be compared
+    for key in (5, ("alarm", "x"), "text", -3):  # types without an order
         timers.set(key, 10)
     assert due(timers, 10) == [5, ("alarm", "x"), "text", -3]
 
 
-def test_a_key_given_is_forgotten():
+def test_a_returned_key_is_removed():
     timers = TimerHeap()
     timers.set("a", 10)
     assert due(timers, 10) == ["a"]
@@ -46,12 +46,12 @@ def test_a_key_given_is_forgotten():
     assert timers.when("a") is None
 
 
-def test_at_most_so_many_are_given_at_once():
+def test_due_returns_a_limited_number_of_keys():
     timers = TimerHeap()
     for key in range(5):
         timers.set(key, key)
-    assert due(timers, 10, most=3) == [0, 1, 2]
-    assert due(timers, 10, most=3) == [3, 4]
+    assert due(timers, 10, limit=3) == [0, 1, 2]
+    assert due(timers, 10, limit=3) == [3, 4]
 
 
 def test_setting_a_key_again_moves_it():
@@ -73,7 +73,7 @@ def test_a_key_can_be_moved_forward():
     assert due(timers, 20) == []
 
 
-def test_a_cancelled_key_never_comes():
+def test_a_cancelled_key_is_never_due():
     timers = TimerHeap()
     timers.set("a", 10)
     timers.set("b", 20)
@@ -83,7 +83,7 @@ def test_a_cancelled_key_never_comes():
     assert due(timers, 30) == ["b"]
 
 
-def test_a_key_cancelled_while_others_are_being_given_does_not_come():
+def test_a_key_cancelled_during_iteration_is_not_returned():
     timers = TimerHeap()
     timers.set("a", 10)
     timers.set("b", 10)
@@ -93,7 +93,7 @@ def test_a_key_cancelled_while_others_are_being_given_does_not_come():
     assert list(given) == []
 
 
-def test_a_key_set_while_others_are_being_given_comes_if_it_is_due():
+def test_a_key_set_during_iteration_is_returned_if_due():
     timers = TimerHeap()
     timers.set("a", 10)
     given = timers.due(10, 1000)
@@ -103,7 +103,7 @@ def test_a_key_set_while_others_are_being_given_comes_if_it_is_due():
     assert list(given) == ["b"]
 
 
-def test_clearing_forgets_everything():
+def test_clear_removes_all_keys():
     timers = TimerHeap()
     timers.set("a", 10)
     timers.clear()
@@ -111,7 +111,7 @@ def test_clearing_forgets_everything():
     assert due(timers, 10) == []
 
 
-def test_stale_of_cancelled_keys_are_collected():
+def test_stale_entries_of_cancelled_keys_are_collected():
     timers = TimerHeap()
     for n in range(100_000):
         timers.set(n, 10**15)
@@ -120,7 +120,7 @@ def test_stale_of_cancelled_keys_are_collected():
     assert timers.stale <= 2048
 
 
-def test_stale_of_moved_keys_are_collected():
+def test_stale_entries_of_moved_keys_are_collected():
     timers = TimerHeap()
     for n in range(100_000):
         timers.set(n % 10, 10**15 - n)
@@ -129,13 +129,13 @@ def test_stale_of_moved_keys_are_collected():
     assert timers.next() == 10**15 - 99_999
 
 
-def test_collecting_loses_nobody():
+def test_collection_keeps_all_live_keys():
     timers = TimerHeap()
     for n in range(5000):
         timers.set(("kept", n), n)
         for moved in range(4):
             timers.set("moved", 10**9 + moved)
-    assert due(timers, 10**8, most=10_000) == [("kept", n) for n in range(5000)]
+    assert due(timers, 10**8, limit=10_000) == [("kept", n) for n in range(5000)]
     assert timers.stale <= 2 * len(timers) + 2048
 
 
@@ -143,19 +143,19 @@ def test_a_thousand_random_changes_agree_with_a_plain_dictionary():
     random, timers, model = Random(7), TimerHeap(), {}
     now = 0
     for _ in range(20_000):
-        key, what = random.randrange(40), random.randrange(10)
-        if what < 6:
+        key, action = random.randrange(40), random.randrange(10)
+        if action < 6:
             model[key] = now + random.randrange(100)
             timers.set(key, model[key])
-        elif what < 8:
+        elif action < 8:
             model.pop(key, None)
             timers.cancel(key)
         else:
             now += random.randrange(20)
             given = due(timers, now)
-            moments = [model.pop(key) for key in given]
-            assert moments == sorted(moments)
-            assert all(moment <= now for moment in moments)
-            assert all(moment > now for moment in model.values())
+            times = [model.pop(key) for key in given]
+            assert times == sorted(times)
+            assert all(time <= now for time in times)
+            assert all(time > now for time in model.values())
         assert timers.next() == min(model.values(), default=None)
         assert len(timers) == len(model)

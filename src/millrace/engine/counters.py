@@ -11,7 +11,7 @@ class Totals:
         self.failures = 0
 
 
-class Clocked:
+class TimerCounts:
     """The number of transitions by timers since the start."""
 
     __slots__ = ("evicted", "expired", "purged", "retried", "started")

@@ -1,23 +1,27 @@
-"""Which jobs wait for which jobs."""
+"""Dependencies between jobs."""
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 
+from .component import Component, IndexProblem, Problems
 from .job import Extra, Job
-from .policy import POLICIES
+from .policies import RuleTable
 from .states import BLOCKED, DEAD, DONE
 
 
-class Dependencies:
-    """Both directions: a job's blockers are part of its record, its dependents are kept here, each
-    once and in the order of their seqs.
+class Dependencies(Component):
+    """Both directions of each dependency. A job's record lists its blockers. This index lists the
+    dependents of each blocker, without duplicates and in the order of their seqs.
     """
 
-    __slots__ = ("_jobs", "by_blocker")
+    __slots__ = ("_jobs", "_policies", "by_blocker", "ending")
 
-    def __init__(self, jobs: dict[int, Job]) -> None:
+    def __init__(self, jobs: dict[int, Job], rules: RuleTable) -> None:
         self._jobs = jobs
+        #: Blockers that have ended, and whose dependents have not all followed; see cascades.py.
+        self.ending: dict[int, bytes] = {}
+        self._policies = rules.policies
         #: Blocker -> its dependents.
         self.by_blocker: dict[int, list[int]] = {}
 
@@ -32,28 +36,23 @@ class Dependencies:
         return [each for each in found if each is not None and job.seq in blockers_of(each)]
 
     def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
-        """The first dependents of a job, and the number of the others."""
+        """The first dependents of a job, and the number of the remaining ones."""
         seqs = self.by_blocker.get(job.seq, [])
         found = [self._jobs[seq] for seq in seqs[:limit] if seq in self._jobs]
         return found, len(seqs) - len(found)
 
-    def next_dependent(self, job: Job, after: int) -> int:
+    def next_dependent(self, blocker: int, after: int) -> int:
         """The seq of the first dependent above `after`; 0 if there is none."""
-        peers = self.by_blocker.get(job.seq, [])
+        peers = self.by_blocker.get(blocker, [])
         at = bisect_right(peers, after)
         return peers[at] if at < len(peers) else 0
-
-    def failing_with(self, job: Job) -> list[Job]:
-        """The dependents that fail with this job, the last one first."""
-        found = map(self._jobs.get, reversed(self.by_blocker.get(job.seq, ())))
-        return [each for each in found if each and POLICIES[each.origin].dies_with_blocker]
 
     def can_block(self, seq: int, origin: int) -> bool:
         """Whether a job of this origin can wait for that job: it exists and has not ended."""
         blocker = self._jobs.get(seq)
         if blocker is None or blocker.state == DONE:
             return False
-        return blocker.state != DEAD or not POLICIES[origin].dies_with_blocker
+        return blocker.state != DEAD or not self._policies[origin].dies_with_blocker
 
     # Changes
 
@@ -63,7 +62,7 @@ class Dependencies:
             self.link(blocker, job.seq)
 
     def remove(self, job: Job) -> None:
-        """Let a job wait for no other job."""
+        """Remove all blockers of a job."""
         if job.extra is None:
             return
         blockers, job.extra.blockers = job.extra.blockers, []
@@ -74,7 +73,7 @@ class Dependencies:
         self.by_blocker.clear()
 
     def block(self, job: Job, blockers: list[int]) -> None:
-        """Let a job also wait for these jobs; it may wait for itself."""
+        """Add blockers to a job. A job may be its own blocker."""
         if job.extra is None:
             job.extra = Extra()
         for seq in blockers:
@@ -83,12 +82,18 @@ class Dependencies:
                 job.extra.blockers.append(seq)
                 self.link(seq, job.seq)
 
-    def take_dependents(self, blocker: Job) -> Iterator[Job]:
-        """Remove a blocker from the records of its dependents, and yield them."""
-        for seq in self.by_blocker.pop(blocker.seq, ()):
+    def take_dependents(self, blocker: int, limit: int) -> Iterator[Job]:
+        """Remove a blocker from the records of its first dependents, and yield them."""
+        peers = self.by_blocker.get(blocker, [])
+        if len(peers) <= limit:
+            taken = self.by_blocker.pop(blocker, [])
+        else:
+            taken = peers[:limit]
+            del peers[:limit]
+        for seq in taken:
             job = self._jobs.get(seq)
-            if job is not None and job.extra is not None and blocker.seq in job.extra.blockers:
-                job.extra.blockers.remove(blocker.seq)
+            if job is not None and job.extra is not None and blocker in job.extra.blockers:
+                job.extra.blockers.remove(blocker)
                 yield job
 
     def link(self, blocker: int, seq: int) -> None:
@@ -110,22 +115,36 @@ class Dependencies:
 
     # Checks
 
-    def problems(self) -> Iterator[tuple[Job | None, str]]:
-        """Both directions must agree."""
-        for job in self._jobs.values():
+    def problems(self) -> Problems:
+        """Both directions must agree. Dependents may still wait for jobs that are `ending`."""
+        for number in list(self._jobs):
+            yield None
+            job = self._jobs.get(number)
+            if job is None:
+                continue
             blockers = blockers_of(job)
             waits_for_load = job.extra is not None and bool(job.extra.load)
             if job.state == BLOCKED and not blockers and not waits_for_load:
-                yield job, "the job is blocked, but waits for no job"
+                yield IndexProblem(
+                    "dependency", "the job is blocked, but waits for no job", job=job
+                )
             if len(set(blockers)) < len(blockers):
-                yield job, "the job waits for the same job twice"
+                yield IndexProblem("dependency", "the job waits for the same job twice", job=job)
             for seq in dict.fromkeys(blockers):
-                problem = self._blocker_problem(job, seq)
+                problem = "" if seq in self.ending else self._blocker_problem(job, seq)
                 if problem:
-                    yield job, problem
-        for seq, waiting in self.by_blocker.items():
-            for dependent, times in Counter(waiting).items():
-                yield from self._dependent_problems(seq, dependent, times)
+                    yield IndexProblem("dependency", problem, job=job)
+        for seq in list(self.by_blocker):
+            yield None
+            for dependent, times in Counter(self.by_blocker.get(seq, ())).items():
+                yield None
+                if self._is_dependent(seq, dependent):
+                    yield from self._dependent_problems(seq, dependent, times)
+
+    def _is_dependent(self, blocker: int, dependent: int) -> bool:
+        peers = self.by_blocker.get(blocker, [])
+        at = bisect_left(peers, dependent)
+        return at < len(peers) and peers[at] == dependent
 
     def _blocker_problem(self, job: Job, seq: int) -> str:
         blocker = self._jobs.get(seq)
@@ -137,16 +156,22 @@ class Dependencies:
             return f"the job is not a dependent of {blocker.jid}, for which it waits"
         return ""
 
-    def _dependent_problems(
-        self, seq: int, dependent: int, times: int
-    ) -> Iterator[tuple[Job | None, str]]:
+    def _dependent_problems(self, seq: int, dependent: int, times: int) -> Iterator[IndexProblem]:
         job = self._jobs.get(dependent)
         if job is None:
-            yield None, f"job {dependent} does not exist, but is a dependent of job {seq}"
+            yield IndexProblem(
+                "dependency", f"job {dependent} does not exist, but is a dependent of job {seq}"
+            )
         elif seq not in blockers_of(job):
-            yield job, f"the job is a dependent of job {seq}, but does not wait for it"
+            yield IndexProblem(
+                "dependency",
+                f"the job is a dependent of job {seq}, but does not wait for it",
+                job=job,
+            )
         elif times > 1:
-            yield job, f"the job is {times} times a dependent of job {seq}"
+            yield IndexProblem(
+                "dependency", f"the job is {times} times a dependent of job {seq}", job=job
+            )
 
 
 def blockers_of(job: Job) -> list[int]:

@@ -1,46 +1,364 @@
 """The engine: commands in; results, deliveries, events and the next timer out.
 
-It does no I/O and has no clock: every command takes `now`, in microseconds since 1970. The rules of
-the protocols that push and lease jobs are in policy.py.
+The engine does no I/O and has no clock: every command takes `now`, in microseconds since 1970.
+policies.py defines the rules of the protocols that push and lease jobs.
 
-After its commands a caller hands `deliveries`, `outcomes` and `timeouts` to the owners of the
-waiters, and `take_batch()` to the store. Only this package assigns fields of a job or a queue.
+After its commands, a caller passes `deliveries`, `outcomes` and `timeouts` to the owners of the
+waiters, and the result of `take_changes()` to the store. Only this package assigns fields of a job
+or a queue.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 from random import Random
 from sys import intern
-from typing import Final
+from typing import Any, Final
 
+from .annotations import TRACKED, Annotations, details_of
 from .attempts import Attempts
-from .batch import Batch
+from .caller import Caller
+from .cascades import CASCADE_TIMER, Cascades
+from .cascades import SETTING as CASCADE_SETTING
+from .change_set import ChangeSet
+from .component import Component
+from .counters import TimerCounts, Totals
+from .deadlines import Deadlines
+from .dependencies import Dependencies
+from .details import Number
+from .durations import RecentDurations
 from .errors import NoSuchJob, NotLeased, WrongState
-from .job import FOREVER, NO_PROTOCOL, QLESS, Extra, Job, Push, alias, extra_of, lifetime_of
-from .policy import BOUND, KEPT, POLICIES, UNTIMED
-from .retention import TRIM_TIMER
+from .events import make_event
+from .failure_groups import FailureGroups
+from .job import (
+    FOREVER,
+    NO_PROTOCOL,
+    Extra,
+    Failure,
+    Job,
+    NewJob,
+    add_time,
+    extra_of,
+    id_from_seq,
+    lifetime_of,
+)
+from .job_timers import LIFETIME_TIMER, JobTimers, Lifetimes, clock_offset
+from .leases import LEASES_TIMER, LeaseSet, use_server_clock
+from .limits import LIMITS_TIMER, SETTING, Limits, parked_of
+from .payloads import PayloadFetcher, PayloadReader
+from .policies import RuleTable
+from .positions import TiedPositions
+from .queues import Queue, QueueSet
+from .recurring import RECURRING_TIMER, RecurringJob, RecurringJobs
+from .recurring import SETTING as RECURRING_SETTING
+from .restoration import DISCARD_TIMER, Restoration, in_order
+from .retention import RETENTION_SETTING, TRIM_TIMER, Retention, changed_setting
+from .state_index import StateIndex
 from .states import BLOCKED, DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
-from .transitions import HALTED_RETRY, LIFE, Transitions, in_order
-from .waiters import JobOutcome, Waiter
+from .statistics import QueueDay, Statistics
+from .table import JobTable
+from .timers import TimerHeap
+from .transactions import SETTING as TRANSACTION_SETTING
+from .transactions import TRANSACTION_TIMER, Transactions
+from .transitions import UNAVAILABLE_RETRY, Transitions
+from .waiters import JobOutcome, Waiter, WaiterSet
 
-#: Settings of bulk loads have this prefix; see loads.py.
+#: Settings of bulk loads have this prefix; see bulk_loads.py.
 LOADS: Final = "loads/"
 #: Totals of past days over all queues have this prefix.
 DAYS: Final = "days/"
+#: Idempotency keys of pushes have this prefix; see admin/idempotency.py.
+IDEMPOTENCY: Final = "idempotency/"
+#: Imports have this prefix; see imports.py.
+IMPORTS: Final = "imports/"
+#: A flush removes the settings with these prefixes.
+FLUSHED_SETTINGS: Final = (
+    LOADS,
+    DAYS,
+    TRACKED,
+    SETTING,
+    RECURRING_SETTING,
+    IDEMPOTENCY,
+    IMPORTS,
+    RETENTION_SETTING,
+    CASCADE_SETTING,
+    TRANSACTION_SETTING,
+)
+#: Due timers that one tick handles.
+TICK_BATCH_SIZE: Final = 100
 #: Jobs removed in one step of a flush.
 FLUSH_BATCH_SIZE: Final = 100
-#: Jobs of a queue that is removed, in one step.
-REMOVAL_BATCH_SIZE: Final = 100
-_NOTHING_EXTRA: Final = Extra()
+#: Jobs removed in one step of the removal of a queue.
+REMOVAL_BATCH_SIZE: Final = 50
+#: Timers of the engine's components; other keys that are not numbers are alarms.
+_OWN_TIMERS: Final = frozenset(
+    {
+        TRIM_TIMER,
+        LIMITS_TIMER,
+        RECURRING_TIMER,
+        CASCADE_TIMER,
+        TRANSACTION_TIMER,
+        DISCARD_TIMER,
+        LEASES_TIMER,
+    }
+)
 
 
-class Engine(Transitions):
+class Engine:
     """All commands of clients, protocols and the server."""
 
-    def __init__(self, random: Random, *, dead_max: int = 100_000) -> None:
-        super().__init__(random, dead_max=dead_max)
-        self._attempts = Attempts(self)
+    def __init__(self, random: Random, rules: RuleTable, *, dead_max: int = 100_000) -> None:
+        self.random = random
+        self.rules = rules
+        self._untimed, self._own_clock = rules.untimed, rules.own_clock
+        #: Why the store fails, or empty. While it fails, no job changes and clients wait.
+        self.unavailable = ""
+        #: Reads payloads that live in the store; None: all are in memory.
+        self.payload_reader: PayloadReader | None = None
+        #: Reads them on another thread; None: there is no other thread.
+        self.payload_fetcher: PayloadFetcher | None = None
+        #: Payloads that were read on another thread, while they are needed.
+        self.fetched: dict[int, bytes] = {}
+        #: Why new jobs are refused; empty if they are accepted. The protocols check it.
+        self.pushes_refused = ""
 
-    # The server takes these lists and replaces them by empty ones.
+        self.next_seq = 1
+        #: The position of the job that arrived last. It orders jobs and never decreases. It starts
+        #: from the clock, but is ahead of it after the clock was set back.
+        self.position = 0
+        #: The server's clock when a job last became ready.
+        self.clock = 0
+        self.table = JobTable(rules)
+        # The same dictionaries as in the components, for reading.
+        self.jobs, self.by_jid = self.table.jobs, self.table.by_jid
+        self.queue_set = QueueSet(self.jobs)
+        self.retention = Retention(self.jobs, rules, dead_max)
+        self.states = StateIndex(self.jobs)
+        self.queues = self.queue_set.by_name
+        self.done, self.dead = self.retention.done, self.retention.dead
+        self.dead_kept, self.done_kept = self.retention.dead_kept, self.retention.done_kept
+        self.scheduled, self.blocked = self.states.scheduled, self.states.blocked
+        self.leased, self.staged = self.states.leased, self.states.staged
+        self.dependencies = Dependencies(self.jobs, rules)
+        #: Dead jobs and jobs that wait for a retry, by error.
+        self.failure_groups = FailureGroups(self.jobs)
+        self.totals = Totals()
+        self.statistics = Statistics()
+        self.recent_durations = RecentDurations()
+        self.timer_counts = TimerCounts()
+
+        self.timers = TimerHeap()
+        self.waiters = WaiterSet(self.queue_set, self.timers)
+        self.deadlines = Deadlines(self.jobs, self.queues, rules)
+        self.tied_positions = TiedPositions()
+        self._settings: dict[str, bytes] = {}
+        self.annotations = Annotations(self.jobs)
+        self.limits = Limits(self)
+        self.cascades = Cascades(self)
+        self.leases = LeaseSet(self)
+        #: Open connections that can hold leases which end with the connection.
+        self.holders = self.leases.holders
+        #: Keys of due alarms.
+        self.alarms: list[Hashable] = []
+
+        self.change_set = ChangeSet()
+        #: The caller between commands, and the caller of the current command.
+        self.server_caller = Caller(self, NO_PROTOCOL)
+        self.caller = self.server_caller
+        #: Leases that ended because the previous process ended: seq -> attempt.
+        self.interrupted: dict[int, int] = {}
+        #: Ready jobs below this seq were ready when the server read the store. Exceptions are the
+        #: jobs in `ready_since`, which became ready later.
+        self.restored_seq = 0
+        self.ready_since: set[int] = set()
+        #: The number of the current change set.
+        self.turn = 0
+        #: The number of reverts and of flushes.
+        self.revert_count = 0
+        self.flush_count = 0
+        #: Whether a store makes changes durable. Without one, no reply waits.
+        self.durable = False
+        #: The change set that the store is committing.
+        self.committing: ChangeSet | None = None
+        #: Components that depend on a job's record, and those that depend on its state and queue.
+        self.of_records: tuple[Component, ...] = (
+            self.table,
+            Lifetimes(self.timers, self.jobs),
+            self.dependencies,
+            self.annotations,
+        )
+        self.of_states: tuple[Component, ...] = (
+            self.queue_set,
+            self.states,
+            self.retention,
+            JobTimers(self.timers, self.jobs, rules),
+            self.limits,
+            self.failure_groups,
+            self.deadlines,
+            self.leases,
+        )
+        self.components: tuple[Component, ...] = self.of_records + self.of_states
+        self.transitions = Transitions(self)
+        self.restoration = Restoration(self)
+        self._attempts = Attempts(self)
+        self.cascades.connect(self._attempts)
+        self.recurring = RecurringJobs(self)
+        self.transactions = Transactions(self)
+
+    @property
+    def settings(self) -> dict[str, bytes]:
+        """Durable settings. Change them with `set_setting`."""
+        return self._settings
+
+    @settings.setter
+    def settings(self, value: dict[str, bytes]) -> None:
+        """Replace the settings with the settings in the store, at the start or after a revert."""
+        self._settings = value
+        self.load_settings()
+
+    def load_settings(self) -> None:
+        """Reload the settings of the components."""
+        self.annotations.load(self._settings)
+        self.limits.load(self._settings)
+        self.cascades.load(self._settings)
+        self.recurring.load(self._settings)
+        self.transactions.load(self._settings)
+
+    @property
+    def retrying(self) -> int:
+        """The number of scheduled jobs that failed before."""
+        return self.states.retrying
+
+    # Uncommitted changes
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Whether the engine has a change that is not durable yet."""
+        return self.durable and (self.committing is not None or bool(self.change_set))
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """A value that differs after every durable change."""
+        change_set = self.change_set
+        return self.turn, len(change_set.events), change_set.edits
+
+    def is_uncommitted(self, seq: int) -> bool:
+        """Whether a change of that job is not committed."""
+        committing = self.committing
+        return self.change_set.touches(seq) or (committing is not None and committing.touches(seq))
+
+    def is_turn_uncommitted(self, turn: int) -> bool:
+        """Whether the changes of that turn are not committed. A revert raises `revert_count`."""
+        if not self.durable or turn < self.turn - 1:
+            return False
+        return turn >= self.turn or self.committing is not None
+
+    def is_setting_uncommitted(self, key: str) -> bool:
+        committing = self.committing
+        return key in self.change_set.settings or (
+            committing is not None and key in committing.settings
+        )
+
+    # Views
+
+    def job(self, seq: int) -> Job | None:
+        return self.jobs.get(seq)
+
+    def find(self, jid: str) -> Job | None:
+        """The oldest job of that jid."""
+        return self.by_jid.get(jid)
+
+    def find_all(self, jid: str) -> list[Job]:
+        return self.table.find_all(jid)
+
+    def count_of(self, jid: str) -> int:
+        return self.table.count_of(jid)
+
+    def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
+        return self.table.find_below(jid, below, limit)
+
+    def find_newest(self, jid: str, limit: int) -> list[Job]:
+        return self.table.find_newest(jid, limit)
+
+    def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        return self.table.find_leased(jid, actor, holder)
+
+    def ready_count(self) -> int:
+        return sum(queue.counts[READY] for queue in self.queues.values())
+
+    def dependents(self, job: Job) -> list[Job]:
+        return self.dependencies.dependents(job)
+
+    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+        return self.dependencies.some_dependents(job, limit)
+
+    def next_dependent(self, job: Job, after: int) -> int:
+        return self.dependencies.next_dependent(job.seq, after)
+
+    # Changes and events
+
+    def set_setting(self, key: str, value: bytes | None) -> None:
+        """Set or delete a durable setting."""
+        if value is None:
+            self._settings.pop(key, None)
+        else:
+            self._settings[key] = value
+        self.change_set.settings[key] = value
+        self.record_edit()
+
+    def set_setting_unacknowledged(self, key: str, value: bytes) -> None:
+        """Set a durable setting without letting the reply wait."""
+        self._settings[key] = value
+        self.change_set.settings[key] = value
+
+    def record_edit(self) -> None:
+        """Record that the change set has a change without an event. The reply waits for it."""
+        self.change_set.edits += 1
+        self.caller.must_wait = True
+
+    def record_change(self, job: Job) -> None:
+        """Record a change of a job that is not a transition."""
+        if job.seq not in self.change_set.new:
+            self.change_set.changed[job.seq] = job
+        self.record_edit()
+
+    def record_unacknowledged(self, job: Job) -> None:
+        """Record a change of a job that no reply announces."""
+        if job.seq not in self.change_set.new:
+            self.change_set.changed[job.seq] = job
+
+    def current_statistics(self) -> Statistics:
+        """The statistics, up to date."""
+        change_set = self.change_set
+        if change_set.folded < len(change_set.events):
+            events = (
+                change_set.events[change_set.folded :] if change_set.folded else change_set.events
+            )
+            self.statistics.fold(events, self.recent_durations)
+            change_set.folded = len(change_set.events)
+        return self.statistics
+
+    def take_changes(self) -> ChangeSet:
+        """End the turn and return its changes."""
+        self.current_statistics()
+        change_set = self.change_set
+        self.change_set = ChangeSet()
+        self.turn += 1
+        return change_set
+
+    def index_of(self, state: int) -> dict[int, Job]:
+        """The jobs in a state other than ready, without those in `done_kept` and `dead_kept`."""
+        if state == SCHEDULED:
+            return self.scheduled
+        if state == BLOCKED:
+            return self.blocked
+        if state == LEASED:
+            return self.leased
+        return self.done if state == DONE else self.dead
+
+    def open_queue(self, name: str) -> Queue:
+        """The queue of that name, created if it does not exist."""
+        return self.queue_set.open(name, self.change_set)
+
+    # The server takes these lists and replaces them with empty ones.
 
     @property
     def deliveries(self) -> list[tuple[Waiter, Job]]:
@@ -81,27 +399,33 @@ class Engine(Transitions):
 
     # Pushing
 
-    def push(self, push: Push, now: int) -> Job:
+    def push(self, push: NewJob, now: int) -> Job:
         """Add a job; it is ready, scheduled or blocked."""
         queue = self.queues.get(push.queue)
-        if queue is None or not queue.known:
+        if queue is None or not queue.registered:
             queue = self.open_queue(push.queue)
         seq = self.next_seq
         self.next_seq = seq + 1
-        place = push.place
+        place = push.position
         if not place:
-            place = now if push.origin == QLESS else self.next_position(now)
+            if push.origin in self._own_clock:
+                place = self.tied_positions.of_new_job(push.queue, now)
+            elif now > self.position:
+                self.position = place = now
+            else:
+                place = self.transitions.next_position(now)
         extra = None
         if (
             push.tags
             or push.blockers
-            or push.fleeting
+            or push.transient
             or push.dead_queue
-            or push.own is not None
+            or push.details is not None
             or push.load
+            or push.retention >= 0
         ):
             extra = self._extra(push, seq)
-        jid = push.jid or alias(seq)
+        jid = push.jid or id_from_seq(seq)
         job = Job(
             seq,
             jid,
@@ -109,14 +433,14 @@ class Engine(Transitions):
             push.payload,
             push.origin,
             now,
-            push.lease_for,
+            push.lease_duration,
             push.retries,
-            push.spec,
+            push.wire_fields,
             queue.name,
             NEW,
             push.rank,
             place,
-            push.due,
+            push.due_at,
             0,
             0,
             0,
@@ -126,20 +450,26 @@ class Engine(Transitions):
             NO_PROTOCOL,
             None,
             extra,
-            push.expires,
-            push.most_attempts,
+            push.expires_at,
+            push.max_attempts,
         )
         self.table.add(job)
-        self.batch.new[seq] = job
-        if push.expires:
-            self.timers.set(seq + LIFE, push.expires)
-        state = READY if extra is None and push.due <= now else self.start_state(job, now)
-        self.apply(job, queue, "pushed", state, now, push.origin)
-        self.changes += 1
+        if extra is not None and extra.tags:
+            self.annotations.add(job)
+        self.change_set.new[seq] = job
+        if push.expires_at:
+            self.timers.set(seq + LIFETIME_TIMER, push.expires_at)
+        state = (
+            READY
+            if extra is None and push.due_at <= now
+            else self.transitions.start_state(job, now)
+        )
+        self.transitions.apply(job, queue, "pushed", state, now, push.origin)
+        self.caller.must_wait = True
         return job
 
-    def push_many(self, pushes: Iterable[Push], now: int) -> list[Job]:
-        """Push all of them as one change. A blocker of -1 is the job before in the list."""
+    def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
+        """Push several jobs as one change. A blocker of -1 is the previous job of the list."""
         jobs: list[Job] = []
         pushes = list(pushes)
         for number, push in enumerate(pushes):
@@ -151,22 +481,27 @@ class Engine(Transitions):
             jobs.append(self.push(push, now))
         return jobs
 
-    def burn(self, count: int) -> None:
-        """Leave this number of seqs unused."""
+    def skip_seqs(self, count: int) -> None:
+        """Skip `count` seqs."""
         self.next_seq += count
 
-    def _extra(self, push: Push, seq: int) -> Extra | None:
+    def _extra(self, push: NewJob, seq: int) -> Extra | None:
         """The rare fields of a job, or None if it has none of them."""
         unique = dict.fromkeys(push.blockers)
         blockers = [b for b in unique if b == seq or self.dependencies.can_block(b, push.origin)]
         for blocker in blockers:
             self.dependencies.link(blocker, seq)
-        own, load = push.own, push.load
-        if not (
-            push.tags or blockers or push.fleeting or push.dead_queue or own is not None or load
-        ):
-            return None
-        return Extra(push.tags, blockers, None, push.fleeting, push.dead_queue, own, load)
+        extra = Extra(
+            push.tags,
+            blockers,
+            None,
+            push.transient,
+            push.dead_queue,
+            push.details,
+            push.load,
+            push.retention,
+        )
+        return None if extra.is_empty else extra
 
     # Leasing
 
@@ -183,20 +518,26 @@ class Engine(Transitions):
 
         `since` gives the start of its wait; without it, the wait began when the job became ready.
         """
-        if self.halted:
+        if self.unavailable:
             return None
         for name in queues:
+            if self.recurring.by_queue:
+                self.recurring.request(name, now)
             queue = self.queues.get(name)
             if queue is None or queue.paused:
                 continue
-            job = queue.ready.pop()
+            if not self.limits.in_use:
+                job = queue.ready.pop()
+            else:
+                job = self.limits.next_job(queue, now, counted=self.caller.own_clock)
             if job is not None:
-                self.lease_to(job, queue, holder, actor, now, until, since)
+                if self.lease_to(job, queue, holder, actor, now, until, since):
+                    self.caller.must_wait = True
                 return job
-            queue.asked = now
+            queue.last_requested_at = now
         return None
 
-    def lease_this(
+    def lease_job(
         self,
         job: Job,
         holder: str,
@@ -205,32 +546,44 @@ class Engine(Transitions):
         until: int | None = None,
         since: Callable[[Job], int] | None = None,
     ) -> None:
-        """Lease this ready job; `since` as above."""
+        """Lease this ready job; `since` as in `lease`."""
         if job.state != READY:
             raise WrongState
         queue = self.queues[job.queue]
         queue.ready.remove(job)
-        self.lease_to(job, queue, holder, actor, now, until, since)
+        if self.limits.in_use:
+            self.limits.leave_ready(job)
+        if self.lease_to(job, queue, holder, actor, now, until, since):
+            self.caller.must_wait = True
 
     def lease_any(self, queues: Iterable[str], holder: str, actor: int, now: int) -> Job | None:
-        """Lease the first ready job of a random queue among these that have one."""
-        if self.halted:
+        """Choose a random queue of this list that has ready jobs, and lease its first job."""
+        if self.unavailable:
             return None
+        if self.recurring.by_queue:
+            queues = list(queues)
+            for name in queues:
+                self.recurring.request(name, now)
         found = [self.queues[name] for name in queues if name in self.queues]
         found = [queue for queue in found if queue.counts[READY] and not queue.paused]
-        if not found:
-            return None
-        queue = found[self.random.randrange(len(found)) if len(found) > 1 else 0]
-        job = queue.ready.pop()
-        assert job is not None, "the queue's counter is wrong"
-        self.lease_to(job, queue, holder, actor, now)
-        return job
+        while found:
+            at = self.random.randrange(len(found)) if len(found) > 1 else 0
+            queue = found[at]
+            job = self.next_job(queue, now)
+            if job is not None:
+                if self.lease_to(job, queue, holder, actor, now):
+                    self.caller.must_wait = True
+                return job
+            assert self.limits.in_use, "the queue's counter is wrong"
+            queue.last_requested_at = now
+            del found[at]
+        return None
 
-    def regain(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
         """Lease a job again to a holder that claims to have held it before a restart.
 
-        A lease is sent before it is durable, so a crash or a refused commit can undo it. A job that
-        has been ready since then may have been with a worker all the time.
+        The server sends a lease before it is durable, so a crash or a refused commit can undo it. A
+        worker may still hold a job that has been ready since then.
         """
         for job in self.find_all(jid):
             if job.state == READY and self.reclaim(job, holder, actor, now):
@@ -240,18 +593,20 @@ class Engine(Transitions):
     def reclaim(
         self, job: Job, holder: str, actor: int, now: int, leased_at: int | None = None
     ) -> bool:
-        """Whether this job is leased to that holder. If an undone lease is possible, as above, the
-        job is leased again. `leased_at` is the start of the lease, if the holder knows it.
+        """Whether this job is leased to that holder. If a crash or a refused commit may have undone
+        the lease, as in `reclaim_by_id`, the engine leases the job again. `leased_at` is the
+        start of the lease, if the holder knows it.
         """
         if self.jobs.get(job.seq) is not job:
             return False
         if job.state == LEASED:
-            return job.holder == holder and job.actor == actor
-        untouched = job.seq < self.restored_seq and job.seq not in self._ready_since
-        if job.state != READY or not untouched or self.halted:
+            return job.holder == holder and job.holder_protocol == actor
+        untouched = job.seq < self.restored_seq and job.seq not in self.ready_since
+        if job.state != READY or not untouched or self.unavailable:
             return False
-        self.lease_this(job, holder, actor, now)
+        self.lease_job(job, holder, actor, now)
         if leased_at is not None:
+            lifetime_of(job)  # the totals must exist before `leased_at` changes
             job.leased_at = leased_at
         return True
 
@@ -260,60 +615,163 @@ class Engine(Transitions):
         if job.state != LEASED:
             raise NotLeased
         job.deadline = deadline
+        self.queues[job.queue].version += 1
         lifetime_of(job).renewals += 1
-        if job.actor not in UNTIMED:
+        if job.holder_protocol not in self._untimed:
             self.timers.set(job.seq, deadline)
-        self.batch.events.append(self.make_event(job, "renewed", LEASED, now, job.actor))
-        self.touch(job)
+        else:
+            self.deadlines.add(job)
+        self.change_set.events.append(make_event(job, "renewed", LEASED, now, job.holder_protocol))
+        self.record_change(job)
 
-    def lapse(self, job: Job, deadline: int, now: int) -> None:
-        """A lease has expired, but its holder keeps it for a grace period."""
+    def start_grace(self, job: Job, deadline: int, now: int) -> None:
+        """Leave an expired lease with its holder for a grace period."""
         if job.state != LEASED:
             raise NotLeased
         job.deadline = deadline
-        self.batch.events.append(self.make_event(job, "expired", LEASED, now, NO_PROTOCOL))
-        self.touch(job)
+        self.deadlines.add(job)
+        self.queues[job.queue].version += 1
+        self.change_set.events.append(make_event(job, "expired", LEASED, now, NO_PROTOCOL))
+        self.record_change(job)
 
-    def forsake(self, job: Job, now: int, message: str) -> None:
-        """End a lease whose connection is closed; while the store fails, a timer ends it later."""
+    def end_lease_of_closed(self, job: Job, now: int, message: str) -> None:
+        """End a lease after its connection closed; while the store fails, a timer ends it later."""
         if job.state != LEASED or self.jobs.get(job.seq) is not job:
             raise NotLeased
-        if self.halted:
-            self.timers.set(job.seq, now + HALTED_RETRY)
+        if self.unavailable:
+            self.timers.set(job.seq, now + UNAVAILABLE_RETRY)
         else:
-            self.fail(job, now, job.actor, "ConnectionLost", message, [], cause="expired")
+            self.fail(job, now, job.holder_protocol, "ConnectionLost", message, [], cause="expired")
+
+    def holds_lease(self, holder: str, seq: int) -> bool:
+        """Whether a connection has a job that it has not ended. A refused commit may have undone
+        the lease; `reclaim` leases the job again.
+        """
+        return self.leases.holds(holder, seq)
+
+    def leases_of(self, holder: str) -> list[int]:
+        """The seqs of the jobs that a connection has, the oldest lease first."""
+        return self.leases.of_holder(holder)
+
+    def end_leases_of(self, holder: str, now: int) -> None:
+        """End the leases of a closed connection, some in each turn."""
+        self.leases.close(holder, now)
 
     def release(self, job: Job, now: int, *, counted: bool = False) -> None:
-        """Return a lease that did not reach its holder, without counting the attempt. If the holder
-        knows the attempt's number, it is `counted`, so that no other lease has this number.
+        """Return a lease that did not reach its holder. The attempt does not count, unless the
+        holder knows its number: then set `counted`, so that no other lease has this number.
         """
         if job.state != LEASED or self.jobs.get(job.seq) is not job:
             raise NotLeased
+        lifetime_of(job)  # before the number of the attempt changes
         if not counted:
             job.attempt -= 1
-        self.apply(job, self.queues[job.queue], "released", READY, now, job.actor)
-        self.changes += 1
+        self.transitions.apply(
+            job, self.queues[job.queue], "released", READY, now, job.holder_protocol
+        )
+        self.caller.must_wait = True
+
+    def lease_to(
+        self,
+        job: Job,
+        queue: Queue,
+        holder: str,
+        actor: int,
+        now: int,
+        until: int | None = None,
+        since: Callable[[Job], int] | None = None,
+    ) -> bool:
+        """Lease a job that was removed from the ready jobs. Return whether an earlier change of the
+        job, such as its push or its transition to ready, is not committed: the reply with the lease
+        must then wait.
+        """
+        start = job.ready_at if since is None else since(job)
+        wait = now - start if now > start else 0
+        if job.attempt or job.failures or job.lifetime is not None or since is not None:
+            lifetime = lifetime_of(job)
+            lifetime.first_leased_at = lifetime.first_leased_at if lifetime.leases else now
+            lifetime.leases += 1
+            lifetime.wait += wait
+            lifetime.lease_wait = wait
+            lifetime.renewals = 0
+        job.attempt += 1
+        job.leased_at = now
+        if until is None:
+            until = FOREVER if actor in self.rules.bound else add_time(now, job.lease_duration)
+        job.deadline = until
+        job.holder = holder
+        job.holder_protocol = actor
+        queue.last_requested_at = now
+        if self.caller.own_clock:
+            details_of(job).lease_offset = self.caller.clock_offset
+        is_uncommitted = self.durable and self.is_uncommitted(job.seq)
+        self.transitions.apply(job, queue, "leased", LEASED, now, actor, wait)
+        return is_uncommitted
+
+    def next_job(self, queue: Queue, now: int) -> Job | None:
+        """Remove the next ready job that the limits permit from its queue, and return it."""
+        return self.limits.next_job(queue, now) if self.limits.in_use else queue.ready.pop()
+
+    def is_untimed(self, job: Job) -> bool:
+        """Whether the lease of a job has no timer."""
+        return job.holder_protocol in self._untimed
+
+    def clock_offset(self, job: Job) -> int:
+        """How far the clock of a job's times is ahead of the server's."""
+        return clock_offset(job, self._own_clock)
+
+    def time_of(self, job: Job, now: int) -> int:
+        """The time of the current command by the clock of the job's other times."""
+        if job.origin not in self._own_clock:
+            return self.caller.server_time(now)
+        return self.caller.time(now, self.clock_offset(job))
+
+    def serve(self, queue: Queue, now: int) -> None:
+        """Lease ready jobs to waiters, the longest waiter first, by the server's clock."""
+        caller = self.caller
+        if caller.own_clock:
+            now = caller.server_time(now)
+            caller.own_clock = False
+            try:
+                self.serve(queue, now)
+            finally:
+                caller.own_clock = True
+            return
+        while queue.waiters and not queue.paused and not self.unavailable:
+            job = self.next_job(queue, now)
+            if job is None:
+                return
+            if not queue.waiters:  # `next_job` settled limits, which served the waiters
+                queue.ready.add(job)
+                return
+            waiter = next(iter(queue.waiters.values()))
+            self.waiters.remove(waiter)
+            until = add_time(now, waiter.lease_for) if waiter.lease_for else None
+            waiter.must_wait = self.lease_to(job, queue, waiter.holder, waiter.actor, now, until)
+            self.waiters.deliveries.append((waiter, job))
 
     # Waiting
 
     def wait(self, waiter: Waiter, until: int) -> None:
         """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
         self.waiters.add(waiter, until)
+        if self.recurring.by_queue:
+            self.recurring.wait(waiter.queues)
 
     def wait_for_end(self, job: Job, waiter: Waiter, until: int) -> None:
         """Report the end of the job to the waiter, or a timeout at `until`."""
         self.waiters.add_for_end(job, waiter, until)
 
-    def unwait(self, waiter: Waiter) -> None:
-        """Forget a waiter whose connection is closed."""
+    def cancel_wait(self, waiter: Waiter) -> None:
+        """Remove a waiter after its connection closed."""
         self.waiters.remove(waiter)
 
-    def deafen(self, waiter: Waiter) -> None:
-        """Let a waiter wait until its timeout without a job."""
+    def stop_offering(self, waiter: Waiter) -> None:
+        """Deliver no more jobs to a waiter; it waits until its timeout."""
         self.waiters.stop_offering(waiter)
 
-    def deafen_all(self) -> None:
-        """Let all waiters wait until their timeouts without a job."""
+    def stop_offering_all(self) -> None:
+        """Deliver no more jobs to any waiter; each waits until its timeout."""
         self.waiters.stop_offering_all()
 
     # Ends of attempts
@@ -328,28 +786,43 @@ class Engine(Transitions):
         keep_until: int = 0,
         unleased: bool = False,
     ) -> None:
-        """End the job with success. It is kept until the end of its time to live, or until
-        `keep_until`. With `unleased` it need not be leased.
+        """End the job with success. The engine retains it until the end of its time to live, or
+        until `keep_until`, or until the time that `Retention.end_of` returns. With `unleased`, the
+        job need not be leased.
         """
         if job.state != LEASED and not (unleased and job.state in {READY, SCHEDULED}):
             raise NotLeased
+        if self.caller.own_clock and job.origin not in self._own_clock:
+            now = self._use_server_clock(job, now)
+            try:
+                self.complete(
+                    job, now, actor, result=result, keep_until=keep_until, unleased=unleased
+                )
+            finally:
+                self.caller.own_clock = True
+            return
         self.totals.processed += 1
         run = max(0, now - job.leased_at) if job.state == LEASED else 0
         queue = self.queues[job.queue]
-        if job.expires:
-            keep_until = job.expires
-        elif job.origin in KEPT:
+        if job.expires_at:
+            keep_until = job.expires_at
+        elif job.origin in self.rules.kept:
             keep_until = FOREVER
+        elif not keep_until and (
+            result or job.extra is not None or RETENTION_SETTING in self.settings
+        ):
+            setting = self.settings.get(RETENTION_SETTING)
+            keep_until = self.retention.end_of(job, result, setting, now)
         if job.seq in self.waiters.by_job:
             self.waiters.job_ended(JobOutcome(job, "completed", True, result or b""))
         if keep_until > now:
             if result is not None or job.extra is not None:
                 extra_of(job).result = result
-            job.due = keep_until
-            self.apply(job, queue, "completed", DONE, now, actor, 0, run)
+            job.due_at = keep_until
+            self.transitions.apply(job, queue, "completed", DONE, now, actor, 0, run)
         else:
-            self.apply(job, queue, "completed", GONE, now, actor, 0, run)
-        self.changes += 1
+            self.transitions.apply(job, queue, "completed", GONE, now, actor, 0, run)
+        self.caller.must_wait = True
 
     def fail(
         self,
@@ -365,21 +838,42 @@ class Engine(Transitions):
         unleased: bool = False,
         final: bool = False,
         again_at: int | None = None,
+        uses_try: bool = True,
     ) -> None:
         """End an attempt with a failure; see Attempts.fail."""
-        self._attempts.fail(
-            job,
-            now,
-            actor,
-            group,
-            message,
-            backtrace,
-            cause=cause,
-            result=result,
-            unleased=unleased,
-            final=final,
-            again_at=again_at,
-        )
+        caller = self.caller
+        own_clock = caller.own_clock
+        if own_clock and job.origin not in self._own_clock:
+            again_at = None if again_at is None else caller.server_time(again_at)
+            now = self._use_server_clock(job, now)
+        try:
+            self._attempts.fail(
+                job,
+                now,
+                actor,
+                group,
+                message,
+                backtrace,
+                cause=cause,
+                result=result,
+                unleased=unleased,
+                final=final,
+                again_at=again_at,
+                uses_try=uses_try,
+            )
+        finally:
+            caller.own_clock = own_clock
+
+    def _use_server_clock(self, job: Job, now: int) -> int:
+        """Let the server's clock apply to the rest of the command, and return its time. The policy
+        of the job decides about its retries and its retention, and uses this clock.
+        """
+        caller = self.caller
+        now = caller.server_time(now)
+        caller.own_clock = False
+        if job.state == LEASED and job.holder_protocol in self._own_clock:
+            use_server_clock(job)  # the clock of the lease, not of this command
+        return now
 
     def move(
         self,
@@ -394,167 +888,264 @@ class Engine(Transitions):
         """Move a job in any state to a queue, where it starts again; see Attempts.move."""
         self._attempts.move(job, name, now, actor, due=due, blockers=blockers)
 
+    # The store
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
+        self.restoration.restore(jobs, queues)
+
+    def revert(
+        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo change sets that could not be written; see Restoration.revert."""
+        self.restoration.revert(change_sets, jobs, queues)
+
     # Time
 
     def next_timer(self) -> int | None:
         return self.timers.next()
 
-    def tick(self, now: int, limit: int = 1000) -> None:
+    def tick(self, now: int, limit: int = TICK_BATCH_SIZE) -> None:
         """Handle due timers, at most `limit` of them."""
         self.waiters.tick()
+        long_work: list[Callable[[int], None]] = []
         for key in self.timers.due(now, limit):
             if not isinstance(key, int):
-                if key != TRIM_TIMER:
+                if key not in _OWN_TIMERS:
                     self.alarms.append(key)
-                elif self.halted:
-                    self.timers.set(key, now + HALTED_RETRY)
+                elif self.unavailable:
+                    self.timers.set(key, now + UNAVAILABLE_RETRY)
+                elif key == LIMITS_TIMER:
+                    self.limits.tick(now)
+                elif key == RECURRING_TIMER:
+                    self.recurring.tick(now)
                 else:
-                    self._attempts.trim_dead(now)
+                    long_work.append(self._long_work(key))
             elif key < 0:
                 self.waiters.time_out(key, now)
-            elif self.halted:
-                self.timers.set(key, now + HALTED_RETRY)
-            elif key < LIFE:
+            elif self.unavailable:
+                self.timers.set(key, now + UNAVAILABLE_RETRY)
+            elif key < LIFETIME_TIMER:
                 self._timer_due(self.jobs[key], now)
-            elif key - LIFE in self.jobs:
-                self._end_of_life(self.jobs[key - LIFE], now)
+            elif key - LIFETIME_TIMER in self.jobs:
+                self._end_of_life(self.jobs[key - LIFETIME_TIMER], now)
+        for step in long_work:  # one step per tick: each sets its timer again
+            step(now)
+
+    def _long_work(self, key: Hashable) -> Callable[[int], None]:
+        if key == CASCADE_TIMER:
+            return self.cascades.tick
+        if key == LEASES_TIMER:
+            return self.leases.tick
+        if key == DISCARD_TIMER:
+            return self.restoration.free_discarded
+        return self.transactions.tick if key == TRANSACTION_TIMER else self._attempts.trim_dead
 
     def clock_moved(self, by: int) -> None:
-        """The clock was set since the last tick. Timeouts of waiters and alarms keep their
-        durations. Leases and due times are points in time and follow the clock.
+        """Adjust the timers if the clock was set after the last tick. Timeouts of waiters and
+        alarms retain their durations. Leases and due times are points in time and follow the clock.
         """
 
         def is_duration(key: Hashable) -> bool:
-            return not isinstance(key, int) or self.waiters.waited_at_last_tick(key)
+            if isinstance(key, int):
+                return self.waiters.waited_at_last_tick(key)
+            return key not in _OWN_TIMERS or key == TRIM_TIMER
 
         self.timers.move(is_duration, by)
+        self.recurring.clock_set()
 
     def resume(self, now: int) -> None:
-        """The store works again: remove orphaned transient jobs, and serve waiters."""
-        self.halted = ""
-        for job in self.orphaned_transients():
+        """Remove orphaned transient jobs and serve waiters, after the store has recovered."""
+        self.unavailable = ""
+        for job in self.restoration.orphaned_transients():
             self._end_of_life(job, now)
+        self.limits.settle(now)
         for queue in list(self.queues.values()):
             self.serve(queue, now)
 
-    def alarm(self, key: Hashable, when: int) -> None:
+    def set_alarm(self, key: Hashable, when: int) -> None:
         """Put `key`, which is not a number, into `alarms` at that time."""
         self.timers.set(key, when)
 
-    def unalarm(self, key: Hashable) -> None:
+    def cancel_alarm(self, key: Hashable) -> None:
         self.timers.cancel(key)
 
     def _timer_due(self, job: Job, now: int) -> None:
         queue = self.queues[job.queue]
         if job.state == SCHEDULED:
             if job.failures:
-                self.clocked.retried += 1
+                self.timer_counts.retried += 1
             else:
-                self.clocked.started += 1
-            self.apply(job, queue, "due", READY, now, NO_PROTOCOL)
+                self.timer_counts.started += 1
+            self.transitions.apply(job, queue, "due", READY, now, NO_PROTOCOL)
         elif job.state == LEASED:
-            if job.actor in BOUND and self.interrupted.get(job.seq) == job.attempt:
+            if (
+                job.holder_protocol in self.rules.bound
+                and self.interrupted.get(job.seq) == job.attempt
+            ):
                 self._return_after_restart(job, now)
                 return
-            self.clocked.expired += 1
-            group, message = POLICIES[job.origin].expired
+            self.timer_counts.expired += 1
+            group, message = self.rules.policies[job.origin].expired
             self.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
             return
         else:
-            self.clocked.purged += 1
-            self.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
-        self.changes += 1
+            self.timer_counts.purged += 1
+            self.transitions.apply(job, queue, "purged", GONE, now, NO_PROTOCOL)
+        self.caller.must_wait = True
 
     def _return_after_restart(self, job: Job, now: int) -> None:
-        """Return a lease without a failure: a restart ended its connection."""
-        self.apply(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
-        self.changes += 1
+        """Return a lease without a failure, because a restart closed its connection."""
+        self.transitions.apply(job, self.queues[job.queue], "released", READY, now, NO_PROTOCOL)
+        self.caller.must_wait = True
 
     def _end_of_life(self, job: Job, now: int) -> None:
-        """A job's time to live has ended."""
+        """End a job at the end of its time to live."""
         if job.state in {DONE, DEAD}:
-            self.clocked.purged += 1
+            self.timer_counts.purged += 1
             cause = "purged"
-        elif job.extra is not None and job.extra.fleeting:
+        elif job.extra is not None and job.extra.transient:
             cause = "cancelled"
         else:
-            self.clocked.evicted += 1
+            self.timer_counts.evicted += 1
             cause = "evicted"
             if job.seq in self.waiters.by_job:
                 self.waiters.job_ended(JobOutcome(job, cause, False, b""))
-        self.apply(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
-        self.changes += 1
+        self.transitions.apply(job, self.queues[job.queue], cause, GONE, now, NO_PROTOCOL)
+        self.caller.must_wait = True
 
     # Other changes of jobs
 
-    def requeue(self, job: Job, now: int) -> None:
+    def retry_now(self, job: Job, now: int) -> None:
         """Make a scheduled or dead job ready now."""
         if job.state not in {SCHEDULED, DEAD}:
             raise WrongState
         if job.state == DEAD:
-            job.due = 0  # it was the end of its retention
-        self.apply(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
-        self.changes += 1
+            job.due_at = 0  # until now this was the end of its retention
+        self.transitions.apply(job, self.queues[job.queue], "requeued", READY, now, NO_PROTOCOL)
+        self.caller.must_wait = True
 
-    def kill(self, job: Job, now: int) -> None:
-        """Move a job that is not leased to the dead set."""
+    def kill(self, job: Job, now: int, failure: Failure | None = None) -> None:
+        """Move a job that is not leased to the dead set, with this failure if given."""
         if job.state in {LEASED, DONE}:
             raise WrongState
+        if self.caller.own_clock and job.origin not in self._own_clock:
+            now = self._use_server_clock(job, now)
+            try:
+                self.kill(job, now, failure)
+            finally:
+                self.caller.own_clock = True
+            return
+        if failure is not None:
+            job.failure = failure
         if job.state == BLOCKED:
             self._leave_load(job)
         if job.seq in self.waiters.by_job:
             self.waiters.job_ended(JobOutcome(job, "killed", False, b""))
-        self.apply(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
+        self.transitions.apply(job, self.queues[job.queue], "killed", DEAD, now, NO_PROTOCOL)
         self._attempts.fail_dependents(job, now)
-        self.changes += 1
+        self.caller.must_wait = True
 
     def cancel(self, job: Job, now: int, actor: int = NO_PROTOCOL) -> None:
-        """Remove a job in any state."""
-        self.apply(job, self.queues[job.queue], "cancelled", GONE, now, actor)
-        self.changes += 1
+        """Remove a job in any state, and end its lease if it has one."""
+        if job.seq in self.waiters.by_job:
+            self.waiters.job_ended(JobOutcome(job, "cancelled", False, b""))
+        self.transitions.apply(job, self.queues[job.queue], "cancelled", GONE, now, actor)
+        self.caller.must_wait = True
 
-    def abandon(self, job: Job, now: int) -> None:
-        """Remove a transient job whose client is gone, or later if the store fails now."""
-        if self.halted:
-            self.timers.set(job.seq + LIFE, now + HALTED_RETRY)
+    def cancel_transient(self, job: Job, now: int) -> None:
+        """Remove a transient job of a disconnected client; while the store fails, a timer removes
+        it later.
+        """
+        if self.unavailable:
+            self.timers.set(job.seq + LIFETIME_TIMER, now + UNAVAILABLE_RETRY)
         else:
             self.cancel(job, now)
 
-    def begin_anew(self, now: int) -> None:
-        """After a restart all connections are closed: remove transient jobs, and return the leases
-        that were bound to connections, without a failure.
+    def after_restart(self, now: int) -> None:
+        """Remove transient jobs after a restart, and return leases that were bound to connections,
+        without a failure. The restart has closed all connections.
         """
         self.clock = now
-        for job in self.orphaned_transients():
+        for job in self.restoration.orphaned_transients():
             self.cancel(job, now)
-        bound = [job for job in self.leased.values() if job.actor in BOUND]
+        self.transactions.after_restart(now)
+        bound = [job for job in self.leased.values() if job.holder_protocol in self.rules.bound]
         self.interrupted = {job.seq: job.attempt for job in bound}
         for job in in_order(bound):
             self._return_after_restart(job, now)
+        self.limits.settle(now)
+        self.recurring.clock_set()
 
-    def amend(
+    def payload(self, job: Job) -> bytes:
+        """The payload of a job, from memory or from the store."""
+        if not job.stored_size:
+            return job.inline_payload
+        if job.seq in self.fetched:
+            return self.fetched[job.seq]
+        assert self.payload_reader is not None
+        return self.payload_reader.read(job.seq)
+
+    def payload_part(self, job: Job, start: int, size: int) -> bytes:
+        """Up to `size` bytes of the payload of a job, from `start` on."""
+        if not job.stored_size:
+            return job.inline_payload[start : start + size]
+        assert self.payload_reader is not None
+        return self.payload_reader.read_part(job.seq, start, size)
+
+    def payload_stored(self, seq: int, payload: bytes) -> None:
+        """The store has committed this payload of a job: remove it from memory, unless the job has
+        another payload by now.
+        """
+        job = self.jobs.get(seq)
+        if job is not None and job.inline_payload is payload:
+            job.inline_payload, job.stored_size = b"", len(payload)
+
+    def update(
         self, job: Job, *, kind: str | None = None, payload: bytes | None = None, retries: int = -1
     ) -> None:
         """Change pushed fields of a job."""
         if kind is not None:
             job.kind = intern(kind)
         if payload is not None:
-            job.payload = payload
+            job.inline_payload, job.stored_size = payload, 0
         if retries >= 0:
             job.retries = retries
-        if job.seq not in self.batch.new:
-            self.batch.rewritten[job.seq] = job
-        self.changes += 1
+        if job.seq not in self.change_set.new:
+            self.change_set.rewritten[job.seq] = job
+        self.record_edit()
 
-    def rerank(self, job: Job, rank: float, place: int) -> None:
+    def set_rank(self, job: Job, rank: Number, place: int) -> None:
         """Change the order of a job."""
-        ready = self.queues[job.queue].ready if job.state == READY else None
+        queue = self.queues[job.queue]
+        queue.version += 1
+        ready = queue.ready if job.state == READY else None
+        parked = parked_of(job)
+        if parked is not None:
+            ready, parked.rank = None, rank
         if ready is not None:
             ready.remove(job)
-        job.rank, job.place = rank, place
+        job.rank, job.position = rank, place
         if ready is not None:
             ready.add(job)
-        self.touch(job)
+        self.record_change(job)
+
+    def set_tags(self, job: Job, tags: list[tuple[Any, int]]) -> None:
+        """Replace the tags of a job: pairs of a tag and the time at which the job got it."""
+        self.annotations.set_tags(job, tags)
+        self.record_change(job)
+
+    def track(self, jid: str, when: int | None) -> None:
+        """Track an id from the time `when`; None stops the tracking. The job need not exist."""
+        self.annotations.track(jid, when)
+        self.set_setting(TRACKED + jid, None if when is None else b"%d" % when)
+
+    def log(
+        self, job: Job, word: str, when: int, limit: int, fields: dict[str, Any] | None = None
+    ) -> None:
+        """Append an entry to the job's log, which retains its first and its newest entries."""
+        details_of(job).add_entry(word, when, limit, fields)
+        self.record_change(job)
 
     def advance(self, job: Job, now: int, actor: int) -> None:
         """End a successful step of a job that the caller then moves to the next queue."""
@@ -562,118 +1153,181 @@ class Engine(Transitions):
             raise NotLeased
         self.totals.processed += 1
         run = max(0, now - job.leased_at)
-        self.apply(job, self.queues[job.queue], "advanced", DONE, now, actor, 0, run)
-        self.changes += 1
+        self.transitions.apply(job, self.queues[job.queue], "advanced", DONE, now, actor, 0, run)
+        self.caller.must_wait = True
 
     def block(self, job: Job, blockers: list[int]) -> None:
-        """Let a blocked job also wait for these jobs."""
+        """Add blockers to a blocked job."""
         if job.state != BLOCKED:
             raise WrongState
         self.dependencies.block(job, blockers)
-        self.touch(job)
+        self.record_change(job)
 
     def unblock(self, job: Job, blockers: Iterable[int], now: int) -> None:
-        """Let a blocked job no longer wait for these jobs."""
+        """Remove blockers from a blocked job."""
         if job.state != BLOCKED or job.extra is None:
             raise WrongState
         for seq in blockers:
             if seq in job.extra.blockers:
                 job.extra.blockers.remove(seq)
                 self.dependencies.unlink(seq, job.seq)
-        self.touch(job)
+        self.record_change(job)
         if not job.extra.blockers and not job.extra.load:
-            self.start_unblocked(job, now)
+            self.transitions.start_unblocked(job, now)
 
-    def let_go(self, job: Job, now: int) -> None:
-        """Release a job from its bulk load: it is ready, scheduled, or waits for other jobs."""
+    def release_from_load(self, job: Job, now: int) -> None:
+        """Release a job from its bulk load. It becomes ready or scheduled, or stays blocked."""
         if job.state != BLOCKED:
             raise WrongState
         self._leave_load(job)
         if job.extra is None or not job.extra.blockers:
-            self.start_unblocked(job, now)
-        self.touch(job)
+            self.transitions.start_unblocked(job, now)
+        self.record_change(job)
 
     def _leave_load(self, job: Job) -> None:
         if job.extra is not None and job.extra.load:
-            self.unstage(job)
+            self.states.unstage(job)
             job.extra.load = ""
-            if job.extra == _NOTHING_EXTRA:
+            if job.extra.is_empty:
                 job.extra = None
 
     def detach(self, job: Job) -> None:
         """Remove all blockers of a job that is about to be removed."""
         self.dependencies.remove(job)
 
-    def fall_due(self, job: Job, now: int) -> None:
-        """Make a scheduled job ready that is due by the clock of the client."""
+    def promote(self, job: Job, now: int) -> None:
+        """Make a scheduled job ready when it is due by the clock of the client."""
         if job.state != SCHEDULED:
             raise WrongState
+        self.deadlines.remove(job)
         self._timer_due(job, now)
+
+    def promote_due(self, queue: str, now: int, limit: Number) -> None:
+        """Make up to `limit` scheduled jobs of a queue ready that are due by the clock of the
+        client, and all jobs that a client has found due before.
+        """
+        if not self.unavailable:
+            for job in self.deadlines.take_due(queue, now, limit):
+                self.promote(job, now)
 
     # Queues
 
     def pause(self, name: str, *, paused: bool, now: int) -> None:
-        """Pause or resume a queue. An unknown queue stays unknown."""
+        """Pause or resume a queue. This does not create an unknown queue."""
         queue = self.queues.get(name)
-        if queue is None or not queue.known or queue.paused == paused:
+        if queue is None or not queue.registered or queue.paused == paused:
             return
         queue.paused = paused
-        self.batch.queues[name] = paused
-        self.changes += 1
+        self.change_set.queues[name] = paused
+        self.record_edit()
         if not paused:
             self.serve(queue, now)
 
+    def put_recurring(self, record: RecurringJob) -> None:
+        """Add or replace a recurring job."""
+        self.recurring.put(record)
+
+    def delete_recurring(self, jid: str) -> bool:
+        """Delete a recurring job, and return whether it existed."""
+        return self.recurring.delete(jid)
+
+    def set_limit(self, key: str, maximum: Number, expires: int, now: int) -> None:
+        """Limit the number of leased jobs of a key. The key of a queue is `limits.OF_QUEUE` and the
+        queue's name. 0: no limit.
+        """
+        self.limits.set(key, maximum, expires, now)
+
+    def delete_limit(self, key: str, now: int) -> bool:
+        """Delete a limit, and return whether it existed."""
+        return self.limits.delete(key, now)
+
+    def release_limit(self, job: Job, key: str, now: int) -> None:
+        """Release a job from a limit that it uses or waits for."""
+        self.limits.release(job, key, now)
+
     def remove_queue(self, name: str, now: int) -> None:
-        """Remove a queue with its ready jobs, its name and its pause. Jobs in other states stay;
+        """Remove a queue with its ready jobs, its name and its pause. Jobs in other states remain;
         they open the queue again when they become ready.
         """
         for _ in self.remove_queue_in_slices(name, now):
             pass
 
-    def remove_queue_in_slices(self, name: str, now: int) -> Iterator[None]:
-        """The same in several steps. The queue and the jobs that were ready at the beginning are
-        hidden from the first step on. If the caller stops early, the other jobs stay.
+    def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
+        """Remove a queue as `remove_queue` does, in several steps. The first step hides the queue
+        and the jobs that are ready at that time. If the caller closes it early, the remaining jobs
+        stay.
         """
         queue = self.queues.get(name)
-        if queue is None or not queue.known:
+        if queue is None or not queue.registered:
             return
-        queue.known = False
+        queue.registered = False
         queue.paused = True  # so that no waiter receives a job that is about to be removed
-        self.batch.queues[name] = None
-        self.changes += 1
-        reverts = self.reverts
+        self.change_set.queues[name] = None
+        self.record_edit()
+        reverts = self.revert_count
         try:
             for number, job in enumerate(list(queue.ready), 1):
                 if job.state == READY and self.jobs.get(job.seq) is job:
                     self.cancel(job, now)  # this can unblock a job, which opens the queue again
                 if number % REMOVAL_BATCH_SIZE == 0:
                     yield
-                    if self.reverts != reverts:
+                    if self.revert_count != reverts:
                         return  # the store has refused a step, and the engine has reverted it
         finally:
-            if self.reverts == reverts and self.queues.get(name) is queue:
+            if self.revert_count == reverts and self.queues.get(name) is queue:
                 queue.paused = False
-                if queue.counts[READY] and not queue.known:
+                if queue.counts[READY] and not queue.registered:
                     self.open_queue(name)
-                if queue.known:
-                    self.batch.queues[name] = False
+                if queue.registered:
+                    self.change_set.queues[name] = False
                     self.serve(queue, now)
                 self.queue_set.drop_if_unused(queue)
 
-    def forget_queue(self, name: str) -> None:
-        """Forget a queue's name and its pause; its jobs stay, and the next push opens it again."""
+    def remove_queue_if_left(self, job: Job, name: str, now: int) -> None:
+        """Remove the queue of a failed job if the failure was final, the queue is now empty, and
+        the policy of the job requires it.
+        """
         queue = self.queues.get(name)
-        if queue is None or not queue.known:
+        if queue is None or not queue.registered or queue.paused or queue.waiters:
             return
-        queue.known = queue.paused = False
-        self.batch.queues[name] = None
+        left = job.queue != name or job.state == DEAD
+        removes = self.rules.policies[job.origin].removes_empty_queue
+        if left and removes and not any(queue.counts[:DEAD]):
+            self.remove_queue(name, now)
+
+    def forget_queue(self, name: str) -> None:
+        """Remove a queue's name and its pause. Its jobs stay, and the next push opens it again."""
+        queue = self.queues.get(name)
+        if queue is None or not queue.registered:
+            return
+        queue.registered = queue.paused = False
+        self.change_set.queues[name] = None
         self.queue_set.drop_if_unused(queue)
-        self.changes += 1
+        self.record_edit()
+
+    def set_retention(self, name: str, period: int | None) -> None:
+        """Set the retention of completed jobs of a queue, in microseconds; None removes it."""
+        self.set_setting(
+            RETENTION_SETTING, changed_setting(self.settings.get(RETENTION_SETTING), name, period)
+        )
+
+    def retention_of(self, name: str) -> int | None:
+        """The retention of completed jobs of a queue in microseconds, or None if it is not set."""
+        return self.retention.of_queue(self.settings.get(RETENTION_SETTING), name)
+
+    def add_statistics(self, processed: int, failures: int, days: Iterable[QueueDay]) -> None:
+        """Add totals and statistics of days that another server has recorded."""
+        self.totals.processed += processed
+        self.totals.failures += failures
+        statistics = self.current_statistics()
+        for day in days:
+            statistics.merge(day)
+        self.record_edit()
 
     def forget_statistics(self, queues: Iterable[str]) -> None:
         """Remove the statistics of these queues."""
-        self.count().drop(queues)
-        self.changes += 1
+        self.current_statistics().drop(queues)
+        self.record_edit()
 
     def flush(self, now: int, origin: int = NO_PROTOCOL) -> None:
         """Remove every job, queue, load and counter, or only the jobs pushed over one protocol.
@@ -683,19 +1337,23 @@ class Engine(Transitions):
             for _ in self.flush_steps(lambda: now, origin):
                 pass
             return
-        self.clear()
-        old, self.batch = self.batch, Batch()
-        self.batch.cleared = True
-        self.batch.events, self.batch.notes = old.events, old.notes
-        self.batch.folded = old.folded
-        for key in [key for key in self.notes if key.startswith((LOADS, DAYS))]:
-            self.note(key, None)
+        self.leases.end_all()
+        self.restoration.clear()
+        old, self.change_set = self.change_set, ChangeSet()
+        self.change_set.ended_leases = old.ended_leases
+        self.change_set.cleared = True
+        self.change_set.events, self.change_set.settings = old.events, old.settings
+        self.change_set.folded = old.folded
+        ended = [key for key in self.settings if key.startswith(FLUSHED_SETTINGS)]
+        for key in ended:
+            self.set_setting(key, None)
+        self.load_settings()
         last = self.next_seq - 1
         nothing = (0,) * 7
-        self.batch.events.append(
+        self.change_set.events.append(
             (now, "flushed", last, "", "", "", 0, 0, "", 0, GONE, *nothing, GONE, 0)
         )
-        self.changes += 1
+        self.caller.must_wait = True
 
     def flush_steps(self, clock: Callable[[], int], origin: int) -> Iterator[int]:
         """Remove the jobs of one protocol, FLUSH_BATCH_SIZE at a time, and yield their number.
@@ -703,7 +1361,7 @@ class Engine(Transitions):
         """
         seqs = list(self.jobs)
         done = 0
-        # The newest first, so that dependents are removed before they could become ready.
+        # Remove the newest jobs first, so that no dependent becomes ready before its removal.
         for seq in reversed(seqs):
             job = self.jobs.get(seq)
             if job is None or job.origin != origin:

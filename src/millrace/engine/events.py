@@ -5,6 +5,9 @@ from hashlib import blake2s
 from re import compile as regex
 from typing import Any, NamedTuple
 
+from .job import NO_PROTOCOL, Job
+from .states import DONE, FAILURES, LEASED
+
 #: Raised when fields are added; the journal stores it with each range of events.
 #: 2: `before`, `created` and `source`, so that no reader needs a job's other events.
 #: 3: an event that ends a lease or a job carries its totals, so that no reader needs a join.
@@ -43,14 +46,15 @@ class Event(NamedTuple):
     fingerprint: str = ""
     tags: tuple[str, ...] = ()
     source: str = ""
-    # Of an event that ends a lease, which also carries its `wait`: the protocol that leased, and
-    # the number of renewals.
+    # For an event that ends a lease, which also carries its `wait`: the protocol that leased the
+    # job, and the number of renewals.
     holder: int = 0
     renewals: int = 0
     #: 1 if the job's previous failure has the same fingerprint as this one.
     repeat: int = 0
-    # Of an event into `done`, `dead` or `gone`: totals over the life of the job, -1 if unknown, the
-    # time of its first lease, its first queue if that is another one, and how and when it ended.
+    # For a transition to `done`, `dead` or `gone`: totals over the life of the job, -1 if unknown,
+    # the time of its first lease, its first queue if that differs, and the cause and time of its
+    # end.
     leases: int = 0
     failures: int = 0
     wait_total: int = 0
@@ -64,13 +68,112 @@ class Event(NamedTuple):
 #: An event in transit: a tuple, or the list that the store returns.
 Row = tuple[Any, ...]
 
+
+def make_event(
+    job: Job,
+    cause: str,
+    before: int,
+    now: int,
+    actor: int,
+    wait: int = 0,
+    run: int = 0,
+    source: str = "",
+    repeat: int = 0,
+) -> Row:
+    """The event of a job's transition from `before` to its current state, in the order of `Event`.
+
+    The result omits empty fields at the end: most events have only the first twenty.
+    """
+    state = job.state
+    event = (
+        now,
+        cause,
+        job.seq,
+        job.jid,
+        job.queue,
+        job.kind,
+        job.origin,
+        actor,
+        job.holder,
+        job.attempt,
+        state,
+        job.rank,
+        job.ready_at,
+        job.leased_at,
+        wait,
+        run,
+        job.due_at,
+        job.stored_size or len(job.inline_payload),
+        before,
+        job.created,
+    )
+    failure, extra, lifetime = job.failure, job.extra, job.lifetime
+    if failure is None and extra is None and not source:
+        if state < DONE and before != LEASED:
+            return event
+        if state >= DONE and before == LEASED and lifetime is None:  # its only lease
+            rest = (
+                "",
+                "",
+                "",
+                (),
+                "",
+                job.holder_protocol,
+                0,
+                0,
+                1,
+                0,
+                wait,
+                run,
+                job.leased_at,
+                "",
+                cause,
+                now,
+            )
+            return event + rest
+    ended = state >= DONE
+    group = message = shape = ""
+    if failure is not None and (ended or cause in FAILURES):
+        group, message = failure.group, failure.message
+        shape = fingerprint(group, message)
+    tags = () if extra is None else tuple(extra.tags)
+    holder, renewals = NO_PROTOCOL, 0
+    if before == LEASED and state != LEASED:
+        holder = job.holder_protocol
+        renewals = 0 if lifetime is None else lifetime.renewals
+    details: Row = (group, message, shape, tags, source, holder, renewals, repeat)
+    if not ended:
+        return event + details
+    return event + details + _totals(job, before, wait, run) + (job.outcome, job.ended_at)
+
+
+def _totals(job: Job, before: int, wait: int, run: int) -> Row:
+    """The totals of an ended job; an unknown number is -1."""
+    found = job.lifetime
+    if found is None and before == LEASED:
+        return 1, 0, wait, run, job.leased_at, ""
+    if found is None:
+        unknown = -1 if job.attempt or job.failures else 0
+        return unknown, unknown, unknown, unknown, 0, ""
+    if not found.complete:
+        return -1, -1, -1, -1, 0, found.first_queue
+    return (
+        found.leases,
+        found.failures,
+        found.wait,
+        found.run,
+        found.first_leased_at,
+        found.first_queue,
+    )
+
+
 _VARYING = regex(
     r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|[0-9a-fA-F]{8,}|\d+"
     r"|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\""
 )
 
 
-# Many jobs fail with the same message at the same time.
+# Jobs often fail with the same message in large numbers at the same time.
 @lru_cache(maxsize=256)
 def fingerprint(group: str, message: str) -> str:
     """Equal for errors that differ only in numbers, ids and quoted text."""

@@ -1,8 +1,9 @@
 """Failed jobs by error: dead jobs, and jobs that wait for a retry."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from .component import Component, IndexProblem, Problems
 from .events import fingerprint
 from .job import Job
 from .states import DEAD, SCHEDULED
@@ -12,7 +13,7 @@ FINGERPRINT_BATCH_SIZE: Final = 50
 
 
 class ErrorGroup:
-    """Jobs whose last errors differ only in numbers, ids and quoted text."""
+    """Jobs with the same last error, apart from numbers, ids and quoted text."""
 
     __slots__ = ("dead", "fingerprint", "group", "jobs", "newest")
 
@@ -22,7 +23,7 @@ class ErrorGroup:
         self.group = group
         #: By seq, approximately in the order of their failures.
         self.jobs: dict[int, Job] = {}
-        #: The number of dead jobs; the others are scheduled for a retry.
+        #: The number of dead jobs; the remaining jobs are scheduled for a retry.
         self.dead = 0
         #: Approximately the job that failed last.
         self.newest = job
@@ -32,19 +33,20 @@ class ErrorGroup:
         return len(self.jobs) - self.dead
 
 
-class FailureGroups(dict[str, ErrorGroup]):
-    """Fingerprint -> its jobs; no group is empty. After a start most fingerprints are missing: a
-    reader that needs all groups first runs `yield from groups.complete()`.
+class FailureGroups(Component):
+    """Error groups by fingerprint; no group is empty. After a start, most fingerprints are missing.
+    A reader that needs all groups runs `yield from groups.complete()` first.
     """
 
-    __slots__ = ("_of", "_owing", "deferring")
+    __slots__ = ("_jobs", "_of", "_owing", "by_fingerprint", "deferring")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+        self.by_fingerprint: dict[str, ErrorGroup] = {}
         self._of: dict[int, ErrorGroup] = {}
-        #: Jobs whose fingerprint is not computed yet.
+        #: Jobs without a computed fingerprint.
         self._owing: dict[int, Job] = {}
-        #: Set while a store is read, which should not take longer because of fingerprints.
+        #: Set while the server reads the store, so that fingerprints do not delay the start.
         self.deferring = False
 
     @property
@@ -52,17 +54,30 @@ class FailureGroups(dict[str, ErrorGroup]):
         """The number of jobs."""
         return len(self._of) + len(self._owing)
 
-    def enter(self, job: Job) -> None:
-        """Add a job that is dead or scheduled for a retry."""
-        if job.failure is None:
+    def get(self, fingerprint: str) -> ErrorGroup | None:
+        return self.by_fingerprint.get(fingerprint)
+
+    def values(self) -> Iterable[ErrorGroup]:
+        return self.by_fingerprint.values()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_fingerprint)
+
+    def __len__(self) -> int:
+        return len(self.by_fingerprint)
+
+    def add(self, job: Job) -> None:
+        """Enter a job that is dead because of an error, or waits for a retry."""
+        if not fails(job):
             return
+        assert job.failure is not None
         if self.deferring:
             self._owing[job.seq] = job
             return
         key = fingerprint(job.failure.group, job.failure.message)
         group = self.get(key)
         if group is None:
-            group = self[key] = ErrorGroup(key, job.failure.group, job)
+            group = self.by_fingerprint[key] = ErrorGroup(key, job.failure.group, job)
         group.jobs[job.seq] = job
         group.dead += job.state == DEAD
         self._of[job.seq] = group
@@ -70,8 +85,11 @@ class FailureGroups(dict[str, ErrorGroup]):
         if newest is None or job.failure.last_at >= newest.last_at:
             group.newest = job
 
-    def leave(self, seq: int) -> None:
-        """Remove a job that is about to change its state."""
+    def remove(self, job: Job) -> None:
+        if job.state == DEAD or (job.state == SCHEDULED and job.failures):
+            self._leave(job.seq)
+
+    def _leave(self, seq: int) -> None:
         if self._owing.pop(seq, None) is not None:
             return
         group = self._of.pop(seq, None)
@@ -80,41 +98,55 @@ class FailureGroups(dict[str, ErrorGroup]):
         job = group.jobs.pop(seq)
         group.dead -= job.state == DEAD
         if not group.jobs:
-            del self[group.fingerprint]
+            del self.by_fingerprint[group.fingerprint]
         elif group.newest is job:
             group.newest = next(reversed(group.jobs.values()))
 
     def complete(self) -> Iterator[None]:
         """Compute the missing fingerprints in slices."""
-        while self.go_on():
+        while self.index_some():
             yield None
 
-    def go_on(self) -> bool:
+    def index_some(self) -> bool:
         """Compute one slice, and return whether fingerprints are still missing."""
         for _ in range(min(FINGERPRINT_BATCH_SIZE, len(self._owing))):
-            self.enter(self._owing.popitem()[1])
+            self.add(self._owing.popitem()[1])
         return bool(self._owing)
 
     def clear(self) -> None:
-        super().clear()
+        self.by_fingerprint.clear()
         self._of.clear()
         self._owing.clear()
 
-    def wrong(self, jobs: dict[int, Job]) -> Iterator[tuple[Job, str]]:
-        """Pairs of a job and a problem."""
-        for seq, group in self._of.items():
-            job = group.jobs.get(seq)
-            if job is None or jobs.get(seq) is not job or not fails(job):
-                yield job or group.newest, f"job {seq} is listed as failed, but is not"
-        for group in self.values():
-            if group.dead != sum(job.state == DEAD for job in group.jobs.values()):
-                yield (
-                    group.newest,
-                    f"{group.dead} jobs of the failure group are counted as dead",
+    def problems(self) -> Problems:
+        jobs = self._jobs
+        for seq in list(self._of):
+            group = self._of.get(seq)
+            job = None if group is None else group.jobs.get(seq)
+            if group is None or (job is not None and jobs.get(seq) is job and fails(job)):
+                yield None
+            else:
+                yield IndexProblem(
+                    "failure", f"job {seq} is listed as failed, but is not", job=job or group.newest
                 )
-        for job in jobs.values():
-            if fails(job) and job.seq not in self._owing and not self._has(job):
-                yield job, "the job is missing from its failure group"
+        for group in list(self.values()):
+            dead = 0
+            for seq in list(group.jobs):
+                job = group.jobs.get(seq)
+                dead += job is not None and job.state == DEAD
+                yield None
+            # Jobs may have changed meanwhile, so count again before reporting a difference.
+            if group.dead != dead and group.dead != sum(
+                job.state == DEAD for job in group.jobs.values()
+            ):
+                detail = f"{group.dead} jobs of the failure group are counted as dead"
+                yield IndexProblem("failure", detail, job=group.newest)
+        for seq in list(jobs):
+            job = jobs.get(seq)
+            if job is None or not fails(job) or seq in self._owing or self._has(job):
+                yield None
+            else:
+                yield IndexProblem("failure", "the job is missing from its failure group", job=job)
 
     def _has(self, job: Job) -> bool:
         assert job.failure is not None

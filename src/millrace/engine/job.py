@@ -1,36 +1,26 @@
-"""The record of a job, in memory and in the store.
+"""The record of a job in memory. store/records.py has its form on disk."""
 
-Changing the format. A job is written as a msgpack array in the order below, and its changing half
-also on its own (`changing`), so:
-1. add a field at the end of the record, with a default: old records, being shorter, still load;
-2. if it changes after the push, add it at the end of `changing` and let `apply` do without it;
-3. never remove or reorder a field: leave it unused, or raise store.sqlite.SCHEMA and migrate.
-"""
+from typing import Final
 
-from typing import Any, Final
+from .details import JobDetails, Number
+from .states import LEASED
 
-import msgspec
-
-#: Protocols that push and lease jobs. The numbers are on disk: only add at the end.
-PROTOCOLS: Final = ("", "workq", "masenko", "faktory", "qless", "goqueue", "http")
+#: The code of the server itself, as the cause of an event. Protocols have codes from 1.
 NO_PROTOCOL: Final = 0
-WORKQ: Final = 1
-MASENKO: Final = 2
-FAKTORY: Final = 3
-QLESS: Final = 4
-GOQUEUE: Final = 5
-HTTP: Final = 6
 
-#: A place from here on is fixed, and is behind the places of all arrivals.
-LATER: Final = 1 << 62
-#: A place below 0 is fixed too, and is ahead of all arrivals.
-EARLIER: Final = -LATER
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+
+#: A position from here on is fixed, and is behind the positions of all arrivals.
+AFTER_ARRIVALS: Final = 1 << 62
+#: A position below 0 is also fixed, and is ahead of all arrivals.
+BEFORE_ARRIVALS: Final = -AFTER_ARRIVALS
 #: The last possible time, which is the largest signed 64-bit number.
 FOREVER: Final = (1 << 63) - 1
 
 #: The jid of a job without one: this prefix and the seq in 12 hex digits. It is a UUID, so every
 #: protocol can use it.
-ALIAS: Final = "00000000-0000-4000-8000-"
+SEQ_ID_PREFIX: Final = "00000000-0000-4000-8000-"
 
 
 def add_time(time: int, duration: int) -> int:
@@ -38,130 +28,368 @@ def add_time(time: int, duration: int) -> int:
     return FOREVER if duration > FOREVER - time else time + duration
 
 
-def alias(seq: int) -> str:
-    return f"{ALIAS}{seq:012x}"
+def id_from_seq(seq: int) -> str:
+    return f"{SEQ_ID_PREFIX}{seq:012x}"
 
 
-def seq_of(jid: str) -> int:
+def seq_from_id(jid: str) -> int:
     """The seq of a generated jid; 0, which no job has, for any other jid."""
-    if not jid.startswith(ALIAS):
+    if not jid.startswith(SEQ_ID_PREFIX):
         return 0
     try:
-        return int(jid[len(ALIAS) :], 16)
+        return int(jid[len(SEQ_ID_PREFIX) :], 16)
     except ValueError:
         return 0
 
 
-class Failure(msgspec.Struct, array_like=True, gc=False):
-    """The first failure's time, and the last failure."""
-
-    first_at: int
-    last_at: int
-    group: str
-    message: str
-    backtrace: list[str]
+#: An earlier failure with a backtrace: attempt, time, group, message, backtrace.
+EarlierFailure = tuple[int, int, str, str, list[str]]
 
 
-class Extra(msgspec.Struct, array_like=True, gc=False, omit_defaults=True):
+class Failure:
+    """The first failure's time, the last failure, and the backtraces of failures before it."""
+
+    __slots__ = ("attempt", "backtrace", "earlier", "first_at", "group", "last_at", "message")
+
+    def __init__(
+        self,
+        first_at: int,
+        last_at: int,
+        group: str,
+        message: str,
+        backtrace: list[str],
+        attempt: int = 0,
+        earlier: list[EarlierFailure] | None = None,
+    ) -> None:
+        self.first_at = first_at
+        self.last_at = last_at
+        self.group = group
+        self.message = message
+        self.backtrace = backtrace
+        self.attempt = attempt
+        #: Newest first; None if there are none.
+        self.earlier = earlier
+
+
+class Extra:
     """Rare fields of a job, in a record of their own to save memory."""
 
-    tags: list[str] = []
-    blockers: list[int] = []
-    result: bytes | None = None
-    #: The job ends with the connection of its client, and with the server.
-    fleeting: bool = False
-    #: The queue that the job moves to, once, after its final failure.
-    dead_queue: str = ""
-    #: Fields of the origin's protocol; the engine does not read them.
-    own: Any = None
-    #: The bulk load whose release the job waits for; see loads.py.
-    load: str = ""
+    __slots__ = (
+        "blockers",
+        "dead_queue",
+        "details",
+        "load",
+        "result",
+        "retention",
+        "tags",
+        "transient",
+    )
+
+    def __init__(
+        self,
+        tags: list[str] | None = None,
+        blockers: list[int] | None = None,
+        result: bytes | None = None,
+        transient: bool = False,
+        dead_queue: str = "",
+        details: JobDetails | None = None,
+        load: str = "",
+        retention: int = -1,
+    ) -> None:
+        self.tags = [] if tags is None else tags
+        self.blockers = [] if blockers is None else blockers
+        self.result = result
+        #: The job ends with the connection of its client, and with the server.
+        self.transient = transient
+        #: The queue that the job moves to, once, after its final failure.
+        self.dead_queue = dead_queue
+        #: Details that few jobs have.
+        self.details = details
+        #: The bulk load that must be released before the job can run; see bulk_loads.py.
+        self.load = load
+        #: Retention of the completed job in microseconds; -1: the setting of its queue applies.
+        self.retention = retention
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every field has its default."""
+        return (
+            not self.tags
+            and not self.blockers
+            and self.result is None
+            and not self.transient
+            and not self.dead_queue
+            and self.details is None
+            and not self.load
+            and self.retention == -1
+        )
 
 
-class Lifetime(msgspec.Struct, array_like=True, gc=False):
+class Lifetime:
     """Totals over all attempts of a job, in microseconds, and details of its last lease."""
 
-    leases: int = 0
-    failures: int = 0
-    wait: int = 0
-    run: int = 0
-    first_leased_at: int = 0
-    #: The wait before the last lease; -1 if it is unknown.
-    lease_wait: int = -1
-    #: The number of renewals of the last lease.
-    renewals: int = 0
-    #: The queue of the push, if the job was moved.
-    first_queue: str = ""
-    #: False for a job that had attempts before totals were recorded.
-    complete: bool = True
+    __slots__ = (
+        "complete",
+        "failures",
+        "first_leased_at",
+        "first_queue",
+        "lease_wait",
+        "leases",
+        "renewals",
+        "run",
+        "wait",
+    )
+
+    def __init__(
+        self,
+        leases: int = 0,
+        failures: int = 0,
+        wait: int = 0,
+        run: int = 0,
+        first_leased_at: int = 0,
+        lease_wait: int = -1,
+        renewals: int = 0,
+        first_queue: str = "",
+        complete: bool = True,
+    ) -> None:
+        self.leases = leases
+        self.failures = failures
+        self.wait = wait
+        self.run = run
+        self.first_leased_at = first_leased_at
+        #: The wait before the last lease; -1 if it is unknown.
+        self.lease_wait = lease_wait
+        #: The number of renewals of the last lease.
+        self.renewals = renewals
+        #: The queue of the push, if the job was moved.
+        self.first_queue = first_queue
+        #: False for a job that had attempts before totals were recorded.
+        self.complete = complete
 
 
-class Job(msgspec.Struct, array_like=True, gc=False):
+class Job:
     """One unit of work. Times are microseconds since 1970."""
 
-    # Pushed fields, written once.
-    seq: int
-    jid: str
-    kind: str
-    payload: bytes
-    origin: int
-    created: int
-    lease_for: int
-    retries: int
-    #: Wire fields that the origin's protocol returns unchanged; the engine does not read them.
-    spec: bytes
-    # Changing fields.
-    queue: str
-    state: int
-    rank: float
-    place: int
-    due: int
-    attempt: int
-    failures: int
-    ready_at: int
-    leased_at: int
-    deadline: int
-    holder: str
-    actor: int
-    failure: Failure | None
-    extra: Extra | None
-    # Pushed fields, added later; see above.
-    #: The end of its time to live in any state; until then its result is kept. 0: none.
-    expires: int = 0
-    #: The maximum number of leases. 0: no limit.
-    most_attempts: int = 0
-    # Changing fields, added later.
-    #: The time of its last end.
-    ended_at: int = 0
-    #: The cause of its last end.
-    outcome: str = ""
-    lifetime: Lifetime | None = None
+    __slots__ = (
+        "attempt",
+        "created",
+        "deadline",
+        "due_at",
+        "ended_at",
+        "expires_at",
+        "extra",
+        "failure",
+        "failures",
+        "holder",
+        "holder_protocol",
+        "inline_payload",
+        "jid",
+        "kind",
+        "lease_duration",
+        "leased_at",
+        "lifetime",
+        "max_attempts",
+        "origin",
+        "outcome",
+        "position",
+        "queue",
+        "rank",
+        "ready_at",
+        "retries",
+        "seq",
+        "state",
+        "stored_size",
+        "wire_fields",
+    )
+
+    def __init__(
+        self,
+        seq: int,
+        jid: str,
+        kind: str,
+        inline_payload: bytes,
+        origin: int,
+        created: int,
+        lease_duration: int,
+        retries: int,
+        wire_fields: bytes,
+        queue: str,
+        state: int,
+        rank: Number,
+        position: int,
+        due_at: int,
+        attempt: int,
+        failures: int,
+        ready_at: int,
+        leased_at: int,
+        deadline: int,
+        holder: str,
+        holder_protocol: int,
+        failure: Failure | None,
+        extra: Extra | None,
+        expires_at: int = 0,
+        max_attempts: int = 0,
+        ended_at: int = 0,
+        outcome: str = "",
+        lifetime: Lifetime | None = None,
+        *,
+        stored_size: int = 0,
+    ) -> None:
+        # Pushed fields, written once.
+        self.seq = seq
+        self.jid = jid
+        self.kind = kind
+        #: The payload, unless it lives in the store. Read it with `Engine.payload`.
+        self.inline_payload = inline_payload
+        #: The size of a payload that lives in the store; 0: it is in memory.
+        self.stored_size = stored_size
+        self.origin = origin
+        self.created = created
+        self.lease_duration = lease_duration
+        self.retries = retries
+        #: Wire fields that the origin's protocol returns unchanged; the engine does not read them.
+        self.wire_fields = wire_fields
+        #: The end of its time to live in any state; its result is available until then. 0: none.
+        self.expires_at = expires_at
+        #: The maximum number of leases. 0: no limit.
+        self.max_attempts = max_attempts
+        # Changing fields.
+        self.queue = queue
+        self.state = state
+        self.rank = rank
+        self.position = position
+        self.due_at = due_at
+        self.attempt = attempt
+        self.failures = failures
+        self.ready_at = ready_at
+        self.leased_at = leased_at
+        self.deadline = deadline
+        self.holder = holder
+        self.holder_protocol = holder_protocol
+        self.failure = failure
+        self.extra = extra
+        #: The time of its last end.
+        self.ended_at = ended_at
+        #: The cause of its last end.
+        self.outcome = outcome
+        self.lifetime = lifetime
+
+    def restore(
+        self,
+        queue: str,
+        state: int,
+        rank: Number,
+        position: int,
+        due_at: int,
+        attempt: int,
+        failures: int,
+        ready_at: int,
+        leased_at: int,
+        deadline: int,
+        holder: str,
+        holder_protocol: int,
+        failure: Failure | None,
+        extra: Extra | None,
+        ended_at: int = 0,
+        outcome: str = "",
+        lifetime: Lifetime | None = None,
+    ) -> None:
+        """Assign the changing fields, as the store has them. Only the store calls this."""
+        self.queue = queue
+        self.state = state
+        self.rank = rank
+        self.position = position
+        self.due_at = due_at
+        self.attempt = attempt
+        self.failures = failures
+        self.ready_at = ready_at
+        self.leased_at = leased_at
+        self.deadline = deadline
+        self.holder = holder
+        self.holder_protocol = holder_protocol
+        self.failure = failure
+        self.extra = extra
+        self.ended_at = ended_at
+        self.outcome = outcome
+        self.lifetime = lifetime
 
 
-class Push(msgspec.Struct, gc=False):
+class NewJob:
     """A job to push."""
 
-    #: Empty: the engine generates one.
-    jid: str
-    kind: str
-    payload: bytes
-    origin: int
-    queue: str
-    retries: int
-    lease_for: int
-    spec: bytes = b""
-    rank: float = 0
-    due: int = 0
-    tags: list[str] = []
-    blockers: list[int] = []
-    #: A fixed place, relative to LATER or EARLIER; 0 for the place of its arrival.
-    place: int = 0
-    expires: int = 0
-    most_attempts: int = 0
-    fleeting: bool = False
-    dead_queue: str = ""
-    own: Any = None
-    load: str = ""
+    __slots__ = (
+        "blockers",
+        "dead_queue",
+        "details",
+        "due_at",
+        "expires_at",
+        "jid",
+        "kind",
+        "lease_duration",
+        "load",
+        "max_attempts",
+        "origin",
+        "payload",
+        "position",
+        "queue",
+        "rank",
+        "retention",
+        "retries",
+        "tags",
+        "transient",
+        "wire_fields",
+    )
+
+    def __init__(
+        self,
+        jid: str,
+        kind: str,
+        payload: bytes,
+        origin: int,
+        queue: str,
+        retries: int,
+        lease_duration: int,
+        wire_fields: bytes = b"",
+        rank: Number = 0,
+        due_at: int = 0,
+        tags: list[str] | None = None,
+        blockers: list[int] | None = None,
+        position: int = 0,
+        expires_at: int = 0,
+        max_attempts: int = 0,
+        transient: bool = False,
+        dead_queue: str = "",
+        details: JobDetails | None = None,
+        load: str = "",
+        retention: int = -1,
+    ) -> None:
+        #: Empty: the engine generates one.
+        self.jid = jid
+        self.kind = kind
+        self.payload = payload
+        self.origin = origin
+        self.queue = queue
+        self.retries = retries
+        self.lease_duration = lease_duration
+        self.wire_fields = wire_fields
+        self.rank = rank
+        self.due_at = due_at
+        self.tags = [] if tags is None else tags
+        self.blockers = [] if blockers is None else blockers
+        #: A fixed position, relative to AFTER_ARRIVALS or BEFORE_ARRIVALS; 0 for the position of
+        #: its arrival.
+        self.position = position
+        self.expires_at = expires_at
+        self.max_attempts = max_attempts
+        self.transient = transient
+        self.dead_queue = dead_queue
+        self.details = details
+        self.load = load
+        self.retention = retention
+
+
+def payload_size(job: Job) -> int:
+    return job.stored_size or len(job.inline_payload)
 
 
 def extra_of(job: Job) -> Extra:
@@ -171,65 +399,26 @@ def extra_of(job: Job) -> Extra:
     return job.extra
 
 
-Changing = tuple[Any, ...]
+def is_first_lease(job: Job) -> bool:
+    """Whether a leased job has no totals because they follow from its other fields: it was never
+    leased, failed or moved before. Most jobs end with their first lease.
+    """
+    return job.lifetime is None and job.attempt == 1 and not job.failures
 
 
-def changing(job: Job) -> Changing:
-    """The changing fields, which the store writes without the payload."""
-    return (
-        job.seq,
-        job.queue,
-        job.state,
-        job.rank,
-        job.place,
-        job.due,
-        job.attempt,
-        job.failures,
-        job.ready_at,
-        job.leased_at,
-        job.deadline,
-        job.holder,
-        job.actor,
-        job.failure,
-        job.extra,
-        job.ended_at,
-        job.outcome,
-        job.lifetime,
-    )
+def first_wait(job: Job) -> int:
+    """The wait of a job before its first lease."""
+    return job.leased_at - job.ready_at if job.leased_at > job.ready_at else 0
 
 
 def lifetime_of(job: Job) -> Lifetime:
-    """The totals of a job, created at its first lease, failure or move."""
+    """The totals of a job, created at its first renewal, failure, move or second lease."""
     found = job.lifetime
     if found is None:
-        known = not job.attempt and not job.failures
-        found = job.lifetime = Lifetime(complete=known)
+        if job.state == LEASED and is_first_lease(job):
+            wait = first_wait(job)
+            found = Lifetime(1, 0, wait, 0, job.leased_at, wait)
+        else:
+            found = Lifetime(complete=not job.attempt and not job.failures)
+        job.lifetime = found
     return found
-
-
-def apply(job: Job, half: Changing) -> None:
-    """Assign the changing fields that were read from the store."""
-    (
-        _,
-        job.queue,
-        job.state,
-        job.rank,
-        job.place,
-        job.due,
-        job.attempt,
-        job.failures,
-        job.ready_at,
-        job.leased_at,
-        job.deadline,
-        job.holder,
-        job.actor,
-        failure,
-        extra,
-        *later,
-    ) = half
-    job.ended_at = later[0] if later else 0
-    job.outcome = later[1] if len(later) > 1 else ""
-    lifetime = later[2] if len(later) > 2 else None
-    job.lifetime = None if lifetime is None else msgspec.convert(lifetime, Lifetime)
-    job.failure = None if failure is None else msgspec.convert(failure, Failure)
-    job.extra = None if extra is None else msgspec.convert(extra, Extra)

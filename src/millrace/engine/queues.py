@@ -1,59 +1,78 @@
 """Queues: their ready jobs, their waiters, and the number of their jobs by state."""
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
-from .batch import Batch
+from .change_set import ChangeSet
+from .component import Component, IndexProblem, Problems
+from .job import Job
 from .ready import ReadyQueue
+from .states import READY, STATE_NAMES
 
 if TYPE_CHECKING:
     from .waiters import Waiter
 
+#: Reported in place of the problems of a queue that changed during the check.
+SKIPPED: Final = IndexProblem("skipped", "the queue has changed")
+
 
 class Queue:
-    __slots__ = ("asked", "counts", "known", "name", "paused", "ready", "waiters")
+    __slots__ = (
+        "counts",
+        "last_requested_at",
+        "name",
+        "paused",
+        "ready",
+        "registered",
+        "version",
+        "waiters",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: A job was pushed to it, and it was not removed since.
-        self.known = False
+        #: A job was pushed to the queue, and the queue was not removed since then.
+        self.registered = False
         self.paused = False
         #: The time of the last request for its jobs; 0 if there was none since the server's start.
-        self.asked = 0
+        self.last_requested_at = 0
         self.ready = ReadyQueue()
         self.waiters: OrderedDict[int, Waiter] = OrderedDict()
         self.counts = [0, 0, 0, 0, 0, 0]  # by state
+        #: Counts the changes of its jobs: of their states, their order and their deadlines.
+        self.version = 0
 
 
-class QueueSet:
+class QueueSet(Component):
     """All queues by name, in the order of their first pushes."""
 
-    __slots__ = ("by_name",)
+    __slots__ = ("_jobs", "by_name")
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
         self.by_name: dict[str, Queue] = {}
 
-    def open(self, name: str, batch: Batch) -> Queue:
+    def open(self, name: str, change_set: ChangeSet) -> Queue:
         """The queue of that name, created if it does not exist."""
         queue = self.by_name.get(name)
         if queue is None:
             queue = self.by_name[name] = Queue(name)
-        if not queue.known:
-            self.by_name[name] = self.by_name.pop(name)  # behind all others
-            queue.known = True
-            batch.queues.pop(name, None)
-            batch.queues[name] = queue.paused
-            batch.opened.add(name)
+        if not queue.registered:
+            self.by_name[name] = self.by_name.pop(name)  # behind all other queues
+            queue.registered = True
+            change_set.queues.pop(name, None)
+            change_set.queues[name] = queue.paused
+            change_set.opened.add(name)
         return queue
 
     def restore(self, name: str, *, paused: bool) -> None:
-        """Put back a queue that the store has, behind all others."""
+        """Restore a queue from the store, behind all other queues."""
         queue = self.by_name.pop(name, None)
         if queue is None:
             queue = Queue(name)
         self.by_name[name] = queue
         queue.paused = paused
-        queue.known = True
+        queue.registered = True
 
     def of_job(self, name: str) -> Queue:
         """The queue of a restored job, which may be unknown to the store."""
@@ -63,24 +82,119 @@ class QueueSet:
         return queue
 
     def drop_if_unused(self, queue: Queue) -> None:
-        """Forget a queue that has neither a push, a job nor a waiter."""
-        unused = not queue.known and not queue.waiters and not any(queue.counts)
+        """Remove a queue that is not registered and has no job and no waiter."""
+        unused = not queue.registered and not queue.waiters and not any(queue.counts)
         if unused and self.by_name.get(queue.name) is queue:
             del self.by_name[queue.name]
 
-    def clear(self) -> None:
+    def add(self, job: Job) -> None:
+        """Count a job; a ready job enters the order of its queue, or its parked jobs. Older
+        versions changed the rank of a parked job, so this restores the rank.
+        """
+        queue = self.by_name[job.queue]
+        queue.version += 1
+        queue.counts[job.state] += 1
+        if job.state == READY:
+            details = None if job.extra is None else job.extra.details
+            if details is None or details.parked is None:
+                queue.ready.add(job)
+            else:
+                job.rank = details.parked.rank
+                queue.ready.park(job)
+
+    def remove(self, job: Job) -> None:
+        queue = self.by_name[job.queue]
+        queue.version += 1
+        queue.counts[job.state] -= 1
+        if job.state == READY:
+            queue.ready.remove(job)
+
+    def forget_all(self) -> None:
         """Remove all jobs and settings. Queues with waiters stay."""
-        for queue in list(self.by_name.values()):
-            queue.paused = queue.known = False
+        awaited = [queue for queue in self.by_name.values() if queue.waiters]
+        self.by_name.clear()
+        for queue in awaited:
+            queue.paused = queue.registered = False
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
-            self.drop_if_unused(queue)
+            self.by_name[queue.name] = queue
 
-    def clear_jobs(self) -> None:
-        """Remove all jobs, before an index is built again."""
+    def clear(self) -> None:
+        """Remove all jobs. The queues stay."""
         queues = list(self.by_name.values())
         self.by_name.clear()
         for queue in queues:
             queue.ready = ReadyQueue()
             queue.counts = [0] * 6
             self.by_name[queue.name] = queue
+
+    def problems(self) -> Problems:
+        """Compare the counts and the order of each queue with its jobs. Both need several slices: a
+        queue that changes meanwhile is SKIPPED.
+        """
+        versions = {queue.name: (queue, queue.version) for queue in self.by_name.values()}
+        counts: Counter[tuple[str, int]] = Counter()
+        ready: dict[str, dict[int, Job]] = {}
+        for seq in list(self._jobs):
+            yield None
+            job = self._jobs.get(seq)
+            if job is None:
+                continue
+            counts[job.queue, job.state] += 1
+            if job.state == READY:
+                ready.setdefault(job.queue, {})[job.seq] = job
+            if job.queue not in self.by_name:
+                yield IndexProblem("queue", "the job's queue does not exist", job=job)
+        for name in list(self.by_name):
+            yield None
+            queue = self.by_name.get(name)
+            if queue is None:
+                continue
+            if queue.name != name:
+                yield IndexProblem("queue", f"it is listed as {name}", queue=queue.name)
+            found: list[IndexProblem] = []
+            for state in range(len(queue.counts)):
+                right, said = counts[name, state], queue.counts[state]
+                if said != right:
+                    detail = f"{said} jobs are counted as {STATE_NAMES[state]}, but {right} are"
+                    found.append(IndexProblem("count", detail, queue=name))
+            if versions.get(queue.name) == (queue, queue.version):
+                yield from _ready_problems(queue, ready.get(name, {}), found)
+            if versions.get(queue.name) == (queue, queue.version):
+                yield from found
+            else:
+                yield SKIPPED
+
+
+def _ready_problems(
+    queue: Queue, expected: dict[int, Job], found: list[IndexProblem]
+) -> Iterator[None]:
+    """Check that the ready queue has each ready job once, in order."""
+    ready = queue.ready
+    in_line: Counter[int] = Counter()
+    length = early = 0
+    for job in ready.examined():
+        yield
+        if job is None:
+            continue
+        length += 1
+        in_line[job.seq] += 1
+        early += job.position < 0 and job.seq not in ready.parked
+        if expected.get(job.seq) is not job:
+            detail = f"the job is in the ready queue of {queue.name}, but not ready there"
+            found.append(IndexProblem("ready", detail, job=job))
+    for seq, ready_job in expected.items():
+        yield
+        if in_line[seq] != 1:
+            detail = f"the job is ready, but {in_line[seq]} times in the ready queue"
+            found.append(IndexProblem("ready", detail, job=ready_job))
+    if len(ready) != length:
+        detail = f"the ready queue reports {len(ready)} jobs"
+        found.append(IndexProblem("ready", detail, queue=queue.name))
+    if not (yield from ready.is_in_order()):
+        found.append(
+            IndexProblem("ready", "the ready jobs are not in their order", queue=queue.name)
+        )
+    if ready.early != early:
+        detail = f"{ready.early} jobs are counted as ahead of all others, but {early} are"
+        found.append(IndexProblem("count", detail, queue=queue.name))

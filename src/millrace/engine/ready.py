@@ -1,28 +1,36 @@
 """The ready jobs of a queue, in their order."""
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
+from operator import attrgetter
 from typing import Final
 
+from .details import Number
 from .job import Job
-from .timers import is_heap
 
-#: Minus rank, place, seq; then a number that makes entries unique, so that jobs are not compared.
-ReadyKey = tuple[float, int, int, int, Job]
-#: While there are too many tombstones, each removal examines this number of places. Examining a
-#: million at once would delay all clients.
+#: Minus rank, position, seq; then a number that makes entries unique: jobs are never compared.
+ReadyKey = tuple[Number, int, int, int, Job]
+#: While the number of tombstones is too high, each removal examines this number of entries.
+#: Examining a million at once would delay all clients.
 SWEEP_BATCH_SIZE: Final = 16
 
 
+def set_position(job: Job, position: int) -> None:
+    """Set the position of a job that is about to become ready."""
+    job.position = position
+
+
 class ReadyQueue:
-    """Ready jobs: higher rank first, then the lower place, then the lower seq.
+    """Ready jobs: higher rank first, then the lower position, then the lower seq.
 
     Most queues are first-in-first-out, so jobs of rank 0 that arrive in order go to a deque. All
     other jobs go to a heap, and the smaller head is next. Removing a job from the middle leaves a
-    tombstone in the deque, or a stale entry in the heap, until it reaches the front or there are
-    too many. Then the deque is swept in small steps; a second deque in front has the swept part.
+    tombstone in the deque, or a stale entry in the heap. It stays until it reaches the front, or
+    until the number of tombstones is too high. Then the queue sweeps the deque in small steps; a
+    second deque in front holds the swept part.
     """
 
     __slots__ = (
@@ -35,6 +43,7 @@ class ReadyQueue:
         "_tickets",
         "_tombstones",
         "early",
+        "parked",
     )
 
     def __init__(self) -> None:
@@ -44,13 +53,15 @@ class ReadyQueue:
         self._heap: list[ReadyKey] = []
         self._tickets: dict[int, ReadyKey] = {}
         self._entries = 0
-        # Of the newest job in the deque. The job's own place may change after it has left.
+        # Position and seq of the newest job of the deque. The job's own position may change later.
         self._last_place = self._last_seq = -1
-        #: The number of jobs with a place below 0, which are ahead of all arrivals.
+        #: The number of jobs with a position below 0, which are ahead of all arrivals.
         self.early = 0
+        #: Jobs that wait for a limit. They have no order and are not popped, but `len` counts them.
+        self.parked: dict[int, Job] = {}
 
     def add(self, job: Job) -> None:
-        place, last = job.place, self._last_place
+        place, last = job.position, self._last_place
         if (
             job.rank == 0
             and (place > last or (place == last and job.seq > self._last_seq))
@@ -67,13 +78,26 @@ class ReadyQueue:
         self._tickets[job.seq] = key
         heappush(self._heap, key)
 
+    def extend(self, jobs: list[Job]) -> None:
+        """Add jobs that are sorted by position."""
+        if self._fifo or self._swept or self._heap or any(job.rank for job in jobs):
+            for job in jobs:
+                self.add(job)
+            return
+        first = bisect_left(jobs, 0, key=attrgetter("position"))
+        for job in jobs[:first]:  # ahead of all arrivals
+            self.add(job)
+        if first < len(jobs):
+            self._fifo.extend(jobs[first:] if first else jobs)
+            self._last_place, self._last_seq = jobs[-1].position, jobs[-1].seq
+
     def pop(self) -> Job | None:
         if self._heap or self._tombstones:
             self._drop_tombstones()
         fifo = self._swept or self._fifo
         if self._heap:
             key = self._heap[0]
-            if not fifo or key[:3] < (0, fifo[0].place, fifo[0].seq):
+            if not fifo or key[:3] < (0, fifo[0].position, fifo[0].seq):
                 heappop(self._heap)
                 del self._tickets[key[2]]
                 self.early -= key[1] < 0
@@ -89,7 +113,7 @@ class ReadyQueue:
         """The next job, which stays in the queue."""
         self._drop_tombstones()
         fifo, heap = self._swept or self._fifo, self._heap
-        if not heap or (fifo and (0, fifo[0].place, fifo[0].seq) < heap[0][:3]):
+        if not heap or (fifo and (0, fifo[0].position, fifo[0].seq) < heap[0][:3]):
             return fifo[0] if fifo else None
         return heap[0][4]
 
@@ -106,7 +130,9 @@ class ReadyQueue:
         return head
 
     def remove(self, job: Job) -> None:
-        """Remove a job from any place."""
+        """Remove a job, wherever it is in the order."""
+        if self.parked and self.parked.pop(job.seq, None) is not None:
+            return
         key = self._tickets.pop(job.seq, None)
         if key is None:
             self._mark_removed(job.seq)
@@ -116,8 +142,12 @@ class ReadyQueue:
             self._heap = list(self._tickets.values())
             heapify(self._heap)
 
+    def park(self, job: Job) -> None:
+        """Add a job that is not in the order to the parked jobs."""
+        self.parked[job.seq] = job
+
     def _mark_removed(self, seq: int) -> None:
-        """Leave a tombstone in the place of a job, unless it is the last one of the deque."""
+        """Replace the entry of a job with a tombstone, or remove it from the end of the deque."""
         tombstones, fifo = self._tombstones, self._fifo
         tombstones.add(seq)
         while fifo and fifo[-1].seq in tombstones:
@@ -134,12 +164,20 @@ class ReadyQueue:
             self._fifo, self._swept = self._swept, fifo
 
     def first(self, count: int) -> Iterator[Job]:
-        """Up to `count` jobs in their order, which stay in the queue. The cost depends on `count`,
-        not on the length of the queue.
+        """Up to `count` jobs in their order, then parked ones, which stay in the queue. The cost
+        depends on `count`, not on the length of the queue.
         """
+        if not self.parked:
+            return self._first(count)
+        found = list(self._first(count))
+        return iter([*found, *islice(self.parked.values(), count - len(found))])
+
+    def _first(self, count: int) -> Iterator[Job]:
         if not self._tickets and not self._tombstones:
             return islice(chain(self._swept, self._fifo), count)
-        heads: list[ReadyKey] = [(0, job.place, job.seq, 0, job) for job in self._first_in(count)]
+        heads: list[ReadyKey] = [
+            (0, job.position, job.seq, 0, job) for job in self._first_in(count)
+        ]
         if self._tickets:
             heads += self._first_ranked(count)
             heads.sort()
@@ -184,13 +222,21 @@ class ReadyQueue:
 
     def __iter__(self) -> Iterator[Job]:
         """All jobs, in no particular order."""
-        yield from (
-            job for job in chain(self._swept, self._fifo) if job.seq not in self._tombstones
-        )
-        yield from (key[4] for key in self._tickets.values())
+        if self._tombstones or self._tickets or self.parked:
+            return self._all_kinds()
+        return chain(self._swept, self._fifo)
+
+    def _all_kinds(self) -> Iterator[Job]:
+        for job in chain(self._swept, self._fifo):
+            if job.seq not in self._tombstones:
+                yield job
+        for key in self._tickets.values():
+            yield key[4]
+        yield from self.parked.values()
 
     def __len__(self) -> int:
-        return len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._tickets)
+        line = len(self._swept) + len(self._fifo) - len(self._tombstones) + len(self._tickets)
+        return line + len(self.parked)
 
     @property
     def tombstones(self) -> int:
@@ -213,18 +259,42 @@ class ReadyQueue:
         ticket = self._tickets.get(key[2])
         return ticket is not None and ticket[3] == key[3]
 
-    def is_in_order(self) -> bool:
-        """Whether the deque is sorted and the heap has the keys that its jobs have."""
-        removed = self._tombstones
-        fifo = [job for job in chain(self._swept, self._fifo) if job.seq not in removed]
-        places = [(-job.rank, job.place, job.seq) for job in fifo]
-        if places != sorted(places) or any(rank for rank, _, _ in places):
-            return False
-        if not is_heap([key[:4] for key in self._heap]):
-            return False
-        entries = {key[3] for key in self._heap}
-        for seq, key in self._tickets.items():
-            job = key[4]
-            if key[:3] != (-job.rank, job.place, seq) or key[3] not in entries:
+    def examined(self) -> Iterator[Job | None]:
+        """All jobs, in no particular order, and None for tombstones. The queue may change between
+        two of them: it is copied.
+        """
+        for job in list(chain(self._swept, self._fifo)):
+            yield None if job.seq in self._tombstones else job
+        for key in list(self._tickets.values()):
+            yield key[4]
+        yield from list(self.parked.values())
+
+    def is_in_order(self) -> Generator[None, None, bool]:
+        """Whether the deque is sorted and the heap has the keys that its jobs have. Yields for each
+        examined job; the result is valid if the queue did not change meanwhile.
+        """
+        before = (-1, -1)
+        for job in list(chain(self._swept, self._fifo)):
+            yield
+            if job.seq in self._tombstones:
+                continue
+            place = (job.position, job.seq)
+            if job.rank or place < before:
+                return False
+            before = place
+        heap = list(self._heap)
+        entries: set[int] = set()
+        for at, key in enumerate(heap):
+            yield
+            if at and heap[(at - 1) // 2][:4] > key[:4]:
+                return False
+            entries.add(key[3])
+        for seq in list(self._tickets):
+            yield
+            ticket = self._tickets.get(seq)
+            if ticket is None:
+                return False
+            job = ticket[4]
+            if ticket[:3] != (-job.rank, job.position, seq) or ticket[3] not in entries:
                 return False
         return True

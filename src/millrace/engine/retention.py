@@ -1,11 +1,22 @@
-"""Which ended jobs are kept, and how many."""
+"""Retention of ended jobs: their time and their number."""
 
 from collections import OrderedDict
 from typing import Final
 
-from .job import Job
-from .policy import KEPT
-from .states import DEAD, DONE
+import msgspec
+
+from .annotations import read_details
+from .component import Component, IndexProblem, Problems
+from .job import SECOND, Job, add_time
+from .policies import RuleTable
+from .states import DEAD, DONE, STATE_NAMES
+
+#: Retention of a completed job with a result, if neither its push nor its queue sets another one.
+RESULT_RETENTION: Final = 600 * SECOND
+#: Maximum retention of a completed job.
+MAX_RETENTION: Final = 366 * 86_400 * SECOND
+#: Key of the setting with the retention of each queue that has one.
+RETENTION_SETTING: Final = "retention"
 
 #: One command drops at most this number of surplus jobs; a timer drops the rest in such steps.
 TRIM_BATCH_SIZE: Final = 64
@@ -13,41 +24,124 @@ TRIM_BATCH_SIZE: Final = 64
 TRIM_TIMER: Final = "trim the dead set"
 
 
-class Retention:
-    """Done and dead jobs. Only `dead` is bounded; its oldest jobs come first."""
+class Retention(Component):
+    """Done and dead jobs. Only `dead` has a maximum size; it is sorted, the oldest job first."""
 
-    __slots__ = ("dead", "dead_dropped", "dead_kept", "dead_max", "done", "done_kept")
+    __slots__ = (
+        "_jobs",
+        "_kept",
+        "_of_queues",
+        "_read_setting",
+        "dead",
+        "dead_dropped",
+        "dead_kept",
+        "dead_max",
+        "done",
+        "done_kept",
+    )
 
-    def __init__(self, dead_max: int) -> None:
+    def __init__(self, jobs: dict[int, Job], rules: RuleTable, dead_max: int) -> None:
+        self._jobs = jobs
+        self._kept = rules.kept
         self.dead_max = dead_max
-        #: The number of dead jobs that were dropped because of the bound.
+        #: The number of dead jobs that were dropped because of the maximum.
         self.dead_dropped = 0
         self.done: dict[int, Job] = {}
         self.dead: OrderedDict[int, Job] = OrderedDict()
-        #: Dead jobs that end at a time of their own, or stay until a client removes them.
+        #: Dead jobs with their own end of retention, or that stay until a client removes them.
         self.dead_kept: dict[int, Job] = {}
         #: Done jobs that stay until a client removes them, the oldest first.
         self.done_kept: OrderedDict[int, Job] = OrderedDict()
+        #: The setting that was decoded last, and its content.
+        self._read_setting: bytes | None = None
+        self._of_queues: dict[str, int] = {}
+
+    def end_of(self, job: Job, result: bytes | None, setting: bytes | None, now: int) -> int:
+        """The end of the retention of a job that completes now; 0 for no retention. The push sets
+        it, or else the queue; without both, only a job with a result has one.
+        """
+        period = -1
+        if job.extra is not None:
+            period = 0 if job.extra.transient else job.extra.retention
+        if period < 0:
+            of_queue = self.of_queue(setting, job.queue)
+            period = (RESULT_RETENTION if result else 0) if of_queue is None else of_queue
+        return add_time(now, period) if period else 0
+
+    def of_queue(self, setting: bytes | None, name: str) -> int | None:
+        """The retention that is set for a queue."""
+        if setting is None:
+            return None
+        if setting is not self._read_setting:
+            self._of_queues = msgspec.msgpack.decode(setting, type=dict[str, int])
+            self._read_setting = setting
+        return self._of_queues.get(name)
 
     def index_of(self, job: Job) -> dict[int, Job]:
         """The index that a job in this state belongs to."""
         if job.state == DEAD:
-            return self.dead_kept if job.expires or job.origin in KEPT else self.dead
+            return self.dead_kept if job.expires_at or job.origin in self._kept else self.dead
         assert job.state == DONE
-        return self.done_kept if job.origin in KEPT else self.done
+        return self.done_kept if job.origin in self._kept else self.done
 
     @property
     def is_over(self) -> bool:
-        """Whether the dead set has more jobs than its bound."""
+        """Whether the dead set has more jobs than its maximum."""
         return len(self.dead) > self.dead_max
 
     def sort(self) -> None:
-        """Order restored dead jobs by the time of their deaths."""
-        for job in sorted(self.dead.values(), key=lambda dead: dead.due):
+        """Order restored jobs by the time of their ends."""
+        for job in sorted(self.dead.values(), key=lambda dead: dead.due_at):
             self.dead.move_to_end(job.seq)
+        for job in sorted(self.done_kept.values(), key=lambda done: read_details(done).done_at):
+            self.done_kept.move_to_end(job.seq)
+
+    def add(self, job: Job) -> None:
+        if job.state in {DONE, DEAD}:
+            self.index_of(job)[job.seq] = job
+
+    def remove(self, job: Job) -> None:
+        if job.state in {DONE, DEAD}:
+            del self.index_of(job)[job.seq]
 
     def clear(self) -> None:
         self.done.clear()
         self.dead.clear()
         self.dead_kept.clear()
         self.done_kept.clear()
+
+    def problems(self) -> Problems:
+        indexes = {
+            "done": self.done,
+            "dead": self.dead,
+            "dying": self.dead_kept,
+            "kept": self.done_kept,
+        }
+        for name, index in indexes.items():
+            for seq in list(index):
+                yield None
+                job = index.get(seq)
+                if job is None:
+                    continue
+                if self._jobs.get(seq) is not job:
+                    detail = f"a job that does not exist is listed as {name}"
+                    yield IndexProblem("state", detail, job=job)
+                elif job.state not in {DONE, DEAD} or self.index_of(job) is not index:
+                    detail = f"the job is {STATE_NAMES[job.state]} but listed as {name}"
+                    yield IndexProblem("state", detail, job=job)
+        for seq in list(self._jobs):
+            yield None
+            job = self._jobs.get(seq)
+            if job is not None and job.state in {DONE, DEAD} and seq not in self.index_of(job):
+                detail = f"the job is {STATE_NAMES[job.state]} but not listed"
+                yield IndexProblem("state", detail, job=job)
+
+
+def changed_setting(setting: bytes | None, name: str, period: int | None) -> bytes | None:
+    """The setting with all retentions after the retention of one queue was set or removed."""
+    found = {} if setting is None else msgspec.msgpack.decode(setting, type=dict[str, int])
+    if period is None:
+        found.pop(name, None)
+    else:
+        found[name] = period
+    return msgspec.msgpack.encode(found) if found else None

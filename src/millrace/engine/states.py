@@ -1,23 +1,23 @@
 """The state machine: every permitted transition of a job is in this file.
 
 A job is in one of six states. `scheduled` waits for a time: its first run or its next retry.
-`blocked` waits for other jobs, or for the release of its bulk load (see loads.py). `ready` waits
-for a worker. `leased` is with a worker. `done` has succeeded; its result is available for a while.
-`dead` has failed finally and stays for inspection. Two more names stand for the outside: `new`
-before the push, and `gone` after the removal, when only the events of the job remain.
+`blocked` waits for other jobs, or for the release of its bulk load (see bulk_loads.py). `ready`
+waits for a worker. `leased` is with a worker. `done` has succeeded; its result is available for a
+while. `dead` has failed permanently and stays for inspection. Two more names describe a job outside
+of the engine: `new` before the push, and `gone` after the removal, when only its events remain.
 
 Each transition has a cause, which is also the type of its event in the journal. One cause can lead
-to several states, because the retry policy decides what follows a failure (see policy.py).
-TRANSITIONS lists all of them, and `Transitions.apply`, which checks this list, is the only code
-that assigns `job.state`.
+to several states, because the retry policy decides the state after a failure (see policies.py).
+TRANSITIONS lists all transitions. `Transitions.apply` checks this list and is the only code that
+assigns `job.state`.
 
-Timers cause `due`, `expired`, `purged` and `evicted`; `evicted` is a job whose time to live ended
-before the job did. Commands cause all other transitions. `renewed` changes no state; it is listed
-because the journal has it. A job that is not leased can be completed or failed where the protocol
-of the worker permits it, because its lease may have expired during the work. `doomed` is a job that
-waited for another job which failed finally. `moved` is a job that starts again in another queue.
-`advanced` is a successful step of a job that then moves to the next queue; in between it is done.
-An `expired` lease may stay with its holder for a grace period.
+Timers cause `due`, `expired`, `purged` and `evicted`. A job is `evicted` if its time to live ends
+before the job does. Commands cause all other transitions. `renewed` changes no state; the table
+lists it because the journal records it. If the protocol of the worker permits it, a job that is not
+leased can be completed or failed, because its lease may have expired during the work. A job is
+`doomed` if it waited for another job that failed permanently. A `moved` job starts again in another
+queue. `advanced` is a successful step of a job that then moves to the next queue; between the two
+transitions the job is done. An `expired` lease may stay with its holder for a grace period.
 """
 
 from typing import Final
@@ -71,6 +71,9 @@ TRANSITIONS: Final[dict[str, dict[int, tuple[int, ...]]]] = {
     "evicted": {SCHEDULED: (GONE,), BLOCKED: (GONE,), READY: (GONE,), LEASED: (GONE,)},
     "purged": {DONE: (GONE,), DEAD: (GONE,)},
 }
+
+#: Causes of a failure.
+FAILURES: Final = frozenset({"failed", "expired", "doomed"})
 
 #: The same as one set of small numbers per cause, for fast checks.
 LEGAL: Final[dict[str, frozenset[int]]] = {

@@ -1,21 +1,27 @@
 """All jobs, by seq and by jid."""
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
 
+from .component import Component, IndexProblem, Problems
 from .job import Job
-from .policy import EXCLUSIVE
-from .states import LEASED
+from .policies import RuleTable
+from .states import DEAD, LEASED, SCHEDULED
 
 
-class JobTable:
-    """Jobs by seq and by jid. Several jobs may have one jid: the oldest is found first."""
+def is_existing(job: Job) -> bool:
+    """Whether a job has a state of an existing job."""
+    return SCHEDULED <= job.state <= DEAD
 
-    __slots__ = ("_duplicates", "by_jid", "jobs")
 
-    def __init__(self) -> None:
+class JobTable(Component):
+    """Jobs by seq and by jid. Several jobs may share a jid; lookups return the oldest."""
+
+    __slots__ = ("_duplicates", "_exclusive", "by_jid", "jobs")
+
+    def __init__(self, rules: RuleTable) -> None:
+        self._exclusive = rules.exclusive
         self.jobs: dict[int, Job] = {}
-        #: The oldest job of each jid; the others are in `_duplicates`, by seq.
+        #: The oldest job of each jid; `_duplicates` has the remaining ones, by seq.
         self.by_jid: dict[str, Job] = {}
         self._duplicates: dict[str, list[Job]] = {}
 
@@ -45,31 +51,38 @@ class JobTable:
         return [] if job is None else [job, *self._duplicates.get(jid, ())[-limit:]]
 
     def find_leased(self, jid: str, actor: int, holder: str) -> Job | None:
-        """The leased job of that jid that a worker of this protocol may end; its own first."""
+        """The leased job of that jid that a worker of this protocol may end. A job that the worker
+        itself holds has precedence.
+        """
         job = self.by_jid.get(jid)
         if job is None or (self._duplicates and jid in self._duplicates):
             return self._find_leased_duplicate(jid, actor, holder)
-        if job.state != LEASED or (job.actor != actor and job.actor in EXCLUSIVE):
+        if job.state != LEASED or (
+            job.holder_protocol != actor and job.holder_protocol in self._exclusive
+        ):
             return None
         return job
 
     def _find_leased_duplicate(self, jid: str, actor: int, holder: str) -> Job | None:
         held = [job for job in self.find_all(jid) if job.state == LEASED]
-        same = [job for job in held if job.actor == actor]
+        same = [job for job in held if job.holder_protocol == actor]
         for job in same:
             if job.holder == holder:
                 return job
-        return next((job for job in (*same, *held) if job.actor not in EXCLUSIVE), None)
+        return next(
+            (job for job in (*same, *held) if job.holder_protocol not in self._exclusive), None
+        )
 
     # Changes
 
     def add(self, job: Job) -> None:
-        """Enter a job. New jobs have the highest seq; restored jobs come in any order."""
+        """Add a job. A new job has the highest seq; restored jobs have any order."""
         self.jobs[job.seq] = job
         if self.by_jid.setdefault(job.jid, job) is not job:
-            self._add_duplicate(job)
+            self.add_duplicate(job)
 
-    def _add_duplicate(self, job: Job) -> None:
+    def add_duplicate(self, job: Job) -> None:
+        """Add a job with a jid that another job already has."""
         oldest = self.by_jid[job.jid]
         if job.seq < oldest.seq:
             self.by_jid[job.jid], job = job, oldest
@@ -90,27 +103,41 @@ class JobTable:
 
     def clear(self) -> None:
         self.jobs.clear()
-        self.clear_ids()
-
-    def clear_ids(self) -> None:
-        """Remove all jids, before they are entered again."""
         self.by_jid.clear()
         self._duplicates.clear()
 
     # Checks
 
-    def problems(self) -> Iterator[tuple[Job | None, str]]:
-        by_jid: dict[str, list[Job]] = {}
-        for _, job in sorted(self.jobs.items()):
-            by_jid.setdefault(job.jid, []).append(job)
-        for jid, jobs in by_jid.items():
+    def problems(self) -> Problems:
+        for seq in list(self.jobs):
+            job = self.jobs.get(seq)
+            if job is None:
+                yield None
+                continue
+            if job.seq != seq:
+                yield IndexProblem("record", f"job {job.seq} is listed as job {seq}", job=job)
+            if not is_existing(job):
+                yield IndexProblem("record", f"the job has the unknown state {job.state}", job=job)
+            yield self._problem(job)
+        for jid in [*self.by_jid, *self._duplicates]:
+            known = jid in self.by_jid or jid in self._duplicates
+            exists = all(self.jobs.get(job.seq) is job for job in self._duplicates.get(jid, ()))
             found = self.by_jid.get(jid)
-            if found is None:
-                yield jobs[0], "the job is not found by its id"
-            elif found is not jobs[0]:
-                yield jobs[0], f"job {found.seq} is found instead of {jobs[0].seq}"
-            duplicates = self._duplicates.get(jid, [])
-            if [job.seq for job in duplicates] != [job.seq for job in jobs[1:]]:
-                yield jobs[0], "some jobs of this id are not found in their order"
-        for jid in (self.by_jid.keys() | self._duplicates.keys()) - by_jid.keys():
-            yield None, f"{jid} leads to a job that does not exist"
+            if known and not (exists and found is not None and found.jid == jid):
+                yield IndexProblem("id", f"{jid} leads to a job that does not exist")
+            else:
+                yield None
+
+    def _problem(self, job: Job) -> IndexProblem | None:
+        found = self.by_jid.get(job.jid)
+        if found is None:
+            return IndexProblem("id", "the job is not found by its id", job=job)
+        if found is job:
+            return None
+        if found.seq > job.seq:
+            return IndexProblem("id", f"job {found.seq} is found instead of {job.seq}", job=job)
+        duplicates = self._duplicates.get(job.jid, [])
+        at = bisect_left(duplicates, job.seq, key=lambda each: each.seq)
+        if at < len(duplicates) and duplicates[at] is job:
+            return None
+        return IndexProblem("id", "some jobs of this id are not found in their order", job=found)

@@ -1,15 +1,18 @@
-"""One heap for all times that the engine waits for."""
+"""One heap for all timers of the engine."""
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
+
+from .component import IndexProblem, Problems
 
 TimerEntry = tuple[int, int, Hashable]
 
 
 class TimerHeap:
     """At most one time per key. Replaced and cancelled entries stay in the heap as stale entries
-    until they reach the front or outnumber the others; then the heap is rebuilt, so it cannot leak.
+    until they reach the front or outnumber the current entries. Then the heap is rebuilt, so stale
+    entries cannot accumulate.
     """
 
     __slots__ = ("_live", "_ticks", "heap")
@@ -32,10 +35,16 @@ class TimerHeap:
         self._live.pop(key, None)
 
     def move(self, chosen: Callable[[Hashable], bool], by: int) -> None:
-        """Delay the timers of these keys."""
+        """Delay the timers of the keys for which `chosen` returns true."""
         for key, (when, _, _) in list(self._live.items()):
             if chosen(key):
                 self.set(key, when + by)
+
+    def clear_jobs(self) -> None:
+        """Remove the timers of all jobs, which have positive numbers as keys."""
+        live = self._live
+        self._live = {k: live[k] for k in live if not isinstance(k, int) or k < 0}
+        self.rebuild()
 
     def clear(self) -> None:
         self.heap.clear()
@@ -83,14 +92,31 @@ class TimerHeap:
         self.heap = list(self._live.values())
         heapify(self.heap)
 
-    def problems(self) -> Iterator[str]:
-        if not is_heap([entry[:2] for entry in self.heap]):
-            yield "the first timer is not the earliest"
-        entries = {entry[1] for entry in self.heap}
-        for entry in self._live.values():
-            if entry[1] not in entries:
-                yield "a timer is set that is not in the heap"
+    def problems(self) -> Problems:
+        """The problems of the heap, and None for each examined timer."""
+        at = 1
+        while at < len(self.heap):
+            parent, entry = self.heap[(at - 1) // 2], self.heap[at]
+            ordered = parent[:2] <= entry[:2]
+            yield None if ordered else IndexProblem("timer", "the first timer is not the earliest")
+            at += 1
+        newest = self._ticks
+        ticks: set[int] = set()
+        for entry in list(self.heap):
+            ticks.add(entry[1])
+            yield None
+        for key in list(self._live):
+            live = self._live.get(key)
+            missing = live is not None and live[1] <= newest and live[1] not in ticks
+            yield (
+                IndexProblem("timer", "a timer is set that is not in the heap") if missing else None
+            )
 
 
-def is_heap(entries: Sequence[Any]) -> bool:
-    return all(entries[(at - 1) // 2] <= entries[at] for at in range(1, len(entries)))
+def is_heap(entries: Sequence[Any]) -> Generator[None, None, bool]:
+    """Whether the entries are a heap; yields for each examined one."""
+    for at in range(1, len(entries)):
+        if entries[(at - 1) // 2] > entries[at]:
+            return False
+        yield
+    return True

@@ -1,19 +1,32 @@
 """Clients that wait for a job, or for the end of one."""
 
-from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Hashable
+from typing import Any
 
+from .component import IndexProblem, Problems
 from .job import FOREVER, Job
 from .queues import Queue, QueueSet
 from .timers import TimerHeap
 
 
 class Waiter:
-    """A client that waits for the next job of some queues, or for the end of the job `seq`; then it
-    names no queues. `owner` receives the result.
+    """A client that waits for the next job of some queues, or for the end of the job `seq`. In the
+    second case it has no queues. `owner` receives the result.
     """
 
-    __slots__ = ("actor", "holder", "key", "lease_for", "made", "owner", "queues", "seq")
+    __slots__ = (
+        "actor",
+        "holder",
+        "key",
+        "lease_for",
+        "must_wait",
+        "new_queues",
+        "owner",
+        "owns_job",
+        "queues",
+        "seq",
+        "wants_removal",
+    )
 
     def __init__(self, queues: tuple[str, ...], holder: str, actor: int, owner: Any) -> None:
         self.queues = queues
@@ -24,22 +37,31 @@ class Waiter:
         self.key = 0
         self.seq = 0
         #: The number of its queues that did not exist before.
-        self.made = 0
+        self.new_queues = 0
         #: The duration of the lease; 0 for that of the job.
         self.lease_for = 0
+        #: The reply with the delivered job must wait for the commit.
+        self.must_wait = False
+        #: The waiter also receives the removal of the job. Other clients wait until their timeouts.
+        self.wants_removal = False
+        #: The client pushed the transient job `seq`; the job is removed when this wait ends.
+        self.owns_job = False
 
 
-class JobOutcome(NamedTuple):
+class JobOutcome:
     """How a job ended: the cause and the result."""
 
-    job: Job
-    cause: str
-    succeeded: bool
-    result: bytes
+    __slots__ = ("cause", "job", "result", "succeeded")
+
+    def __init__(self, job: Job, cause: str, succeeded: bool, result: bytes) -> None:
+        self.job = job
+        self.cause = cause
+        self.succeeded = succeeded
+        self.result = result
 
 
 class WaiterSet:
-    """All waiters, and the results that the server must hand to them."""
+    """All waiters, and the results that the server must send to them."""
 
     __slots__ = (
         "_known_at_tick",
@@ -61,11 +83,11 @@ class WaiterSet:
         self._waiters: dict[int, Waiter] = {}
         #: Waiters for the end of a job, by its seq.
         self.by_job: dict[int, list[Waiter]] = {}
-        #: Jobs to hand over; each is already leased to its waiter.
+        #: Jobs to deliver; each is already leased to its waiter.
         self.deliveries: list[tuple[Waiter, Job]] = []
         #: Ends of jobs to report.
         self.outcomes: list[tuple[Waiter, JobOutcome]] = []
-        #: Waiters that received nothing in time.
+        #: Waiters that did not receive a result before their timeouts.
         self.timeouts: list[Waiter] = []
 
     def __len__(self) -> int:
@@ -76,11 +98,12 @@ class WaiterSet:
 
     @property
     def awaited(self) -> int:
-        """The number of jobs whose end a client waits for."""
+        """The number of jobs with a client that waits for their end."""
         return len(self.by_job)
 
-    def is_awaited(self, seq: int) -> bool:
-        return seq in self.by_job
+    def has_owner(self, seq: int) -> bool:
+        """Whether the client that pushed a transient job still waits for its end."""
+        return any(waiter.owns_job for waiter in self.by_job.get(seq, ()))
 
     def add(self, waiter: Waiter, until: int) -> None:
         """Deliver the next job of the waiter's queues, or report a timeout at `until`."""
@@ -91,8 +114,8 @@ class WaiterSet:
         for name in waiter.queues:
             queue = self._queues.by_name.get(name)
             if queue is None:
-                queue = self._queues.by_name[name] = Queue(name)  # it becomes known with a push
-                waiter.made += 1
+                queue = self._queues.by_name[name] = Queue(name)  # a push makes it known
+                waiter.new_queues += 1
             queue.waiters[key] = waiter
         self._waiters[key] = waiter
 
@@ -103,7 +126,7 @@ class WaiterSet:
         self.by_job.setdefault(job.seq, []).append(waiter)
 
     def remove(self, waiter: Waiter) -> None:
-        """Forget a waiter that was served or whose connection is closed."""
+        """Remove a waiter after it was served or its connection closed."""
         self.stop_offering(waiter)
         peers = self.by_job.get(waiter.seq) if self.by_job else None
         if peers is not None and waiter in peers:
@@ -114,7 +137,7 @@ class WaiterSet:
             self._timers.cancel(waiter.key)
 
     def stop_offering(self, waiter: Waiter) -> None:
-        """Let a waiter wait until its timeout without a job."""
+        """Deliver no more jobs to a waiter; it waits until its timeout."""
         for name in waiter.queues:
             queue = self._queues.by_name.get(name)
             if queue is not None and queue.waiters.pop(waiter.key, None) is not None:
@@ -127,38 +150,43 @@ class WaiterSet:
     def job_ended(self, outcome: JobOutcome) -> None:
         """Report the end of a job to its waiters."""
         for waiter in list(self.by_job.get(outcome.job.seq, ())):
-            self.remove(waiter)
-            self.outcomes.append((waiter, outcome))
+            if outcome.cause != "cancelled" or waiter.wants_removal:
+                self.remove(waiter)
+                self.outcomes.append((waiter, outcome))
 
     def tick(self) -> None:
         self._known_at_tick = self._last_key
 
     def time_out(self, key: int, now: int) -> None:
-        """The timer of a waiter has ended."""
+        """Report the timeout of a waiter."""
         waiter = self._waiters[key]
         for name in waiter.queues:
             queue = self._queues.by_name.get(name)
             if queue is not None:
-                queue.asked = now
+                queue.last_requested_at = now
         self.remove(waiter)
         self.timeouts.append(waiter)
 
     def waited_at_last_tick(self, key: Hashable) -> bool:
-        """Whether a timer key is that of a waiter that was there at the last tick."""
+        """Whether a timer key belongs to a waiter that already waited at the last tick."""
         return isinstance(key, int) and self._known_at_tick <= key < 0
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Pairs of a queue's name and a problem."""
-        for name, queue in self._queues.by_name.items():
-            for waiter in queue.waiters.values():
-                if waiter not in self:
-                    yield name, "the queue lists a waiter that does not exist"
+    def problems(self) -> Problems:
+        """The problems of queues and timers, and None for each examined item."""
+        for queue in list(self._queues.by_name.values()):
+            yield None
+            for waiter in list(queue.waiters.values()):
+                if waiter not in self and waiter.key in queue.waiters:
+                    detail = "the queue lists a waiter that does not exist"
+                    yield IndexProblem("waiter", detail, queue=queue.name)
         for key in self._timers.keys():  # noqa: SIM118 - it is a method of the heap
-            if isinstance(key, int) and key < 0 and key not in self._waiters:
-                yield "", "a timer is set for a waiter that does not exist"
+            yield None
+            gone = isinstance(key, int) and key < 0 and key not in self._waiters
+            if gone and self._timers.when(key) is not None:
+                yield IndexProblem("timer", "a timer is set for a waiter that does not exist")
 
     def repair(self) -> None:
-        """Remove what `problems` reports."""
+        """Repair the problems that `problems` reports."""
         for queue in self._queues.by_name.values():
             for number, waiter in list(queue.waiters.items()):
                 if waiter not in self:

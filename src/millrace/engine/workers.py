@@ -16,7 +16,7 @@ MAX_WORKER_ID_LENGTH: Final = 1000
 
 
 class Worker:
-    """A process that takes jobs. Its state only ever moves forward: running, quiet, terminate."""
+    """A process that takes jobs. Its state only advances: running, quiet, terminate."""
 
     __slots__ = (
         "beat_at",
@@ -42,14 +42,14 @@ class Worker:
         self.connections = 0
 
     def advance(self, state: int) -> bool:
-        """Move forward to `state`; False if the worker has reached it before."""
+        """Advance to `state`. Return False if the worker has already reached it."""
         if state <= self.state:
             return False
         self.state = state
         return True
 
 
-class Workers:
+class WorkerRegistry:
     """All known workers of one protocol."""
 
     __slots__ = ("_away", "_forget_at", "known")

@@ -1,8 +1,8 @@
 """Durations, recent and since the start of the server.
 
-Durations are counted in slots of growing width, four per power of two of microseconds. So each
-percentile is accurate to a fifth, and recording a duration takes constant time. A restart clears
-all counts.
+This module counts durations in slots of growing width, four per power of two of microseconds. Each
+percentile is therefore accurate to a fifth, and recording a duration takes constant time. A restart
+clears all counts.
 """
 
 from collections import defaultdict
@@ -16,15 +16,15 @@ SLOTS: Final = 256
 Counts = defaultdict[int, int]
 
 
-def slot(microseconds: int) -> int:
-    """The slot of a duration. Statistics.fold contains the same code."""
+def duration_slot(microseconds: int) -> int:
+    """The slot of a duration. `_count` contains the same code."""
     if microseconds < 4:
         return max(0, microseconds)
     bits = microseconds.bit_length()
     return min(SLOTS - 1, 4 * bits - 12 + (microseconds >> bits - 3))
 
 
-def limit(slot: int) -> int:
+def slot_limit(slot: int) -> int:
     """The smallest duration above a slot."""
     if slot < 4:
         return slot + 1
@@ -56,7 +56,7 @@ def _share(slots: Iterable[tuple[int, int]], wanted: float) -> int:
     for where, count in slots:
         seen += count
         if seen >= wanted:
-            return (limit(where - 1) + limit(where) - 1) // 2 if where else 0
+            return (slot_limit(where - 1) + slot_limit(where) - 1) // 2 if where else 0
     return 0
 
 
@@ -79,7 +79,7 @@ class Durations:
         self.before = Counts(int)
 
     def add(self, microseconds: int) -> None:
-        where = slot(microseconds)
+        where = duration_slot(microseconds)
         self.counts[where] += 1
         self.sum += microseconds
         self.recent[where] += 1
@@ -88,7 +88,7 @@ class Durations:
         """Start the next window."""
         self.recent, self.before = Counts(int), self.recent
 
-    def lately(self) -> Percentiles:
+    def recent_percentiles(self) -> Percentiles:
         return percentiles(self.recent, self.before)
 
 
@@ -106,7 +106,7 @@ class Measured:
         self.lag.turn()
 
 
-class Lately:
+class RecentDurations:
     """Wait and run times of jobs, by queue, computed from events."""
 
     __slots__ = ("_before", "_recent", "failed", "pushed", "run_sum", "runs", "wait_sum", "waits")
@@ -128,7 +128,15 @@ class Lately:
     def completed(self) -> int:
         return sum(self.runs)
 
-    def of(self, queue: str) -> tuple[Counts, Counts]:
+    def add_waits(self, queue: str, waits: list[int]) -> None:
+        _count(waits, self.waits, self._of(queue)[0])
+        self.wait_sum += sum(waits)
+
+    def add_runs(self, queue: str, runs: list[int]) -> None:
+        _count(runs, self.runs, self._of(queue)[1])
+        self.run_sum += sum(runs)
+
+    def _of(self, queue: str) -> tuple[Counts, Counts]:
         """The current counts of waits and runs of a queue."""
         found = self._recent.get(queue)
         if found is None:
@@ -144,10 +152,10 @@ class Lately:
         self._recent, self._before = {}, {}
 
     def waited(self, queue: str) -> Percentiles:
-        return percentiles(*(each[queue][0] for each in self._windows if queue in each))
+        return percentiles(*[each[queue][0] for each in self._windows if queue in each])
 
     def ran(self, queue: str) -> Percentiles:
-        return percentiles(*(each[queue][1] for each in self._windows if queue in each))
+        return percentiles(*[each[queue][1] for each in self._windows if queue in each])
 
     @property
     def _windows(self) -> tuple[dict[str, tuple[Counts, Counts]], ...]:
@@ -156,3 +164,12 @@ class Lately:
     def __len__(self) -> int:
         """The number of remembered queues."""
         return len(self._recent) + len(self._before)
+
+
+def _count(durations: Iterable[int], counts: list[int], recent: Counts) -> None:
+    """Count durations in both collections, without a function call for each duration."""
+    for duration in durations:
+        bits = duration.bit_length()
+        where = 4 * bits - 12 + (duration >> bits - 3) if bits > 2 else duration
+        counts[where] += 1
+        recent[where] += 1

@@ -1,15 +1,15 @@
-"""Statistics: right by another method, and the same whichever way the events come."""
+"""Statistics agree with a second method and do not depend on the batches of events."""
 
 import statistics as plain
 from random import Random
 
 import pytest
 
-from millrace.engine import spans
-from millrace.engine.spans import Lately
+from millrace.engine import durations
+from millrace.engine.durations import RecentDurations
 from millrace.engine.states import DEAD, GONE, LEASED, SCHEDULED
-from millrace.engine.stats import DAY, HISTORY_DAYS, SLOTS, Spread, Statistics, slot
-from millrace.store.changes import decode_any, encode
+from millrace.engine.statistics import DAY, HISTORY_DAYS, SLOTS, Spread, Statistics, histogram_slot
+from millrace.store.records import decode_any, encode
 from scene import START, Scene, days_of
 
 SECOND = 1_000_000
@@ -31,24 +31,22 @@ def folded(*events: tuple) -> Statistics:
 @pytest.mark.parametrize("count", [1, 2, 3, 10, 1000])
 def test_mean_and_variance_agree_with_the_statistics_module(count):
     random = Random(count)
-    spans = [random.randrange(10**10) for _ in range(count)]
+    durations = [random.randrange(10**10) for _ in range(count)]
     spread = Spread()
-    for span in spans:
-        spread.add(span)
-    seconds = [span / SECOND for span in spans]
+    spread.add_all(durations)
+    seconds = [span / SECOND for span in durations]
     assert spread.count == count
     assert spread.mean == pytest.approx(plain.fmean(seconds))
     assert spread.variance == pytest.approx(plain.variance(seconds) if count > 1 else 0)
 
 
-def test_the_variance_of_large_equal_spans_is_nothing():
+def test_the_variance_of_large_equal_spans_is_zero():
     spread = Spread()
-    for _ in range(1000):
-        spread.add(604_799 * SECOND + 999_999)
+    spread.add_all([604_799 * SECOND + 999_999] * 1000)
     assert spread.variance == pytest.approx(0, abs=1e-9)
 
 
-def test_nothing_has_no_variance():
+def test_an_empty_spread_has_no_variance():
     assert Spread().variance == 0
     assert Spread().mean == 0
 
@@ -80,37 +78,36 @@ def test_nothing_has_no_variance():
         (70 * DAY, None),
     ],
 )
-def test_a_span_falls_into_its_slot(span, expected):
-    assert slot(span) == expected
+def test_a_span_is_counted_in_its_slot(span, expected):
+    assert histogram_slot(span) == expected
 
 
-def test_the_slots_are_148_without_a_gap_and_each_begins_where_the_last_ends():
+def test_the_148_slots_are_contiguous():
     borders = [n * SECOND for n in range(60)]
     borders += [n * MINUTE for n in range(1, 60)]
     borders += [n * HOUR for n in range(1, 24)]
     borders += [n * DAY for n in range(1, 7)]
-    assert [slot(border) for border in borders] == list(range(SLOTS))
-    assert [slot(border - 1) for border in borders[1:]] == list(range(SLOTS - 1))
+    assert [histogram_slot(border) for border in borders] == list(range(SLOTS))
+    assert [histogram_slot(border - 1) for border in borders[1:]] == list(range(SLOTS - 1))
 
 
 @pytest.mark.parametrize("span", [0, 1, SECOND - 1, SECOND, MINUTE, HOUR, DAY, 7 * DAY - 1])
 def test_the_histogram_uses_the_slots(span):
     spread = Spread()
-    spread.add(span)
-    spread.add(span)
-    assert spread.histogram == {slot(span): 2}
+    spread.add_all([span, span])
+    assert spread.histogram == {histogram_slot(span): 2}
 
 
-def test_a_span_beyond_a_week_counts_but_is_in_no_slot():
+def test_a_span_beyond_a_week_counts_without_a_slot():
     spread = Spread()
-    spread.add(7 * DAY)
+    spread.add_all([7 * DAY])
     assert spread.count == 1
     assert spread.histogram == {}
 
 
 def test_spreads_do_not_share_a_histogram():
     one, other = Spread(), Spread()
-    one.add(5)
+    one.add_all([5])
     assert other.histogram == {}
 
 
@@ -122,7 +119,7 @@ def test_a_lease_counts_the_wait_and_a_success_the_run():
     assert (day.failures, day.failed, day.retries) == (0, 0, 0)
 
 
-def test_failures_count_attempts_and_failed_counts_jobs_that_died_of_it():
+def test_failures_counts_attempts_and_failed_counts_dead_jobs():
     day = folded(
         event("failed", state=SCHEDULED),
         event("failed", state=DEAD),
@@ -135,12 +132,12 @@ def test_failures_count_attempts_and_failed_counts_jobs_that_died_of_it():
     assert day.retries == 2
 
 
-def test_what_says_nothing_of_time_or_failure_is_not_counted():
+def test_events_without_times_or_failures_are_not_counted():
     kinds = ("pushed", "due", "renewed", "released", "requeued", "killed", "cancelled", "purged")
     assert folded(*(event(kind) for kind in kinds)).days == {}
 
 
-def test_queues_and_days_are_kept_apart():
+def test_queues_and_days_are_separate():
     statistics = folded(
         event("leased", "a"),
         event("leased", "b"),
@@ -165,7 +162,7 @@ def test_a_day_ends_at_midnight():
 
 
 def lively_scene() -> Scene:
-    """Some of everything that is counted, over two days and three queues."""
+    """A scene with all counted events, over two days and three queues."""
     scene = Scene()
     for n in range(60):
         queue = "abc"[n % 3]
@@ -182,8 +179,8 @@ def lively_scene() -> Scene:
     return scene
 
 
-def test_events_count_the_same_as_tuples_and_as_the_store_gives_them_back():
-    events = lively_scene().engine.batch.events
+def test_stored_events_count_like_original_tuples():
+    events = lively_scene().engine.change_set.events
     direct, read_back = Statistics(), Statistics()
     direct.fold(events)
     read_back.fold(decode_any(encode(events)))
@@ -192,8 +189,8 @@ def test_events_count_the_same_as_tuples_and_as_the_store_gives_them_back():
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_it_does_not_matter_in_what_pieces_the_events_come(size):
-    events = lively_scene().engine.batch.events
+def test_batch_boundaries_do_not_change_the_statistics(size):
+    events = lively_scene().engine.change_set.events
     whole, pieces = Statistics(), Statistics()
     whole.fold(events)
     for start in range(0, len(events), size):
@@ -209,30 +206,55 @@ def test_a_day_changed_again_is_dirty_again():
     assert statistics.dirty == {("default", TODAY)}
 
 
-def test_old_days_are_forgotten_and_named():
+def test_old_days_are_forgotten_and_listed():
     statistics = folded(*(event("leased", at=START + n * DAY) for n in range(4)))
-    gone = statistics.forget(TODAY + 2)
-    assert sorted(gone) == [("default", TODAY), ("default", TODAY + 1)]
+    forgotten = statistics.forget(TODAY + 2)
+    assert sorted(forgotten) == [("default", TODAY), ("default", TODAY + 1)]
     assert sorted(statistics.days) == [("default", TODAY + 2), ("default", TODAY + 3)]
     assert statistics.dirty == set(statistics.days)
 
 
-def measured(*events: tuple) -> Lately:
-    lately = Lately()
-    Statistics().fold(events, lately)
-    return lately
+def test_a_second_flush_removes_nothing():
+    flushed = event("flushed", queue="")
+    statistics = folded(
+        event("completed", run=SECOND), flushed, flushed, event("leased", wait=SECOND)
+    )
+    day = statistics.days["default", TODAY]
+    assert (day.wait.count, day.run.count, day.failures, day.failed) == (1, 0, 0, 0)
+
+
+def test_durations_of_interleaved_queues_are_counted_in_their_queues():
+    durations = [("a", 1), ("b", 2), ("a", 3), ("b", 4)]
+    events = [event("leased", queue=name, wait=span * SECOND) for name, span in durations]
+    days = folded(*events).days
+    assert (days["a", TODAY].wait.count, days["a", TODAY].wait.mean) == (2, 2)
+    assert (days["b", TODAY].wait.count, days["b", TODAY].wait.mean) == (2, 3)
+
+
+def measured(*events: tuple) -> RecentDurations:
+    recent_counts = RecentDurations()
+    Statistics().fold(events, recent_counts)
+    return recent_counts
 
 
 @pytest.mark.parametrize("span", [0, 1, 3, 4, 7, 8, 999, 10**6, 10**12, 2**62])
 def test_the_fold_has_the_slots_of_spans(span):
-    lately = measured(event("leased", wait=span), event("completed", run=span))
-    assert lately.waits[spans.slot(span)] == lately.runs[spans.slot(span)] == 1
-    assert lately.of("default") == ({spans.slot(span): 1}, {spans.slot(span): 1})
-    assert (lately.wait_sum, lately.run_sum) == (span, span)
+    recent_counts = measured(event("leased", wait=span), event("completed", run=span))
+    assert (
+        recent_counts.waits[durations.duration_slot(span)]
+        == recent_counts.runs[durations.duration_slot(span)]
+        == 1
+    )
+    assert (
+        recent_counts.waited("default")
+        == recent_counts.ran("default")
+        == durations.percentiles({durations.duration_slot(span): 1})
+    )
+    assert (recent_counts.wait_sum, recent_counts.run_sum) == (span, span)
 
 
-def test_what_happens_now_is_counted_since_the_start():
-    lately = measured(
+def test_events_are_counted_since_the_start():
+    recent_counts = measured(
         event("pushed"),
         event("pushed"),
         event("leased"),
@@ -244,8 +266,8 @@ def test_what_happens_now_is_counted_since_the_start():
         event("flushed"),
         event("pushed"),
     )
-    assert (lately.pushed, lately.completed, lately.failed) == (3, 2, 1)
-    assert len(lately) == 0  # there are no queues after a flush
+    assert (recent_counts.pushed, recent_counts.completed, recent_counts.failed) == (3, 2, 1)
+    assert len(recent_counts) == 0  # a flush removes all queues
 
 
 def totals_of(statistics: Statistics) -> dict[int, tuple[int, int]]:
@@ -264,7 +286,7 @@ def test_totals_of_a_day_are_of_all_queues():
 
 
 def test_totals_are_the_same_when_days_were_read_from_a_store():
-    events = lively_scene().engine.batch.events
+    events = lively_scene().engine.change_set.events
     direct, read = Statistics(), Statistics()
     direct.fold(events[:90])
     read.days.update(direct.days)
@@ -280,7 +302,7 @@ def test_a_flush_forgets_the_totals():
     assert totals_of(folded(event("completed"), event("flushed"))) == {}
 
 
-def test_totals_outlive_the_days_they_are_of_but_not_for_ever():
+def test_totals_outlive_their_days_for_a_limited_time():
     statistics = folded(event("completed"))
     statistics.forget(TODAY + 1)
     assert statistics.days == {}
@@ -289,7 +311,7 @@ def test_totals_outlive_the_days_they_are_of_but_not_for_ever():
     assert totals_of(statistics) == {}
 
 
-def test_a_day_that_is_forgotten_before_anybody_asked_for_totals_is_in_them():
+def test_a_day_forgotten_before_the_first_read_is_in_the_totals():
     read = Statistics()
     read.days.update(folded(event("completed")).days)
     read.forget(TODAY + 1)
@@ -299,10 +321,10 @@ def test_a_day_that_is_forgotten_before_anybody_asked_for_totals_is_in_them():
 def test_a_flush_counts_no_event_twice():
     scene = Scene()
     scene.complete(scene.pushed_and_leased())
-    scene.engine.count()
+    scene.engine.current_statistics()
     scene.push("job-2")
     scene.engine.flush(scene.now)
     scene.push("job-3")
-    scene.engine.take_batch()
-    recent = scene.engine.lately
+    scene.engine.take_changes()
+    recent = scene.engine.recent_durations
     assert (recent.pushed, recent.completed, sum(recent.waits)) == (3, 1, 1)

@@ -1,7 +1,7 @@
 """The reasons why a job is not running, as data and as sentences.
 
-A job can have several reasons, for example a paused queue without workers. The strongest reason
-comes first. A protocol can add reasons, see `Hub.holds_back`.
+A job can have several reasons, for example a paused queue without workers. The list starts with the
+strongest reason.
 """
 
 from datetime import UTC, datetime
@@ -10,16 +10,17 @@ from typing import Final, Literal
 import msgspec
 
 from .engine import Engine
-from .job import FOREVER, PROTOCOLS, Job
-from .policy import BOUND, SECOND
+from .job import FOREVER, SECOND, Job
+from .limits import OF_QUEUE, keys_of, parked_of
+from .queues import Queue
 from .states import BLOCKED, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 
 #: Polling workers request jobs at least this often.
-LATELY: Final = 60 * SECOND
+RECENT_PERIOD: Final = 60 * SECOND
 #: The position in the queue is exact up to this number of jobs.
-FIRST: Final = 1000
+MAX_EXAMINED: Final = 1000
 #: A reason names at most this number of blockers.
-NAMED: Final = 10
+MAX_NAMED: Final = 10
 
 Code = Literal[
     "halted",
@@ -81,10 +82,10 @@ def why(engine: Engine, job: Job, now: int) -> Why:
         job.seq,
         job.queue,
         job.kind,
-        PROTOCOLS[job.origin],
+        engine.rules.names[job.origin],
         STATE_NAMES[job.state],
         job.attempt,
-        _halted(engine) + _reasons(engine, job, now),
+        _unavailable(engine) + _reasons(engine, job, now),
     )
 
 
@@ -94,13 +95,13 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
     if job.state == BLOCKED:
         return _staged(job) + _blocked(engine, job)
     if job.state == LEASED:
-        until = 0 if job.actor in BOUND else job.deadline
-        actor = PROTOCOLS[job.actor]
+        until = 0 if job.holder_protocol in engine.rules.bound else job.deadline
+        actor = engine.rules.names[job.holder_protocol]
         return [Reason("leased", job.leased_at, until, job.holder, actor)]
     if job.state == SCHEDULED:
         failed_at = 0 if job.failure is None else job.failure.last_at
-        return [Reason("not due", failed_at, job.due, about=_failed(job))]
-    kept_until = 0 if job.due == FOREVER else job.due
+        return [Reason("not due", failed_at, job.due_at, about=_failed(job))]
+    kept_until = 0 if job.due_at == FOREVER else job.due_at
     if job.state == DONE:
         return [Reason("done", job.ended_at, kept_until)]
     return [Reason("dead", job.ended_at, kept_until, about=_failed(job))]
@@ -109,12 +110,38 @@ def _reasons(engine: Engine, job: Job, now: int) -> list[Reason]:
 def _unleased(engine: Engine, job: Job, now: int) -> list[Reason]:
     queue = engine.queues[job.queue]
     reasons = [Reason("paused")] if queue.paused else []
-    if not queue.waiters and queue.asked < now - LATELY:
-        reasons.append(Reason("unasked", since=queue.asked))
-    first = queue.ready.first(FIRST)
-    ahead = next((n for n, each in enumerate(first) if each is job), FIRST)
+    if not queue.waiters and queue.last_requested_at < now - RECENT_PERIOD:
+        reasons.append(Reason("unasked", since=queue.last_requested_at))
+    if engine.limits.in_use:
+        reasons += _limited(engine, job, queue, now)
+    if job.seq in queue.ready.parked:
+        return reasons
+    first = queue.ready.first(MAX_EXAMINED)
+    ahead = next((n for n, each in enumerate(first) if each is job), MAX_EXAMINED)
     reasons.append(Reason("queued", since=job.ready_at, count=ahead))
     return reasons
+
+
+def _limited(engine: Engine, job: Job, queue: Queue, now: int) -> list[Reason]:
+    """The full limits of a job, and the limit for which it is parked."""
+    limits, parked = engine.limits, parked_of(job)
+    found = []
+    for key in keys_of(job):
+        waits = parked is not None and parked.key == key
+        if not limits.has_room(key, now) or waits:
+            since = parked.since if parked is not None and waits else 0
+            count = int(min(limits.maximum(key, now), FOREVER))
+            found.append(Reason("limit", since=since, count=count, about=_name(key)))
+    maximum = limits.concurrency.get(queue.name, 0)
+    if maximum and not limits.queue_has_room(queue, now):
+        found.append(Reason("limit", count=int(maximum), about=_name(OF_QUEUE + queue.name)))
+    return found
+
+
+def _name(key: str) -> str:
+    if key.startswith(OF_QUEUE):
+        return f'The limit of the queue "{key[len(OF_QUEUE) :]}"'
+    return f'The limit "{key}"'
 
 
 def _staged(job: Job) -> list[Reason]:
@@ -126,13 +153,13 @@ def _blocked(engine: Engine, job: Job) -> list[Reason]:
     seqs = [] if job.extra is None else job.extra.blockers
     if not seqs:
         return []
-    found = [engine.jobs[seq] for seq in seqs[:NAMED] if seq in engine.jobs]
+    found = [engine.jobs[seq] for seq in seqs[:MAX_NAMED] if seq in engine.jobs]
     blockers = [Blocker(each.jid, each.seq, STATE_NAMES[each.state]) for each in found]
     return [Reason("blocked", count=len(seqs), blockers=blockers)]
 
 
-def _halted(engine: Engine) -> list[Reason]:
-    return [Reason("halted", about=engine.halted)] if engine.halted else []
+def _unavailable(engine: Engine) -> list[Reason]:
+    return [Reason("halted", about=engine.unavailable)] if engine.unavailable else []
 
 
 def _failed(job: Job) -> str:
@@ -151,43 +178,43 @@ def sentence(reason: Reason, job: Why, now: int) -> str:
     match reason.code:
         case "halted":
             return (
-                f"Nothing can be written ({about}), so no job is handed out. The server "
-                "resumes as soon as the store works again."
+                f"The store cannot be written ({about}), so no job is leased. The server resumes "
+                "when the store works again."
             )
         case "paused":
-            return f'The queue "{job.queue}" is paused. Resume it.'
+            return f'Queue "{job.queue}" is paused. Resume it.'
         case "limit":
-            return f"{about} is reached: {reason.count} at a time may be with workers."
+            return f"{about} is reached: at most {reason.count} of its jobs may be leased."
         case "unasked":
-            last = f"The last one did {moment(since, now)}" if since else "None has since its start"
-            return (
-                f'No worker of any protocol asks the server for jobs of the queue "{job.queue}". '
-                f"{last}. Start one."
-            )
+            last = f"the last fetch was {format_time(since, now)}"
+            known = last if since else "none has since the server started"
+            return f'No worker fetches from queue "{job.queue}"; {known}. Start a worker.'
         case "queued":
-            return f"It became ready {moment(since, now)}, and is {_place(reason.count)}."
+            return f"Ready since {format_time(since, now)}; {_position(reason.count)}."
         case "not due":
-            failed = f" Attempt {job.attempt} failed {moment(since, now)} ({about})."
-            return f"It is not due before {moment(until, now)}.{failed if since else ''}"
+            failed = f" Attempt {job.attempt} failed {format_time(since, now)} ({about})."
+            return f"Due {format_time(until, now)}.{failed if since else ''}"
         case "blocked":
             return _waits_for(reason)
         case "staged":
             return (
-                f"It came with the load {about} {moment(since, now)}, which is not released yet. "
-                "Release the load, or discard it."
+                f"Part of the load {about}, staged {format_time(since, now)}. "
+                "The load is not released; release or discard it."
             )
         case "leased":
-            who = f"{reason.holder or 'A worker'} ({reason.protocol})"
-            return f"{who} has it since {moment(since, now)}{_to(until, now)}."
+            who = f"{reason.holder or 'an unnamed worker'} ({reason.protocol})"
+            return f"Leased by {who} since {format_time(since, now)}{_to(until, now)}."
         case "done":
-            return f"It was completed {moment(since, now)}.{_kept(until, now)}"
+            return f"Completed {format_time(since, now)}.{_retained(until, now)}"
         case "dead":
             failed = f" ({about})" if about else ""
-            kept = _kept(until, now)
-            return f"It failed for good {moment(since, now)}{failed}.{kept} Retry or remove it."
+            kept = _retained(until, now)
+            return (
+                f"Failed permanently {format_time(since, now)}{failed}.{kept} Retry or delete it."
+            )
 
 
-def moment(at: int, now: int) -> str:
+def format_time(at: int, now: int) -> str:
     """`2026-11-16 09:30:00 UTC, in 5 min`"""
     if not at:
         return "at an unknown time"  # recorded by an old version
@@ -195,10 +222,14 @@ def moment(at: int, now: int) -> str:
         text = datetime.fromtimestamp(at // SECOND, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError):
         return "a time beyond the calendar"
-    return f"{text}, {span(now - at)} ago" if at <= now else f"{text}, in {span(at - now)}"
+    return (
+        f"{text}, {format_span(now - at)} ago"
+        if at <= now
+        else f"{text}, in {format_span(at - now)}"
+    )
 
 
-def span(microseconds: int) -> str:
+def format_span(microseconds: int) -> str:
     """An approximate duration."""
     seconds = microseconds / SECOND
     for size, unit in ((86_400, "days"), (3_600, "h"), (60, "min")):
@@ -207,29 +238,29 @@ def span(microseconds: int) -> str:
     return f"{seconds:.0f} s"
 
 
-def _place(ahead: int) -> str:
+def _position(ahead: int) -> str:
     if not ahead:
-        return "the next of its queue"
-    many = f"at least {FIRST}" if ahead >= FIRST else ahead
-    return f"behind {many} other{'s' if ahead > 1 else ''}"
+        return "next in its queue"
+    many = f"at least {MAX_EXAMINED}" if ahead >= MAX_EXAMINED else ahead
+    return f"behind {many} other {'jobs' if ahead > 1 else 'job'}"
 
 
 def _waits_for(reason: Reason) -> str:
     listed = ", ".join(f"{each.jid} ({each.state})" for each in reason.blockers)
     more = reason.count - len(reason.blockers)
-    text = f"It waits for {listed}{f' and {more} more' if more else ''}."
+    text = f"Waits for {listed}{f' and {more} more' if more else ''}."
     if any(each.state == "dead" for each in reason.blockers):
-        text += " A dead job blocks it until you retry or remove that job."
+        text += " A dead job blocks it until you retry or delete that job."
     return text
 
 
 def _to(until: int, now: int) -> str:
     if not until:
-        return ", for as long as its connection stands"
-    if until <= now:  # a Qless lease, which ends with the next pop
-        return f"; the lease expired {moment(until, now)}, and the next Qless pop receives the job"
-    return f"; the lease ends {moment(until, now)}"
+        return "; the lease lasts while its connection is open"
+    if until <= now:  # the clock of the next client decides
+        return f"; the lease expired {format_time(until, now)}, and the next pop receives the job"
+    return f"; the lease expires {format_time(until, now)}"
 
 
-def _kept(until: int, now: int) -> str:
-    return f" It is kept until {moment(until, now)}." if until else ""
+def _retained(until: int, now: int) -> str:
+    return f" Retained until {format_time(until, now)}." if until else ""

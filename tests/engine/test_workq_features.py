@@ -1,5 +1,5 @@
-"""Time to live, kept results and those who wait for them, fixed places, jobs that go with their
-client: what Workq asks of the engine, in the engine's words.
+"""Engine features that Workq uses: time to live, retained results and their waiters, fixed
+positions, transient jobs.
 """
 
 import sqlite3
@@ -7,7 +7,6 @@ from collections import Counter
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,33 +14,38 @@ from hypothesis import strategies as st
 from failing_stores import FailingMemoryStore
 from millrace.engine.engine import Engine
 from millrace.engine.errors import NotLeased
-from millrace.engine.job import FAKTORY, LATER, WORKQ, Job
-from millrace.engine.policy import POLICIES, SECOND, WorkqPolicy
+from millrace.engine.job import AFTER_ARRIVALS, SECOND, Job
+from millrace.engine.job_timers import LIFETIME_TIMER
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, READY, SCHEDULED
-from millrace.engine.transitions import HALTED_RETRY, LIFE
+from millrace.engine.transitions import UNAVAILABLE_RETRY
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY, WORKQ
+from millrace.protocols.spec import protocol_rules
+from millrace.protocols.workq.spec import WorkqPolicy
 from millrace.store import MemoryStore, SqliteStore
-from millrace.store.changes import decode_any, decode_job, encode
+from millrace.store.records import decode_any, decode_job, encode
 from older_formats import downgrade
 from scene import START, Scene, commit, commit_or_revert, durable_state, ready_jids, recover
+from support.plain import copy_of, values
 
 
 class WorkqScene(Scene):
     def push(self, jid: str = "job-1", queue: str = "default", **fields) -> Job:
         life = fields.pop("life", 60)
         fields.setdefault("retries", 0)
-        if not fields.get("fleeting"):
-            fields.setdefault("expires", self.now + int(life * SECOND))
+        if not fields.get("transient"):
+            fields.setdefault("expires_at", self.now + int(life * SECOND))
         return super().push(
-            jid, queue, origin=WORKQ, lease_for=fields.pop("lease_for", SECOND), **fields
+            jid, queue, origin=WORKQ, lease_duration=fields.pop("lease_duration", SECOND), **fields
         )
 
-    def awaits(self, job: Job, seconds: float = 10) -> Waiter:
+    def awaits(self, job: Job, seconds: float = 10, *, owns_job: bool = False) -> Waiter:
         waiter = Waiter((), "", WORKQ, None)
+        waiter.owns_job = owns_job
         self.engine.wait_for_end(job, waiter, self.now + int(seconds * SECOND))
         return waiter
 
-    def told(self) -> list[tuple[Waiter, str, bool, bytes]]:
+    def notifications(self) -> list[tuple[Waiter, str, bool, bytes]]:
         outcomes, self.engine.outcomes = self.engine.outcomes, []
         return [(waiter, o.cause, o.succeeded, o.result) for waiter, o in outcomes]
 
@@ -51,8 +55,8 @@ class WorkqScene(Scene):
 
 def in_state(scene: WorkqScene, state: int) -> Job:
     if state == SCHEDULED:
-        return scene.push(due=scene.now + 3600 * SECOND)
-    job = scene.push(lease_for=3600 * SECOND)
+        return scene.push(due_at=scene.now + 3600 * SECOND)
+    job = scene.push(lease_duration=3600 * SECOND)
     if state == LEASED:
         scene.lease()
     if state == DONE:
@@ -64,7 +68,7 @@ def in_state(scene: WorkqScene, state: int) -> Job:
 
 
 @pytest.mark.parametrize("state", [SCHEDULED, READY, LEASED, DONE, DEAD])
-def test_a_job_goes_when_its_time_is_over_whatever_it_is_doing(state):
+def test_a_job_expires_in_every_state(state):
     scene = WorkqScene()
     job = in_state(scene, state)
     scene.advance(59.999999)
@@ -75,16 +79,16 @@ def test_a_job_goes_when_its_time_is_over_whatever_it_is_doing(state):
     assert len(scene.engine.timers) == 0
     finished = state in {DONE, DEAD}
     assert scene.causes()[-1] == ("purged" if finished else "evicted")
-    assert scene.engine.clocked.evicted == (not finished)
+    assert scene.engine.timer_counts.evicted == (not finished)
     assert scene.engine.queues["default"].counts == [0] * 6
-    assert not scene.engine.dying
+    assert not scene.engine.dead_kept
     assert not scene.engine.dead
     assert job.state == GONE
 
 
 @pytest.mark.parametrize("state", [SCHEDULED, READY, LEASED, DONE, DEAD])
 @pytest.mark.parametrize("store_type", [MemoryStore, SqliteStore])
-def test_after_a_restart_the_time_is_over_at_the_same_moment(tmp_path: Path, store_type, state):
+def test_the_expiry_is_the_same_after_a_restart(tmp_path: Path, store_type, state):
     store = store_type(tmp_path) if store_type is SqliteStore else store_type()
     scene = WorkqScene()
     in_state(scene, state)
@@ -98,31 +102,31 @@ def test_after_a_restart_the_time_is_over_at_the_same_moment(tmp_path: Path, sto
     store.close()
 
 
-def test_a_job_that_is_gone_leaves_no_timer():
+def test_a_removed_job_leaves_no_timer():
     scene = WorkqScene()
     scene.engine.cancel(scene.push(), scene.now)
     assert len(scene.engine.timers) == 0
 
 
-def test_a_flush_forgets_times_to_live():
+def test_a_flush_removes_expiry_timers():
     scene = WorkqScene()
     scene.push()
     scene.engine.flush(scene.now)
     assert len(scene.engine.timers) == 0
 
 
-def test_nothing_is_evicted_while_nothing_can_be_written():
+def test_no_job_expires_while_the_store_fails():
     scene = WorkqScene()
     scene.push(life=1)
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     scene.advance(5)
     assert scene.engine.jobs
     scene.engine.resume(scene.now)
-    scene.advance(HALTED_RETRY / SECOND)
+    scene.advance(UNAVAILABLE_RETRY / SECOND)
     assert not scene.engine.jobs
 
 
-def test_jobs_that_go_by_themselves_are_not_of_the_dead_that_are_counted_and_dropped():
+def test_jobs_with_an_expiry_do_not_count_for_the_dead_set_limit():
     scene = WorkqScene(dead_max=2)
     kept = [in_state(scene, DEAD) for _ in range(5)]
     for number in range(4):
@@ -135,40 +139,40 @@ def test_jobs_that_go_by_themselves_are_not_of_the_dead_that_are_counted_and_dro
 # Results
 
 
-def test_a_result_is_kept_until_the_end_of_the_job_s_time():
+def test_a_result_is_retained_until_the_job_expires():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     scene.engine.complete(job, scene.now, WORKQ, result=b"42")
-    assert (job.state, job.extra.result, job.due) == (DONE, b"42", job.expires)
+    assert (job.state, job.extra.result, job.due_at) == (DONE, b"42", job.expires_at)
 
 
-def test_who_completes_by_another_protocol_leaves_a_job_that_is_kept_as_well():
+def test_a_workq_job_completed_by_another_protocol_is_retained():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     scene.engine.complete(job, scene.now, FAKTORY)
     assert job.state == DONE
 
 
-def test_all_who_wait_are_told():
+def test_all_waiters_of_a_result_are_notified():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     waiters = [scene.awaits(job) for _ in range(3)]
     scene.engine.complete(job, scene.now, WORKQ, result=b"42")
-    assert scene.told() == [(waiter, "completed", True, b"42") for waiter in waiters]
+    assert scene.notifications() == [(waiter, "completed", True, b"42") for waiter in waiters]
     assert not scene.engine.waiters.awaited
     scene.advance(11)
     assert scene.timed_out() == []
 
 
-def test_only_the_final_failure_is_told():
+def test_only_the_final_failure_notifies_waiters():
     scene = WorkqScene()
     job = scene.pushed_and_leased(retries=2)
     waiter = scene.awaits(job)
     scene.engine.fail(job, scene.now, WORKQ, "Failed", "one", [], result=b"one")
-    assert (scene.told(), job.state) == ([], READY)
+    assert (scene.notifications(), job.state) == ([], READY)
     scene.lease()
     scene.engine.fail(job, scene.now, WORKQ, "Failed", "two", [], result=b"two")
-    assert scene.told() == [(waiter, "failed", False, b"two")]
+    assert scene.notifications() == [(waiter, "failed", False, b"two")]
     assert (job.state, job.extra.result) == (DEAD, b"two")
 
 
@@ -177,7 +181,7 @@ def test_a_failure_without_a_result_has_its_message():
     job = scene.pushed_and_leased()
     waiter = scene.awaits(job)
     scene.fail(job)
-    assert scene.told() == [(waiter, "failed", False, b"it broke")]
+    assert scene.notifications() == [(waiter, "failed", False, b"it broke")]
 
 
 def test_a_client_is_not_notified_of_a_removed_job():
@@ -186,22 +190,22 @@ def test_a_client_is_not_notified_of_a_removed_job():
     waiter = scene.awaits(job)
     scene.engine.cancel(job, scene.now)
     scene.advance(9.999)
-    assert (scene.told(), scene.timed_out()) == ([], [])
+    assert (scene.notifications(), scene.timed_out()) == ([], [])
     scene.advance(0.001)
-    assert (scene.told(), scene.timed_out()) == ([], [waiter])
+    assert (scene.notifications(), scene.timed_out()) == ([], [waiter])
     assert not scene.engine.waiters.awaited
 
 
-def test_who_stops_waiting_is_not_told():
+def test_a_cancelled_waiter_is_not_notified():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     left, stays = scene.awaits(job), scene.awaits(job)
-    scene.engine.unwait(left)
+    scene.engine.cancel_wait(left)
     scene.engine.complete(job, scene.now, WORKQ)
-    assert [waiter for waiter, *_ in scene.told()] == [stays]
+    assert [waiter for waiter, *_ in scene.notifications()] == [stays]
 
 
-def test_who_waits_still_waits_when_a_batch_is_undone():
+def test_a_waiter_keeps_waiting_when_a_batch_is_reverted():
     store = FailingMemoryStore()
     scene = WorkqScene()
     job = scene.pushed_and_leased()
@@ -214,10 +218,10 @@ def test_who_waits_still_waits_when_a_batch_is_undone():
     (job,) = scene.engine.jobs.values()
     assert job.state == LEASED
     scene.engine.complete(job, scene.now, WORKQ, result=b"ok")
-    assert scene.told() == [(waiter, "completed", True, b"ok")]
+    assert scene.notifications() == [(waiter, "completed", True, b"ok")]
 
 
-def test_a_job_that_nobody_holds_is_completed_only_by_who_may():
+def test_a_job_without_a_lease_is_completed_only_with_permission():
     scene = WorkqScene()
     job = scene.push()
     with pytest.raises(NotLeased):
@@ -231,7 +235,7 @@ def test_a_job_that_nobody_holds_is_completed_only_by_who_may():
         scene.engine.fail(job, scene.now, WORKQ, "", "", [], unleased=True)
 
 
-def test_an_attempt_that_never_was_took_no_time():
+def test_an_end_without_a_lease_has_no_run_time():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     scene.engine.release(job, scene.now)
@@ -240,7 +244,7 @@ def test_an_attempt_that_never_was_took_no_time():
     assert scene.events()[-1].run == 0
 
 
-# Ends that no worker reports
+# Ends without a report of a worker
 
 
 def test_a_client_that_waits_for_a_job_is_notified_when_it_is_killed():
@@ -248,7 +252,7 @@ def test_a_client_that_waits_for_a_job_is_notified_when_it_is_killed():
     job = scene.push()
     waiter = scene.awaits(job)
     scene.engine.kill(job, scene.now)
-    assert scene.told() == [(waiter, "killed", False, b"")]
+    assert scene.notifications() == [(waiter, "killed", False, b"")]
 
 
 def test_a_client_that_waits_for_a_job_is_notified_when_its_time_to_live_ends():
@@ -256,15 +260,15 @@ def test_a_client_that_waits_for_a_job_is_notified_when_its_time_to_live_ends():
     job = scene.push(life=5)
     waiter = scene.awaits(job, 10)
     scene.advance(5)
-    assert scene.told() == [(waiter, "evicted", False, b"")]
+    assert scene.notifications() == [(waiter, "evicted", False, b"")]
     scene.advance(10)
     assert scene.timed_out() == []
 
 
-# Places
+# Positions
 
 
-def test_a_job_comes_back_to_its_old_place():
+def test_a_job_returns_to_its_old_position():
     scene = WorkqScene()
     for jid in ("a", "b", "c"):
         scene.push(jid, retries=9)
@@ -277,10 +281,12 @@ def test_a_job_comes_back_to_its_old_place():
     assert ready_jids(scene.engine) == ["a", "b", "c"]
 
 
-def test_a_fixed_place_is_behind_all_that_arrive():
+def test_a_late_fixed_position_is_after_all_arrivals():
     scene = WorkqScene()
-    scene.push("late", due=scene.now + 2 * SECOND, place=LATER + scene.now + 2 * SECOND)
-    scene.push("early", due=scene.now + SECOND, place=LATER + scene.now + SECOND)
+    scene.push(
+        "late", due_at=scene.now + 2 * SECOND, position=AFTER_ARRIVALS + scene.now + 2 * SECOND
+    )
+    scene.push("early", due_at=scene.now + SECOND, position=AFTER_ARRIVALS + scene.now + SECOND)
     scene.advance(3)
     scene.push("added")
     assert ready_jids(scene.engine) == ["added", "early", "late"]
@@ -292,12 +298,12 @@ def test_a_fixed_place_is_behind_all_that_arrive():
     assert engine.position == scene.now + 1
 
 
-# Leasing from any of several
+# Leasing from a random queue
 
 
-def test_the_choice_is_uniform_among_queues_that_have_something():
+def test_the_choice_is_uniform_over_queues_with_jobs():
     counts: Counter[str] = Counter()
-    scene = WorkqScene(Engine(Random(5)))
+    scene = WorkqScene(Engine(Random(5), protocol_rules()))
     for number in range(3000):
         scene.push(f"a{number}", "a")
         scene.push(f"b{number}", "b", rank=9)
@@ -314,71 +320,86 @@ def test_a_paused_queue_is_not_chosen():
     scene.engine.pause("a", paused=True, now=scene.now)
     assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
     scene.engine.pause("a", paused=False, now=scene.now)
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     assert scene.engine.lease_any(("a",), "", WORKQ, scene.now) is None
 
 
-# Jobs that go with their client
+# Transient jobs
 
 
-def test_an_abandoned_job_goes():
+def test_an_abandoned_job_is_removed():
     scene = WorkqScene()
-    scene.engine.abandon(scene.push(fleeting=True), scene.now)
+    scene.engine.cancel_transient(scene.push(transient=True), scene.now)
     assert not scene.engine.jobs
 
 
-def test_an_abandoned_job_goes_when_that_can_be_written():
+def test_an_abandoned_job_is_removed_when_the_store_recovers():
     scene = WorkqScene()
-    job = scene.push(fleeting=True)
-    scene.engine.halted = "disk full"
-    scene.engine.abandon(job, scene.now)
+    job = scene.push(transient=True)
+    scene.engine.unavailable = "disk full"
+    scene.engine.cancel_transient(job, scene.now)
     scene.advance(3)
     assert scene.engine.jobs
     scene.engine.resume(scene.now)
     scene.advance(2)
     assert not scene.engine.jobs
     assert scene.causes()[-1] == "cancelled"
-    assert scene.engine.clocked.evicted == 0
-    assert scene.engine.timers.when(job.seq + LIFE) is None
+    assert scene.engine.timer_counts.evicted == 0
+    assert scene.engine.timers.when(job.seq + LIFETIME_TIMER) is None
 
 
-def test_an_abandoned_job_goes_before_anybody_is_given_jobs_again():
+def test_an_abandoned_job_is_removed_before_the_next_delivery():
     scene = WorkqScene()
-    job = scene.push(fleeting=True)
-    scene.engine.halted = "disk full"
-    scene.engine.abandon(job, scene.now)
+    job = scene.push(transient=True)
+    scene.engine.unavailable = "disk full"
+    scene.engine.cancel_transient(job, scene.now)
     scene.wait(seconds=60)
-    scene.now -= 3600 * SECOND  # whatever the clock says by then
+    scene.now -= 3600 * SECOND  # the removal does not depend on the clock
     scene.engine.resume(scene.now)
     assert not scene.engine.jobs
     assert not scene.delivered()
     assert scene.lease() is None
 
 
-def test_a_job_that_somebody_still_waits_for_stays_when_changes_are_possible_again():
+def test_another_client_that_waits_for_the_result_does_not_keep_a_transient_job():
+    store, scene = FailingMemoryStore(), WorkqScene()
+    job = scene.push(transient=True)
+    commit(scene.engine, store)
+    scene.engine.cancel(job, scene.now)  # the client's wait has timed out
+    store.fail = "commit"
+    assert not commit_or_revert(scene.engine, store)
+    (restored,) = scene.engine.jobs.values()
+    scene.awaits(restored)
+    store.fail = ""
+    scene.engine.resume(scene.now)
+    assert scene.lease() is None
+    assert not scene.engine.jobs
+
+
+def test_a_transient_job_with_a_waiter_stays_after_a_halt():
     scene = WorkqScene()
-    job = scene.push(fleeting=True)
-    waiter = scene.awaits(job)
-    scene.engine.halted = "disk full"
+    job = scene.push(transient=True)
+    waiter = scene.awaits(job, owns_job=True)
+    scene.engine.unavailable = "disk full"
     scene.engine.resume(scene.now)
     assert scene.lease() is job
     scene.engine.complete(job, scene.now, WORKQ)
-    assert scene.told() == [(waiter, "completed", True, b"")]
+    assert scene.notifications() == [(waiter, "completed", True, b"")]
 
 
-def test_after_a_restart_fleeting_jobs_are_dropped_and_the_journal_says_so():
+def test_a_restart_drops_transient_jobs_and_records_it_in_the_journal():
     store = MemoryStore()
     scene = WorkqScene()
     scene.push("stays")
-    scene.push("goes", fleeting=True)
-    scene.push("goes too", "other", fleeting=True)
+    scene.push("goes", transient=True)
+    scene.push("goes too", "other", transient=True)
     scene.lease("other")
     commit(scene.engine, store)
     engine = recover(store)
     assert len(engine.jobs) == 3
-    engine.begin_anew(scene.now)
+    engine.after_restart(scene.now)
     assert [job.jid for job in engine.jobs.values()] == ["stays"]
-    assert [row[1] for row in engine.batch.events] == ["cancelled", "cancelled"]
+    assert [row[1] for row in engine.change_set.events] == ["cancelled", "cancelled"]
 
 
 # The policy
@@ -395,23 +416,23 @@ def test_the_failure_number_retries_is_the_last(retries, failures, state):
 
 
 @pytest.mark.parametrize(
-    ("most", "attempt", "state"), [(0, 1000, READY), (1, 1, DEAD), (3, 2, READY), (3, 3, DEAD)]
+    ("limit", "attempt", "state"), [(0, 1000, READY), (1, 1, DEAD), (3, 2, READY), (3, 3, DEAD)]
 )
-def test_no_expiry_is_forgiven_after_the_last_attempt(most, attempt, state):
-    job = WorkqScene().pushed_and_leased(most_attempts=most, retries=9)
+def test_no_lease_may_expire_after_the_last_attempt(limit, attempt, state):
+    job = WorkqScene().pushed_and_leased(max_attempts=limit, retries=9)
     job.attempt, job.failures = attempt, 1
     assert WorkqPolicy().after_expiry(job, START, Random(1)).state == state
     assert WorkqPolicy().after_failure(job, START, Random(1)).state == state
 
 
-def test_a_fleeting_job_has_one_attempt():
-    job = WorkqScene().pushed_and_leased(fleeting=True)
+def test_a_transient_job_has_one_attempt():
+    job = WorkqScene().pushed_and_leased(transient=True)
     job.failures = 1
-    assert POLICIES[WORKQ].after_failure(job, START, Random(1)).state == GONE
-    assert POLICIES[WORKQ].after_expiry(job, START, Random(1)).state == GONE
+    assert protocol_rules().policies[WORKQ].after_failure(job, START, Random(1)).state == GONE
+    assert protocol_rules().policies[WORKQ].after_expiry(job, START, Random(1)).state == GONE
 
 
-def test_an_expiry_is_no_failure_but_is_remembered():
+def test_an_expired_lease_is_no_failure_but_is_recorded():
     scene = WorkqScene()
     job = scene.pushed_and_leased()
     scene.advance(1)
@@ -419,28 +440,28 @@ def test_an_expiry_is_no_failure_but_is_remembered():
     assert scene.events()[-1].group == "LeaseExpired"
 
 
-# Records of before
+# Records of older versions
 
 
 def old_record(job: Job) -> list:
-    """A job as it was written before there was a time to live."""
+    """The record of a job before the time to live was added."""
     record = decode_any(encode(job))[:23]
     if record[22] is not None:
         record[22] = record[22][:3]
     return record
 
 
-def test_records_of_before_still_load():
+def test_records_of_older_versions_load():
     scene = Scene()
     plain = scene.push("plain")
     extra = scene.pushed_and_leased("extra", "other", tags=["red"])
     for job in (plain, extra):
         old = decode_job(encode(old_record(job)))
-        assert old == msgspec.structs.replace(job, lifetime=None)
-        assert (old.expires, old.most_attempts) == (0, 0)
+        assert values(old) == values(copy_of(job, lifetime=None))
+        assert (old.expires_at, old.max_attempts) == (0, 0)
 
 
-def test_a_folder_of_before_still_loads(tmp_path: Path):
+def test_a_folder_of_an_older_version_loads(tmp_path: Path):
     store = SqliteStore(tmp_path)
     scene = Scene()
     scene.push("plain")
@@ -463,7 +484,7 @@ def test_a_folder_of_before_still_loads(tmp_path: Path):
     store.close()
 
 
-# Anything, and a restart at any time
+# Random commands with restarts
 
 _OPS = st.lists(
     st.tuples(
@@ -477,8 +498,8 @@ _OPS = st.lists(
 
 @given(_OPS)
 @settings(max_examples=150, deadline=None)
-def test_after_a_restart_everything_is_as_if_there_had_been_none(ops):
-    """State, order, counters and every moment that is waited for."""
+def test_a_restart_changes_nothing(ops):
+    """The state, the order, the counters and all timers are the same."""
     scene, store = WorkqScene(), MemoryStore()
     engine = scene.engine
     for op, number, size in ops:
@@ -490,10 +511,10 @@ def test_after_a_restart_everything_is_as_if_there_had_been_none(ops):
                 jid,
                 f"queue-{number % 2}",
                 rank=size % 2,
-                due=due,
-                place=LATER + due if due else 0,
+                due_at=due,
+                position=AFTER_ARRIVALS + due if due else 0,
                 retries=size,
-                most_attempts=number,
+                max_attempts=number,
                 life=size * 2,
             )
         elif op == "lease":
@@ -509,16 +530,16 @@ def test_after_a_restart_everything_is_as_if_there_had_been_none(ops):
         commit(engine, store)
         again = recover(store)
         assert durable_state(again) == durable_state(engine)
-        assert moments(again) == moments(engine)
+        assert timer_times(again) == timer_times(engine)
         for name, queue in engine.queues.items():
             assert ready_jids(again, name) == ready_jids(engine, name)
             assert again.queues[name].counts == queue.counts
         assert again.retrying == engine.retrying
-        assert sorted(again.dying) == sorted(engine.dying)
+        assert sorted(again.dead_kept) == sorted(engine.dead_kept)
     scene.advance(100)
     assert not engine.jobs
     assert len(engine.timers) == 0
 
 
-def moments(engine: Engine) -> dict:
+def timer_times(engine: Engine) -> dict:
     return {key: entry[0] for key, entry in engine.timers._live.items()}

@@ -1,11 +1,12 @@
-"""Waiting for a job: fair, woken at once, forgotten with the connection."""
+"""Waiting for a job: fair, without delay, cancelled with the connection."""
 
 import pytest
 
-from millrace.engine.job import FAKTORY, FOREVER, QLESS, WORKQ
+from millrace.engine.job import FOREVER
 from millrace.engine.states import LEASED, READY
 from millrace.engine.waiters import Waiter
-from scene import SECOND, START, Scene, unit
+from millrace.protocols.registry import FAKTORY, QLESS, WORKQ
+from scene import SECOND, START, Scene, own_clock, unit
 
 
 @pytest.fixture
@@ -13,21 +14,21 @@ def scene() -> Scene:
     return Scene()
 
 
-def test_a_waiter_gets_a_job_the_moment_it_is_pushed(scene):
+def test_a_waiter_receives_a_job_when_it_is_pushed(scene):
     waiter = scene.wait(holder="worker-3")
     job = scene.push()
     assert scene.delivered() == [(waiter, job)]
     assert (job.state, job.holder) == (LEASED, "worker-3")
 
 
-def test_a_waiter_gets_a_job_the_moment_it_is_due(scene):
-    scene.push(due=START + SECOND)
+def test_a_waiter_receives_a_job_when_it_is_due(scene):
+    scene.push(due_at=START + SECOND)
     waiter = scene.wait(seconds=2)
     scene.advance(1)
-    assert [who for who, _ in scene.delivered()] == [waiter]
+    assert [receiver for receiver, _ in scene.delivered()] == [waiter]
 
 
-def test_waiters_are_served_in_the_order_in_which_they_came(scene):
+def test_waiters_are_served_in_the_order_of_their_arrival(scene):
     waiters = [scene.wait(holder=f"worker-{n}") for n in range(3)]
     jobs = [scene.push(f"job-{n}") for n in range(3)]
     assert scene.delivered() == list(zip(waiters, jobs, strict=True))
@@ -41,7 +42,7 @@ def test_fairness_holds_over_different_lists_of_queues(scene):
     assert scene.delivered() == [(second, job)]
 
 
-def test_a_waiter_gets_one_job_only(scene):
+def test_a_waiter_receives_only_one_job(scene):
     waiter = scene.wait("a", "b")
     first = scene.push("job-1", "b")
     second = scene.push("job-2", "a")
@@ -49,14 +50,14 @@ def test_a_waiter_gets_one_job_only(scene):
     assert second.state == READY
 
 
-def test_a_waiter_gets_nothing_of_a_queue_it_did_not_name(scene):
+def test_a_waiter_receives_jobs_of_its_queues_only(scene):
     scene.wait("a")
     job = scene.push(queue="b")
     assert scene.delivered() == []
     assert job.state == READY
 
 
-def test_a_waiter_that_gets_nothing_in_time_is_told_so(scene):
+def test_a_waiter_without_a_job_times_out(scene):
     waiter = scene.wait(seconds=2)
     scene.advance(1.9)
     assert scene.timed_out() == []
@@ -73,76 +74,76 @@ def test_a_waiter_that_was_served_does_not_time_out(scene):
     assert scene.timed_out() == []
 
 
-def test_a_waiter_whose_connection_is_gone_is_forgotten(scene):
-    gone, here = scene.wait("a", "b"), scene.wait("a", "b")
-    scene.engine.unwait(gone)
+def test_a_waiter_of_a_closed_connection_is_removed(scene):
+    cancelled, remaining = scene.wait("a", "b"), scene.wait("a", "b")
+    scene.engine.cancel_wait(cancelled)
     job = scene.push(queue="b")
-    assert scene.delivered() == [(here, job)]
+    assert scene.delivered() == [(remaining, job)]
     scene.advance(10)
     assert scene.timed_out() == []
 
 
-def test_forgetting_a_waiter_twice_does_nothing(scene):
+def test_cancelling_a_waiter_twice_has_no_effect(scene):
     waiter, other = scene.wait(), scene.wait()
-    scene.engine.unwait(waiter)
-    scene.engine.unwait(waiter)
+    scene.engine.cancel_wait(waiter)
+    scene.engine.cancel_wait(waiter)
     job = scene.push()
     assert scene.delivered() == [(other, job)]
 
 
-def test_waiting_leaves_no_trace(scene):
+def test_cancelled_waits_leave_no_trace(scene):
     for _ in range(100):
-        scene.engine.unwait(scene.wait("a", "b"))
+        scene.engine.cancel_wait(scene.wait("a", "b"))
     scene.wait("c", seconds=1)
     scene.advance(1)
     assert scene.engine.queues == {}
     assert len(scene.engine.timers) == 0
-    assert not scene.engine.batch
+    assert not scene.engine.change_set
 
 
-def test_waiting_does_not_make_a_queue_known(scene):
+def test_waiting_does_not_register_a_queue(scene):
     scene.wait("a")
-    assert not scene.engine.queues["a"].known
+    assert not scene.engine.queues["a"].registered
     scene.push("job-1", "a")
-    assert scene.engine.queues["a"].known
+    assert scene.engine.queues["a"].registered
 
 
-def test_a_queue_known_stays_when_its_waiters_go(scene):
+def test_a_registered_queue_stays_when_its_waiters_leave(scene):
     scene.push(queue="a")
     scene.lease("a")
-    scene.engine.unwait(scene.wait("a"))
-    assert scene.engine.queues["a"].known
+    scene.engine.cancel_wait(scene.wait("a"))
+    assert scene.engine.queues["a"].registered
 
 
-def test_a_deaf_waiter_waits_to_its_end_but_gets_nothing(scene):
-    deaf, hears = scene.wait(), scene.wait()
-    scene.engine.deafen(deaf)
+def test_a_waiter_without_offers_waits_until_its_timeout(scene):
+    without_offers, with_offers = scene.wait(), scene.wait()
+    scene.engine.stop_offering(without_offers)
     job = scene.push()
-    assert scene.delivered() == [(hears, job)]
+    assert scene.delivered() == [(with_offers, job)]
     scene.advance(2)
-    assert scene.timed_out() == [deaf]
+    assert scene.timed_out() == [without_offers]
 
 
-def test_a_waiter_for_nothing_times_out(scene):
+def test_a_waiter_without_queues_times_out(scene):
     waiter = scene.wait()
     waiter.queues = ()
-    scene.engine.unwait(waiter)
+    scene.engine.cancel_wait(waiter)
     scene.engine.wait(waiter, scene.now + SECOND)
     scene.advance(1)
     assert scene.timed_out() == [waiter]
 
 
-# For ever
+# Waiting without a timeout
 
 
-def wait_for_ever(scene: Scene, *queues: str) -> Waiter:
+def wait_forever(scene: Scene, *queues: str) -> Waiter:
     waiter = Waiter(queues or ("default",), "worker-1", FAKTORY, None)
     scene.engine.wait(waiter, FOREVER)
     return waiter
 
 
-def test_who_waits_for_ever_needs_no_timer_and_is_never_told_that_nothing_came(scene):
-    waiter = wait_for_ever(scene)
+def test_a_wait_without_timeout_needs_no_timer(scene):
+    waiter = wait_forever(scene)
     assert scene.engine.next_timer() is None
     scene.advance(10**9)
     assert scene.timed_out() == []
@@ -150,72 +151,73 @@ def test_who_waits_for_ever_needs_no_timer_and_is_never_told_that_nothing_came(s
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_who_waits_for_ever_has_its_turn_like_others(scene):
-    first, ever, last = scene.wait(), wait_for_ever(scene), scene.wait()
+def test_a_wait_without_timeout_is_served_in_order(scene):
+    first, ever, last = scene.wait(), wait_forever(scene), scene.wait()
     jobs = [scene.push(f"job-{number}") for number in range(3)]
     assert scene.delivered() == list(zip((first, ever, last), jobs, strict=True))
 
 
-def test_who_waits_for_ever_and_goes_leaves_no_trace(scene):
+def test_a_cancelled_wait_without_timeout_leaves_no_trace(scene):
     for _ in range(100):
-        scene.engine.unwait(wait_for_ever(scene, "a", "b"))
+        scene.engine.cancel_wait(wait_forever(scene, "a", "b"))
     assert scene.engine.queues == {}
     assert len(scene.engine.waiters) == 0
     assert len(scene.engine.timers) == 0
 
 
-def test_who_waits_for_ever_waits_over_a_flush_and_a_halt(scene):
-    waiter = wait_for_ever(scene)
+def test_a_wait_without_timeout_survives_a_flush_and_a_halt(scene):
+    waiter = wait_forever(scene)
     scene.engine.flush(scene.now)
-    scene.engine.halted = "disk full"
+    scene.engine.unavailable = "disk full"
     job = scene.push()
     assert scene.delivered() == []
     scene.engine.resume(scene.now)
     assert scene.delivered() == [(waiter, job)]
 
 
-def test_who_waits_for_ever_and_is_deaf_gets_nothing_and_hears_nothing(scene):
-    waiter = wait_for_ever(scene)
-    scene.engine.deafen_all()
+def test_a_wait_without_timeout_and_offers_receives_no_job(scene):
+    waiter = wait_forever(scene)
+    scene.engine.stop_offering_all()
     job = scene.push()
     scene.advance(10**6)
     assert (scene.delivered(), scene.timed_out(), job.state) == ([], [], READY)
-    scene.engine.unwait(waiter)
+    scene.engine.cancel_wait(waiter)
     assert len(scene.engine.waiters) == 0
 
 
-def test_the_end_of_a_job_can_be_waited_for_for_ever(scene):
+def test_a_wait_for_a_result_can_have_no_timeout(scene):
     job = scene.pushed_and_leased()
     waiter = Waiter((), "", WORKQ, None)
     scene.engine.wait_for_end(job, waiter, FOREVER)
     assert scene.engine.next_timer() == job.deadline
     scene.complete(job, result=b"42")
-    assert [(told, outcome.result) for told, outcome in scene.engine.outcomes] == [(waiter, b"42")]
+    assert [(notified, outcome.result) for notified, outcome in scene.engine.outcomes] == [
+        (waiter, b"42")
+    ]
     assert scene.engine.waiters.awaited == 0
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_lease_begins_now_whatever_the_clock_of_whoever_brought_the_job(hours):
+def test_a_lease_starts_now_for_a_job_of_a_client_with_another_clock(hours):
     scene = Scene()
     scene.wait()
-    skew = scene.engine.skew = hours * 3600 * SECOND
-    job = scene.engine.push(unit("theirs", origin=QLESS, lease_for=60 * SECOND), scene.now + skew)
+    with own_clock(scene, hours * 3600 * SECOND) as time:
+        job = scene.engine.push(unit("theirs", origin=QLESS, lease_duration=60 * SECOND), time)
     assert (job.leased_at, job.deadline) == (scene.now, scene.now + 60 * SECOND)
     assert scene.engine.timers.when(job.seq) == job.deadline
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_job_that_somebody_with_another_clock_gives_back_is_ready_since_now(hours):
+def test_a_job_released_by_a_client_with_another_clock_is_ready_now(hours):
     scene = Scene()
     job = scene.pushed_and_leased()
-    skew = scene.engine.skew = hours * 3600 * SECOND
-    scene.engine.release(job, scene.now + skew)
-    scene.engine.skew = 0
+    with own_clock(scene, hours * 3600 * SECOND) as time:
+        scene.engine.release(job, time)
     assert job.ready_at == scene.now
     assert scene.push("after it").created == scene.now
 
 
-def test_when_the_clock_is_set_a_wait_is_as_long_as_it_was_to_be(scene):
+def test_a_wait_keeps_its_length_when_the_clock_is_set(scene):
     before = scene.wait(seconds=10)
     scene.advance(1)
     scene.engine.tick(scene.now)
@@ -228,8 +230,8 @@ def test_when_the_clock_is_set_a_wait_is_as_long_as_it_was_to_be(scene):
     assert scene.timed_out() == [since]
 
 
-def test_when_the_clock_is_set_a_lease_ends_when_the_clock_says(scene):
-    job = scene.pushed_and_leased(lease_for=10 * SECOND)
+def test_a_lease_keeps_its_deadline_when_the_clock_is_set(scene):
+    job = scene.pushed_and_leased(lease_duration=10 * SECOND)
     deadline = job.deadline
     scene.engine.clock_moved(-3600 * SECOND)
     assert scene.engine.timers.when(job.seq) == job.deadline == deadline

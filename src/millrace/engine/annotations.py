@@ -1,0 +1,139 @@
+"""Tags with their index, tracked ids, and the logs of jobs, for jobs of every protocol."""
+
+from typing import Any, Final
+
+from .component import Component, IndexProblem, Problems
+from .details import JobDetails
+from .job import Extra, Job
+
+#: Settings with this prefix are tracked ids. The name is older than this module.
+TRACKED: Final = "qless/tracked/"
+
+
+class Annotations(Component):
+    """The jobs of each tag, and the tracked ids."""
+
+    __slots__ = ("_jobs", "tags", "tracked")
+
+    def __init__(self, jobs: dict[int, Job]) -> None:
+        self._jobs = jobs
+        #: Tag -> seq -> the time at which the job got the tag.
+        self.tags: dict[str, dict[int, int]] = {}
+        #: Tracked ids with the start of the tracking, in the order of these times, then of the ids.
+        self.tracked: dict[str, int] = {}
+
+    # Tags
+
+    def add(self, job: Job) -> None:
+        """Enter a job under its tags."""
+        for tag, when in tags_of(job):
+            self.tags.setdefault(str(tag), {})[job.seq] = when
+
+    def remove(self, job: Job) -> None:
+        for tag, _ in tags_of(job):
+            peers = self.tags.get(str(tag))
+            if peers is not None:
+                peers.pop(job.seq, None)
+                if not peers:
+                    del self.tags[str(tag)]
+
+    def clear(self) -> None:
+        """Remove all tags."""
+        self.tags.clear()
+
+    def set_tags(self, job: Job, tags: list[Any]) -> None:
+        """Replace the tags of a job: pairs of a tag and a time."""
+        self.remove(job)
+        if job.extra is None:
+            job.extra = Extra()
+        job.extra.tags = [str(tag) for tag, _ in tags]
+        if job.extra.details is None and any(when != job.created for _, when in tags):
+            job.extra.details = new_details(job)
+        if job.extra.details is not None:
+            job.extra.details.tags = tags
+        self.add(job)
+
+    # Tracked ids
+
+    def track(self, jid: str, when: int | None) -> None:
+        """Track an id from the time `when`; None stops the tracking."""
+        self.tracked.pop(jid, None)
+        if when is not None:
+            self.tracked[jid] = when
+
+    def tracked_in_order(self) -> list[str]:
+        """The tracked ids, sorted by the start of the tracking, then by id."""
+        found = sorted(zip(self.tracked.values(), self.tracked, strict=True))
+        return [jid for _, jid in found]
+
+    def load(self, settings: dict[str, bytes]) -> None:
+        """Read the tracked ids from the durable settings."""
+        self.tracked.clear()
+        for key, value in settings.items():
+            if key.startswith(TRACKED):
+                self.tracked[key[len(TRACKED) :]] = int(value)
+
+    # Checks
+
+    def problems(self) -> Problems:
+        jobs = self._jobs
+        for seq in list(jobs):
+            yield None
+            job = jobs.get(seq)
+            if job is None or job.extra is None:
+                continue
+            right = Annotations({})
+            right.add(job)
+            names = [str(tag) for tag, _ in tags_of(job)]
+            if job.extra.tags != names:
+                yield IndexProblem(
+                    "tag", f"events have {job.extra.tags}, the job has {names}", job=job
+                )
+            for tag, expected in right.tags.items():
+                if self.tags.get(tag, {}).get(seq) != expected[seq]:
+                    yield IndexProblem(
+                        "tag", f"the job is not found by {tag}, or not in order", job=job
+                    )
+        for tag in list(self.tags):
+            for seq in list(self.tags.get(tag, ())):
+                yield None
+                job = jobs.get(seq)
+                if seq not in self.tags.get(tag, ()):
+                    continue
+                if job is None:
+                    yield IndexProblem("tag", f"{tag} leads to job {seq}, which does not exist")
+                elif all(str(name) != tag for name, _ in tags_of(job)):
+                    yield IndexProblem(
+                        "tag", f"{tag} leads to a job that does not have it", job=job
+                    )
+
+
+def tags_of(job: Job) -> list[Any]:
+    """The tags of a job, each with the time at which it was added."""
+    extra = job.extra
+    if extra is None:
+        return []
+    if extra.details is not None:
+        return extra.details.tags
+    return [(tag, job.created) for tag in extra.tags]
+
+
+def new_details(job: Job) -> JobDetails:
+    """Details for a job that has none; the job does not change."""
+    log = [(job.created // 1_000_000, "put", {"q": job.queue})]
+    return JobDetails(job.rank, log, tags_of(job))
+
+
+def details_of(job: Job) -> JobDetails:
+    """The details of a job, for writing. They are created if the job has none."""
+    if job.extra is None:
+        job.extra = Extra()
+    if job.extra.details is None:
+        job.extra.details = new_details(job)
+    return job.extra.details
+
+
+def read_details(job: Job) -> JobDetails:
+    """The details of a job, for reading only. A job without details does not get any."""
+    own = None if job.extra is None else job.extra.details
+    return new_details(job) if own is None else own

@@ -1,0 +1,57 @@
+"""The client whose command the engine executes.
+
+The server executes one command at a time, so the engine has one current caller: the dispatcher of a
+connection sets `engine.caller` for the duration of a command. Between commands, for timers and
+deliveries, it is `engine.server_caller`.
+
+A verb that changes something durable sets `must_wait` of the current caller: its reply is sent
+after the commit. A lease sets it only if an earlier change of its job is not committed. A reply
+that depends on changes of other clients, because it reports something as present, absent or ended,
+calls `wait()`.
+
+A caller may have its own clock. The `now` of a verb is then by this clock, and `clock_offset`
+converts it to the server's. A job and a lease store the offset of the client that changed them, so
+a wrong clock affects only the jobs of this client.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+class Caller:
+    __slots__ = ("_core", "clock_offset", "holder", "must_wait", "own_clock", "protocol")
+
+    def __init__(self, core: "Engine", protocol: int, holder: str = "") -> None:
+        self._core = core
+        #: The code of its protocol; 0 is the server.
+        self.protocol = protocol
+        #: The name under which the connection holds leases; empty if its workers have names.
+        self.holder = holder
+        #: The times of the current command are by the clock of the client.
+        self.own_clock = False
+        #: How far this clock was ahead of the server's in the last command with a time.
+        self.clock_offset = 0
+        #: The next reply must wait until the changes of this turn are committed.
+        self.must_wait = False
+
+    def wait(self) -> None:
+        """Let the reply wait if any change is uncommitted."""
+        if not self.must_wait and self._core.has_uncommitted:
+            self.must_wait = True
+
+    def use_own_clock(self, time: int, now: int) -> None:
+        """Begin a command with a time of its client. `now` is the server's time."""
+        self.clock_offset = time - now
+        self.own_clock = True
+
+    def server_time(self, now: int) -> int:
+        """The time of the current command by the server's clock."""
+        return now - self.clock_offset if self.own_clock else now
+
+    def time(self, now: int, offset: int) -> int:
+        """The time of the current command by the clock of a record, which is ahead by `offset`. The
+        clock of the caller, if it has one, replaces the clock of the record.
+        """
+        return now if self.own_clock else now + offset

@@ -1,0 +1,135 @@
+"""Cascades: the consequences of a job's end for its dependents, a bounded number per turn.
+
+A job can have any number of dependents. When it ends, the first CASCADE_BATCH_SIZE of them follow
+in the same turn, and a timer continues with the rest. A durable setting per blocker records that
+dependents are left, in the change set of its end, so a restart or a refused commit loses none.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from .job import Job
+from .states import BLOCKED, DONE
+
+if TYPE_CHECKING:
+    from .attempts import Attempts
+    from .engine import Engine
+
+#: Dependents that follow in one turn.
+CASCADE_BATCH_SIZE: Final = 60
+#: Settings of unfinished cascades: this prefix and the seq of the blocker.
+SETTING: Final = "cascades/"
+CASCADE_TIMER: Final = "cascades"
+#: What happens to the dependents: they no longer wait, or they fail with the blocker.
+UNBLOCK: Final = b"unblock"
+FAIL: Final = b"fail"
+
+
+class Cascades:
+    __slots__ = ("_attempts", "_core", "_position", "pending")
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self._attempts: Attempts | None = None
+        #: Unfinished cascades by the seq of the blocker. The last one continues first.
+        self.pending = core.dependencies.ending
+        #: The last dependent that a cascade of failures has examined.
+        self._position: dict[int, int] = {}
+
+    def connect(self, attempts: "Attempts") -> None:
+        self._attempts = attempts
+
+    def load(self, settings: dict[str, bytes]) -> None:
+        """Read the unfinished cascades from the settings."""
+        found = sorted(
+            (int(key[len(SETTING) :]), kind)
+            for key, kind in settings.items()
+            if key.startswith(SETTING)
+        )
+        self.pending.clear()
+        self.pending.update(found)
+        self._position.clear()
+        if found:
+            self._core.timers.set(CASCADE_TIMER, 0)
+
+    def unblock(self, blocker: int, now: int) -> None:
+        """The blocker has ended: its dependents no longer wait for it."""
+        if self.pending.get(blocker) != FAIL:  # that cascade unblocks the rest at its end
+            self._unblock_some(blocker, now)
+
+    def fail(self, blocker: int, now: int) -> None:
+        """After the final failure of a blocker, fail the dependents whose policy requires it, then
+        their own dependents.
+        """
+        self._fail_some([blocker], now)
+
+    def tick(self, now: int) -> None:
+        """Continue an unfinished cascade."""
+        if not self.pending:
+            return
+        blocker, kind = next(reversed(self.pending.items()))
+        if kind == FAIL:
+            failing = [seq for seq, each in self.pending.items() if each == FAIL]
+            self._fail_some(failing[-CASCADE_BATCH_SIZE:], now)
+        else:
+            self._unblock_some(blocker, now)
+        if self.pending:
+            self._core.timers.set(CASCADE_TIMER, now)
+
+    def _unblock_some(self, blocker: int, now: int) -> None:
+        core = self._core
+        for job in core.dependencies.take_dependents(blocker, CASCADE_BATCH_SIZE):
+            assert job.extra is not None
+            if job.state == BLOCKED and not job.extra.blockers and not job.extra.load:
+                core.transitions.start_unblocked(job, now)
+            elif job.seq not in core.change_set.new:
+                core.change_set.changed[job.seq] = job
+        self._keep(blocker, UNBLOCK if blocker in core.dependencies.by_blocker else None, now)
+
+    def _fail_some(self, failing: list[int], now: int) -> None:
+        """Fail dependents of these blockers, depth first, starting with the last blocker."""
+        core, attempts, position = self._core, self._attempts, self._position
+        assert attempts is not None
+        next_dependent = core.dependencies.next_dependent
+        left = CASCADE_BATCH_SIZE
+        while failing and left:
+            blocker = failing[-1]
+            seq = next_dependent(blocker, position.get(blocker, 0))
+            if seq:
+                position[blocker] = seq
+                left -= 1
+            job = core.jobs.get(seq)
+            fails = job is not None and job.state == BLOCKED and self._dies(job)
+            if fails and job is not None:
+                attempts.fail_blocked(job, now)
+            if not next_dependent(blocker, position.get(blocker, 0)):
+                failing.pop()
+                self._end_of_failures(blocker, now)
+            if fails:
+                failing.append(seq)
+        for blocker in failing:
+            self._keep(blocker, FAIL, now)
+        if core.retention.is_over:
+            attempts.trim_dead(now)
+
+    def _dies(self, job: Job) -> bool:
+        return self._core.rules.policies[job.origin].dies_with_blocker
+
+    def _end_of_failures(self, blocker: int, now: int) -> None:
+        """All dependents that fail with the blocker have failed."""
+        self._position.pop(blocker, None)
+        self._keep(blocker, None, now)
+        job = self._core.jobs.get(blocker)
+        if job is None or job.state == DONE:
+            self._unblock_some(blocker, now)
+
+    def _keep(self, blocker: int, kind: bytes | None, now: int) -> None:
+        """Record what is left to do for the dependents of a blocker."""
+        if self.pending.get(blocker) == kind:
+            return
+        if kind is None:
+            del self.pending[blocker]
+        else:
+            if not self.pending:
+                self._core.timers.set(CASCADE_TIMER, self._core.caller.server_time(now))
+            self.pending[blocker] = kind
+        self._core.set_setting(f"{SETTING}{blocker}", kind)

@@ -1,0 +1,46 @@
+"""The components of an engine: each has one part of the state that is derived from the jobs.
+
+The job records are the source of truth. A start adds every job to all components. The undo of a
+refused commit removes the jobs that it touched and adds them as the store has them. A flush and a
+repair clear all components. Each component reports its own problems; see consistency.py.
+"""
+
+from collections.abc import Iterator
+
+from .job import Job
+
+
+class IndexProblem:
+    """One problem: its subject, a description, and the job or the queue if it concerns one."""
+
+    __slots__ = ("detail", "job", "queue", "what")
+
+    def __init__(self, what: str, detail: str, *, job: Job | None = None, queue: str = "") -> None:
+        self.what = what
+        self.detail = detail
+        self.job = job
+        self.queue = queue
+
+
+#: Problems, and None for each examined item, so that a check can run in slices.
+Problems = Iterator[IndexProblem | None]
+
+
+class Component:
+    __slots__ = ()
+
+    def add(self, job: Job) -> None:
+        """Enter a job with its present state and queue."""
+        raise NotImplementedError
+
+    def remove(self, job: Job) -> None:
+        """Remove a job, before its state or its queue changes."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Remove all jobs."""
+        raise NotImplementedError
+
+    def problems(self) -> Problems:
+        """The problems of each item, and None for each examined one. Jobs may change in between."""
+        raise NotImplementedError

@@ -1,0 +1,204 @@
+"""Deadlines: ends of leases and due times by the clocks of clients, per queue.
+
+No timer of the engine ends a lease whose holder has its own clock: a later command of a client
+finds that the lease has expired by the clock of that client. In the same way, a client finds the
+scheduled jobs that are due by its clock. Those jobs also have a timer of the server.
+
+A queue has a heap for each of the two. An entry is stale after its job has changed; every entry is
+compared with its job when it is used.
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from .annotations import read_details
+from .component import Component, IndexProblem, Problems
+from .details import Number
+from .job import Job
+from .policies import RuleTable
+from .queues import Queue
+from .states import LEASED, SCHEDULED
+from .timers import is_heap
+
+#: Scheduled jobs that are remembered as due by the clock of a client.
+MAX_FOUND_DUE: Final = 10_000
+#: A heap is rebuilt when it has this number of entries more than twice the current ones.
+MAX_STALE: Final = 64
+
+Heap = list[tuple[int, int]]
+
+
+class Deadlines(Component):
+    __slots__ = ("_found_due", "_jobs", "_own_clock", "_queues", "due", "leases", "max_found")
+
+    def __init__(self, jobs: dict[int, Job], queues: dict[str, Queue], rules: RuleTable) -> None:
+        self._jobs = jobs
+        self._queues = queues
+        self._own_clock = rules.own_clock
+        #: Heaps by queue: the time and the seq of each job.
+        self.leases: dict[str, Heap] = {}
+        self.due: dict[str, Heap] = {}
+        #: Due times of jobs that a client has found due. They stay scheduled, because a client that
+        #: only reads changes no job, but replies show them as waiting.
+        self._found_due: dict[int, int] = {}
+        self.max_found = MAX_FOUND_DUE
+
+    # Changes
+
+    def add(self, job: Job) -> None:
+        """Enter a job with a new end of its lease, or with a new due time."""
+        if job.state == LEASED:
+            if job.holder_protocol in self._own_clock:
+                self._add(self.leases, job, job.deadline)
+        elif job.state == SCHEDULED and job.origin in self._own_clock:
+            self._found_due.pop(job.seq, None)
+            self._add(self.due, job, job.due_at)
+
+    def _add(self, heaps: dict[str, Heap], job: Job, when: int) -> None:
+        heap = heaps.setdefault(job.queue, [])
+        heappush(heap, (when, job.seq))
+        if len(heap) > MAX_STALE + 2 * self._queues[job.queue].counts[job.state]:
+            heap[:] = [each for each in set(heap) if self._current(job.queue, each) is not None]
+            heapify(heap)
+
+    def remove(self, job: Job) -> None:
+        """Forget a job. Its entries become stale."""
+        self._found_due.pop(job.seq, None)
+
+    def clear(self) -> None:
+        self.leases.clear()
+        self.due.clear()
+        self._found_due.clear()
+
+    def _current(self, queue: str, entry: tuple[int, int]) -> Job | None:
+        """The job of an entry; None if the entry is stale."""
+        job = self._jobs.get(entry[1])
+        if job is None or job.queue != queue or self._time(job) != entry[0]:
+            return None
+        return job
+
+    def _time(self, job: Job) -> int | None:
+        """The time of the current entry of a job; None if it has none."""
+        if job.state == LEASED:
+            return job.deadline if job.holder_protocol in self._own_clock else None
+        return job.due_at if job.state == SCHEDULED and job.origin in self._own_clock else None
+
+    # Leases. `now` is by the clock of the client.
+
+    def expired(self, queue: str, now: int, limit: Number) -> list[Job]:
+        """Jobs of a queue with an expired lease, the earliest first. Their entries remain."""
+        heap = self.leases.get(queue)
+        if not heap or heap[0][0] > now:
+            return []
+        found: dict[int, Job] = {}
+        seen: Heap = []
+        while heap and heap[0][0] <= now and len(found) < limit:
+            entry = heappop(heap)
+            job = self._current(queue, entry)
+            if job is not None and job.state == LEASED and job.seq not in found:
+                found[job.seq] = job
+                seen.append(entry)
+        for entry in seen:
+            heappush(heap, entry)
+        return list(found.values())
+
+    def lapsed_count(self, queue: str, now: int, limit: int) -> int:
+        """The number of leases that have expired by the clocks of their holders, up to `limit`.
+        `now` is the server's time. Where these clocks differ, a lease that has not expired can hide
+        later ones.
+        """
+        heap = self.leases.get(queue, [])
+        found: set[int] = set()
+        pending = [0]
+        while pending and len(found) < limit:
+            at = pending.pop()
+            if at >= len(heap):
+                continue
+            job = self._current(queue, heap[at])
+            if job is not None and job.state == LEASED:
+                if job.deadline > now + read_details(job).lease_offset:
+                    continue  # the entries below it in the heap are later
+                found.add(job.seq)
+            pending += (2 * at + 1, 2 * at + 2)
+        return len(found)
+
+    def leased(self, queue: str) -> list[Job]:
+        """All jobs of a queue whose holder has its own clock, the earliest end first."""
+        jobs = [self._current(queue, each) for each in sorted(set(self.leases.get(queue, ())))]
+        return [job for job in jobs if job is not None and job.state == LEASED]
+
+    def running(self, queue: str, now: int) -> int:
+        """The number of leases of a queue that have not expired."""
+        known = self._queues.get(queue)
+        held = 0 if known is None else known.counts[LEASED]
+        return held - len(self.expired(queue, now - 1, held))
+
+    # Due times
+
+    def find_due(self, queue: str, now: int, limit: Number) -> list[Job]:
+        """Scheduled jobs of a queue that are due by the clock of the client. They stay scheduled,
+        but are shown as waiting from now on.
+        """
+        found = self.take_due(queue, now, limit)
+        for job in found:
+            heappush(self.due[queue], (job.due_at, job.seq))
+            self._found_due[job.seq] = job.due_at
+        while len(self._found_due) > self.max_found:
+            del self._found_due[next(iter(self._found_due))]
+        return found
+
+    def take_due(self, queue: str, now: int, limit: Number) -> list[Job]:
+        """Remove scheduled jobs that are due from their heap: up to `limit` jobs, and those that a
+        client has found due before.
+        """
+        heap = self.due.get(queue)
+        taken: dict[int, Job] = {}
+        while heap and heap[0][0] <= now:
+            due, seq = heap[0]
+            found = self._found_due.get(seq) == due
+            if not found and limit <= 0:
+                break
+            entry = heappop(heap)
+            job = self._current(queue, entry)
+            if job is not None and job.state == SCHEDULED:
+                taken[seq] = job
+                limit -= not found
+        return list(taken.values())
+
+    def is_found_due(self, job: Job) -> bool:
+        """Whether a client has found this scheduled job due by its clock."""
+        return job.state == SCHEDULED and self._found_due.get(job.seq) == job.due_at
+
+    # Checks
+
+    def problems(self) -> Problems:
+        """Every job with such a time has an entry in the heap of its queue. Additional entries are
+        valid.
+        """
+        versions = {queue.name: queue.version for queue in self._queues.values()}
+        known: dict[str, set[tuple[int, int]]] = {}
+        for what, heaps in (("lock", self.leases), ("schedule", self.due)):
+            for name, heap in [(name, list(heap)) for name, heap in heaps.items()]:
+                ordered = is_heap(heap)
+                while True:
+                    try:
+                        next(ordered)
+                    except StopIteration as ended:
+                        if not ended.value:
+                            yield IndexProblem(what, "the earliest is not the first", queue=name)
+                        break
+                    yield None
+                known.setdefault(name, set()).update(heap)
+                yield None
+        for seq in list(self._jobs):
+            yield None
+            job = self._jobs.get(seq)
+            when = None if job is None else self._time(job)
+            if job is None or when is None:
+                continue
+            queue = self._queues.get(job.queue)
+            unchanged = queue is not None and versions.get(job.queue) == queue.version
+            if unchanged and (when, seq) not in known.get(job.queue, ()):
+                what = "lock" if job.state == LEASED else "schedule"
+                detail = f"it is not known that something is due at {when / 1_000_000:.6f}"
+                yield IndexProblem(what, detail, job=job)

@@ -1,0 +1,205 @@
+"""Imports: jobs of another server, with their history, that become visible together.
+
+The jobs are staged in two bulk loads (see bulk_loads.py): jobs that continue, and dead jobs. An
+import has a run number. `finish` makes the run complete in one change; jobs then become ready,
+scheduled, blocked or dead in several steps. If a run does not reach `finish`, the next run discards
+its jobs.
+
+Each step stores digests of the imported ids in settings. A later run of the same source skips the
+ids of complete runs, also after the jobs have ended.
+"""
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from . import bulk_loads
+from .engine import IMPORTS, LOADS, Engine
+from .errors import LoadError
+from .job import Failure, Job, NewJob, extra_of
+from .states import DONE
+
+#: Size of the digest of an id, in bytes.
+DIGEST_SIZE: Final = 12
+#: Jobs with one id that are examined.
+MAX_SAME_ID: Final = 16
+#: Dead jobs have their own load.
+DEAD_SUFFIX: Final = ":dead"
+
+
+class History:
+    """The part of an imported job that a new job does not have."""
+
+    __slots__ = (
+        "attempts",
+        "created",
+        "dead",
+        "failure",
+        "failures",
+        "result",
+        "waits_for",
+    )
+
+    def __init__(
+        self,
+        created: int,
+        attempts: int,
+        failures: int,
+        failure: Failure | None,
+        result: bytes | None,
+        waits_for: list[str],
+        dead: bool,
+    ) -> None:
+        self.created = created
+        self.attempts = attempts
+        self.failures = failures
+        self.failure = failure
+        self.result = result
+        #: Ids of jobs that must complete first.
+        self.waits_for = waits_for
+        self.dead = dead
+
+
+class Runs(msgspec.Struct, array_like=True):
+    """The runs of one source."""
+
+    #: Numbers of complete runs.
+    complete: list[int] = []
+    #: The number of the newest run.
+    last: int = 0
+
+
+_decode = msgspec.msgpack.Decoder(Runs).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def runs_of(engine: Engine, source: str) -> Runs:
+    kept = engine.settings.get(IMPORTS + source)
+    return Runs([], 0) if kept is None else _decode(kept)
+
+
+def load_names(source: str) -> tuple[str, str]:
+    """The load of jobs that continue, and the load of dead jobs."""
+    return f"import:{source}", f"import:{source}{DEAD_SUFFIX}"
+
+
+def staged_count(engine: Engine, source: str) -> int:
+    return sum(len(engine.staged.get(name, ())) for name in load_names(source))
+
+
+def is_releasing(engine: Engine, source: str) -> bool:
+    """Whether a complete run still has jobs to release."""
+    found = (bulk_loads.find(engine, name) for name in load_names(source))
+    return any(load is not None and load.state == "releasing" for load in found)
+
+
+def known_ids(engine: Engine, source: str) -> set[bytes]:
+    """The digests of all ids of complete runs."""
+    found: set[bytes] = set()
+    for run in runs_of(engine, source).complete:
+        for _, packed in _digest_settings(engine, source, run):
+            found.update(packed[at : at + DIGEST_SIZE] for at in range(0, len(packed), DIGEST_SIZE))
+    return found
+
+
+def digest(jid: str) -> bytes:
+    return blake2b(jid.encode(), digest_size=DIGEST_SIZE).digest()
+
+
+def discard(engine: Engine, source: str, count: int, now: int) -> int:
+    """Remove up to `count` staged jobs of an incomplete run, and return their number."""
+    done = 0
+    for name in load_names(source):
+        load = bulk_loads.find(engine, name)
+        if done < count and load is not None and load.state == "open":
+            done += bulk_loads.discard(engine, name, count - done, 0, now)
+    if not done:
+        runs = runs_of(engine, source)
+        if runs.last and runs.last not in runs.complete:
+            for key, _ in _digest_settings(engine, source, runs.last):
+                engine.set_setting(key, None)
+    return done
+
+
+def begin(engine: Engine, source: str, now: int) -> int:
+    """Start a run, and return its number. The last run is complete or discarded."""
+    runs = runs_of(engine, source)
+    runs.last += 1
+    for name in load_names(source):
+        load = bulk_loads.find(engine, name)
+        if load is not None and load.state == "released":
+            engine.set_setting(LOADS + name, None)
+        bulk_loads.open_load(engine, name, now)
+    engine.set_setting(IMPORTS + source, _encode(runs))
+    return runs.last
+
+
+def need_open(engine: Engine, source: str, run: int) -> None:
+    """Raise an error unless this run is open."""
+    if runs_of(engine, source).last != run:
+        raise LoadError("Another import has started. Nothing of this import was kept.")
+    for name in load_names(source):
+        bulk_loads.require_open(engine, name)
+
+
+def stage(engine: Engine, source: str, push: NewJob, history: History, now: int) -> Job | None:
+    """Stage a job, or return None if a job with this id exists."""
+    if push.jid in engine.by_jid:
+        engine.caller.wait()
+        return None
+    live, dead = load_names(source)
+    push.load = dead if history.dead else live
+    push.blockers = [
+        job.seq
+        for jid in dict.fromkeys(history.waits_for)
+        for job in engine.find_newest(jid, MAX_SAME_ID)
+        if job.state != DONE
+    ]
+    job = engine.push(push, now)
+    job.created = min(now, history.created or now)
+    job.attempt, job.failures = history.attempts, history.failures
+    job.failure = history.failure
+    if history.result is not None:
+        extra_of(job).result = history.result
+    return job
+
+
+def remember(engine: Engine, source: str, run: int, jids: list[str]) -> None:
+    """Store the ids of staged jobs. They count once the run is complete."""
+    if jids:
+        key = f"{_digest_prefix(source, run)}{engine.next_seq}"
+        engine.set_setting(key, b"".join(digest(jid) for jid in jids))
+
+
+def finish(engine: Engine, source: str, run: int, now: int) -> None:
+    """Make the run complete."""
+    need_open(engine, source, run)
+    runs = runs_of(engine, source)
+    runs.complete.append(run)
+    engine.set_setting(IMPORTS + source, _encode(runs))
+    for name in load_names(source):
+        bulk_loads.seal(engine, name, now)
+
+
+def release(engine: Engine, source: str, count: int, now: int) -> int:
+    """Release up to `count` jobs of a complete run, and return their number."""
+    live, dead = load_names(source)
+    killed = list(islice(engine.staged.get(dead, {}).values(), count))
+    for job in killed:
+        engine.kill(job, now)
+    bulk_loads.release(engine, dead, 0, now)
+    if len(killed) == count:
+        return count
+    return len(killed) + bulk_loads.release(engine, live, count - len(killed), now)
+
+
+def _digest_prefix(source: str, run: int) -> str:
+    return f"{IMPORTS}{source}/{run}/"
+
+
+def _digest_settings(engine: Engine, source: str, run: int) -> Iterator[tuple[str, bytes]]:
+    prefix = _digest_prefix(source, run)
+    return iter([item for item in engine.settings.items() if item[0].startswith(prefix)])

@@ -1,0 +1,194 @@
+"""Leases that end with the connection of their holder, and the fields of a job that a lease sets.
+
+The holder of such a lease is a connection. The engine knows the leases of each open connection. The
+server sends a lease before it is durable, and a refused commit can undo a lease or its end. The
+client still has the job then, so the engine remembers an undone lease until the job is leased
+again, or until the next revert after the job is removed.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from .annotations import details_of, read_details
+from .change_set import ChangeSet
+from .component import Component, IndexProblem, Problems
+from .job import Job
+from .states import LEASED
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: The timer that ends the leases of closed connections, and their number per turn.
+LEASES_TIMER: Final = "leases"
+LEASES_BATCH_SIZE: Final = 100
+
+#: The rank of a job after a command ended its lease; it is above every priority.
+FRONT_RANK: Final = 1 << 62
+
+
+def clear_holder(job: Job) -> None:
+    """Clear the last holder of a job that starts again."""
+    job.holder, job.deadline = "", 0
+
+
+def end_grace(job: Job) -> None:
+    """Give a lease in its grace period the deadline that it had before."""
+    details = details_of(job)
+    if details.lapsed_at is not None:
+        job.deadline, details.lapsed_at = details.lapsed_at, None
+
+
+def use_server_clock(job: Job) -> None:
+    """Convert the start of a lease from the clock of its holder to the clock of the server."""
+    job.leased_at -= read_details(job).lease_offset
+
+
+def put_in_front(job: Job) -> None:
+    """Put a job ahead of all other jobs of its queue, as soon as it is ready."""
+    details = details_of(job)
+    details.front, details.lapsed_at = True, None
+    job.rank, job.deadline = FRONT_RANK, 0
+
+
+def leave_front(job: Job) -> None:
+    """Give a job the rank of its priority again. A ready job must be about to leave its queue."""
+    details = details_of(job)
+    details.front, job.rank = False, details.rank
+
+
+class LeaseSet(Component):
+    """The leases of connections, by holder."""
+
+    __slots__ = ("_bound", "_core", "_ending", "_holder_of", "_undone", "by_holder", "holders")
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self._bound = core.rules.bound
+        #: Open connections that can hold leases.
+        self.holders: set[str] = set()
+        #: Holder -> seqs of its leases, the oldest lease first.
+        self.by_holder: dict[str, dict[int, None]] = {}
+        self._holder_of: dict[int, str] = {}
+        #: Seq -> the connection that has the job, although a refused commit has undone the lease.
+        self._undone: dict[int, str] = {}
+        #: Leases of closed connections that have not ended yet: holder and seq.
+        self._ending: deque[tuple[str, int]] = deque()
+
+    # Views
+
+    def holds(self, holder: str, seq: int) -> bool:
+        """Whether a connection has a job that it has not ended."""
+        has = self._holder_of.get(seq) == holder or self._undone.get(seq) == holder
+        return has and not self._core.transactions.completes(seq)
+
+    def of_holder(self, holder: str) -> list[int]:
+        """The seqs of the jobs that a connection has, the oldest lease first."""
+        undone = [seq for seq, each in self._undone.items() if each == holder]
+        found = [*self.by_holder.get(holder, ()), *undone]
+        return [seq for seq in found if not self._core.transactions.completes(seq)]
+
+    # Changes
+
+    def add(self, job: Job) -> None:
+        """Enter a leased job."""
+        if job.state == LEASED and job.holder_protocol in self._bound:
+            self.by_holder.setdefault(job.holder, {})[job.seq] = None
+            self._holder_of[job.seq] = job.holder
+            self._undone.pop(job.seq, None)
+
+    def remove(self, job: Job) -> None:
+        """Remove a job. Its holder may have been cleared before."""
+        holder = self._holder_of.pop(job.seq, None)
+        if holder is not None:
+            mine = self.by_holder[holder]
+            del mine[job.seq]
+            if not mine:
+                del self.by_holder[holder]
+
+    def end(self, job: Job) -> None:
+        """Remove a job whose lease ends, so that a refused commit can return it to its holder."""
+        holder = self._holder_of.get(job.seq)
+        if holder is not None:
+            self._core.change_set.ended_leases.setdefault(job.seq, holder)
+            self.remove(job)
+
+    def end_all(self) -> None:
+        """Record the ends of all leases, before `clear` removes them."""
+        for seq, holder in self._holder_of.items():
+            self._core.change_set.ended_leases.setdefault(seq, holder)
+
+    def clear(self) -> None:
+        self.by_holder.clear()
+        self._holder_of.clear()
+        self._undone.clear()
+
+    # Refused commits
+
+    def held_before(self, change_sets: Iterable[ChangeSet]) -> dict[int, str]:
+        """The jobs in these change sets that connections have or had, each with the first holder.
+        A later one got no reply: its reply waited for these change sets.
+        """
+        found: dict[int, str] = {}
+        for change_set in change_sets:
+            for seq, holder in change_set.ended_leases.items():
+                found.setdefault(seq, holder)
+        for change_set in change_sets:
+            for seq in (*change_set.new, *change_set.changed, *change_set.rewritten):
+                if seq in self._holder_of:
+                    found.setdefault(seq, self._holder_of[seq])
+        return found
+
+    def restore_undone(self, held: dict[int, str]) -> None:
+        """After a revert: remember which connections have jobs that they do not lease any more."""
+        for seq in [seq for seq in self._undone if seq not in self._core.jobs]:
+            del self._undone[seq]
+        for seq, holder in held.items():
+            if holder in self.holders and seq in self._core.jobs and seq not in self._holder_of:
+                self._undone[seq] = holder
+
+    # Closed connections
+
+    def close(self, holder: str, now: int) -> None:
+        """End the leases of a closed connection, some in each turn."""
+        self.holders.discard(holder)
+        waiting = bool(self._ending)
+        self._ending.extend((holder, seq) for seq in self.of_holder(holder))
+        for seq in [seq for seq, each in self._undone.items() if each == holder]:
+            del self._undone[seq]
+        if not waiting:
+            self.tick(now)
+
+    def tick(self, now: int) -> None:
+        """End the next leases of closed connections. Those that have ended are skipped."""
+        core = self._core
+        for _ in range(min(LEASES_BATCH_SIZE, len(self._ending))):
+            holder, seq = self._ending.popleft()
+            job = core.jobs.get(seq)
+            if job is not None and job.state == LEASED and job.holder == holder:
+                queue = job.queue
+                core.end_lease_of_closed(job, now, f"the connection {holder} has ended")
+                core.remove_queue_if_left(job, queue, now)
+        if self._ending:
+            core.timers.set(LEASES_TIMER, now)
+
+    # Checks
+
+    def problems(self) -> Problems:
+        """The leases of connections, compared with the leased jobs; None for each examined one."""
+        leased = self._core.leased
+        for seq in list(leased):
+            yield None
+            job = leased.get(seq)
+            bound = job is not None and job.holder_protocol in self._bound
+            if bound and seq not in self._holder_of:
+                yield IndexProblem(
+                    "lease", "the job is not known as a lease of its holder", job=job
+                )
+        for seq in list(self._holder_of):
+            yield None
+            holder = self._holder_of.get(seq)
+            if holder is not None and (
+                seq not in leased or seq not in self.by_holder.get(holder, ())
+            ):
+                yield IndexProblem("lease", f"job {seq} is known as a lease of {holder}")

@@ -1,0 +1,603 @@
+"""Limits on the number of leased jobs of a queue or of a named key, for workers of every protocol.
+
+A job has the key of its queue and the keys that its producer named. It uses all of them while a
+worker of any protocol holds it. `Transitions` calls `enter` and `leave` when a job enters or leaves
+the state `leased`, so the usage of a key is exact.
+
+While the limit of a queue is full, no worker gets a job of this queue. If another key of a job is
+full, the engine parks the job when a worker would get it: the job stays ready, but is not in the
+order of its queue. When the key has room, the job with the longest wait for it returns to its old
+place in the order, and the engine serves waiting clients. If clients set the times of a job, the
+job returns ahead of the jobs that become ready at that time. A job of a paused queue also returns,
+but leaves the room to the next one. A worker that finds no other job gets a parked job whose keys
+have room.
+
+A limit is a durable setting. The details of a parked job contain the reason, so the job is still
+parked after a restart.
+"""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from .annotations import details_of
+from .component import Component, IndexProblem, Problems
+from .details import Number, Parked
+from .job import Job
+from .queues import Queue
+from .states import LEASED, READY
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Settings with this prefix are limits. The name is older than this module.
+SETTING: Final = "qless/throttle/"
+#: The key of a queue's own limit is this prefix and the queue's name.
+OF_QUEUE: Final = "ql:q:"
+#: A request for a job examines at most this number of jobs; a timer continues for waiting clients.
+EXAMINE_BATCH_SIZE: Final = 64
+#: The key of the timer that ends limits and continues to serve waiting clients.
+LIMITS_TIMER: Final = "limits"
+#: A sweep removes expired limits when the number of limits reaches this constant plus twice the
+#: number of limits after the last sweep.
+MIN_SWEPT_LIMITS: Final = 64
+#: The number of entries of a job's log that the engine keeps when it adds one.
+MAX_LOG: Final = 100
+
+#: The start of the wait, the jid of a job with times by its client's clock, seq.
+Entry = tuple[int, str, int]
+
+
+class Limit:
+    """A limit. Its durable setting is an array of the fields; add new fields at the end."""
+
+    __slots__ = ("clock_offset", "expires", "maximum")
+
+    def __init__(self, maximum: Number, expires: int = 0, clock_offset: int = 0) -> None:
+        #: Maximum number of leased jobs. 0: no limit.
+        self.maximum = maximum
+        #: The end of the limit, by the clock of the client that set it. 0: none.
+        self.expires = expires
+        #: How far that clock is ahead of the server's.
+        self.clock_offset = clock_offset
+
+    def fields(self) -> tuple[Number, int, int]:
+        """All fields, in the order of the constructor."""
+        return self.maximum, self.expires, self.clock_offset
+
+
+class Limits(Component):
+    __slots__ = (
+        "_core",
+        "_enough",
+        "_unserved",
+        "_unsettled",
+        "by_key",
+        "concurrency",
+        "freed",
+        "holders",
+        "in_use",
+        "waiting",
+    )
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self._enough = MIN_SWEPT_LIMITS
+        #: Whether any limit or parked job exists. If not, jobs and queues cost only this test.
+        self.in_use = False
+        self.by_key: dict[str, Limit] = {}
+        #: Maximum number of leased jobs of a queue, without leases that have expired.
+        self.concurrency: dict[str, Number] = {}
+        #: The leased jobs of each key that has a limit.
+        self.holders: dict[str, dict[int, None]] = {}
+        #: Parked jobs by key, the longest wait first. Entries may be stale. Jobs under "" were
+        #: released from their key; the next request for jobs of their queue examines them.
+        self.waiting: dict[str, list[Entry]] = {}
+        #: Keys with decreased usage.
+        self.freed: dict[str, None] = {}
+        #: Queues with waiting clients and jobs that were not examined yet.
+        self._unserved: set[str] = set()
+        #: Keys with room and more parked jobs than one command examines.
+        self._unsettled: set[str] = set()
+
+    # Settings
+
+    def load(self, settings: dict[str, bytes]) -> None:
+        """Read all limits from the durable settings, and count their usage."""
+        self.by_key = {
+            key[len(SETTING) :]: read_limit(value)
+            for key, value in settings.items()
+            if key.startswith(SETTING)
+        }
+        self.count()
+        self._set_timer()
+
+    def count(self) -> None:
+        """Count the usage of all keys again."""
+        self.holders = {key: {} for key in self.by_key}
+        if self.by_key:
+            for job in self._core.leased.values():
+                self.enter(job)
+        self.freed.update(dict.fromkeys(self.waiting))
+        self._update()
+
+    def set(self, key: str, maximum: Number, expires: int, now: int) -> None:
+        """Set a limit. Without a new end, the current end still applies."""
+        core = self._core
+        if len(self.by_key) >= self._enough:
+            self._sweep(now)
+        known = self.limit(key, now)
+        offset = core.caller.clock_offset if core.caller.own_clock else 0
+        if not expires and known is not None:
+            expires, offset = known.expires, known.clock_offset
+        self.by_key[key] = limit = Limit(maximum, expires, offset if expires else 0)
+        core.set_setting(SETTING + key, msgspec.msgpack.encode(limit.fields()))
+        self.holders[key] = {job.seq: None for job in core.leased.values() if uses(job, key)}
+        self._set_timer()
+        self._changed(key, now)
+
+    def delete(self, key: str, now: int) -> bool:
+        """Delete a limit, and return whether it existed."""
+        if self.by_key.pop(key, None) is None:
+            return False
+        self.holders.pop(key, None)
+        self._core.set_setting(SETTING + key, None)
+        self._changed(key, now)
+        return True
+
+    def set_concurrency(self, queue: str, maximum: Number) -> None:
+        """Limit the leases of a queue that have not expired. 0: no limit. The caller stores it."""
+        if maximum > 0:
+            self.concurrency[queue] = maximum
+        else:
+            self.concurrency.pop(queue, None)
+        self.freed[OF_QUEUE + queue] = None
+        self._update()
+
+    def _changed(self, key: str, now: int) -> None:
+        self.freed[key] = None
+        self._update()
+        self.settle(now)
+
+    def _update(self) -> None:
+        self.in_use = bool(self.by_key or self.concurrency or self.waiting or self.freed)
+
+    def _sweep(self, now: int) -> None:
+        for key in [key for key in self.by_key if self.limit(key, now) is None]:
+            self.delete(key, now)
+        self._enough = 2 * len(self.by_key) + MIN_SWEPT_LIMITS
+
+    # Views. `now` is the time of the current command.
+
+    def limit(self, key: str, now: int) -> Limit | None:
+        found = self.by_key.get(key)
+        if found is None or not found.expires:
+            return found
+        return None if found.expires <= self._core.caller.time(now, found.clock_offset) else found
+
+    def maximum(self, key: str, now: int) -> Number:
+        limit = self.limit(key, now)
+        return 0 if limit is None else limit.maximum
+
+    def usage(self, key: str) -> int:
+        """The number of leased jobs of a key that has a limit."""
+        return len(self.holders.get(key, ()))
+
+    def has_room(self, key: str, now: int) -> bool:
+        maximum = self.maximum(key, now)
+        return not maximum or self.usage(key) < maximum
+
+    def full_key(self, job: Job, now: int) -> str | None:
+        """The first full key of a job."""
+        for key in keys_of(job):
+            if key in self.by_key and not self.has_room(key, now):
+                return key
+        return None
+
+    def queue_has_room(self, queue: Queue, now: int, *, counted: bool = False) -> bool:
+        """Whether the limits of the queue itself permit another lease; `counted` as below."""
+        if not self.has_room(OF_QUEUE + queue.name, now):
+            return False
+        if counted:
+            return True
+        maximum = self.concurrency.get(queue.name, 0)
+        return not maximum or self._running(queue, now) < maximum
+
+    def _running(self, queue: Queue, now: int) -> int:
+        """The number of leases of a queue that have not expired. Only leases without a timer can
+        have expired.
+        """
+        core, held = self._core, queue.counts[LEASED]
+        if held < self.concurrency[queue.name]:
+            return held
+        return held - sum(
+            job.queue == queue.name and core.is_untimed(job) and self._has_expired(job, now)
+            for job in core.leased.values()
+        )
+
+    def _has_expired(self, job: Job, now: int) -> bool:
+        details = None if job.extra is None else job.extra.details
+        offset = 0 if details is None else details.lease_offset
+        return job.deadline < self._core.caller.time(now, offset)
+
+    def holding(self, key: str) -> list[Job]:
+        """The leased jobs of a key, by jid."""
+        core = self._core
+        if key in self.by_key:
+            found = [core.jobs[seq] for seq in self.holders[key]]
+        else:
+            found = [job for job in core.leased.values() if uses(job, key)]
+        return sorted(found, key=lambda job: job.jid)
+
+    def some_holding(self, key: str, limit: int) -> list[Job]:
+        """Some leased jobs of a key that has a limit."""
+        return [self._core.jobs[seq] for seq in islice(self.holders.get(key, ()), limit)]
+
+    def parked(self, key: str) -> list[Job]:
+        """The jobs that wait for a key, the longest wait first."""
+        entries = sorted(set(self.waiting.get(key, ())))
+        found = [self._current(key, entry) for entry in entries]
+        return [job for job in found if job is not None]
+
+    def some_parked(self, key: str, limit: int) -> list[Job]:
+        """Some jobs that wait for a key, including the job with the longest wait."""
+        entries = sorted(set(self.waiting.get(key, [])[: 4 * limit]))
+        found = [self._current(key, entry) for entry in entries]
+        return [job for job in found if job is not None][:limit]
+
+    def _current(self, key: str, entry: Entry) -> Job | None:
+        """The job of an entry, if it still waits."""
+        job = self._core.jobs.get(entry[2])
+        parked = None if job is None else parked_of(job)
+        if parked is None or (parked.key, parked.since) != (key, entry[0]):
+            return None
+        return job
+
+    # Usage
+
+    def enter(self, job: Job) -> None:
+        """Add a leased job to the usage of its keys."""
+        for key in keys_of(job):
+            if key in self.by_key and uses(job, key):
+                self.holders[key][job.seq] = None
+
+    def lease(self, job: Job) -> None:
+        """Add a newly leased job to the usage of all its keys, also of released ones."""
+        details = None if job.extra is None else job.extra.details
+        if details is not None and details.released_limits:
+            details.released_limits = []
+        self.enter(job)
+
+    def leave(self, job: Job) -> None:
+        """Remove a job from the usage when its lease ends, or when it leaves its queue while it is
+        leased.
+        """
+        for key in keys_of(job):
+            holders = self.holders.get(key)
+            if holders is not None and job.seq in holders:
+                del holders[job.seq]
+                self.freed[key] = None
+        if self.concurrency and job.queue in self.concurrency:
+            self.freed[OF_QUEUE + job.queue] = None
+
+    def set_keys(self, job: Job, keys: list[str]) -> None:
+        """Replace the keys of a job; a leased job then uses the new ones."""
+        held = job.state == LEASED and self.in_use
+        if held:
+            self.leave(job)
+        details_of(job).limits = keys
+        if held:
+            self.enter(job)
+        self._core.record_unacknowledged(job)
+
+    def release(self, job: Job, key: str, now: int) -> None:
+        """Release a job from a key that it uses or waits for."""
+        parked = parked_of(job)
+        if job.state == LEASED and uses(job, key):
+            details_of(job).released_limits.append(key)
+            self._core.record_change(job)
+            if self.holders.get(key, {}).pop(job.seq, self) is None:
+                self._changed(key, now)
+        elif parked is not None and parked.key == key:
+            parked.key = ""
+            heappush(self.waiting.setdefault("", []), self._entry(job, parked))
+            self._core.record_change(job)
+            self._changed(key, now)
+
+    # Leasing
+
+    def next_job(self, queue: Queue, now: int, *, counted: bool = False) -> Job | None:
+        """Remove the next job that its limits permit to lease from the order of the queue, and
+        return it. With `counted`, the caller has compared the number of running jobs with the
+        concurrency of the queue.
+        """
+        if "" in self.waiting:
+            self.look_again(queue, now)
+        for _ in range(EXAMINE_BATCH_SIZE):
+            if self.freed:
+                self.settle(now)
+            if not self.queue_has_room(queue, now, counted=counted):
+                return None
+            job = queue.ready.pop()
+            if job is None:
+                if counted or not self._return_one(queue, now):
+                    return None
+                continue
+            key = self.full_key(job, now)
+            if key is None:
+                return job
+            self._park(job, queue, key, now)
+        if queue.waiters:
+            self._unserved.add(queue.name)
+            self._core.timers.set(LIMITS_TIMER, self._core.caller.server_time(now))
+        return None
+
+    def park(self, job: Job, key: str, now: int, shown_queue: str = "") -> None:
+        """Park a ready job that waits for this key."""
+        queue = self._core.queues[job.queue]
+        queue.ready.remove(job)
+        self._park(job, queue, key, now, shown_queue)
+
+    def _park(self, job: Job, queue: Queue, key: str, now: int, shown_queue: str = "") -> None:
+        core, details = self._core, details_of(job)
+        queue.version += 1
+        if details.front:  # its position ahead of all jobs applies only once
+            details.front, job.rank = False, details.rank
+        since = core.time_of(job, now)
+        details.parked = parked = Parked(key, since, job.rank)
+        queue.ready.park(job)
+        self._wait(key, self._entry(job, parked))
+        if not details.log or details.log[-1][1] != "throttled":
+            details.add_entry("throttled", since, MAX_LOG, {"queue": shown_queue or queue.name})
+        for other in keys_of(job):
+            if other != key and other in self.waiting:
+                self.freed[other] = None  # it may have been the only job that this key let in
+        core.record_unacknowledged(job)
+
+    def _entry(self, job: Job, parked: Parked) -> Entry:
+        """The place of a job among those that wait for its key. Jobs that were parked at the same
+        time return in the order of their pushes, or by jid if clients set their times.
+        """
+        own_clock = job.origin in self._core.rules.own_clock
+        return parked.since, job.jid if own_clock else "", job.seq
+
+    def _wait(self, key: str, entry: Entry) -> None:
+        heap = self.waiting.setdefault(key, [])
+        heappush(heap, entry)
+        if len(heap) > 64 + 2 * len(self._core.jobs):
+            heap[:] = [each for each in set(heap) if self._current(key, each) is not None]
+            heapify(heap)
+        self.in_use = True
+
+    def settle_for(self, now: int) -> None:
+        """Settle before or after a command of a client with its own clock. A limit may have expired
+        by that clock.
+        """
+        for key in self.waiting:
+            if key and not self.maximum(key, now):
+                self.freed[key] = None
+        self.settle(now)
+
+    def settle(self, now: int) -> None:
+        """Use the room of keys with decreased usage: return parked jobs, and serve clients."""
+        core = self._core
+        if core.unavailable:
+            return
+        while self.freed:
+            keys, self.freed = list(self.freed), {}
+            queues: dict[str, None] = {}
+            for key in keys:
+                queues.update(dict.fromkeys(self._unpark(key, now)))
+                if key.startswith(OF_QUEUE):
+                    queues[key[len(OF_QUEUE) :]] = None
+            for name in queues:
+                queue = core.queues.get(name)
+                if queue is not None and queue.waiters:
+                    core.serve(queue, now)
+        self._update()
+
+    def _unpark(self, key: str, now: int) -> Iterator[str]:
+        """Return parked jobs until the key is full, and yield the names of their queues."""
+        heap = self.waiting.get(key)
+        if heap is None or not key:
+            return
+        maximum = self.maximum(key, now)
+        room = maximum - self.usage(key) if maximum else len(heap)
+        paused = 0
+        while heap and room >= 1:
+            job = self._current(key, heappop(heap))
+            if job is None:
+                continue
+            self._return(job, now)
+            yield job.queue
+            if not self._core.queues[job.queue].paused:
+                room -= 1
+                continue
+            paused += 1  # no worker gets it, so it does not use the room
+            if paused == EXAMINE_BATCH_SIZE:
+                self._unsettled.add(key)
+                self._core.timers.set(LIMITS_TIMER, self._core.caller.server_time(now))
+                return
+        if not heap:
+            del self.waiting[key]
+
+    def _return(self, job: Job, now: int) -> None:
+        """Return a parked job to its old place in the queue. If clients set its times, it returns
+        ahead of the jobs that become ready at the same time.
+        """
+        core, queue = self._core, self._core.queues[job.queue]
+        queue.version += 1
+        ready = queue.ready
+        ready.remove(job)
+        details = details_of(job)
+        if details.parked is not None:
+            job.rank, details.parked = details.parked.rank, None
+        if job.origin in core.rules.own_clock:
+            job.position = core.time_of(job, now) - 1
+        ready.add(job)
+        core.record_unacknowledged(job)
+
+    def _return_one(self, queue: Queue, now: int) -> bool:
+        """Return a parked job of a queue whose keys have room, and return whether one was found.
+        The room can be left because a job that returned to another queue waits there for a worker.
+        """
+        for job in islice(queue.ready.parked.values(), EXAMINE_BATCH_SIZE):
+            if self.full_key(job, now) is None:
+                self._return(job, now)
+                return True
+        return False
+
+    def look_again(self, queue: Queue, now: int) -> None:
+        """Return the jobs of a queue that were released from their key."""
+        found = self.parked("")
+        for job in found:
+            if job.queue == queue.name and self.full_key(job, now) is None:
+                self._return(job, now)
+        left = {entry for entry in self.waiting.pop("", []) if self._current("", entry) is not None}
+        if left:
+            self.waiting[""] = sorted(left)
+        self._update()
+
+    # Parked jobs
+
+    def add(self, job: Job) -> None:
+        """Enter a leased or a parked job."""
+        if job.state == LEASED:
+            if self.in_use:
+                self.enter(job)
+        elif job.state == READY:
+            parked = parked_of(job)
+            if parked is not None:
+                self._wait(parked.key, self._entry(job, parked))
+
+    def remove(self, job: Job) -> None:
+        """Remove a job from the usage or from the parked jobs."""
+        if self.in_use:
+            if job.state == LEASED:
+                self.leave(job)
+            elif job.state == READY:
+                self.leave_ready(job)
+
+    def leave_ready(self, job: Job) -> None:
+        """Clear the parking of a ready job that changes its state without a lease."""
+        details = None if job.extra is None else job.extra.details
+        if details is not None and details.parked is not None:
+            job.rank, details.parked = details.parked.rank, None
+        for key in keys_of(job):
+            if key in self.waiting:
+                self.freed[key] = None
+
+    def clear(self) -> None:
+        """Forget all jobs, before they are removed or entered again."""
+        self.holders = {key: {} for key in self.by_key}
+        self.waiting.clear()
+        self.freed.clear()
+        self._unserved.clear()
+        self._unsettled.clear()
+        self._update()
+
+    # Time
+
+    def tick(self, now: int) -> None:
+        """End expired limits, and continue to serve waiting clients."""
+        for key in [key for key in self.by_key if self.limit(key, now) is None]:
+            self.delete(key, now)
+        keys, self._unsettled = self._unsettled, set()
+        self.freed.update(dict.fromkeys(keys))
+        self.settle(now)
+        names, self._unserved = self._unserved, set()
+        for name in names:
+            queue = self._core.queues.get(name)
+            if queue is not None:
+                self._core.serve(queue, now)
+        if not self._unserved and not self._unsettled:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        ends = [each.expires - each.clock_offset for each in self.by_key.values() if each.expires]
+        if ends:
+            self._core.timers.set(LIMITS_TIMER, max(0, min(ends)))
+
+    # Checks
+
+    def problems(self) -> Problems:
+        """Compare usage and parked jobs with the jobs themselves."""
+        core = self._core
+        for seq in list(core.leased):
+            yield None
+            leased = core.leased.get(seq)
+            for key in [] if leased is None else keys_of(leased):
+                if leased is None or key not in self.by_key or not uses(leased, key):
+                    continue
+                if seq not in self.holders.get(key, ()):
+                    yield IndexProblem(
+                        "limit",
+                        f"the usage of the limit {key} does not include the job",
+                        job=leased,
+                    )
+        for key in list(self.holders):
+            for seq in list(self.holders.get(key, ())):
+                yield None
+                leased = core.leased.get(seq)
+                if (leased is None or not uses(leased, key)) and seq in self.holders.get(key, ()):
+                    yield IndexProblem(
+                        "limit", f"the usage of the limit {key} includes job {seq}, which has none"
+                    )
+        entries: dict[str, set[Entry]] = {}
+        for seq in list(core.jobs):
+            yield None
+            job = core.jobs.get(seq)
+            if job is None:
+                continue
+            parked = parked_of(job)
+            queue = core.queues.get(job.queue)
+            listed = queue is not None and job.seq in queue.ready.parked
+            if listed != (job.state == READY and parked is not None):
+                yield IndexProblem(
+                    "limit",
+                    "the job is parked, but not listed as parked, or the other way round",
+                    job=job,
+                )
+            elif parked is not None:
+                entry = self._entry(job, parked)
+                if parked.key not in entries:
+                    entries[parked.key] = set(self.waiting.get(parked.key, ()))
+                if entry in entries[parked.key]:
+                    continue
+                if entry not in self.waiting.get(parked.key, ()):
+                    yield IndexProblem(
+                        "limit",
+                        f"the job waits for the limit {parked.key}, which does not list it",
+                        job=job,
+                    )
+
+
+def read_limit(setting: bytes) -> Limit:
+    """A limit from its durable setting."""
+    return Limit(*msgspec.msgpack.decode(setting))
+
+
+def parked_of(job: Job) -> Parked | None:
+    """The reason why a job is parked, or None."""
+    own = None if job.extra is None else job.extra.details
+    return None if own is None else own.parked
+
+
+def keys_of(job: Job) -> list[str]:
+    """The keys of a job: the keys that its producer named, and the key of its queue."""
+    own = OF_QUEUE + job.queue
+    details = None if job.extra is None else job.extra.details
+    if details is None or not details.limits:
+        return [own]
+    return [key for key in details.limits if key != own] + [own]
+
+
+def uses(job: Job, key: str) -> bool:
+    """Whether a leased job uses a key."""
+    if job.state != LEASED or key not in keys_of(job):
+        return False
+    details = None if job.extra is None else job.extra.details
+    return details is None or key not in details.released_limits

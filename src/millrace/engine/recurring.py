@@ -1,0 +1,313 @@
+"""Recurring jobs: records from which the engine pushes a job at every interval.
+
+A record is lazy: its jobs are pushed when a client of any protocol requests jobs of its queue, or
+at the due time while clients wait for the queue. A `timed` record pushes its jobs at the due times.
+If several intervals have passed, the engine pushes one job for each, but at most `backlog` older
+ones, if the record has this limit.
+
+A record is a durable setting. Its times are by the clock of the client that created it.
+"""
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .details import JobDetails, Number
+from .job import NewJob
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: Settings with this prefix are recurring jobs. The name is older than this module.
+SETTING: Final = "qless/recurring/"
+#: The key of the timer for the next due time that cannot wait for a request.
+RECURRING_TIMER: Final = "recurring jobs"
+#: Maximum number of jobs that one request pushes. The next request pushes the remaining ones.
+MAX_SPAWNED: Final = 10_000
+#: The duration of a lease of these jobs.
+LEASE_DURATION: Final = 1800 * 1_000_000
+#: Longer intervals are shortened to this number of seconds, so that times fit into 63 bits.
+MAX_INTERVAL: Final = 1e11
+#: While new jobs are refused, due records are examined again after this time.
+REFUSED_RETRY: Final = 1_000_000
+
+
+class RecurringJob:
+    """A record; `next` is the next due time in microseconds, `interval` is in seconds. Its durable
+    setting is an array of the fields in the order of `fields`; add new fields at the end.
+    """
+
+    __slots__ = (
+        "backlog",
+        "clock_offset",
+        "count",
+        "data",
+        "interval",
+        "jid",
+        "klass",
+        "lower_first",
+        "next",
+        "origin",
+        "own_throttle",
+        "prefix",
+        "priority",
+        "pushed_at",
+        "queue",
+        "retries",
+        "tags",
+        "throttles",
+        "timed",
+    )
+
+    def __init__(
+        self,
+        jid: str,
+        klass: str,
+        data: bytes,
+        queue: str,
+        interval: Number,
+        priority: Number,
+        retries: int,
+        backlog: Number,
+        tags: list[Any],
+        next: int,  # noqa: A002 - the name of the field
+        count: int = 0,
+        throttles: list[str] | None = None,
+        lower_first: bool = False,
+        own_throttle: bool = True,
+        clock_offset: int = 0,
+        origin: int = 0,
+        prefix: str = "",
+        timed: bool = False,
+        pushed_at: int = 0,
+    ) -> None:
+        self.jid = jid
+        self.klass = klass
+        self.data = data
+        self.queue = queue
+        self.interval = interval
+        self.priority = priority
+        self.retries = retries
+        self.backlog = backlog
+        self.tags = tags
+        self.next = next
+        self.count = count
+        self.throttles = [] if throttles is None else throttles
+        self.lower_first = lower_first
+        #: Whether the limit of its queue is one of its limits.
+        self.own_throttle = own_throttle
+        #: How far the clock of the client is ahead of the server's.
+        self.clock_offset = clock_offset
+        #: The protocol of its jobs. Older records have none: all of them had a client's clock.
+        self.origin = origin
+        #: The part of its names that its clients do not see.
+        self.prefix = prefix
+        self.timed = timed
+        #: The time of the last push. 0: none yet.
+        self.pushed_at = pushed_at
+
+    def fields(self) -> tuple[Any, ...]:
+        """All fields, in the order of the constructor; without the last one if it is not set."""
+        fields = (
+            self.jid,
+            self.klass,
+            self.data,
+            self.queue,
+            self.interval,
+            self.priority,
+            self.retries,
+            self.backlog,
+            self.tags,
+            self.next,
+            self.count,
+            self.throttles,
+            self.lower_first,
+            self.own_throttle,
+            self.clock_offset,
+            self.origin,
+            self.prefix,
+            self.timed,
+        )
+        return (*fields, self.pushed_at) if self.pushed_at else fields
+
+
+class RecurringJobs:
+    """All records, by id and by queue."""
+
+    __slots__ = ("_core", "by_id", "by_queue")
+
+    def __init__(self, core: "Engine") -> None:
+        self._core = core
+        self.by_id: dict[str, RecurringJob] = {}
+        self.by_queue: dict[str, dict[str, RecurringJob]] = {}
+
+    # Records
+
+    def load(self, settings: dict[str, bytes]) -> None:
+        """Read all records from the durable settings."""
+        self.by_id.clear()
+        self.by_queue.clear()
+        for key, value in settings.items():
+            if key.startswith(SETTING):
+                self._enter(read_recurring(value))
+        self._set_timer()
+
+    def put(self, record: RecurringJob) -> None:
+        """Add or replace a record."""
+        caller = self._core.caller
+        if caller.own_clock:
+            record.clock_offset = caller.clock_offset
+        self._remove(record.jid)
+        self._enter(record)
+        self._store(record)
+        self._set_timer()
+
+    def delete(self, jid: str) -> bool:
+        """Delete a record, and return whether it existed."""
+        found = self._remove(jid)
+        if found:
+            self._core.set_setting(SETTING + jid, None)
+        return found
+
+    def _enter(self, record: RecurringJob) -> None:
+        self.by_id[record.jid] = record
+        self.by_queue.setdefault(record.queue, {})[record.jid] = record
+
+    def _remove(self, jid: str) -> bool:
+        self.by_id.pop(jid, None)
+        found = False
+        for queue, records in list(self.by_queue.items()):
+            if records.pop(jid, None) is not None:
+                found = True
+                if not records:
+                    del self.by_queue[queue]
+        return found
+
+    def _store(self, record: RecurringJob) -> None:
+        self._core.set_setting(SETTING + record.jid, msgspec.msgpack.encode(record.fields()))
+
+    # Pushing
+
+    def request(self, queue: str, now: int) -> None:
+        """Push a due job when a client of a protocol without client clocks requests a job."""
+        known = self._core.queues.get(queue)
+        is_paused = known is not None and known.paused
+        if queue in self.by_queue and not is_paused and not self._core.caller.own_clock:
+            self.spawn(queue, now, 1)
+
+    def wait(self, queues: tuple[str, ...]) -> None:
+        """Set the timer when a client starts to wait for jobs of these queues."""
+        if any(queue in self.by_queue for queue in queues):
+            self._set_timer()
+
+    def spawn(self, queue: str, now: int, limit: Number) -> None:
+        """Push the due jobs of a queue's records, at most `limit` of them."""
+        core = self._core
+        records = self.by_queue.get(queue)
+        if not records or limit <= 0 or core.unavailable or core.pushes_refused:
+            return
+        limit = min(limit, MAX_SPAWNED)
+        due = [each for each in records.values() if each.next <= self._time(each, now)]
+        for record in sorted(due, key=lambda each: (each.next, each.jid)):
+            limit -= self._spawn(record, self._time(record, now), limit)
+
+    def _time(self, record: RecurringJob, now: int) -> int:
+        return self._core.caller.time(now, record.clock_offset)
+
+    def _spawn(self, record: RecurringJob, now: int, limit: Number) -> int:
+        """Push the due jobs of one record, and return their number. `now` is by its clock."""
+        interval = max(1, round(min(MAX_INTERVAL, record.interval) * 1_000_000))
+        due = record.next // 1_000_000 * 1_000_000
+        if record.backlog:
+            missed = (now - due) / interval
+            if missed > record.backlog:
+                due += math.ceil(missed - record.backlog) * interval
+        pushed = 0
+        while due <= now and pushed < limit:
+            self._push(record, due, now)
+            pushed += 1
+            due += interval
+            record.next = due
+        if pushed:
+            record.pushed_at = now
+            self._store(record)
+        return pushed
+
+    def _push(self, record: RecurringJob, due: int, now: int) -> None:
+        """Push one job, as of the time at which it was due."""
+        core = self._core
+        record.count += 1
+        while f"{record.jid}-{record.count}" in core.by_jid:
+            record.count += 1  # an earlier record of the same id left this job
+        shown_queue = record.queue.removeprefix(record.prefix)
+        details = JobDetails(
+            record.priority,
+            [(due // 1_000_000, "put", {"q": shown_queue})],
+            [(tag, now) for tag in record.tags],
+            spawned_from=record.jid.removeprefix(record.prefix),
+            limits=list(record.throttles),
+            waiting_since=due,
+            lower_first=record.lower_first,
+            clock_offset=record.clock_offset,
+        )
+        push = NewJob(
+            f"{record.jid}-{record.count}",
+            record.klass,
+            record.data,
+            record.origin or min(core.rules.own_clock),
+            record.queue,
+            record.retries,
+            LEASE_DURATION,
+            rank=details.rank,
+            position=due,
+            tags=[str(tag) for tag in record.tags],
+            details=details,
+        )
+        core.push(push, due if core.caller.own_clock else due - record.clock_offset)
+
+    # Time
+
+    def clock_set(self) -> None:
+        """Examine the records after a restart, or after the clock was set."""
+        if any(each.timed for each in self.by_id.values()):
+            self._core.timers.set(RECURRING_TIMER, 0)
+
+    def _continue_after_set_back(self, now: int) -> None:
+        """A record that pushed a job in what is now the future continues one interval from now."""
+        for record in self.by_id.values():
+            time = self._time(record, now)
+            if record.timed and record.pushed_at > time:
+                record.pushed_at = time
+                record.next = time + round(min(MAX_INTERVAL, record.interval) * 1_000_000)
+                self._store(record)
+
+    def tick(self, now: int) -> None:
+        """Push the due jobs of timed records, and of queues that clients wait for."""
+        if self._core.pushes_refused:
+            self._core.timers.set(RECURRING_TIMER, now + REFUSED_RETRY)
+            return
+        self._continue_after_set_back(now)
+        for name in list(self.by_queue):
+            queue = self._core.queues.get(name)
+            waiting = 0 if queue is None else len(queue.waiters)
+            if any(each.timed for each in self.by_queue[name].values()):
+                waiting = MAX_SPAWNED
+            self.spawn(name, now, waiting)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        queues = self._core.queues
+        times = [
+            each.next - each.clock_offset
+            for name, records in self.by_queue.items()
+            for each in records.values()
+            if each.timed or (name in queues and queues[name].waiters)
+        ]
+        if times:
+            self._core.timers.set(RECURRING_TIMER, max(0, min(times)))
+
+
+def read_recurring(setting: bytes) -> RecurringJob:
+    """The recurring job of a durable setting."""
+    return RecurringJob(*msgspec.msgpack.decode(setting))

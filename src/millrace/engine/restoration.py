@@ -1,0 +1,185 @@
+"""Restoration of jobs from the store, at the start or after a refused commit; removal of all jobs.
+
+An undo costs the commands nothing: the engine removes every job that the refused change sets
+touched from all components, and restores what the store has.
+"""
+
+from collections.abc import Iterable
+from operator import attrgetter
+from sys import intern
+from typing import TYPE_CHECKING, Final
+
+from .change_set import ChangeSet
+from .counters import Totals
+from .job import AFTER_ARRIVALS, BEFORE_ARRIVALS, FOREVER, Job
+from .job_timers import LIFETIME_TIMER
+from .retention import TRIM_TIMER
+from .states import READY
+from .statistics import Statistics
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+#: The timer that frees records after a flush, and their number per tick.
+DISCARD_TIMER: Final = "discarded"
+DISCARD_BATCH_SIZE: Final = 1000
+
+
+class Restoration:
+    def __init__(self, engine: "Engine") -> None:
+        self._engine = engine
+        #: Records removed by a flush: freeing a million at once would delay all clients.
+        self._discarded: list[list[object]] = []
+
+    def restore(self, jobs: Iterable[Job], queues: dict[str, bool]) -> None:
+        """Add jobs and queues from the store. Ready jobs should be sorted by `position`."""
+        engine = self._engine
+        for name, paused in queues.items():
+            engine.queue_set.restore(name, paused=paused)
+        engine.failure_groups.deferring = True
+        self._restore_jobs(jobs)
+        engine.failure_groups.deferring = False
+        engine.restored_seq = engine.next_seq
+        engine.ready_since.clear()
+        engine.position += 1  # later arrivals are behind every restored job
+        engine.retention.sort()
+
+    def revert(
+        self, change_sets: Iterable[ChangeSet], jobs: Iterable[Job], queues: dict[str, bool]
+    ) -> None:
+        """Undo change sets that could not be written. `jobs` and `queues` are the committed records
+        of all that these change sets touched, or all records if a change set cleared everything.
+        """
+        engine = self._engine
+        change_sets = list(change_sets)
+        held = engine.leases.held_before(change_sets)
+        if any(change_set.cleared for change_set in change_sets):
+            self.clear()
+        for change_set in change_sets:
+            for seq in (*change_set.new, *change_set.changed, *change_set.rewritten):
+                job = engine.jobs.get(seq)
+                if job is not None:
+                    engine.transitions.leave(job)
+                    engine.transitions.forget(job)
+        for change_set in change_sets:
+            for name in change_set.queues:
+                queue = engine.queues.get(name)
+                if queue is not None and name not in queues:
+                    queue.paused = queue.registered = False
+                    engine.queue_set.drop_if_unused(queue)
+        jobs = in_order(jobs)
+        self.restore(jobs, queues)
+        engine.leases.restore_undone(held)
+        for load in {job.extra.load for job in jobs if job.extra is not None and job.extra.load}:
+            if load in engine.staged:  # sort: the restored jobs are at the end
+                engine.staged[load] = dict(sorted(engine.staged[load].items()))
+        # The revert also undid ends of leases and jobs by closed connections: repeat them.
+        for job in engine.leased.values():
+            if job.holder_protocol in engine.rules.bound and job.holder not in engine.holders:
+                engine.timers.set(job.seq, 0)
+        for job in self.orphaned_transients():
+            engine.timers.set(job.seq + LIFETIME_TIMER, 0)
+        engine.revert_count += 1
+        engine.change_set = ChangeSet()
+
+    def orphaned_transients(self) -> list[Job]:
+        """Transient jobs whose client has gone or no longer waits."""
+        engine = self._engine
+        return [
+            job
+            for job in engine.jobs.values()
+            if job.extra is not None
+            and job.extra.transient
+            and not engine.waiters.has_owner(job.seq)
+        ]
+
+    def _restore_jobs(self, jobs: Iterable[Job]) -> None:
+        """Add jobs as `restore_job` does. Nearly all jobs of a backlog are ready, so this loop
+        collects them and adds all jobs of a queue together. It determines the time of a start.
+        """
+        engine = self._engine
+        table, of_job, own_clock = engine.table, engine.queue_set.of_job, engine.rules.own_clock
+        ready: dict[str, list[Job]] = {}
+        known, by_jid = table.jobs, table.by_jid
+        position, last_seq = engine.position, engine.next_seq - 1
+        for job in jobs:
+            if job.state != READY or (job.extra is not None and job.extra.details is not None):
+                self.restore_job(job)
+                continue
+            known[job.seq] = job
+            if by_jid.setdefault(job.jid, job) is not job:
+                table.add_duplicate(job)
+            if position < job.position < AFTER_ARRIVALS and job.origin not in own_clock:
+                position = job.position
+            last_seq = max(last_seq, job.seq)
+            if job.expires_at:
+                engine.timers.set(job.seq + LIFETIME_TIMER, job.expires_at)
+            if job.extra is not None:
+                engine.dependencies.add(job)
+                engine.annotations.add(job)
+            mine = ready.get(job.queue)
+            if mine is None:
+                ready[of_job(job.queue).name] = mine = []
+            mine.append(job)
+        for name, mine in ready.items():
+            queue = engine.queues[name]
+            queue.counts[READY] += len(mine)
+            queue.ready.extend(mine)
+            for job in mine:
+                job.queue = name
+        engine.position = max(engine.position, position)
+        engine.next_seq = max(engine.next_seq, last_seq + 1)
+
+    def restore_job(self, job: Job) -> None:
+        engine = self._engine
+        queue = engine.queue_set.of_job(job.queue)
+        job.queue, job.kind = queue.name, intern(job.kind)  # jobs share these strings
+        for component in engine.components:
+            component.add(job)
+        if job.seq >= engine.next_seq:
+            engine.next_seq = job.seq + 1
+        # The clock of a client, which may be wrong, gives the positions of its jobs.
+        if job.position < AFTER_ARRIVALS and job.origin not in engine.rules.own_clock:
+            engine.position = max(engine.position, job.position)
+
+    def clear(self) -> None:
+        engine = self._engine
+        if max(len(engine.jobs), len(engine.queues)) > DISCARD_BATCH_SIZE:
+            self._discarded += [list(engine.jobs.values()), list(engine.queues.values())]
+            self._discarded.append(list(engine.statistics.days.values()))
+            engine.timers.set(DISCARD_TIMER, 0)
+        # First, so that the components examine no queue and no timer of a job.
+        engine.queue_set.forget_all()
+        engine.timers.clear_jobs()
+        for component in engine.components:
+            component.clear()
+        engine.timers.cancel(TRIM_TIMER)
+        engine.flush_count += 1
+        engine.ready_since.clear()
+        engine.tied_positions.clear()
+        engine.totals = Totals()
+        engine.statistics = Statistics()
+
+    def free_discarded(self, now: int) -> None:
+        """Free some records that a flush has removed."""
+        engine = self._engine
+        while self._discarded and not self._discarded[-1]:
+            self._discarded.pop()
+        if self._discarded:
+            del self._discarded[-1][-DISCARD_BATCH_SIZE:]
+            engine.timers.set(DISCARD_TIMER, now)
+
+
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Jobs in the order that `restore` needs: by position, then by seq. They usually have it, and
+    a sort of a million jobs takes longer than this check, and more memory.
+    """
+    found = list(jobs)
+    position, seq = BEFORE_ARRIVALS - FOREVER, 0
+    for job in found:
+        if job.position < position or (job.position == position and job.seq < seq):
+            found.sort(key=attrgetter("seq"))
+            found.sort(key=attrgetter("position"))
+            break
+        position, seq = job.position, job.seq
+    return found

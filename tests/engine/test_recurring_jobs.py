@@ -1,0 +1,179 @@
+"""Recurring jobs: the engine pushes their jobs for clients of every protocol."""
+
+import pytest
+
+from millrace.engine.annotations import read_details
+from millrace.engine.job import SECOND, Job
+from millrace.engine.recurring import RecurringJob
+from millrace.engine.states import READY
+from millrace.protocols.registry import FAKTORY, GOQUEUE, HTTP, MASENKO, QLESS, WORKQ
+from millrace.store.memory import MemoryStore
+from scene import START, Scene, restarted
+
+MINUTE = 60 * SECOND
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def record(scene: Scene, jid: str = "r", *, backlog: float = 0, **more) -> RecurringJob:
+    found = RecurringJob(jid, "klass", b"{}", "default", 60, 0, 5, backlog, ["red"], START, **more)
+    scene.engine.put_recurring(found)
+    return found
+
+
+def names(scene: Scene) -> list[str]:
+    return [job.jid for job in scene.engine.jobs.values()]
+
+
+@pytest.mark.parametrize("actor", [FAKTORY, WORKQ, MASENKO, GOQUEUE, HTTP])
+def test_a_request_of_any_protocol_pushes_the_due_job(scene: Scene, actor: int) -> None:
+    record(scene)
+    assert names(scene) == []
+    scene.engine.holders.add("w")
+    job = scene.engine.lease(["default"], "w", actor, scene.now)
+    assert job is not None
+    assert (job.jid, job.origin, job.kind) == ("r-1", QLESS, "klass")
+    assert read_details(job).spawned_from == "r"
+    assert scene.engine.annotations.tags == {"red": {job.seq: START}}
+    assert scene.engine.lease(["default"], "w", actor, scene.now) is None
+
+
+def test_a_request_for_a_random_queue_pushes_the_due_job(scene: Scene) -> None:
+    record(scene)
+    job = scene.engine.lease_any(["default"], "w", FAKTORY, scene.now)
+    assert job is not None
+    assert job.jid == "r-1"
+
+
+def test_a_lazy_record_pushes_only_on_request(scene: Scene) -> None:
+    record(scene)
+    scene.engine.tick(scene.now + 10 * MINUTE)
+    assert names(scene) == []
+
+
+def test_a_waiting_client_gets_the_job_at_its_time(scene: Scene) -> None:
+    record(scene)
+    scene.lease()
+    waiter = scene.wait(seconds=1000)
+    scene.engine.tick(START + MINUTE - 1)
+    assert scene.engine.deliveries == []
+    scene.engine.tick(START + MINUTE)
+    assert [(each, job.jid) for each, job in scene.engine.deliveries] == [(waiter, "r-2")]
+    scene.engine.tick(START + 5 * MINUTE)
+    assert names(scene) == ["r-1", "r-2"]
+
+
+def test_a_timed_record_pushes_at_its_times(scene: Scene) -> None:
+    record(scene, timed=True)
+    scene.engine.tick(START)
+    assert names(scene) == ["r-1"]
+    scene.engine.tick(START + MINUTE)
+    assert names(scene) == ["r-1", "r-2"]
+
+
+def test_the_backlog_bounds_the_jobs_of_missed_intervals(scene: Scene) -> None:
+    record(scene, backlog=2)
+    scene.engine.recurring.spawn("default", START + 10 * MINUTE, 100)
+    assert names(scene) == ["r-1", "r-2", "r-3"]
+    assert scene.engine.recurring.by_id["r"].next == START + 11 * MINUTE
+
+
+def test_the_due_time_follows_the_clock_of_the_client(scene: Scene) -> None:
+    found = record(scene)
+    found.clock_offset = -MINUTE  # the clock of the client is a minute behind
+    assert scene.lease() is None
+    scene.now += MINUTE
+    job = scene.lease()
+    assert job is not None
+    assert job.ready_at == START
+    assert job.created == START + MINUTE
+
+
+def test_a_paused_queue_gets_no_job(scene: Scene) -> None:
+    scene.engine.open_queue("default")
+    scene.engine.pause("default", paused=True, now=scene.now)
+    record(scene)
+    assert scene.lease() is None
+    assert names(scene) == []
+
+
+def test_a_failing_store_stops_the_jobs(scene: Scene) -> None:
+    record(scene, timed=True)
+    scene.engine.unavailable = "disk full"
+    scene.engine.tick(scene.now)
+    assert names(scene) == []
+    scene.engine.unavailable = ""
+    scene.engine.tick(scene.now + SECOND)
+    assert names(scene) == ["r-1"]
+
+
+def test_a_restart_keeps_the_records(scene: Scene) -> None:
+    record(scene, timed=True)
+    scene.engine.tick(scene.now)
+    store = MemoryStore()
+    store.prepare(scene.engine.take_changes(), scene.engine)
+    store.commit()
+    again = Scene()
+    store.load().fill(again.engine)
+    again.engine.tick(START + MINUTE)
+    found: Job | None = again.engine.find("r-2")
+    assert found is not None
+    assert found.state == READY
+
+
+def test_a_record_continues_after_the_clock_was_set_back(scene: Scene) -> None:
+    """The machine boots ten years ahead, a job is pushed, and the clock is set."""
+    years = 10 * 365 * 86_400
+    record(scene, backlog=1, timed=True)
+    scene.now += years * SECOND
+    scene.tick()
+    before = len(names(scene))
+    assert before > 0
+    scene.now -= years * SECOND
+    scene.engine.clock_moved(-years * SECOND)
+    scene.tick()
+    scene.advance(59)
+    assert len(names(scene)) == before
+    scene.advance(2)
+    assert len(names(scene)) == before + 1
+
+
+def test_a_record_continues_after_a_restart_with_the_right_clock(scene: Scene) -> None:
+    years = 10 * 365 * 86_400
+    record(scene, backlog=1, timed=True)
+    scene.now += years * SECOND
+    scene.tick()
+    again = restarted(scene, MemoryStore())
+    before = len(names(again))
+    again.now -= years * SECOND
+    again.engine.after_restart(again.now)
+    again.tick()
+    again.advance(61)
+    assert len(names(again)) == before + 1
+
+
+def test_a_restart_keeps_the_first_delay_of_a_record(scene: Scene) -> None:
+    delayed = record(scene, timed=True)
+    delayed.next = START + 60 * MINUTE
+    scene.engine.put_recurring(delayed)
+    again = restarted(scene, MemoryStore())
+    again.engine.after_restart(again.now)
+    again.advance(59 * 60)
+    assert names(again) == []
+
+
+def test_a_deleted_record_pushes_no_job(scene: Scene) -> None:
+    record(scene)
+    assert scene.engine.delete_recurring("r")
+    assert not scene.engine.delete_recurring("r")
+    assert scene.lease() is None
+
+
+def test_a_flush_removes_the_records(scene: Scene) -> None:
+    record(scene)
+    scene.engine.flush(scene.now)
+    assert scene.engine.recurring.by_queue == {}
+    assert scene.lease() is None
