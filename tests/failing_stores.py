@@ -1,45 +1,65 @@
-"""Stores that fail when told to, as a full disk would make them."""
+"""Stores that fail on request, like a full disk."""
 
 import sqlite3
 from typing import Any, Literal
 
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.store import MemoryStore, SqliteStore, StoreFailing
+from millrace.store.sqlite.generations import Generations
+from millrace.store.store import StoreState
 
 
 class FailingMemoryStore(MemoryStore):
     fail: Literal["", "begin", "commit"] = ""
 
-    def begin(self, batch: Batch, engine: Engine) -> None:
+    def prepare(self, change_set: ChangeSet, engine: Engine) -> None:
         if self.fail == "begin":
             raise StoreFailing("disk full")
-        super().begin(batch, engine)
+        super().prepare(change_set, engine)
 
     def commit(self) -> None:
         if self.fail == "commit":
-            self._begun = None
+            self._prepared = None
             raise StoreFailing("disk full")
         super().commit()
 
 
+class FailingGenerations(Generations):
+    """Fails in the middle of a change set. Folds `fold_most` jobs at a time."""
+
+    fails = False
+    fold_most = 1 << 30
+
+    def add_turn(self, change_set: ChangeSet, turn: int, size: int) -> None:
+        super().add_turn(change_set, turn, size)
+        if self.fails:
+            raise disk_full()
+
+    def _fold_some(self, folding: Any, state: Any, max_jobs: int, max_bytes: int) -> bool:
+        return super()._fold_some(folding, state, min(max_jobs, self.fold_most), max_bytes)
+
+    def restart(self, *args: Any) -> None:
+        super().restart(*args)
+        self._no_fold_until = 0  # a test need not wait for a hundred turns
+
+
 class FailingSqliteStore(SqliteStore):
-    """Fails in the middle of a batch, or at its commit. Folds `fold_most` jobs at a time."""
+    """Fails in the middle of a change set, or at its commit. Folds `fold_most` jobs at a time."""
 
     fail: Literal["", "begin", "commit"] = ""
     fold_most = 1 << 30
 
-    def _age(self, batch: Batch, size: int) -> None:
-        super()._age(batch, size)
-        if self.fail == "begin":
-            raise disk_full()
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._generations: FailingGenerations = FailingGenerations(
+            self._db, self._summary, self._payloads
+        )
 
-    def _fold(self, engine: Engine, most: int, *more: Any) -> None:
-        super()._fold(engine, min(most, self.fold_most), *more)
-
-    def _start_generation(self, touched: dict[int, None]) -> None:
-        super()._start_generation(touched)
-        self._no_fold_until = 0  # a test need not wait for a hundred turns
+    def prepare(self, change_set: ChangeSet, state: StoreState) -> None:
+        self._generations.fails = self.fail == "begin"
+        self._generations.fold_most = self.fold_most
+        super().prepare(change_set, state)
 
     def commit(self) -> None:
         if self.fail != "commit":

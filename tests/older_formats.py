@@ -1,11 +1,11 @@
-"""Makes of a data folder one that an earlier version might have left."""
+"""Converts a data folder to the format of an earlier version."""
 
 import sqlite3
 from pathlib import Path
 
-from millrace.store.reading import Content
+from millrace.store.sqlite.reader import DatabaseContent
 
-#: The tables of format 2; those of format 1 lack notes, and their queues are in no order.
+#: The tables of format 2. In format 1, notes are missing and queues have no order.
 SECOND = """
 CREATE TABLE turns (
     id INTEGER PRIMARY KEY, next_seq INTEGER NOT NULL, next_event INTEGER NOT NULL,
@@ -32,12 +32,15 @@ COPIED = {
 
 
 def downgrade(folder: Path, version: int) -> None:
-    """The same content in an older format; without a mark, which only format 3 has."""
+    """The same content in an older format; without a mark, which formats 1 and 2 do not have."""
+    if version == 3:
+        _make_third(folder)
+        return
     (folder / "mark").unlink(missing_ok=True)
     db = sqlite3.connect(folder / "millrace.db", isolation_level=None)
-    content = Content(db)
+    content = DatabaseContent(db)
     content.read()
-    tally = content.tally
+    tally = content.summary
     tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master")]
     for name in tables:
         db.execute(f"ALTER TABLE {name} RENAME TO new_{name}")
@@ -54,6 +57,15 @@ def downgrade(folder: Path, version: int) -> None:
     if version == 1:
         _make_first(db)
     db.execute(f"PRAGMA user_version = {version}")
+    db.execute("VACUUM")
+    db.close()
+
+
+def _make_third(folder: Path) -> None:
+    db = sqlite3.connect(folder / "millrace.db", isolation_level=None)
+    assert db.execute("SELECT count(*) FROM payloads").fetchone() == (0,)
+    db.execute("DROP TABLE payloads")
+    db.execute("PRAGMA user_version = 3")
     db.execute("VACUUM")
     db.close()
 

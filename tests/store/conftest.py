@@ -1,4 +1,4 @@
-"""Stores on a folder that goes away with the test."""
+"""Stores in a folder that is deleted after the test."""
 
 import tempfile
 from collections.abc import Iterator
@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-import millrace.store.sqlite
+import millrace.store.sqlite.generations
 from disk.recording import missing
 from failing_stores import FailingSqliteStore
+from millrace.store.sqlite import reserve
 from scene import Scene, commit
 
 MEMORY = Path("/dev/shm")
@@ -21,8 +22,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def quick_folder(tmp_path: Path) -> Iterator[Path]:
-    """Where thousands of folders can be written quickly, for those who work with records."""
+def quick_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on a fast file system, for tests that write thousands of folders."""
+    monkeypatch.setattr(reserve, "MAX_RESERVE_BYTES", 1 << 16)
     if reason := missing():
         pytest.skip(reason)
     if not MEMORY.is_dir():
@@ -33,7 +35,7 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 class OpenStore:
-    """Opens the store of this test's folder, closing it first where it is open."""
+    """Opens the store of the test's folder, and closes it first if it is open."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +61,7 @@ def open_store(folder: Path) -> Iterator[OpenStore]:
 
 @pytest.fixture
 def filled(open_store: OpenStore) -> Scene:
-    """Jobs of two queues in a store that is left open, with something in its log."""
+    """Jobs of two queues in a store that is left open, with entries in its log."""
     store, scene = open_store(), Scene()
     store.load()
     for n in range(30):
@@ -70,7 +72,7 @@ def filled(open_store: OpenStore) -> Scene:
 
 @pytest.fixture
 def small_generations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Folding begins after a few jobs, not after a hundred thousand, and takes several commits."""
-    monkeypatch.setattr(millrace.store.sqlite, "GENERATION_JOBS", 3)
-    monkeypatch.setattr(millrace.store.sqlite, "GENERATION_BYTES", 2000)
+    """Folding starts after a few jobs instead of a hundred thousand, and takes several commits."""
+    monkeypatch.setattr(millrace.store.sqlite.generations, "GENERATION_JOBS", 3)
+    monkeypatch.setattr(millrace.store.sqlite.generations, "GENERATION_BYTES", 2000)
     monkeypatch.setattr(FailingSqliteStore, "fold_most", 3)

@@ -1,6 +1,5 @@
-"""A store at work, recorded: every write to its folder, and what was true after each commit.
-
-Run in a process of its own (`record_work`), because the record is made by a preloaded library.
+"""A recorded run of a store: every write to its folder, and the expected state after each commit.
+The run has its own process (`record_work`), because a preloaded library records it.
 """
 
 import errno
@@ -12,41 +11,41 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-import millrace.store.sqlite
+import millrace.store.sqlite.generations
 from disk.recording import NOTE, WRITES, Operation, Recorder, preloaded, read_record
 from failing_stores import FailingSqliteStore
 from older_formats import downgrade
 from scene import SECOND, Scene, commit_or_revert, durable_state, recover
 
-#: What is true at one moment: everything that a restart must bring back.
+#: Everything that a restart must restore.
 State = dict[str, Any]
 
 
 class Work(NamedTuple):
-    """What was written, and by turn what was true after it; 0: before the first."""
+    """The recorded writes, and the expected state by turn; turn 0 is before the first write."""
 
     operations: list[Operation]
     before: dict[str, bytes]
     states: dict[int, State]
-    #: After each operation: the last turn whose commit had returned.
+    #: After each operation: the last turn with a completed commit.
     acknowledged: list[int]
 
 
 def state_of(store: FailingSqliteStore, scene: Scene) -> State:
-    """All that a load must give back, with the events that wait to be shipped. Rows before the
-    first of them may reappear with an old page; no reader uses them.
+    """The complete loaded state, with the events that are not yet shipped. Rows before the first of
+    them may reappear with an old page; no reader uses them.
     """
     kept = "SELECT * FROM outbox WHERE first >= ? ORDER BY first"
     return {
         **durable_state(scene.engine),
-        "queues in order": [q.name for q in scene.engine.queues.values() if q.known],
-        "notes": dict(scene.engine.notes),
-        "outbox": store._db.execute(kept, (store._tally.first_event,)).fetchall(),
+        "queues in order": [q.name for q in scene.engine.queues.values() if q.registered],
+        "notes": dict(scene.engine.settings),
+        "outbox": store._db.execute(kept, (store._summary.first_event,)).fetchall(),
     }
 
 
 class Worker:
-    """Does all that can be done to a store, at random; some commits fail."""
+    """Applies random operations to a store; some commits fail."""
 
     def __init__(self, folder: Path, recorder: Recorder, seed: int, **options: Any) -> None:
         self.folder, self.recorder, self.options = folder, recorder, options
@@ -112,12 +111,12 @@ class Worker:
 
     def note(self) -> None:
         value = None if self.rng.random() < 0.3 else self.rng.randbytes(30)
-        self.scene.engine.note(f"note/{self.rng.randint(1, 5)}", value)
+        self.scene.engine.set_setting(f"note/{self.rng.randint(1, 5)}", value)
 
 
 def small_generations() -> None:
-    millrace.store.sqlite.GENERATION_JOBS = 12
-    millrace.store.sqlite.GENERATION_BYTES = 8000
+    millrace.store.sqlite.generations.GENERATION_JOBS = 12
+    millrace.store.sqlite.generations.GENERATION_BYTES = 8000
     FailingSqliteStore.fold_most = 4
 
 
@@ -131,7 +130,7 @@ def main() -> None:
     recorder = Recorder()
     before: dict[str, bytes] = {}
     if version:
-        worker = Worker(folder, recorder, seed)
+        worker = Worker(folder, recorder, seed, max_inline_payload=1 << 30)
         for _ in range(20):
             worker.turn()
         worker.store.close()
@@ -149,7 +148,7 @@ def main() -> None:
 
 
 def record_work(target: Path, *, turns: int, seed: int, version: int = 0) -> Work:
-    """Let a store work for so many turns; first on a folder of an older format, if one is given."""
+    """Run a store for this number of turns; first on a folder of an older format, if one is given."""
     tests = str(Path(__file__).parents[1])
     path = os.pathsep.join([tests, *sys.path])
     subprocess.run(

@@ -1,4 +1,4 @@
-"""A copy of a data folder: whole or not there at all, whatever happens meanwhile."""
+"""Backups of a data folder: complete or absent, in all circumstances."""
 
 import errno
 import os
@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from disk.recording import WRITES, missing, recording_server
-from millrace.store import SqliteStore, StoreDamaged, StoreError, StoreFailing, backup
-from millrace.store.backup import back_up
+from millrace.store import SqliteStore, StoreDamaged, StoreError, StoreFailing
+from millrace.store.sqlite import backup
+from millrace.store.sqlite.backup import back_up
 from older_formats import downgrade
 from scene import Scene, commit, durable_state, recover
 
@@ -40,7 +41,7 @@ def partial(target: Path) -> Path:
     return target.with_name(f".{target.name}.partial")
 
 
-def test_what_was_committed_is_in_the_copy(scene, folder, target):
+def test_the_copy_contains_the_committed_state(scene, folder, target):
     findings = back_up(folder, target)
     assert findings.jobs == {"ready": 30}
     assert findings.folder == str(target)
@@ -50,23 +51,23 @@ def test_what_was_committed_is_in_the_copy(scene, folder, target):
     assert restored(target) == durable_state(scene.engine)
 
 
-def test_the_copy_is_of_one_moment_while_the_server_goes_on(
+def test_the_copy_is_consistent_while_the_server_continues(
     scene, folder, target, open_store, monkeypatch
 ):
     monkeypatch.setattr(backup, "PAGES", 3)
     before = durable_state(scene.engine)
 
-    def go_on(done: int, total: int) -> None:
+    def push_more(done: int, total: int) -> None:
         scene.push(f"meanwhile-{done}", payload=b"y" * 5000)
         commit(scene.engine, open_store.opened)
 
-    back_up(folder, target, go_on)
+    back_up(folder, target, push_more)
     assert len(scene.engine.jobs) > len(before["jobs"]) + 5
     assert restored(target) == before
     assert durable_state(recover(open_store())) == durable_state(scene.engine)
 
 
-def test_a_folder_without_a_server_is_copied_and_left_as_it_is(scene, folder, target, open_store):
+def test_a_folder_without_a_server_is_copied_and_not_changed(scene, folder, target, open_store):
     open_store.close()
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     back_up(folder, target)
@@ -80,7 +81,7 @@ def test_an_empty_folder_may_be_the_target(scene, folder, target):
     assert restored(target) == durable_state(scene.engine)
 
 
-def test_nothing_is_overwritten(scene, folder, target):
+def test_existing_files_are_not_overwritten(scene, folder, target):
     target.mkdir()
     (target / "precious").write_text("mine")
     with pytest.raises(StoreError, match="there already"):
@@ -91,7 +92,7 @@ def test_nothing_is_overwritten(scene, folder, target):
     assert (target / "precious").read_text() == "mine"
 
 
-def test_without_a_data_folder_there_is_no_backup(tmp_path, target):
+def test_a_missing_data_folder_is_refused(tmp_path, target):
     with pytest.raises(StoreError, match="no data folder"):
         back_up(tmp_path / "nowhere", target)
     assert not target.exists()
@@ -101,7 +102,7 @@ class KilledError(BaseException):
     pass
 
 
-def test_a_killed_one_leaves_nothing_that_looks_like_a_backup(scene, folder, target, monkeypatch):
+def test_a_killed_backup_leaves_no_apparent_backup(scene, folder, target, monkeypatch):
     monkeypatch.setattr(backup, "PAGES", 1)
     counts = []
     back_up(folder, target, lambda done, total: counts.append(done))
@@ -113,7 +114,7 @@ def test_a_killed_one_leaves_nothing_that_looks_like_a_backup(scene, folder, tar
                 raise KilledError
 
         with monkeypatch.context() as killed:
-            killed.setattr(shutil, "rmtree", lambda *_, **__: None)  # nobody cleans up
+            killed.setattr(shutil, "rmtree", lambda *_, **__: None)  # no cleanup runs
             with pytest.raises(KilledError):
                 back_up(folder, target, die)
         assert not target.exists()
@@ -124,7 +125,7 @@ def test_a_killed_one_leaves_nothing_that_looks_like_a_backup(scene, folder, tar
     assert not partial(target).exists()
 
 
-def test_two_at_once_do_not_meet(scene, folder, target, monkeypatch):
+def test_a_concurrent_backup_is_refused(scene, folder, target, monkeypatch):
     monkeypatch.setattr(backup, "PAGES", 5)
     refused = []
 
@@ -138,7 +139,7 @@ def test_two_at_once_do_not_meet(scene, folder, target, monkeypatch):
     assert restored(target) == durable_state(scene.engine)
 
 
-def test_too_little_space_is_told_before(scene, folder, target, monkeypatch):
+def test_insufficient_space_is_reported_before_the_copy(scene, folder, target, monkeypatch):
     usage = shutil.disk_usage(folder)._replace(free=1 << 20)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(StoreFailing, match="free"):
@@ -149,10 +150,14 @@ def test_too_little_space_is_told_before(scene, folder, target, monkeypatch):
 
 @pytest.mark.parametrize("after", [0, 1, 5, 20])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_fails_half_way_leaves_nothing(scene, folder, target, tmp_path, after, error):
+def test_a_disk_failure_during_the_copy_leaves_no_files(
+    scene, folder, target, tmp_path, after, error
+):
     if reason := missing():
         pytest.skip(reason)
-    code = "import sys; from pathlib import Path; from millrace.store.backup import back_up\n"
+    code = (
+        "import sys; from pathlib import Path; from millrace.store.sqlite.backup import back_up\n"
+    )
     code += "back_up(Path(sys.argv[1]), Path(sys.argv[2]))"
     recorded = recording_server(partial(target), tmp_path / "log")
     ran = subprocess.run(
@@ -168,7 +173,7 @@ def test_a_disk_that_fails_half_way_leaves_nothing(scene, folder, target, tmp_pa
     assert not partial(target).exists()
 
 
-def test_a_damaged_folder_gives_no_backup(scene, folder, target, open_store):
+def test_a_damaged_folder_is_not_copied(scene, folder, target, open_store):
     open_store.close()
     database = folder / "millrace.db"
     content = database.read_bytes()

@@ -1,7 +1,6 @@
-"""A data folder with flipped, missing or misplaced bytes: either everything that was committed is
-read from it, or it is refused, with the name of the file and what to do. Never a silent loss.
-
-MILLRACE_DAMAGE=all flips every byte.
+"""Data folders with flipped, missing or misplaced bytes. The store either loads the complete
+committed state, or refuses the folder and names the file and a remedy. It never loses data
+silently. MILLRACE_DAMAGE=all flips every byte.
 """
 
 import os
@@ -16,9 +15,10 @@ from test_recovery import recovered
 
 from disk.crashes import Disk, Files, read_folder, write_folder
 from disk.recording import NOTE, missing
-from millrace.store import SqliteStore, StoreDamaged, sums, wal
-from millrace.store.examination import examine
-from millrace.store.folder import DATABASE
+from millrace.store import SqliteStore, StoreDamaged
+from millrace.store.sqlite import checksums, wal
+from millrace.store.sqlite.check import check_folder
+from millrace.store.sqlite.folder import DATABASE
 from scene import Scene, commit, recover
 
 ALL = os.environ.get("MILLRACE_DAMAGE") == "all"
@@ -28,26 +28,26 @@ FRAME = 24 + PAGE
 
 
 class Folder:
-    """A folder as a killed server left it, and what is true of it."""
+    """A folder of a killed server, and its expected state."""
 
     def __init__(self, files: Files, state: State, turn: int, scratch: Path) -> None:
         self.files, self.state, self.turn, self.scratch = files, state, turn, scratch
 
-    def check(self, files: Files, what: str) -> bool:
-        """Was it refused?"""
+    def check(self, files: Files, case: str) -> bool:
+        """Return whether the store refused the folder."""
         try:
             turn, state = recovered(files, self.scratch)
         except StoreDamaged as refusal:
-            return self._is_well_said(str(refusal), what)
+            return self._is_clear(str(refusal), case)
         except Exception as error:
-            raise AssertionError(f"{what}: {error!r}") from error
-        assert turn == self.turn, what
-        assert state == self.state, what
+            raise AssertionError(f"{case}: {error!r}") from error
+        assert turn == self.turn, case
+        assert state == self.state, case
         return False
 
-    def _is_well_said(self, refusal: str, what: str) -> bool:
-        assert str(self.scratch / DATABASE) in refusal, what
-        assert "backup" in refusal, what
+    def _is_clear(self, refusal: str, case: str) -> bool:
+        assert str(self.scratch / DATABASE) in refusal, case
+        assert "backup" in refusal, case
         return True
 
     def flip(self, name: str, at: int, bits: int) -> bool:
@@ -56,7 +56,7 @@ class Folder:
         return self.check({**self.files, name: bytes(content)}, f"{name}, byte {at} ^ {bits}")
 
     def places(self, name: str, rng: Random) -> list[int]:
-        """Which bytes to flip: headers are dense, the rest is sampled."""
+        """The bytes to flip: all in headers, samples elsewhere."""
         size = len(self.files[name])
         if ALL:
             return list(range(size))
@@ -78,7 +78,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
 
 
 def killed(work: Work, scratch: Path, suits: Callable[[Files], bool]) -> Folder:
-    """The last moment between two commits at which the files suit."""
+    """The last point between two commits at which the files match."""
     disk, found = Disk(work.before), None
     for k, operation in enumerate(work.operations):
         disk.do(operation)
@@ -89,17 +89,17 @@ def killed(work: Work, scratch: Path, suits: Callable[[Files], bool]) -> Folder:
             and b"%d " % turn in files["mark"]
         ):
             found = Folder(files, work.states[turn], turn, scratch)
-    assert found is not None, "the work was to contain such a moment"
+    assert found is not None, "the recorded run has no such point"
     return found
 
 
 def has_log(files: Files, frames: int) -> bool:
-    """Is so much of the log in use? Beyond may be frames of the round before."""
+    """Whether this number of log frames is in use. Later frames may be of the previous round."""
     return wal.examine(files.get(WAL, b"")).frames >= frames and len(files[DATABASE]) > 16 * PAGE
 
 
 def is_copied_back(files: Files) -> bool:
-    """Is all that is in the log also in the database?"""
+    """Whether the database contains everything in the log."""
     content, database = files[WAL], files[DATABASE]
     pages: dict[int, bytes] = {}
     for n in range(wal.examine(content).frames):
@@ -109,30 +109,44 @@ def is_copied_back(files: Files) -> bool:
     return all(database[at : at + PAGE] == page for at, page in pages.items())
 
 
-@pytest.fixture(params=["long log", "copied log", "short log", "closed"])
-def folder(request: pytest.FixtureRequest, work: Work, quick_folder: Path) -> Folder:
-    if request.param == "long log":
-        return with_long_log(work, quick_folder)
-    if request.param == "copied log":
-        return killed(work, quick_folder, lambda f: has_log(f, 20) and is_copied_back(f))
-    if request.param == "short log":
-        return killed(work, quick_folder, lambda files: has_log(files, 3) and not has_log(files, 9))
-    left = killed(work, quick_folder, lambda files: has_log(files, 3))
-    turn, state = recovered(left.files, quick_folder)  # and closed
-    files = read_folder(quick_folder)
+KINDS = ("long log", "copied log", "short log", "closed")
+
+
+@pytest.fixture(scope="module")
+def folders(work: Work, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Folder]:
+    """The four folders. The search for each one in the recorded run takes half a second."""
+    scratch = tmp_path_factory.mktemp("folders")
+    left = killed(work, scratch, lambda files: has_log(files, 3))
+    turn, state = recovered(left.files, scratch)  # and closed
+    files = read_folder(scratch)
     assert WAL not in files
-    return Folder(files, state, turn, quick_folder)
+    return {
+        "long log": with_long_log(work, scratch),
+        "copied log": killed(work, scratch, lambda f: has_log(f, 20) and is_copied_back(f)),
+        "short log": killed(
+            work, scratch, lambda files: has_log(files, 3) and not has_log(files, 9)
+        ),
+        "closed": Folder(files, state, turn, scratch),
+    }
+
+
+@pytest.fixture(params=KINDS)
+def folder(
+    request: pytest.FixtureRequest, folders: dict[str, Folder], quick_folder: Path
+) -> Folder:
+    found = folders[request.param]
+    return Folder(dict(found.files), found.state, found.turn, quick_folder)
 
 
 def with_long_log(work: Work, scratch: Path) -> Folder:
     return killed(work, scratch, lambda files: has_log(files, 20) and not is_copied_back(files))
 
 
-def test_the_folders_are_read_as_they_are(folder):
+def test_undamaged_folders_are_loaded(folder):
     assert not folder.check(folder.files, "not damaged")
 
 
-def test_a_flipped_byte_is_refused_or_does_not_matter(folder):
+def test_a_flipped_byte_is_refused_or_has_no_effect(folder):
     rng = Random(1)
     refused = 0
     for name in (DATABASE, WAL):
@@ -141,7 +155,7 @@ def test_a_flipped_byte_is_refused_or_does_not_matter(folder):
     assert refused > 50
 
 
-def test_a_file_that_is_cut_short_is_refused_or_does_not_matter(folder):
+def test_a_truncated_file_is_refused_or_has_no_effect(folder):
     for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
         content = folder.files.get(name, b"")
         for size in range(first, len(content), step):
@@ -150,7 +164,7 @@ def test_a_file_that_is_cut_short_is_refused_or_does_not_matter(folder):
     assert folder.check({**folder.files, DATABASE: b""}, "an empty database")
 
 
-def test_a_missing_file_is_refused_or_does_not_matter(folder):
+def test_a_missing_file_is_refused_or_has_no_effect(folder):
     for name in folder.files:
         left = {other: content for other, content in folder.files.items() if other != name}
         refused = folder.check(left, f"without {name}")
@@ -158,19 +172,19 @@ def test_a_missing_file_is_refused_or_does_not_matter(folder):
         assert refused == expected, name
 
 
-def test_a_page_of_zeros_is_refused_or_does_not_matter(folder):
+def test_a_page_of_zeros_is_refused_or_has_no_effect(folder):
     for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
         content = folder.files.get(name, b"")
         for at in range(first, len(content), step):
             holed = content[:at] + bytes(step) + content[at + step :]
-            folder.check({**folder.files, name: holed}, f"{name} without what is at {at}")
+            folder.check({**folder.files, name: holed}, f"{name} without the page at {at}")
 
 
 def pages_of(content: bytes, step: int, first: int) -> list[int]:
     return list(range(first, len(content) - step + 1, step))
 
 
-def test_pages_that_changed_places_are_refused_or_do_not_matter(folder):
+def test_swapped_pages_are_refused_or_have_no_effect(folder):
     rng, refused = Random(2), 0
     for name, step, first in ((DATABASE, PAGE, 0), (WAL, FRAME, 32)):
         content = folder.files.get(name, b"")
@@ -179,15 +193,15 @@ def test_pages_that_changed_places_are_refused_or_do_not_matter(folder):
             one, other = sorted(rng.sample(places, 2))
             swapped = bytearray(content)
             swapped[one : one + step] = content[other : other + step]
-            if rng.random() < 0.7:  # else: one is twice there
+            if rng.random() < 0.7:  # else: two equal pages
                 swapped[other : other + step] = content[one : one + step]
             files = {**folder.files, name: bytes(swapped)}
             refused += folder.check(files, f"{name}: {other} at {one}")
     assert refused > 30
 
 
-def test_a_page_that_is_older_than_the_rest_is_refused_or_does_not_matter(work, folder):
-    """A write that the disk forgot: no byte is wrong, and each page is a good one."""
+def test_an_outdated_page_is_refused_or_has_no_effect(work, folder):
+    """The disk lost a write: every page is valid, but one is old."""
     content = folder.files[DATABASE]
     versions: dict[int, set[bytes]] = {}
     for files in snapshots(work):
@@ -210,7 +224,7 @@ def snapshots(work: Work) -> Iterator[Files]:
             yield disk.as_it_is()
 
 
-def test_the_mark_and_the_index_of_the_log_are_no_reason_to_refuse(folder):
+def test_a_damaged_marker_or_log_index_is_not_refused(folder):
     for at in range(0, len(folder.files["mark"]), 1 if ALL else 5):
         assert not folder.flip("mark", at, 1 << at % 8)
     for mark in (b"", b"x", folder.files["mark"] * 2, bytes(96), Random(1).randbytes(5000)):
@@ -220,7 +234,7 @@ def test_the_mark_and_the_index_of_the_log_are_no_reason_to_refuse(folder):
         assert not folder.check(files, "another index of the log")
 
 
-def test_a_refused_folder_is_left_as_it_is(folder):
+def test_a_refused_folder_is_not_changed(folder):
     for name, at in ((DATABASE, 2 * PAGE + 7), (WAL, 32 + 2 * FRAME + 50)):
         if name not in folder.files:
             continue
@@ -234,7 +248,7 @@ def test_a_refused_folder_is_left_as_it_is(folder):
             assert left["mark"] == damaged["mark"]
 
 
-def test_a_damaged_log_is_named_with_the_place(work, quick_folder):
+def test_a_damaged_log_is_named_with_the_position(work, quick_folder):
     folder = with_long_log(work, quick_folder)
     content = bytearray(folder.files[WAL])
     content[32 + 4 * FRAME + 1000] ^= 1
@@ -245,7 +259,7 @@ def test_a_damaged_log_is_named_with_the_place(work, quick_folder):
     store.close()
 
 
-def test_without_the_mark_one_can_go_on_if_one_accepts_the_loss(work, quick_folder):
+def test_without_the_marker_a_folder_with_lost_turns_loads(work, quick_folder):
     folder = with_long_log(work, quick_folder)
     closed = {name: content for name, content in folder.files.items() if name != WAL}
     assert folder.check(closed, "without its log")
@@ -255,20 +269,24 @@ def test_without_the_mark_one_can_go_on_if_one_accepts_the_loss(work, quick_fold
     assert state == work.states[turn]
 
 
-# What only the sums of all rows, or only SQLite's check of its structure, can tell
+# Damage that only the checksums of tables or the structure check of SQLite detect
 
 
 @pytest.fixture
 def closed(work: Work, quick_folder: Path) -> Path:
-    """A folder with rows in every table, in its place."""
+    """A folder with rows in every table."""
     left = killed(work, quick_folder, lambda files: has_log(files, 3))
     write_folder(left.files, quick_folder)
     store = SqliteStore(quick_folder, sync=False)
     engine = recover(store)
-    for n in range(5):  # so that there are turns again
-        Scene(engine).push(f"more-{n}")
-        engine.note(f"note/{n}", b"x")
+    for n in range(5):  # creates turns again
+        scene = Scene(engine)
+        scene.push(f"more-{n}", "more")
+        scene.complete(scene.lease("more"))
+        engine.set_setting(f"note/{n}", b"x")
         commit(engine, store)
+        if n == 2:
+            store.outbox.shipped(store.outbox.next_event)  # the next commit writes the statistics
     store.close()
     return quick_folder
 
@@ -301,36 +319,37 @@ def refusal(folder: Path) -> str:
         ("notes", "key"),
         ("stats", "queue"),
         ("outbox", "first"),
+        ("payloads", "seq"),
     ],
 )
-def test_a_row_that_vanished_is_missed(closed, table, key, which):
+def test_a_missing_row_is_detected(closed, table, key, which):
     edited(closed, f"DELETE FROM {table} WHERE {key} = (SELECT {which}({key}) FROM {table})")
     assert str(closed / DATABASE) in refusal(closed)
-    assert examine(closed).problems
+    assert check_folder(closed).problems
 
 
-def test_a_row_too_many_is_noticed(closed):
-    """One that was deleted, and came back: its own sum is right."""
+def test_an_additional_row_is_detected(closed):
+    """A deleted row returned: its own checksum is right."""
     record = b"\x90"
-    values = f"(987654, {sums.state_sum(987654, record)}, x'{record.hex()}')"
+    values = f"(987654, {checksums.state_sum(987654, record)}, x'{record.hex()}')"
     edited(closed, f"INSERT INTO states VALUES {values}")
     refusal(closed)
 
 
-def test_a_note_as_it_was_before_is_noticed(closed):
+def test_an_outdated_setting_is_detected(closed):
     value = b"older"
-    summed = sums.note_sum("note/3", value)
+    summed = checksums.note_sum("note/3", value)
     edited(
         closed, f"UPDATE notes SET value = x'{value.hex()}', sum = {summed} WHERE key = 'note/3'"
     )
     assert "notes" in refusal(closed)
 
 
-def test_a_free_page_that_is_in_use_is_noticed(closed):
-    """Everything can be read, but the next writes would go over it."""
+def test_a_used_page_in_the_free_list_is_detected(closed):
+    """Every row is readable, but the next writes would overwrite the page."""
     path = closed / DATABASE
     content = bytearray(path.read_bytes())
     content[32:40] = (3).to_bytes(4, "big") + (1).to_bytes(4, "big")
     path.write_bytes(content)
     assert str(path) in refusal(closed)
-    assert examine(closed).problems
+    assert check_folder(closed).problems

@@ -1,4 +1,4 @@
-"""The store without a disk: what it has beyond what every store has."""
+"""The memory store: features beyond the store contract."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from millrace.store import MemoryStore
 from scene import Scene, commit, durable_state, recover
 
 
-def test_it_keeps_bytes_not_the_objects_it_was_given():
+def test_the_store_keeps_copies_of_jobs():
     scene, store = Scene(), MemoryStore()
     job = scene.push()
     commit(scene.engine, store)
@@ -15,7 +15,7 @@ def test_it_keeps_bytes_not_the_objects_it_was_given():
     assert store.load().jobs[1] is not store.load().jobs[1]
 
 
-def test_it_gives_its_events_to_tests():
+def test_the_store_returns_its_events():
     scene, store = Scene(), MemoryStore()
     scene.push("job-1")
     commit(scene.engine, store)
@@ -28,17 +28,17 @@ def test_it_gives_its_events_to_tests():
     ]
 
 
-def test_it_can_always_be_written():
-    assert MemoryStore().probe()
+def test_the_store_can_always_be_written():
+    assert MemoryStore().can_write()
 
 
-def test_closing_it_forgets_what_was_only_begun():
+def test_close_discards_a_prepared_change_set():
     scene, store = Scene(), MemoryStore()
     scene.push("committed")
     commit(scene.engine, store)
     before = durable_state(scene.engine)
     scene.push("begun")
-    store.begin(scene.engine.take_batch(), scene.engine)
+    store.prepare(scene.engine.take_changes(), scene.engine)
     store.close()
     with pytest.raises(AssertionError, match="nothing was begun"):
         store.commit()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from millrace.store.backup import back_up
-from millrace.store.folder import make_private
+from millrace.store.sqlite.backup import back_up
+from millrace.store.sqlite.folder import make_private
 from raw_faktory import RawFaktory
 from server_process import running_server
 

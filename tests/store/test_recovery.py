@@ -1,7 +1,6 @@
-"""A store recovers, from whatever a crash leaves, what was acknowledged, or that and the commit that
-was under way. Never anything else, never a refusal.
-
-MILLRACE_RECOVERY_SEEDS=20 looks at as many works, and several crashes at each point.
+"""After any crash the store recovers the acknowledged commits, with or without the commit in
+progress. It recovers no other state and never refuses the folder. MILLRACE_RECOVERY_SEEDS=20 checks
+this number of recorded runs, with several crashes at each point.
 """
 
 import os
@@ -30,36 +29,36 @@ def recovered(files: Files, folder: Path) -> tuple[int, State]:
 
 
 def check(files: Files, folder: Path, work: Work, acknowledged: int, where: str) -> int:
-    """The turn that was recovered."""
+    """Return the recovered turn."""
     try:
         turn, state = recovered(files, folder)
     except Exception as error:
-        raise AssertionError(f"{where}: refused, though nothing is damaged: {error}") from error
+        raise AssertionError(f"{where}: refused without damage: {error}") from error
     assert turn in {acknowledged, acknowledged + 1}, where
     assert state == work.states[turn], where
     return turn
 
 
 def check_every_prefix(work: Work, folder: Path, seed: int, crashes: int) -> None:
-    """Also from each with its unsynced end lost or torn, in `crashes` ways."""
+    """Check each prefix, also with its unsynced end lost or torn, in `crashes` ways."""
     rng, disk = Random(seed), Disk(work.before)
     first = min(work.states)
     turn = check(disk.as_it_is(), folder, work, first, "before anything")
     for k, operation in enumerate(work.operations):
         disk.do(operation)
-        least = max(work.acknowledged[k], first)
+        oldest = max(work.acknowledged[k], first)
         if operation.kind in {NOTE, SYNC, FAILED}:
-            assert turn >= least, f"seed {seed}, killed after {k}"  # the files are as they were
+            assert turn >= oldest, f"seed {seed}, killed after {k}"  # the files are unchanged
             continue
-        turn = check(disk.as_it_is(), folder, work, least, f"seed {seed}, killed after {k}")
+        turn = check(disk.as_it_is(), folder, work, oldest, f"seed {seed}, killed after {k}")
         for _ in range(crashes if disk.unsure else 0):
-            check(disk.after_crash(rng), folder, work, least, f"seed {seed}, power cut after {k}")
+            check(disk.after_crash(rng), folder, work, oldest, f"seed {seed}, power cut after {k}")
 
 
-def test_every_prefix_of_what_was_written_is_recovered(tmp_path, quick_folder):
+def test_every_prefix_of_the_writes_is_recovered(tmp_path, quick_folder):
     work = record_work(tmp_path, turns=60, seed=1)
     kinds = {operation.kind for operation in work.operations}
-    assert {SYNC, TRUNCATE, FAILED, UNLINK} <= kinds, "the work was to contain all of this"
+    assert {SYNC, TRUNCATE, FAILED, UNLINK} <= kinds, "the recorded run lacks an operation"
     check_every_prefix(work, quick_folder, seed=1, crashes=1)
 
 

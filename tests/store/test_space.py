@@ -6,8 +6,11 @@ from random import Random
 import pytest
 
 from millrace.engine.engine import Engine
-from millrace.store import SqliteStore, reserve
-from millrace.store.reserve import Reserve
+from millrace.protocols.spec import protocol_rules
+from millrace.store import SqliteStore
+from millrace.store.sqlite import reserve
+from millrace.store.sqlite import store as sqlite_store
+from millrace.store.sqlite.reserve import Reserve
 from scene import unit
 
 NOW = 1_800_000_000_000_000
@@ -33,7 +36,7 @@ def test_a_reserve_that_does_not_fit_is_not_allocated(
 
 
 def write(store: SqliteStore, engine: Engine) -> None:
-    store.begin(engine.take_batch(), engine)
+    store.prepare(engine.take_changes(), engine)
     store.commit()
 
 
@@ -43,8 +46,8 @@ def size(folder: Path) -> int:
 
 def filled(folder: Path) -> tuple[SqliteStore, Engine]:
     store = SqliteStore(folder, sync=False)
-    engine = Engine(Random(0))
-    store.load().put_into(engine)
+    engine = Engine(Random(0), protocol_rules())
+    store.load().fill(engine)
     for _ in range(40):
         for _ in range(500):
             engine.push(unit("", "q", payload=b"x" * 2000), NOW)
@@ -61,6 +64,38 @@ def test_a_flush_returns_space_to_the_disk(tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_flush_returns_space_after_its_events_are_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shrinking copies what remains. With many events it waits until they are deleted."""
+    monkeypatch.setattr(sqlite_store, "MAX_SHRINK_COPY_BYTES", 1 << 20)
+    store, engine = filled(tmp_path / "data")
+    engine.flush(NOW)
+    write(store, engine)
+    assert size(tmp_path / "data") > 30 << 20
+    store.outbox.shipped(store.outbox.next_event)
+    while store.outbox.has_shipped_events:
+        write(store, engine)
+    assert size(tmp_path / "data") < 4 << 20
+    store.close()
+
+
+def test_the_log_of_a_large_turn_is_truncated(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "data", sync=False)
+    engine = Engine(Random(0), protocol_rules())
+    store.load().fill(engine)
+    for _ in range(20_000):
+        engine.push(unit("", "q", payload=b"x" * 3000), NOW)
+    write(store, engine)
+    log = tmp_path / "data" / "millrace.db-wal"
+    assert log.stat().st_size > 60 << 20
+    for _ in range(3):
+        engine.push(unit("", "q"), NOW)
+        write(store, engine)
+    assert log.stat().st_size <= 17 << 20
+    store.close()
+
+
 def test_a_large_removal_returns_space_to_the_disk(tmp_path: Path) -> None:
     store, engine = filled(tmp_path / "data")
     engine.remove_queue("q", NOW)
@@ -74,4 +109,19 @@ def test_a_large_removal_returns_space_to_the_disk(tmp_path: Path) -> None:
             break
     else:
         pytest.fail(f"{size(tmp_path / 'data')} bytes")
+    store.close()
+
+
+def test_the_end_of_large_jobs_returns_space_to_the_disk(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "data", sync=False)
+    engine = Engine(Random(0), protocol_rules())
+    store.load().fill(engine)
+    for _ in range(70):
+        engine.push(unit("", "q", payload=b"x" * (1 << 20)), NOW)
+        write(store, engine)
+    assert size(tmp_path / "data") > 70 << 20
+    for job in list(engine.jobs.values()):
+        engine.cancel(job, NOW)
+        write(store, engine)
+    assert size(tmp_path / "data") < 20 << 20
     store.close()

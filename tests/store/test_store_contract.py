@@ -1,23 +1,24 @@
-"""What the server asks of any store, asked of each."""
+"""The contract of every store."""
 
 from collections.abc import Callable
 
-import msgspec
 import pytest
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.job import Extra, Failure, Job, Lifetime
 from millrace.engine.states import DONE, LEASED, READY
+from millrace.protocols.spec import protocol_rules
 from millrace.store import StoreFailing
-from millrace.store.changes import decode_any, encode
+from millrace.store.records import decode_any, encode
 from scene import SECOND, START, Scene, commit, commit_or_revert, durable_state, recover
+from support.plain import copy_of, field_names, values
 
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite, folding"])
 def reopen(request, open_store) -> Callable[[], object]:
-    """The store, as it is after a restart; the first time, a new one."""
+    """The store after a restart; a new store the first time."""
     if request.param == "memory":
         store = FailingMemoryStore()
         return lambda: store.close() or store
@@ -39,7 +40,7 @@ def scene() -> Scene:
 
 
 def lively(scene: Scene, store) -> None:
-    """Jobs in every state, over several commits."""
+    """Create jobs in every state, over several commits."""
     scene.engine.pause("b", paused=False, now=scene.now)
     for n in range(30):
         scene.push(f"job-{n}", "abc"[n % 3], payload=b"x" * n * 10, tags=["red"] if n % 5 else [])
@@ -56,7 +57,7 @@ def lively(scene: Scene, store) -> None:
             scene.fail(job)
         commit(scene.engine, store)
     scene.engine.kill(scene.engine.find("job-20"), scene.now)
-    scene.push("scheduled", due=scene.now + 60 * SECOND)
+    scene.push("scheduled", due_at=scene.now + 60 * SECOND)
     scene.push("blocked", blockers=[scene.engine.find("job-21").seq])
     commit(scene.engine, store)
     scene.engine.pause("b", paused=True, now=scene.now)
@@ -71,14 +72,14 @@ def test_a_new_store_is_empty(reopen):
     assert recovered.statistics.days == {}
 
 
-def test_everything_committed_is_there_after_a_restart(scene, store, reopen):
+def test_the_committed_state_is_complete_after_a_restart(scene, store, reopen):
     lively(scene, store)
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
-    # and once more, from what the restart itself has written
+    # again, from the rows that the restart wrote
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
 
 
-def test_it_goes_on_after_a_restart(scene, store, reopen):
+def test_the_store_continues_after_a_restart(scene, store, reopen):
     lively(scene, store)
     store = reopen()
     again = Scene(recover(store))
@@ -88,33 +89,33 @@ def test_it_goes_on_after_a_restart(scene, store, reopen):
 
 
 def full_job(seq: int) -> Job:
-    """A job with something unusual in every field."""
+    """A job with an unusual value in every field."""
     return Job(
         seq=seq,
         jid="jid-ü-\U0001f980\x00",
         kind="Kind::Of<Job>",
-        payload=bytes(range(256)),
+        inline_payload=bytes(range(256)),
         origin=6,
         created=START,
-        lease_for=86_400 * SECOND,
+        lease_duration=86_400 * SECOND,
         retries=-(2**63),
-        spec=b"\n\n\xff\n",
+        wire_fields=b"\n\n\xff\n",
         queue="queue-ß",
         state=READY,
         rank=-(2**31),
-        place=START + 1,
-        due=2**63 - 1,
+        position=START + 1,
+        due_at=2**63 - 1,
         attempt=26,
         failures=25,
         ready_at=START + 2,
         leased_at=START + 3,
         deadline=START + 4,
         holder="worker-é",
-        actor=3,
+        holder_protocol=3,
         failure=Failure(START + 5, START + 6, "Group", "Message\n", ["one", "", "ünicode"]),
-        extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80", fleeting=True),
-        expires=START + 5,
-        most_attempts=9,
+        extra=Extra(tags=["red", ""], blockers=[2**40, 7], result=b"\x00\x80", transient=True),
+        expires_at=START + 5,
+        max_attempts=9,
         ended_at=START + 7,
         outcome="completed",
         lifetime=Lifetime(2, 1, 30, 40, START + 8, 10, 3, "first", complete=False),
@@ -122,57 +123,57 @@ def full_job(seq: int) -> Job:
 
 
 def write(store, **parts: dict) -> None:
-    batch = Batch()
+    batch = ChangeSet()
     for name, part in parts.items():
         setattr(batch, name, part)
-    engine = Engine(None)
+    engine = Engine(None, protocol_rules())
     engine.jobs = {**batch.new, **batch.changed}
     engine.next_seq = 1000
-    store.begin(batch, engine)
+    store.prepare(batch, engine)
     store.commit()
 
 
-def test_every_field_of_a_job_comes_back_as_it_was(store, reopen):
+def test_every_field_of_a_job_is_loaded_unchanged(store, reopen):
     job = full_job(5)
-    for name in Job.__struct_fields__:
-        assert getattr(job, name), "give it a value"
+    for name in field_names(Job):
+        assert getattr(job, name) or name == "stored_size", "the field needs a value"
     write(store, new={5: job})
-    assert reopen().load().jobs == {5: job}
-    assert reopen().load().jobs == {5: job}
+    assert values(reopen().load().jobs) == values({5: job})
+    assert values(reopen().load().jobs) == values({5: job})
 
 
-def test_every_field_that_changes_comes_back_changed(store, reopen):
+def test_every_changed_field_is_loaded(store, reopen):
     before = full_job(5)
     write(store, new={5: before})
     store = reopen()
     store.load()
-    after = msgspec.structs.replace(
+    after = copy_of(
         before,
         queue="other",
         state=LEASED,
         rank=7,
-        place=1,
-        due=2,
+        position=1,
+        due_at=2,
         attempt=3,
         failures=4,
         ready_at=5,
         leased_at=6,
         deadline=7,
         holder="another",
-        actor=0,
+        holder_protocol=0,
         failure=Failure(8, 9, "", "", []),
         extra=Extra(result=b""),
     )
-    fields = Job.__struct_fields__
-    changing = fields[fields.index("queue") : fields.index("expires")]
+    fields = field_names(Job)
+    changing = fields[fields.index("queue") : fields.index("expires_at")]
     for name in changing:
-        assert getattr(after, name) != getattr(before, name), "give it another value"
+        assert getattr(after, name) != getattr(before, name), "the field needs another value"
     write(store, changed={5: after})
-    assert reopen().load().jobs == {5: after}
-    assert reopen().load().jobs == {5: after}
+    assert values(reopen().load().jobs) == values({5: after})
+    assert values(reopen().load().jobs) == values({5: after})
 
 
-def test_what_is_nothing_comes_back_as_nothing(store, reopen):
+def test_none_is_loaded_as_none(store, reopen):
     job = full_job(5)
     write(store, new={5: job})
     job.failure, job.extra = None, None
@@ -181,18 +182,18 @@ def test_what_is_nothing_comes_back_as_nothing(store, reopen):
     assert (found.failure, found.extra) == (None, None)
 
 
-def test_what_was_only_begun_is_not_there(scene, store, reopen):
+def test_a_prepared_change_set_is_not_committed(scene, store, reopen):
     scene.push("committed")
     commit(scene.engine, store)
     before = durable_state(scene.engine)
     scene.push("begun")
     scene.complete(scene.lease())
-    store.begin(scene.engine.take_batch(), scene.engine)
+    store.prepare(scene.engine.take_changes(), scene.engine)
     assert durable_state(recover(reopen())) == before
 
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
-def test_a_batch_that_cannot_be_written_leaves_nothing(scene, store, reopen, when):
+def test_a_refused_batch_leaves_no_trace(scene, store, reopen, when):
     lively(scene, store)
     before = durable_state(scene.engine)
     store.fail = when
@@ -208,7 +209,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(scene, store, reopen, whe
 
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
-def test_after_a_failure_the_store_goes_on(scene, store, reopen, when):
+def test_the_store_continues_after_a_failure(scene, store, reopen, when):
     lively(scene, store)
     store.fail = when
     scene.push("refused")
@@ -221,7 +222,7 @@ def test_after_a_failure_the_store_goes_on(scene, store, reopen, when):
 
 
 @pytest.mark.parametrize("when", ["begin", "commit"])
-def test_a_flush_that_cannot_be_written_leaves_everything(scene, store, reopen, when):
+def test_a_refused_flush_removes_nothing(scene, store, reopen, when):
     lively(scene, store)
     before = durable_state(scene.engine)
     store.fail = when
@@ -235,29 +236,29 @@ def test_a_flush_that_cannot_be_written_leaves_everything(scene, store, reopen, 
     assert durable_state(recover(reopen())) == durable_state(scene.engine)
 
 
-def test_a_failure_is_told_as_such(scene, store):
+def test_a_failing_store_raises_store_failing(scene, store):
     scene.push()
     store.fail = "commit"
     with pytest.raises(StoreFailing, match="disk full"):
         commit(scene.engine, store)
 
 
-def test_rereading_gives_the_jobs_asked_for_as_they_were_committed(scene, store):
-    kept, gone, leased = (scene.push(f"job-{n}") for n in range(3))
+def test_load_jobs_returns_the_requested_jobs_as_committed(scene, store):
+    kept, cancelled, leased = (scene.push(f"job-{n}") for n in range(3))
     commit(scene.engine, store)
-    scene.engine.cancel(gone, scene.now)
+    scene.engine.cancel(cancelled, scene.now)
     commit(scene.engine, store)
     record = decode_any(encode(leased))
     scene.lease()
     scene.lease()
-    recovered = store.reread([gone.seq, leased.seq, 999])
+    recovered = store.load_jobs([cancelled.seq, leased.seq, 999])
     assert list(recovered.jobs) == [leased.seq]
     assert decode_any(encode(recovered.jobs[leased.seq])) == record
     assert recovered.queues == {"default": False}
     assert kept.seq not in recovered.jobs
 
 
-def test_a_flush_leaves_only_what_came_after_it(scene, store, reopen):
+def test_only_later_changes_remain_after_a_flush(scene, store, reopen):
     lively(scene, store)
     scene.push("before", "before")
     scene.engine.flush(scene.now)
@@ -271,7 +272,7 @@ def test_a_flush_leaves_only_what_came_after_it(scene, store, reopen):
     assert recovered.statistics.days == {}
 
 
-def test_an_empty_flush_stays_empty(scene, store, reopen):
+def test_a_flushed_store_stays_empty(scene, store, reopen):
     lively(scene, store)
     scene.engine.flush(scene.now)
     commit(scene.engine, store)
@@ -279,14 +280,14 @@ def test_an_empty_flush_stays_empty(scene, store, reopen):
     assert scene.engine.jobs == {}
 
 
-def test_a_result_is_kept(scene, store, reopen):
+def test_a_result_is_stored(scene, store, reopen):
     scene.complete(scene.pushed_and_leased(), result=b"\x00", keep_until=START + SECOND)
     commit(scene.engine, store)
     job = reopen().load().jobs[1]
     assert (job.state, job.extra.result) == (DONE, b"\x00")
 
 
-def test_pauses_and_removals_of_queues_are_kept(scene, store, reopen):
+def test_pauses_and_removals_of_queues_are_stored(scene, store, reopen):
     for name in "abc":
         scene.push(queue=name)
     scene.engine.pause("a", paused=True, now=scene.now)
@@ -305,12 +306,12 @@ def all_events(store) -> list:
     return [event for (blob,) in rows for event in decode_any(blob)]
 
 
-def test_every_event_is_kept_once_and_in_order(scene, store, reopen):
+def test_every_event_is_stored_once_and_in_order(scene, store, reopen):
     expected = []
     for _ in range(3):
         scene.push("job")
         scene.complete(scene.lease())
-        expected += decode_any(encode(scene.engine.batch.events))
+        expected += decode_any(encode(scene.engine.change_set.events))
         commit(scene.engine, store)
         store = reopen()
         scene = Scene(recover(store))
@@ -334,7 +335,7 @@ def test_a_flush_does_not_forget_events(scene, store, reopen):
     ]
 
 
-def test_queues_that_go_and_come_again_within_a_batch_are_behind_the_others(scene, store, reopen):
+def test_queues_removed_and_reopened_within_a_batch_are_last(scene, store, reopen):
     for name in ("a", "b", "c"):
         scene.push(name, name)
     commit(scene.engine, store)

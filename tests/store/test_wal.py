@@ -1,18 +1,18 @@
-"""Reading SQLite's log without SQLite: as far as SQLite reads it, and where it is damaged."""
+"""Reading SQLite's log without SQLite: to the same end, and with the position of damage."""
 
 import sqlite3
 from pathlib import Path
 
 import pytest
 
-from millrace.store.wal import Log, blame, examine
+from millrace.store.sqlite.wal import Log, blame, examine
 
 FRAME = 24 + 4096
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
-    """Three commits in a log, as a killed process leaves it."""
+    """Three commits in a log of a killed process."""
     path = tmp_path / "live.db"
     db = sqlite3.connect(path, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
@@ -35,17 +35,17 @@ def flipped(content: bytes, at: int) -> bytes:
     return content[:at] + bytes((content[at] ^ 4,)) + content[at + 1 :]
 
 
-def test_a_whole_log_is_read_to_its_end(log):
+def test_a_complete_log_is_read_to_its_end(log):
     assert examine(log) == Log((len(log) - 32) // FRAME, None)
 
 
-def test_one_that_is_cut_is_read_as_far_as_it_goes(log):
+def test_a_truncated_log_is_read_to_its_last_frame(log):
     for frames in range((len(log) - 32) // FRAME + 1):
         assert examine(log[: 32 + frames * FRAME]).frames == frames
 
 
 @pytest.mark.parametrize("within", [0, 5, 9, 17, 30, 4000])
-def test_damage_is_found_where_it_is(log, within):
+def test_damage_is_located(log, within):
     for frame in range((len(log) - 32) // FRAME - 2):
         at = 32 + frame * FRAME
         assert examine(flipped(log, at + within)) == Log(frame, at)
@@ -56,27 +56,27 @@ def test_a_damaged_header_is_damage(log):
         assert examine(flipped(log, at)) == Log(0, 0)
 
 
-def test_an_end_that_a_crash_tore_is_not_called_damage(log):
+def test_a_torn_end_after_a_crash_is_no_damage(log):
     frames = (len(log) - 32) // FRAME
     assert examine(log[:-100]) == Log(frames - 1, None)
     assert examine(flipped(log, len(log) - 50)) == Log(frames - 1, None)
     assert examine(log + bytes(3 * FRAME)) == Log(frames, None)
 
 
-def test_frames_of_the_round_before_are_not_called_damage(log):
+def test_frames_of_the_previous_round_are_no_damage(log):
     other = bytearray(log)
     for at in range(32, len(log), FRAME):
         other[at + 8 : at + 16] = b"\1" * 8  # other salts
     assert examine(log + bytes(other[32:])) == Log((len(log) - 32) // FRAME, None)
 
 
-def test_what_is_no_log_has_no_frames():
+def test_a_file_that_is_no_log_has_no_frames():
     assert examine(b"") == Log(0, None)
     assert examine(bytes(31)) == Log(0, None)
     assert examine(bytes(5000)) == Log(0, 0)
 
 
-def test_only_a_damaged_log_is_blamed(database, log):
+def test_only_a_damaged_log_is_reported(database, log):
     path = database.with_name("killed.db-wal")
     assert blame(database) == ""
     path.write_bytes(flipped(log, 32 + FRAME + 100))

@@ -1,19 +1,19 @@
-"""Durability: load() once, then begin(batch) and commit() per loop turn."""
+"""Durability: load() once, then prepare(change set) and commit() per loop turn."""
 
 from .errors import DataFolderInUse, StoreDamaged, StoreError, StoreFailing, SyncFailed
 from .memory import MemoryStore
-from .recovered import Recovered, Store, must_write
-from .sqlite import SqliteStore
+from .sqlite.store import SqliteStore
+from .store import Store, StoreSnapshot, must_write
 
 __all__ = [
     "DataFolderInUse",
     "MemoryStore",
-    "Recovered",
     "SqliteStore",
     "Store",
     "StoreDamaged",
     "StoreError",
     "StoreFailing",
+    "StoreSnapshot",
     "SyncFailed",
     "must_write",
 ]

@@ -1,14 +1,4 @@
-"""Errors of the store, and their consequences for the server."""
-
-import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Final
-
-import msgspec
-
-from . import wal
+"""Errors of a store, and their consequences for the server."""
 
 
 class StoreError(Exception):
@@ -16,7 +6,7 @@ class StoreError(Exception):
 
 
 class StoreFailing(StoreError):
-    """A batch could not be written (disk full, I/O error). It may work again later."""
+    """A change set could not be written (disk full, I/O error). It may work again later."""
 
 
 class SyncFailed(StoreError):
@@ -35,61 +25,5 @@ class DataFolderRemoved(StoreError):
     """Files of the data folder were deleted or replaced. Nothing more can be acknowledged."""
 
 
-class Mismatch(ValueError):
+class ChecksumError(ValueError):
     """Two values that must be equal differ: a row and its sum, a table and the tally."""
-
-
-_PASSING_CODES: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM)
-_SYNC_CODES: Final = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
-#: Errors of values with another type than when they were written, or outside their bounds.
-_SENSELESS: Final = (
-    msgspec.DecodeError,
-    LookupError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
-)
-ADVICE: Final = "Keep a copy of the folder, and restore the newest backup."
-
-
-def damaged(path: Path, what: str) -> StoreDamaged:
-    """An error that names the database, a damaged log, and the remedy."""
-    return StoreDamaged(f"{path}: {what}. {wal.blame(path)}{ADVICE}")
-
-
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Translate errors of SQLite and of the file system into store errors."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"cannot use {error.filename or path}: {error.strerror}") from error
-    except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0)
-        name = getattr(error, "sqlite_errorname", "")
-        if code in _SYNC_CODES:
-            raise SyncFailed(f"{path}: sync failed ({name}: {error})") from error
-        if code == sqlite3.SQLITE_FULL:
-            raise StoreFailing("disk full") from error
-        if code == sqlite3.SQLITE_TOOBIG:
-            raise StoreFailing("a record is too large for the store") from error
-        if code & 0xFF in _PASSING_CODES:
-            raise StoreFailing(f"the store is busy ({name})") from error
-        if code & 0xFF == sqlite3.SQLITE_IOERR:
-            raise StoreFailing(f"I/O error on the disk ({name})") from error
-        if code & 0xFF == sqlite3.SQLITE_CANTOPEN:
-            raise StoreError(f"cannot use {path}: {error} ({name})") from error
-        raise damaged(path, f"damaged, or not Millrace's ({error} {name})") from error
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Translate errors of unreadable records into StoreDamaged."""
-    try:
-        yield
-    except Mismatch as error:
-        raise damaged(path, f"damaged: {error}") from error
-    except _SENSELESS as error:
-        raise damaged(path, f"a record cannot be read ({error!r})") from error

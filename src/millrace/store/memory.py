@@ -2,74 +2,111 @@
 
 from collections.abc import Iterable
 
-from millrace.engine.batch import Batch
-from millrace.engine.engine import Engine
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.job import Job
+from millrace.engine.payloads import PayloadReader
+from millrace.engine.statistics import QueueDay
 
-from . import changes
-from .recovered import Progress, Recovered
+from . import records
+from .store import Progress, StoreSnapshot, StoreState
+
+
+class MemoryOutbox:
+    """The numbers of the events of a `MemoryStore`, which ships none and deletes none."""
+
+    def __init__(self) -> None:
+        self.max_bytes = 0
+        self.has_shipped_events = False
+        self.dropped = 0
+        self.first_event = self.next_event = self.next_committed = 1
+        self.size = 0
+
+    def shipped(self, until: int) -> None:
+        """No event is deleted."""
+
+    def add(self, count: int, size: int) -> None:
+        self.next_event += count
+        self.next_committed += count
+        self.size += size
 
 
 class MemoryStore:
-    """Keeps committed batches in encoded form, and discards a batch that is not committed."""
-
-    trims = False
+    """Keeps committed change sets in encoded form, and discards an uncommitted one."""
 
     def __init__(self) -> None:
-        self._batches: list[bytes] = []
+        self.outbox = MemoryOutbox()
+        self.max_inline_payload = 0
+        self.payload_reader: PayloadReader | None = None
+        self._change_sets: list[bytes] = []
         self._queues: dict[str, bool] = {}
-        self._notes: dict[str, bytes] = {}
+        self._settings: dict[str, bytes] = {}
         self._numbers = (1, 0, 0)
         self._events: list[bytes] = []
-        #: Queues with deleted statistics, by the index of the event blob of the deleting batch.
+        #: Queues with deleted statistics, by the index of the event blob of the change set.
         self._dropped: dict[int, set[str]] = {}
-        self._begun: tuple[Batch, bytes, tuple[int, int, int], bytes] | None = None
+        #: Merged statistics, by the index of the event blob of the merging change set.
+        self._merged: dict[int, list[QueueDay]] = {}
+        self._prepared: tuple[ChangeSet, bytes, tuple[int, int, int], bytes] | None = None
 
-    def load(self, progress: Progress | None = None) -> Recovered:
-        recovered = Recovered()
+    def load(
+        self, progress: Progress | None = None, jobs: dict[int, Job] | None = None
+    ) -> StoreSnapshot:
+        recovered = StoreSnapshot({} if jobs is None else jobs)
         touched: dict[int, None] = {}
-        for blob in self._batches:
-            changes.replay(blob, recovered.jobs, touched)
+        for blob in self._change_sets:
+            records.replay(blob, recovered.jobs, touched)
         recovered.queues = dict(self._queues)
-        recovered.notes = dict(self._notes)
+        recovered.settings = dict(self._settings)
+        recovered.next_event = self.outbox.next_committed
         recovered.next_seq, recovered.processed, recovered.failures = self._numbers
         for number, blob in enumerate(self._events):
-            recovered.statistics.fold(changes.decode_any(blob))
+            recovered.statistics.fold(records.decode_any(blob))
             recovered.statistics.drop(self._dropped.get(number, ()))
+            for day in self._merged.get(number, ()):
+                recovered.statistics.merge(day)
         recovered.statistics.dropped.clear()
+        recovered.statistics.merged.clear()
         return recovered
 
-    def reread(self, seqs: Iterable[int]) -> Recovered:
+    def load_jobs(self, seqs: Iterable[int]) -> StoreSnapshot:
         recovered = self.load()
         recovered.jobs = {seq: recovered.jobs[seq] for seq in seqs if seq in recovered.jobs}
         return recovered
 
-    def begin(self, batch: Batch, engine: Engine) -> None:
-        numbers = (engine.next_seq, engine.totals.processed, engine.totals.failures)
-        events = changes.encode(batch.events)
-        self._begun = (batch, changes.encode_batch(batch), numbers, events)
-        if engine.statistics.dropped:
-            self._dropped[len(self._events)] = {name for name, _ in engine.statistics.dropped}
-            engine.statistics.dropped.clear()
+    def prepare(self, change_set: ChangeSet, state: StoreState) -> None:
+        numbers = (state.next_seq, state.totals.processed, state.totals.failures)
+        events = records.encode(change_set.events)
+        self._prepared = (change_set, records.encode_changes(change_set, 0, None), numbers, events)
+        if state.statistics.dropped:
+            self._dropped[len(self._events)] = {name for name, _ in state.statistics.dropped}
+            state.statistics.dropped.clear()
+        if state.statistics.merged:
+            self._merged[len(self._events)] = list(state.statistics.merged)
+            state.statistics.merged.clear()
 
     def commit(self) -> None:
-        assert self._begun is not None, "nothing was begun"
-        batch, blob, self._numbers, events = self._begun
-        self._begun = None
-        if batch.cleared:
-            self._batches.clear()
+        assert self._prepared is not None, "nothing was begun"
+        change_set, blob, self._numbers, events = self._prepared
+        self._prepared = None
+        if change_set.cleared:
+            self._change_sets.clear()
             self._queues.clear()
-        self._batches.append(blob)
+        self._change_sets.append(blob)
         self._events.append(events)
-        for name, paused in batch.queues.items():
-            if paused is None or name in batch.opened:
+        self.outbox.add(len(change_set.events), len(events))
+        for name, paused in change_set.queues.items():
+            if paused is None or name in change_set.opened:
                 self._queues.pop(name, None)
             if paused is not None:
                 self._queues[name] = paused
-        for key, value in batch.notes.items():
+        for key, value in change_set.settings.items():
             if value is None:
-                self._notes.pop(key, None)
+                self._settings.pop(key, None)
             else:
-                self._notes[key] = value
+                self._settings[key] = value
+
+    def take_stored_payloads(self) -> dict[int, bytes]:
+        return {}
 
     def release_reserve(self) -> bool:
         return False
@@ -77,12 +114,12 @@ class MemoryStore:
     def restore_reserve(self) -> bool:
         return True
 
-    def probe(self) -> bool:
+    def can_write(self) -> bool:
         return True
 
     def events(self) -> list[list[object]]:
         """All committed events, in order."""
-        return [event for blob in self._events for event in changes.decode_any(blob)]
+        return [event for blob in self._events for event in records.decode_any(blob)]
 
     def close(self) -> None:
-        self._begun = None
+        self._prepared = None

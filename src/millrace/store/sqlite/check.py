@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import os
 import sqlite3
 from collections import Counter
@@ -10,19 +11,24 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-import msgspec
-
 from millrace.engine import consistency
+from millrace.engine.dependencies import blockers_of
 from millrace.engine.engine import Engine
-from millrace.engine.states import STATE_NAMES
-from millrace.engine.transitions import in_order
+from millrace.engine.job import Job
+from millrace.engine.restoration import in_order
+from millrace.engine.states import DONE, READY, STATE_NAMES
+from millrace.protocols.spec import protocol_rules
+from millrace.store import records
+from millrace.store.errors import ChecksumError, StoreDamaged, StoreError
+from millrace.store.store import CheckReport, OutboxRange, Progress, StoreSnapshot
 
-from .errors import StoreDamaged, StoreError, readable, translated
+from .chunked_jobs import ChunkedJobs, RecentChanges
+from .commit_marker import NAME, read_commit_marker
+from .connection import check_header, check_turn, has_database, was_in_the_making
+from .error_translation import readable, translated
 from .folder import DATABASE, LOCK, owner
-from .mark import NAME, read_mark
-from .opening import check_header, check_turn, has_database, was_in_the_making
-from .reading import Content, check_outbox, open_read_only, structure
-from .recovered import Progress, Recovered
+from .outbox_reader import SqliteOutboxReader
+from .reader import DatabaseContent, check_outbox, check_payloads, open_read_only, structure
 from .schema import SCHEMA, check_schema
 from .wal import log_of
 
@@ -37,30 +43,11 @@ _NO_INDEX: Final = (
 )
 
 
-class Findings(msgspec.Struct):
-    """The content of a data folder, and its problems."""
-
-    folder: str
-    #: The process that serves the folder; empty if there is none.
-    server: str = ""
-    format: int = 0
-    turn: int = 0
-    jobs: dict[str, int] = {}
-    queues: int = 0
-    paused: int = 0
-    #: Events that are not shipped yet.
-    events: int = 0
-    bytes: int = 0
-    #: Whether all checksums were verified; older formats have none.
-    summed: bool = False
-    problems: list[str] = []
-
-
-def examine(folder: Path, progress: Progress | None = None) -> Findings:
+def check_folder(folder: Path, progress: Progress | None = None) -> CheckReport:
     """Examine a data folder. If a server uses it, the server continues, and the findings describe
     the state between two commits.
     """
-    findings = Findings(str(folder))
+    findings = CheckReport(str(folder))
     with translated(folder):
         if not folder.is_dir():
             raise StoreError(f"there is no data folder {folder}")
@@ -69,13 +56,39 @@ def examine(folder: Path, progress: Progress | None = None) -> Findings:
     return findings
 
 
-def look(folder: Path, findings: Findings, progress: Progress | None = None) -> None:
+def outbox_range(folder: Path) -> OutboxRange:
+    findings = CheckReport(str(folder))
+    with held(folder, findings), traceless(folder, findings):
+        return SqliteOutboxReader(folder).range()
+
+
+def read_snapshot(folder: Path, progress: Progress | None = None) -> StoreSnapshot:
+    path, findings = folder / DATABASE, CheckReport(str(folder))
+    with (
+        translated(path),
+        readable(path),
+        held(folder, findings),
+        traceless(folder, findings),
+        reader(folder, served=bool(findings.server)) as db,
+    ):
+        version = check_schema(db, path)
+        if version != SCHEMA:
+            raise StoreError(
+                f"{path} has format {version}: start a server of this version on it once, which "
+                f"brings it to {SCHEMA}"
+            )
+        content = DatabaseContent(db)
+        content.read(progress)
+    return content.snapshot
+
+
+def look(folder: Path, findings: CheckReport, progress: Progress | None = None) -> None:
     """Examine a folder, also while a server uses it."""
     path = folder / DATABASE
     findings.bytes = sum(file.stat().st_size for file in folder.glob(DATABASE + "*"))
     try:
         with translated(path), readable(path):
-            marked = read_mark(folder)
+            marked = read_commit_marker(folder)
             if not has_database(path, folder / NAME, marked):
                 raise StoreError(f"there is nothing in the data folder {folder}")
             if was_in_the_making(path):
@@ -120,44 +133,75 @@ def _read(
     db: sqlite3.Connection,
     folder: Path,
     marked: int,
-    findings: Findings,
+    findings: CheckReport,
     progress: Progress | None,
 ) -> None:
     path = folder / DATABASE
-    content = Content(db)
+    content = DatabaseContent(db)
     try:
         with readable(path):
-            content.read(progress)
-            tally = content.tally
-            check_outbox(db, tally)
+            content.read_numbers()
+            summary, queues = content.summary, content.snapshot.queues
+            jobs = ChunkedJobs(db, summary, RecentChanges(content.turns()))
+            states: Counter[str] = Counter()
+            for chunk in jobs.chunks(progress):
+                states.update(STATE_NAMES[job.state] for job in chunk)
+                _check_chunk(chunk, jobs, summary.next_seq, path, findings)
+            content.read_stats()
+            if check_payloads(db) != summary.payloads:
+                raise ChecksumError("payloads are missing, or older than the last turn")
+            check_outbox(db, summary)
             findings.summed = True
             findings.turn = content.turn
-            findings.events = tally.next_event - tally.first_event
-            _read_engine(content.recovered, path, findings)
+            findings.events = summary.next_event - summary.first_event
+            findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
+            findings.queues, findings.paused = len(queues), sum(queues.values())
         check_turn(folder, path, content.turn, marked)
     except StoreDamaged as damage:
         findings.problems.append(str(damage))
 
 
-def _read_engine(recovered: Recovered, path: Path, findings: Findings) -> None:
-    findings.queues, findings.paused = len(recovered.queues), sum(recovered.queues.values())
-    states = Counter(STATE_NAMES[job.state] for job in recovered.jobs.values())
-    findings.jobs = {name: states[name] for name in STATE_NAMES if states[name]}
-    engine = Engine(Random(0))
-    engine.restore(in_order(recovered.jobs.values()), recovered.queues)
-    engine.next_seq = recovered.next_seq
-    for problem in consistency.check(engine).problems[:MAX_REPORTED]:
+def _check_chunk(
+    chunk: list[Job], jobs: ChunkedJobs, next_seq: int, path: Path, findings: CheckReport
+) -> None:
+    """Check that a server can index these jobs: an engine indexes them and checks itself."""
+    engine = Engine(Random(0), protocol_rules())
+    engine.restore(in_order([*chunk, *_blockers(chunk, jobs)]), {})
+    engine.next_seq = next_seq
+    room = MAX_REPORTED - len(findings.problems)
+    for problem in consistency.check_engine(engine).problems[:room]:
         what = f"job {problem.jid}" if problem.jid else f"queue {problem.queue}"
         findings.problems.append(f"{path}: {what}: {problem.what}: {problem.detail}")
+    del engine  # its components refer to each other
+    gc.collect()
 
 
-def _check_structure(db: sqlite3.Connection, path: Path, findings: Findings) -> None:
+def _blockers(chunk: list[Job], jobs: ChunkedJobs) -> Iterator[Job]:
+    """The jobs of other chunks for which jobs of this chunk wait. They are checked with their own
+    chunk, so only their ids, queues and whether they are done are of interest here.
+    """
+    seqs = {seq for job in chunk for seq in blockers_of(job)} - {job.seq for job in chunk}
+    for seq in seqs:
+        found = jobs.find(seq)
+        if found is not None:
+            row = list(records.job_row(found))
+            row[records.PAYLOAD_AT], row[records.FAILURE_AT], row[records.EXTRA_AT] = (
+                b"",
+                None,
+                None,
+            )
+            if found.state != DONE:
+                row[records.STATE_AT] = READY
+            yield records.job_of(row)
+
+
+def _check_structure(db: sqlite3.Connection, path: Path, findings: CheckReport) -> None:
     for problem in structure(db, MAX_REPORTED):
         findings.problems.append(f"{path}: {problem}")
 
 
 @contextlib.contextmanager
-def held(folder: Path, findings: Findings) -> Iterator[None]:
+def held(folder: Path, findings: CheckReport) -> Iterator[None]:
     """Prevent a server from starting. If one is running, record its process id."""
     try:
         fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -175,7 +219,7 @@ def held(folder: Path, findings: Findings) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def traceless(folder: Path, findings: Findings) -> Iterator[None]:
+def traceless(folder: Path, findings: CheckReport) -> Iterator[None]:
     """Remove the index that SQLite created to read the log."""
     before = set(folder.iterdir())
     try:

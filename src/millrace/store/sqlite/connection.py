@@ -4,12 +4,15 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from . import schema, wal
-from .errors import ADVICE, Mismatch, StoreDamaged, damaged
-from .folder import DatabaseLock
-from .mark import NAME, read_mark
-from .reading import open_read_only, structure
+from millrace.store.errors import ChecksumError, StoreDamaged
 
+from . import schema, wal
+from .commit_marker import NAME, read_commit_marker
+from .error_translation import ADVICE, damaged
+from .folder import DatabaseLock
+from .reader import open_read_only, structure
+
+CACHE_KIB: Final = 32 << 10
 _MAGIC: Final = b"SQLite format 3\0"
 #: Bytes 18 to 23: rollback journal (after creation) or WAL; no reserved bytes; three constants.
 _MODES: Final = (bytes((1, 1, 0, 64, 32, 32)), bytes((2, 2, 0, 64, 32, 32)))
@@ -18,14 +21,14 @@ _UTF8: Final = b"\0\0\0\1"
 _ZERO: Final = bytes(4)
 
 
-class Opened:
+class DatabaseFiles:
     """The connections of an open database. `guard` is read-only. While it is open, closing `db`
     does not remove the log, so that a refused folder remains unchanged.
     """
 
     def __init__(self, folder: Path, path: Path, *, sync: bool) -> None:
         #: The last turn that the database must contain.
-        self.marked = read_mark(folder)
+        self.marked = read_commit_marker(folder)
         self.guard: sqlite3.Connection | None = None
         if has_database(path, folder / NAME, self.marked):
             check_header(path)
@@ -61,10 +64,10 @@ class Opened:
         self.db.execute("PRAGMA secure_delete = OFF").fetchone()
         self.db.execute("PRAGMA wal_autocheckpoint = 2000")
         self.db.execute("PRAGMA journal_size_limit = 16777216")
-        self.db.execute("PRAGMA cache_size = -32768")
+        self.db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         if 0 < version < schema.SCHEMA:
             for problem in structure(self.db):
-                raise Mismatch(problem)
+                raise ChecksumError(problem)
         if version < schema.SCHEMA:
             schema.migrate(self.db, version)
 

@@ -11,7 +11,8 @@ from zlib import crc32
 
 import msgspec
 
-WORD: Final = 0xFFFF_FFFF
+from millrace.store.records import WORD
+
 # The initial values differ, so that a row of one table is invalid in another.
 _TURN: Final = 0x7475_726E
 JOB: Final = 0x6A6F_6273
@@ -20,9 +21,10 @@ _QUEUE: Final = 0x7175_6575
 _NOTE: Final = 0x6E6F_7465
 _DAY: Final = 0x6461_7973
 _EVENTS: Final = 0x6576_656E
+_PAYLOAD: Final = 0x7061_796C
 
 
-class Tally(msgspec.Struct, array_like=True, gc=False):
+class TurnSummary(msgspec.Struct, array_like=True, gc=False):
     """The counters after a turn, and the totals of the tables. Add new fields at the end, with a
     default.
     """
@@ -42,14 +44,21 @@ class Tally(msgspec.Struct, array_like=True, gc=False):
     others: int = 0
     #: The size of the outbox in bytes.
     outbox_bytes: int = 0
+    #: The total of the checksums of `payloads`.
+    payloads: int = 0
+
+    def assign(self, other: "TurnSummary") -> None:
+        """Take over all values of another summary."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(other, name))
 
 
-encode_tally = msgspec.msgpack.Encoder().encode
-decode_tally = msgspec.msgpack.Decoder(Tally).decode
+encode_summary = msgspec.msgpack.Encoder().encode
+decode_summary = msgspec.msgpack.Decoder(TurnSummary).decode
 
 
-def turn_sum(turn: int, tally: bytes, changes: bytes) -> int:
-    return crc32(changes, crc32(tally, turn & WORD ^ _TURN))
+def turn_sum(turn: int, summary: bytes, changes: bytes) -> int:
+    return crc32(changes, crc32(summary, turn & WORD ^ _TURN))
 
 
 def job_sum(seq: int, record: bytes) -> int:
@@ -58,6 +67,10 @@ def job_sum(seq: int, record: bytes) -> int:
 
 def state_sum(seq: int, record: bytes) -> int:
     return crc32(record, seq & WORD ^ _STATE)
+
+
+def payload_sum(seq: int, payload: bytes) -> int:
+    return crc32(payload, seq & WORD ^ _PAYLOAD)
 
 
 def queue_sum(place: int, name: str, paused: int) -> int:

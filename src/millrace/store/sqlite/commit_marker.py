@@ -35,7 +35,7 @@ def _boot() -> str:
         return "unknown"
 
 
-def read_mark(folder: Path) -> int:
+def read_commit_marker(folder: Path) -> int:
     """Return the last turn that the database must contain; 0 if it is unknown."""
     path = folder / NAME
     try:
@@ -43,7 +43,7 @@ def read_mark(folder: Path) -> int:
     except FileNotFoundError:
         return 0
     except OSError as error:
-        log.warning("%s cannot be read (%s): a loss would go unnoticed", path, error.strerror)
+        log.warning("Cannot read %s (%s): lost commits cannot be detected.", path, error.strerror)
         return 0
     if not line:
         return 0  # not written yet
@@ -53,15 +53,15 @@ def read_mark(folder: Path) -> int:
     else:
         turn, since = int(words[1]), words[2].decode(errors="replace")
     if turn < 0 or line != _line(turn, since):
-        log.warning("%s is damaged: it will be written again; a loss would go unnoticed", path)
+        log.warning("%s is damaged and is written again: lost commits cannot be detected.", path)
         return 0
     if since != _SYNCED and (since != _boot() or since == "unknown"):
-        log.info("%s is of before the machine was started: it does not count", path)
+        log.info("Ignored %s: it was written before the machine was started.", path)
         return 0
     return turn
 
 
-class Mark:
+class CommitMarker:
     """The mark of an open store."""
 
     def __init__(self, folder: Path, *, sync: bool) -> None:
@@ -83,7 +83,7 @@ class Mark:
                 os.pwrite(self._fd, _line(turn, self._since), 0)
         except OSError as error:
             if not self._failed:
-                log.warning("%s cannot be written: %s", self._path, error.strerror)
+                log.warning("Cannot write %s: %s.", self._path, error.strerror)
             self._failed = True
         else:
             self._failed = False
@@ -95,7 +95,7 @@ class Mark:
             if self._sync:
                 os.fsync(self._fd)
         except OSError as error:
-            log.warning("%s cannot be synced: %s", self._path, error.strerror)
+            log.warning("Cannot sync %s: %s.", self._path, error.strerror)
         finally:
             os.close(self._fd)
             self._fd = -1

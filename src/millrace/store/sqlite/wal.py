@@ -6,6 +6,7 @@ follow, each with a checksum that continues that of its predecessor. Format:
 sqlite.org/fileformat2.html#walformat.
 """
 
+import os
 import struct
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,6 +15,11 @@ _HEADER: Final = struct.Struct(">8I")
 _FRAME: Final = struct.Struct(">6I")
 _MAGIC: Final = 0x377F0682
 _WORD: Final = 0xFFFF_FFFF
+#: The start of the index of the log: version, page size, and the number of committed frames. The
+#: index begins with two copies of its header, in the byte order of the machine.
+_INDEX: Final = struct.Struct("=IIIBBHI")
+_INDEX_HEADER_SIZE: Final = 48
+_INDEX_VERSION: Final = 3_007_000
 
 
 class Log(NamedTuple):
@@ -67,6 +73,53 @@ def examine(log: bytes) -> Log:
             return Log(frames, broken)
         expected = (sum_0, sum_1)
     return Log(frames, None)
+
+
+class LogTail:
+    """Cuts the frames of a transaction that was rolled back after COMMIT had failed.
+
+    A write can fail although its data is in the file. If that was the last frame of a transaction,
+    the next start would find the transaction committed, unless another one has overwritten it.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._log = log_of(database)
+        self._index = database.with_name(database.name + "-shm")
+        self._fd = -1
+
+    def cut(self) -> None:
+        """Truncate the log after its last committed frame, and sync it."""
+        try:
+            file = os.open(self._log, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            end = self._committed_end()
+            if end is not None and os.fstat(file).st_size > end:
+                os.ftruncate(file, end)
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def close(self) -> None:
+        """Close the index, after SQLite has closed it: before, this would release its locks."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _committed_end(self) -> int | None:
+        """The position after the last committed frame; None if the index does not tell it."""
+        if self._fd < 0:
+            self._fd = os.open(self._index, os.O_RDONLY | os.O_CLOEXEC)
+        headers = os.pread(self._fd, 2 * _INDEX_HEADER_SIZE, 0)
+        header = headers[:_INDEX_HEADER_SIZE]
+        if len(headers) < 2 * _INDEX_HEADER_SIZE or header != headers[_INDEX_HEADER_SIZE:]:
+            return None
+        version, _, _, is_valid, _, page_size, frames = _INDEX.unpack_from(header)
+        if version != _INDEX_VERSION or not is_valid:
+            return None
+        page_size = 1 << 16 if page_size == 1 else page_size
+        return int(_HEADER.size + frames * (_FRAME.size + page_size))
 
 
 def _sum(data: bytes, order: str, start: tuple[int, int]) -> tuple[int, int]:

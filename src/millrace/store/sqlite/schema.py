@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from . import sums
-from .errors import ADVICE, Mismatch, StoreDamaged, damaged
-from .sums import Tally
+from millrace.store.errors import ChecksumError, StoreDamaged
 
-SCHEMA: Final = 3
+from . import checksums
+from .checksums import TurnSummary
+from .error_translation import ADVICE, damaged
+
+SCHEMA: Final = 4
 
 #: The checksum precedes long columns, so that SQLite reads it without them.
 TABLES: Final = {
@@ -31,10 +33,17 @@ TABLES: Final = {
     " sum INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (queue, day)) WITHOUT ROWID",
     "outbox": "CREATE TABLE outbox (first INTEGER PRIMARY KEY, count INTEGER NOT NULL,"
     " version INTEGER NOT NULL, sum INTEGER NOT NULL, events BLOB NOT NULL)",
+    "payloads": "CREATE TABLE payloads (seq INTEGER PRIMARY KEY, sum INTEGER NOT NULL,"
+    " payload BLOB NOT NULL)",
 }
 _FIRST: Final = frozenset({"turns", "jobs", "states", "queues", "stats", "outbox", "meta"})
 #: The tables of each version. A damaged version number therefore starts no migration.
-TABLE_NAMES: Final = {1: _FIRST, 2: _FIRST | {"notes"}, 3: frozenset(TABLES)}
+TABLE_NAMES: Final = {
+    1: _FIRST,
+    2: _FIRST | {"notes"},
+    3: (_FIRST | {"notes"}) - {"meta"},
+    4: frozenset(TABLES),
+}
 
 
 def version_of(db: sqlite3.Connection) -> int:
@@ -93,22 +102,23 @@ def _add_sums(db: sqlite3.Connection) -> None:
     `meta`.
     """
     for function in (
-        sums.job_sum,
-        sums.state_sum,
-        sums.queue_sum,
-        sums.note_sum,
-        sums.day_sum,
-        sums.events_sum,
+        checksums.job_sum,
+        checksums.state_sum,
+        checksums.queue_sum,
+        checksums.note_sum,
+        checksums.day_sum,
+        checksums.events_sum,
     ):
         arguments = function.__code__.co_argcount
         db.create_function(function.__name__, arguments, function, deterministic=True)
-    for table, statement in TABLES.items():
+    tables = sorted(TABLE_NAMES[3])
+    for table in tables:
         db.execute(f"ALTER TABLE {table} RENAME TO old_{table}")
-        db.execute(statement)
+        db.execute(TABLES[table])
     for table, rows in _SUMMED.items():
         db.execute(f"INSERT INTO {table} {rows}")
     _add_tallies(db)
-    for table in TABLES:
+    for table in tables:
         db.execute(f"DROP TABLE old_{table}")
     db.execute("DROP TABLE meta")
 
@@ -122,7 +132,7 @@ def _add_tallies(db: sqlite3.Connection) -> None:
         return db.execute(query).fetchone()[0]
 
     last = one("SELECT max(id) FROM old_turns")
-    tally = Tally(
+    tally = TurnSummary(
         first_turn=one("SELECT coalesce(min(id), 1) FROM old_turns"),
         stats_event=one("SELECT coalesce(max(value), 1) FROM meta WHERE key = 'stats_event'"),
         jobs=one("SELECT coalesce(sum(sum), 0) FROM jobs"),
@@ -134,7 +144,7 @@ def _add_tallies(db: sqlite3.Connection) -> None:
         ),
     )
     if last is None and (tally.jobs or tally.states or tally.others):
-        raise Mismatch("there are rows, but no turn that wrote them")
+        raise ChecksumError("there are rows, but no turn that wrote them")
     rows = db.execute(
         "SELECT id, next_seq, next_event, processed, failures, changes FROM old_turns ORDER BY id"
     )
@@ -142,14 +152,22 @@ def _add_tallies(db: sqlite3.Connection) -> None:
         tally.next_seq, tally.next_event = next_seq, next_event
         tally.processed, tally.failures = processed, failures
         tally.first_event = one(f"SELECT coalesce(min(first), {next_event}) FROM outbox")  # noqa: S608
-        packed = sums.encode_tally(tally)
-        summed = sums.turn_sum(turn, packed, changes)
+        packed = checksums.encode_summary(tally)
+        summed = checksums.turn_sum(turn, packed, changes)
         db.execute("INSERT INTO turns VALUES (?, ?, ?, ?)", (turn, summed, packed, changes))
+
+
+def _add_payloads(db: sqlite3.Connection) -> None:
+    """Migrate from 3 to 4: add a table for large payloads. Existing jobs keep theirs in `jobs`, and
+    in memory.
+    """
+    db.execute(TABLES["payloads"])
 
 
 MIGRATIONS: Final[dict[int, Callable[[sqlite3.Connection], None]]] = {
     1: _add_notes_and_order,
     2: _add_sums,
+    3: _add_payloads,
 }
 
 

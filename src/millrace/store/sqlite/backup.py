@@ -14,14 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from millrace.lasting import sync
+from millrace.durable_files import sync
+from millrace.store.errors import DataFolderInUse, StoreError, StoreFailing
+from millrace.store.store import CheckReport, Progress
 
-from .errors import DataFolderInUse, StoreError, StoreFailing, readable, translated
-from .examination import Findings, held, look, reader, traceless
+from .check import held, look, reader, traceless
+from .commit_marker import CommitMarker, read_commit_marker
+from .error_translation import readable, translated
 from .folder import DATABASE, LOCK, lock, make_private
-from .mark import Mark, read_mark
-from .reading import Content
-from .recovered import Progress
+from .reader import DatabaseContent
 from .schema import SCHEMA, check_schema
 
 #: Pages per step (8 MiB); each step reports its progress.
@@ -30,7 +31,7 @@ PAGES: Final = 2048
 MARGIN: Final = 16 << 20
 
 
-def back_up(source: Path, target: Path, progress: Progress | None = None) -> Findings:
+def back_up(source: Path, target: Path, progress: Progress | None = None) -> CheckReport:
     """Copy the data folder `source` to `target`, and return the findings about the copy."""
     with translated(source):
         if not (source / DATABASE).exists():
@@ -42,14 +43,14 @@ def back_up(source: Path, target: Path, progress: Progress | None = None) -> Fin
             )
         target = target.resolve()  # the rename needs a folder, not `.` or a symbolic link
     with _aside(target) as aside:
-        found = Findings(str(source))
+        found = CheckReport(str(source))
         with translated(source), held(source, found), traceless(source, found):
             turn = _copy(source, aside, progress, served=bool(found.server))
         make_private(aside)
         sync(aside / DATABASE)
-        findings = Findings(str(aside))
+        findings = CheckReport(str(aside))
         look(aside, findings)
-        if findings.problems or findings.turn != turn or read_mark(aside) != turn:
+        if findings.problems or findings.turn != turn or read_commit_marker(aside) != turn:
             told = "; ".join(findings.problems) or "it is not complete"
             raise StoreError(
                 f"the copy of {source} is damaged, and was removed (`millrace check` tells whether "
@@ -95,14 +96,14 @@ def _copy(source: Path, aside: Path, progress: Progress | None, *, served: bool)
                 f"{path} has an older format: start this version's server on it first, or stop its "
                 "server and copy the folder"
             )
-        content = Content(db)
+        content = DatabaseContent(db)
         content.read_numbers()
         (pages,) = db.execute("PRAGMA page_count").fetchone()
         (page_size,) = db.execute("PRAGMA page_size").fetchone()
         _check_space(aside, pages * page_size)
 
         # Write the mark first: it prevents a server from starting on the incomplete database.
-        mark = Mark(aside, sync=True)
+        mark = CommitMarker(aside, sync=True)
         mark.write(content.turn)
         mark.close()
 

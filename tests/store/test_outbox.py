@@ -1,16 +1,17 @@
-"""What is in the lake goes from the outbox, with the commits that come anyway."""
+"""Commits remove shipped events from the outbox."""
 
 from pathlib import Path
 
 import pytest
 
-import millrace.store.sqlite
+import millrace.store.sqlite.store
 from failing_stores import FailingSqliteStore
-from millrace.engine.batch import Batch
-from millrace.engine.stats import QueueDay
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.statistics import QueueDay
 from millrace.store import StoreFailing
-from millrace.store.examination import examine
+from millrace.store.sqlite.check import check_folder
 from scene import Scene, commit
+from support.plain import values
 
 
 @pytest.fixture
@@ -38,97 +39,97 @@ def ids(store: FailingSqliteStore) -> list[int]:
 
 
 def turn(store: FailingSqliteStore, scene: Scene) -> None:
-    store.begin(Batch(), scene.engine)
+    store.prepare(ChangeSet(), scene.engine)
     store.commit()
 
 
-def test_what_is_shipped_goes_with_the_next_commit(store, scene):
-    store.shipped(22)
-    assert store.trims
+def test_shipped_events_are_removed_with_the_next_commit(store, scene):
+    store.outbox.shipped(22)
+    assert store.outbox.has_shipped_events
     assert len(ids(store)) == 10
     scene.push("another")
     commit(scene.engine, store)
     assert ids(store) == [22, 25, 28, 31]
-    assert not store.trims
-    assert store.first_event == 22
+    assert not store.outbox.has_shipped_events
+    assert store.outbox.first_event == 22
 
 
 def test_an_empty_batch_is_enough(store, scene):
-    store.shipped(31)
+    store.outbox.shipped(31)
     turn(store, scene)
     assert ids(store) == []
-    assert (store.first_event, store.next_event, store.outbox_bytes) == (31, 31, 0)
+    assert (store.outbox.first_event, store.outbox.next_event, store.outbox.size) == (31, 31, 0)
 
 
-def test_a_row_goes_when_all_of_it_is_shipped(store, scene):
-    """And nobody waits for a row of which a part is not."""
-    store.shipped(24)
+def test_a_row_is_removed_when_all_of_it_is_shipped(store, scene):
+    """The store does not wait for a row that is only partly shipped."""
+    store.outbox.shipped(24)
     turn(store, scene)
     assert ids(store)[0] == 22
-    assert not store.trims
+    assert not store.outbox.has_shipped_events
 
 
-def test_a_commit_removes_only_so_much(store, scene, monkeypatch):
-    monkeypatch.setattr(millrace.store.sqlite, "TRIM_BYTES_ALONE", 200)
-    store.shipped(31)
+def test_a_commit_removes_a_limited_number_of_bytes(store, scene, monkeypatch):
+    monkeypatch.setattr(millrace.store.sqlite.store, "TRIM_BYTES_ALONE", 200)
+    store.outbox.shipped(31)
     turns = 0
-    while store.trims:
+    while store.outbox.has_shipped_events:
         turn(store, scene)
         turns += 1
     assert turns == 10
     assert ids(store) == []
 
 
-def test_the_folder_is_whole_and_the_statistics_are_the_same(store, scene, open_store, folder):
+def test_the_folder_is_intact_and_the_statistics_are_the_same(store, scene, open_store, folder):
     before = scene.engine.statistics.days
-    store.shipped(31)
+    store.outbox.shipped(31)
     turn(store, scene)
     job = scene.pushed_and_leased("last")
     scene.complete(job)
     commit(scene.engine, store)
     assert ids(store) == [31]
     open_store.close()
-    findings = examine(Path(folder))
+    findings = check_folder(Path(folder))
     assert (findings.problems, findings.events) == ([], 3)
     again = open_store().load().statistics.days
-    assert again == before
+    assert values(again) == values(before)
     ((key, day),) = again.items()
     assert isinstance(day, QueueDay)
     assert day.run.count == 11
     assert key[0] == "default"
 
 
-def test_what_cannot_be_committed_is_not_removed(store, scene):
-    """And it is not tried again and again: until the next time that something is shipped."""
-    store.shipped(31)
+def test_a_failed_commit_removes_no_events(store, scene):
+    """The store tries again only after the next shipment."""
+    store.outbox.shipped(31)
     store.fail = "commit"
-    store.begin(Batch(), scene.engine)
+    store.prepare(ChangeSet(), scene.engine)
     with pytest.raises(StoreFailing):
         store.commit()
     store.fail = ""
-    store.reread([])
-    assert not store.trims
+    store.load_jobs([])
+    assert not store.outbox.has_shipped_events
     assert len(ids(store)) == 10
-    store.shipped(31)
+    store.outbox.shipped(31)
     turn(store, scene)
     assert ids(store) == []
 
 
-def test_a_flush_leaves_what_was_not_shipped(store, scene):
+def test_a_flush_keeps_unshipped_events(store, scene):
     scene.engine.flush(scene.now)
     commit(scene.engine, store)
-    store.shipped(31)
+    store.outbox.shipped(31)
     turn(store, scene)
     assert ids(store) == [31]
 
 
-def test_events_that_had_to_go_before_they_were_shipped_are_counted(open_store, small_generations):
+def test_events_dropped_before_their_shipment_are_counted(open_store, small_generations):
     store, scene = open_store(outbox_max=1000), Scene()
     store.load()
     for n in range(100):
         scene.push(f"job-{n}")
         commit(scene.engine, store)
         if n == 9:
-            store.shipped(11)
-    assert store.dropped == store.first_event - 11
-    assert store.dropped > 50
+            store.outbox.shipped(11)
+    assert store.outbox.dropped == store.outbox.first_event - 11
+    assert store.outbox.dropped > 50

@@ -2,28 +2,26 @@
 
 import sqlite3
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from threading import Thread
-from typing import Final
-from zlib import crc32
+from typing import Any, Final
 
-import msgspec
+from millrace.engine.job import Job
+from millrace.store import records
+from millrace.store.errors import ChecksumError
+from millrace.store.store import Progress, StoreSnapshot
 
-from millrace.engine.job import Job, apply
-from millrace.engine.stats import QueueDay
+from . import checksums
+from .checksums import JOB, TurnSummary
+from .error_translation import readable, translated
+from .seq_set import SeqSet
+from .small_tables import RowSums
 
-from . import changes, sums
-from .errors import Mismatch, readable, translated
-from .recovered import Progress, Recovered
-from .sums import JOB, WORD, Tally
-
-#: For each small table, the checksums of its rows by key.
-RowSums = dict[str, dict[object, int]]
-
+#: A start reports its progress after this number of jobs.
+PROGRESS_INTERVAL: Final = 50_000
 #: Below this size of the database, a thread costs more than it saves.
 _SMALL: Final = 4 << 20
-
-_decode_day = msgspec.msgpack.Decoder(QueueDay).decode
 
 
 def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
@@ -34,17 +32,19 @@ def open_read_only(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=5)
 
 
-class Content:
+class DatabaseContent:
     """The data that was read, and the state that the store needs to continue writing."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, jobs: dict[int, Job] | None = None) -> None:
         self._db = db
-        self.recovered = Recovered()
+        self.snapshot = StoreSnapshot({} if jobs is None else jobs)
         self.turn = 0
-        self.tally = Tally()
+        self.summary = TurnSummary()
         #: The place of each queue.
         self.places: dict[str, int] = {}
         self.row_sums: RowSums = {"queues": {}, "notes": {}, "stats": {}}
+        #: The jobs with a row in `payloads`.
+        self.stored_payloads = SeqSet()
         #: The jobs that the turns changed, and the size of the turns in bytes.
         self.touched: dict[int, None] = {}
         self.turn_bytes = 0
@@ -54,95 +54,114 @@ class Content:
         self.read_numbers()
         self._read_jobs(progress)
         self._read_states()
-        self._read_turns()
-        self._read_stats()
-        if sum(sum(rows.values()) for rows in self.row_sums.values()) != self.tally.others:
-            raise Mismatch("queues, notes or statistics are missing, or older than the last turn")
+        self._replay_turns()
+        self._read_payloads()
+        self.read_stats()
 
     def read_some(self, seqs: set[int]) -> None:
         """Read only these jobs, without a check for missing jobs."""
         self.read_numbers()
-        jobs = self.recovered.jobs
+        jobs = self.snapshot.jobs
         for seq in seqs:
             for row in self._db.execute("SELECT seq, sum, record FROM jobs WHERE seq = ?", (seq,)):
                 jobs[seq] = _job(*row)
             for row in self._db.execute(
                 "SELECT seq, sum, record FROM states WHERE seq = ?", (seq,)
             ):
-                apply(jobs[seq], _state(*row))
-        self._read_turns()
-        self.recovered.jobs = {seq: job for seq, job in jobs.items() if seq in seqs}
-        self._read_stats()
+                records.apply_state(jobs[seq], _state(*row))
+        self._replay_turns()
+        self.snapshot.jobs = {seq: job for seq, job in jobs.items() if seq in seqs}
+        self.read_stats()
 
     def read_numbers(self) -> None:
         """Read the tally of the last turn, and the queues and notes."""
         last = "SELECT id, sum, tally, changes FROM turns ORDER BY id DESC LIMIT 1"
         for turn, summed, tally, blob in self._db.execute(last):
-            _check(f"turn {turn}", summed, sums.turn_sum(turn, tally, blob))
-            self.turn, self.tally = turn, sums.decode_tally(tally)
-        recovered, tally = self.recovered, self.tally
-        recovered.next_seq = tally.next_seq
+            _check(f"turn {turn}", summed, checksums.turn_sum(turn, tally, blob))
+            self.turn, self.summary = turn, checksums.decode_summary(tally)
+        recovered, tally = self.snapshot, self.summary
+        recovered.next_seq, recovered.next_event = tally.next_seq, tally.next_event
         recovered.processed, recovered.failures = tally.processed, tally.failures
         rows = self._db.execute("SELECT place, sum, name, paused FROM queues ORDER BY place")
         for place, summed, name, paused in rows:
-            _check(f"queue {name}", summed, sums.queue_sum(place, name, paused))
+            _check(f"queue {name}", summed, checksums.queue_sum(place, name, paused))
             recovered.queues[name] = bool(paused)
             self.places[name] = place
             self.row_sums["queues"][name] = summed
         for key, summed, value in self._db.execute("SELECT key, sum, value FROM notes"):
-            _check(f"note {key}", summed, sums.note_sum(key, value))
-            recovered.notes[key] = value
+            _check(f"note {key}", summed, checksums.note_sum(key, value))
+            recovered.settings[key] = value
             self.row_sums["notes"][key] = summed
 
     def _read_jobs(self, progress: Progress | None) -> None:
         total = self._count_jobs() if progress is not None else 0
-        every, jobs, found = 50_000, self.recovered.jobs, 0
-        decode = changes.decode_job
-        # The same as _job, without two function calls per row.
-        for seq, summed, record in self._db.execute("SELECT seq, sum, record FROM jobs"):
-            if crc32(record, seq & WORD ^ JOB) != summed:
-                raise Mismatch(f"job {seq} is not as it was written")
-            found += summed
-            jobs[seq] = decode(record)
-            if progress is not None and len(jobs) % every == 0:
+        jobs, found, read = self.snapshot.jobs, 0, -1
+        rows = self._db.execute("SELECT seq, sum, record FROM jobs")
+        while read < len(jobs):
+            read = len(jobs)
+            found += records.decode_jobs(islice(rows, PROGRESS_INTERVAL), JOB, jobs)
+            if progress is not None and len(jobs) == read + PROGRESS_INTERVAL:
                 progress(len(jobs), total)
-        if found != self.tally.jobs:
-            raise Mismatch("jobs are missing, or older than the last turn")
+        if found != self.summary.jobs:
+            raise ChecksumError("jobs are missing, or older than the last turn")
 
     def _read_states(self) -> None:
-        found, jobs = 0, self.recovered.jobs
+        found, jobs = 0, self.snapshot.jobs
         for seq, summed, record in self._db.execute("SELECT seq, sum, record FROM states"):
-            half = _state(seq, summed, record)
+            row = _state(seq, summed, record)
             found += summed
-            apply(jobs[seq], half)
-        if found != self.tally.states:
-            raise Mismatch("changes of jobs are missing, or older than the last turn")
+            records.apply_state(jobs[seq], row)
+        if found != self.summary.states:
+            raise ChecksumError("changes of jobs are missing, or older than the last turn")
 
-    def _read_turns(self) -> None:
-        """Replay the turns. Their numbers have no gaps."""
-        expected = self.tally.first_turn
+    def turns(self) -> Iterator[bytes]:
+        """Yield the changes of each turn, in order. The numbers of turns have no gaps."""
+        expected = self.summary.first_turn
         rows = self._db.execute("SELECT id, sum, tally, changes FROM turns ORDER BY id")
         for turn, summed, tally, blob in rows:
-            _check(f"turn {turn}", summed, sums.turn_sum(turn, tally, blob))
+            _check(f"turn {turn}", summed, checksums.turn_sum(turn, tally, blob))
             if turn != expected:
-                raise Mismatch(f"turn {expected} is missing")
+                raise ChecksumError(f"turn {expected} is missing")
             expected += 1
-            self.turn_bytes += len(blob)
-            changes.replay(blob, self.recovered.jobs, self.touched)
+            yield blob
 
-    def _read_stats(self) -> None:
-        statistics = self.recovered.statistics
+    def _replay_turns(self) -> None:
+        for blob in self.turns():
+            self.turn_bytes += len(blob)
+            records.replay(blob, self.snapshot.jobs, self.touched)
+
+    def _read_payloads(self) -> None:
+        """Read the checksums of the payloads and compare their sizes; Inspection reads the rest."""
+        found, jobs = 0, self.snapshot.jobs
+        for seq, checksum, size in self._db.execute(
+            "SELECT seq, sum, length(payload) FROM payloads"
+        ):
+            job = jobs.get(seq)
+            if job is None or job.stored_size != size:
+                raise ChecksumError(f"the payload of job {seq} is not the one of its job")
+            self.stored_payloads.add(seq)
+            found += checksum
+        if found != self.summary.payloads:
+            raise ChecksumError("payloads are missing, or older than the last turn")
+
+    def read_stats(self) -> None:
+        """Read the statistics, and compare the total of the checksums of all small tables."""
+        statistics = self.snapshot.statistics
         for queue, day, summed, record in self._db.execute("SELECT * FROM stats"):
-            _check(f"statistics of {queue}", summed, sums.day_sum(queue, day, record))
-            statistics.days[queue, day] = _decode_day(record)
+            _check(f"statistics of {queue}", summed, checksums.day_sum(queue, day, record))
+            statistics.days[queue, day] = records.decode_day(record)
             self.row_sums["stats"][queue, day] = summed
-        for events in outbox(self._db, self.tally.stats_event, self.tally.next_event):
-            statistics.fold(changes.decode_any(events))
+        for events in outbox(self._db, self.summary.stats_event, self.summary.next_event):
+            statistics.fold(records.decode_any(events))
+        if sum(sum(rows.values()) for rows in self.row_sums.values()) != self.summary.others:
+            raise ChecksumError(
+                "queues, notes or statistics are missing, or older than the last turn"
+            )
 
     def _count_jobs(self) -> int:
         """Return the number of rows of `jobs`; 0 if there are too few for a progress report."""
         span = self._db.execute("SELECT max(seq) - min(seq) FROM jobs").fetchone()[0]
-        if span is None or span < 50_000:
+        if span is None or span < PROGRESS_INTERVAL:
             return 0
         return int(self._db.execute("SELECT count(*) FROM jobs").fetchone()[0])
 
@@ -151,16 +170,25 @@ def outbox(db: sqlite3.Connection, start: int, end: int) -> Iterator[bytes]:
     """Yield the events from `start` to before `end`, one blob per commit."""
     rows = db.execute("SELECT * FROM outbox WHERE first >= ? ORDER BY first", (start,))
     for first, count, version, summed, events in rows:
-        _check(f"event {first}", summed, sums.events_sum(first, count, version, events))
+        _check(f"event {first}", summed, checksums.events_sum(first, count, version, events))
         if first != start:
-            raise Mismatch(f"event {start} is missing")
+            raise ChecksumError(f"event {start} is missing")
         start += count
         yield events
     if start != end:
-        raise Mismatch(f"event {start} is missing")
+        raise ChecksumError(f"event {start} is missing")
 
 
-def check_outbox(db: sqlite3.Connection, tally: Tally) -> None:
+def check_payloads(db: sqlite3.Connection) -> int:
+    """Check that all payloads match their checksums. Return the total of the checksums."""
+    total = 0
+    for seq, checksum, payload in db.execute("SELECT seq, sum, payload FROM payloads"):
+        _check(f"the payload of job {seq}", checksum, checksums.payload_sum(seq, payload))
+        total += checksum
+    return total
+
+
+def check_outbox(db: sqlite3.Connection, tally: TurnSummary) -> None:
     """Check that all unshipped events exist and match their checksums."""
     for _ in outbox(db, tally.first_event, tally.next_event):
         pass
@@ -168,24 +196,24 @@ def check_outbox(db: sqlite3.Connection, tally: Tally) -> None:
 
 def _check(what: str, summed: object, expected: int) -> None:
     if summed != expected:
-        raise Mismatch(f"{what} is not as it was written")
+        raise ChecksumError(f"{what} is not as it was written")
 
 
 def _job(seq: int, summed: int, record: bytes) -> Job:
-    _check(f"job {seq}", summed, sums.job_sum(seq, record))
-    return changes.decode_job(record)
+    _check(f"job {seq}", summed, checksums.job_sum(seq, record))
+    return records.decode_job(record)
 
 
-def _state(seq: int, summed: int, record: bytes) -> tuple[object, ...]:
-    _check(f"the change of job {seq}", summed, sums.state_sum(seq, record))
-    half: tuple[object, ...] = changes.decode_any(record)
-    return half
+def _state(seq: int, summed: int, record: bytes) -> list[Any]:
+    _check(f"the change of job {seq}", summed, checksums.state_sum(seq, record))
+    row: list[Any] = records.decode_any(record)
+    return row
 
 
 class Inspection:
-    """Checks the data that Content does not read: the structure of the SQLite file and the whole
-    outbox. For example, a free list that contains used pages causes damage only later. The
-    inspection has its own connection, and its own thread if the database is large.
+    """Checks the data that DatabaseContent does not read: the structure of the SQLite file, the
+    payloads and the whole outbox. For example, a free list that contains used pages causes damage
+    only later. The inspection has its own connection, and its own thread if the database is large.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path, *, most: int = 1) -> None:
@@ -209,7 +237,7 @@ class Inspection:
             if self._error is not None:
                 raise self._error
             if self.problems:
-                raise Mismatch(self.problems[0])
+                raise ChecksumError(self.problems[0])
 
     def stop(self) -> None:
         """Cancel the inspection."""
@@ -221,15 +249,16 @@ class Inspection:
         try:
             self.problems = structure(self._db, self._most)
             if not self.problems:
+                check_payloads(self._db)
                 self._check_outbox()
         except BaseException as error:
             self._error = error
 
     def _check_outbox(self) -> None:
         last = "SELECT tally FROM turns ORDER BY id DESC LIMIT 1"
-        tally = Tally()
+        tally = TurnSummary()
         for (packed,) in self._db.execute(last):
-            tally = sums.decode_tally(packed)
+            tally = checksums.decode_summary(packed)
         check_outbox(self._db, tally)
 
 

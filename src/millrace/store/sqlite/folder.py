@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from millrace.lasting import make
-
-from .errors import DataFolderInUse, DataFolderRemoved, StoreError
+from millrace.durable_files import make
+from millrace.store.errors import DataFolderInUse, DataFolderRemoved, StoreError
 
 log = logging.getLogger(__name__)
 

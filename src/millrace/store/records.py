@@ -1,0 +1,406 @@
+"""Jobs, statistics and change sets as rows, and back.
+
+A row is a msgpack array of the fields of an object, in the order of its function below. The store
+writes a job once with all fields (`job_row`), and later only its changing fields (`state_row`). The
+rows of the rare objects of a job are parts of its row. To change the format:
+1. add a field at the end of the row, and give it a default in the constructor of its class: old
+   rows are shorter and still load;
+2. if a field of a job changes after the push, also add it at the end of `state_row`, and with a
+   default to `Job.restore`;
+3. never remove or reorder a field: leave it unused, or raise schema.SCHEMA and migrate.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+from zlib import crc32
+
+import msgspec
+
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.details import JobDetails, LastError, Parked
+from millrace.engine.job import Extra, Failure, Job, Lifetime
+from millrace.engine.statistics import QueueDay, Spread
+
+from .errors import ChecksumError
+
+#: Checksums and their initial values have 32 bits.
+WORD: Final = 0xFFFF_FFFF
+#: The fields of an object; of an older format if it is shorter than the row of today.
+Row = tuple[Any, ...]
+
+#: Position of the payload in the row of a job, or of its size if it lives in the store.
+PAYLOAD_AT: Final = 3
+#: The lengths of the rows of a job and of its state.
+JOB_ROW_LENGTH: Final = 28
+STATE_ROW_LENGTH: Final = 18
+#: The last fields of these rows, which rows of older versions do not have.
+_LATER_JOB_FIELDS: Final = [0, 0, 0, "", None]
+_LATER_STATE_FIELDS: Final = [0, "", None]
+#: Positions of other fields in the row of a job, of the details in the row of `Extra`, and of the
+#: earlier failures in the row of `Failure`.
+STATE_AT: Final = 10
+FAILURE_AT: Final = 21
+EXTRA_AT: Final = 22
+DETAILS_AT: Final = 5
+EARLIER_AT: Final = 6
+#: Names, durations and short wire fields that jobs share.
+MAX_SHARED_VALUES: Final = 100_000
+MAX_SHARED_LENGTH: Final = 16
+_shared: Final[dict[Any, Any]] = {}
+
+
+def job_row(job: Job) -> Row:
+    return (
+        job.seq,
+        job.jid,
+        job.kind,
+        job.stored_size or job.inline_payload,
+        job.origin,
+        job.created,
+        job.lease_duration,
+        job.retries,
+        job.wire_fields,
+        job.queue,
+        job.state,
+        job.rank,
+        job.position,
+        job.due_at,
+        job.attempt,
+        job.failures,
+        job.ready_at,
+        job.leased_at,
+        job.deadline,
+        job.holder,
+        job.holder_protocol,
+        job.failure,
+        job.extra,
+        job.expires_at,
+        job.max_attempts,
+        job.ended_at,
+        job.outcome,
+        job.lifetime,
+    )
+
+
+def state_row(job: Job) -> Row:
+    """The seq and the changing fields of a job."""
+    return (
+        job.seq,
+        job.queue,
+        job.state,
+        job.rank,
+        job.position,
+        job.due_at,
+        job.attempt,
+        job.failures,
+        job.ready_at,
+        job.leased_at,
+        job.deadline,
+        job.holder,
+        job.holder_protocol,
+        job.failure,
+        job.extra,
+        job.ended_at,
+        job.outcome,
+        job.lifetime,
+    )
+
+
+def _failure_row(failure: Failure) -> Row:
+    row = (failure.first_at, failure.last_at, failure.group, failure.message, failure.backtrace)
+    if failure.earlier or (failure.backtrace and failure.attempt):
+        return (*row, failure.attempt, failure.earlier)
+    return row
+
+
+def _extra_row(extra: Extra) -> Row:
+    return (
+        extra.tags,
+        extra.blockers,
+        extra.result,
+        extra.transient,
+        extra.dead_queue,
+        extra.details,
+        extra.load,
+        extra.retention,
+    )
+
+
+def _details_row(details: JobDetails) -> Row:
+    return (
+        details.priority,
+        details.log,
+        details.tags,
+        details.lapsed_at,
+        details.front,
+        details.last_error,
+        details.spawned_from,
+        details.done_at,
+        details.limits,
+        details.waiting_since,
+        details.parked,
+        details.released_limits,
+        details.lower_first,
+        details.clock_offset,
+        details.lease_offset,
+    )
+
+
+def _lifetime_row(lifetime: Lifetime) -> Row:
+    return (
+        lifetime.leases,
+        lifetime.failures,
+        lifetime.wait,
+        lifetime.run,
+        lifetime.first_leased_at,
+        lifetime.lease_wait,
+        lifetime.renewals,
+        lifetime.first_queue,
+        lifetime.complete,
+    )
+
+
+def _spread_row(spread: Spread) -> Row:
+    return (spread.count, spread.mean, spread.vk, spread.histogram)
+
+
+def _day_row(day: QueueDay) -> Row:
+    wait, run = _spread_row(day.wait), _spread_row(day.run)
+    return (day.queue, day.day, wait, run, day.failures, day.failed, day.retries)
+
+
+def _row(value: Any) -> Row:
+    """The row of an object that msgpack does not know."""
+    if isinstance(value, Extra):
+        return _extra_row(value)
+    if isinstance(value, Lifetime):
+        return _lifetime_row(value)
+    if isinstance(value, Failure):
+        return _failure_row(value)
+    if isinstance(value, JobDetails):
+        return _details_row(value)
+    if isinstance(value, LastError):
+        return (value.group, value.message, value.when, value.worker)
+    if isinstance(value, Parked):
+        return (value.key, value.since, value.rank)
+    if isinstance(value, Job):
+        return job_row(value)
+    if isinstance(value, QueueDay):
+        return _day_row(value)
+    raise NotImplementedError(f"a {type(value).__name__} has no row")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_row)
+encode = _encoder.encode
+decode_any = msgspec.msgpack.Decoder().decode
+
+
+# Reading
+
+
+def _failure(row: list[Any]) -> Failure:
+    if len(row) > EARLIER_AT and row[EARLIER_AT] is not None:
+        row[EARLIER_AT] = [tuple(each) for each in row[EARLIER_AT]]
+    return Failure(*row)
+
+
+def _extra(row: list[Any]) -> Extra:
+    if len(row) > DETAILS_AT and row[DETAILS_AT] is not None:
+        row[DETAILS_AT] = _details(row[DETAILS_AT])
+    return Extra(*row)
+
+
+def _details(row: list[Any]) -> JobDetails:
+    last_error_at, parked_at = 5, 10
+    if len(row) > last_error_at and row[last_error_at] is not None:
+        row[last_error_at] = LastError(*row[last_error_at])
+    if len(row) > parked_at and row[parked_at] is not None:
+        row[parked_at] = Parked(*row[parked_at])
+    return JobDetails(*row)
+
+
+def _lifetime(row: list[Any]) -> Lifetime:
+    return Lifetime(*row)
+
+
+def _complete(row: list[Any], length: int, later_fields: list[Any]) -> None:
+    """Add the fields that a row of an older version does not have."""
+    missing = length - len(row)
+    if not 0 <= missing <= len(later_fields):
+        raise IndexError(f"a row has {len(row)} fields instead of {length}")
+    row += later_fields[len(later_fields) - missing :]
+
+
+def job_of(row: list[Any]) -> Job:
+    """The job of a row, which is used up. Jobs share equal short values, and a job its equal times,
+    as they do after a push: a start needs no more memory than the work before it.
+    """
+    if len(row) != JOB_ROW_LENGTH:
+        _complete(row, JOB_ROW_LENGTH, _LATER_JOB_FIELDS)
+    kind, queue, duration, created = row[2], row[9], row[6], row[5]
+    kind, queue = _shared.setdefault(kind, kind), _shared.setdefault(queue, queue)
+    duration = _shared.setdefault(duration, duration)
+    wire_fields: bytes = row[8]
+    if len(wire_fields) <= MAX_SHARED_LENGTH:
+        wire_fields = _shared.setdefault(wire_fields, wire_fields)
+    if len(_shared) > MAX_SHARED_VALUES:
+        _shared.clear()
+    payload: Any = row[PAYLOAD_AT]
+    stored_size = 0
+    if isinstance(payload, int):  # only complete rows have it
+        stored_size, payload = payload, b""
+    failure, extra, lifetime = row[FAILURE_AT], row[EXTRA_AT], row[27]
+    # Single arguments instead of `*row`: the compiled code then calls the constructor directly.
+    return Job(
+        row[0],
+        row[1],
+        kind,
+        payload,
+        row[4],
+        created,
+        duration,
+        row[7],
+        wire_fields,
+        queue,
+        row[STATE_AT],
+        row[11],
+        created if row[12] == created else row[12],
+        row[13],
+        row[14],
+        row[15],
+        created if row[16] == created else row[16],
+        row[17],
+        row[18],
+        row[19],
+        row[20],
+        None if failure is None else _failure(failure),
+        None if extra is None else _extra(extra),
+        row[23],
+        row[24],
+        row[25],
+        row[26],
+        None if lifetime is None else _lifetime(lifetime),
+        stored_size=stored_size,
+    )
+
+
+def decode_job(record: bytes) -> Job:
+    return job_of(decode_any(record))
+
+
+def decode_jobs(
+    rows: Iterable[tuple[int, int, bytes]], checksum_start: int, jobs: dict[int, Job]
+) -> int:
+    """Add the jobs of rows (seq, checksum, record) to `jobs`. Return the total of the checksums.
+    This loop determines the time of a start.
+    """
+    total = 0
+    for seq, checksum, record in rows:
+        if crc32(record, seq & WORD ^ checksum_start) != checksum:
+            raise ChecksumError(f"job {seq} is not as it was written")
+        total += checksum
+        jobs[seq] = job_of(decode_any(record))
+    return total
+
+
+def apply_state(job: Job, row: list[Any]) -> None:
+    """Assign the changing fields of a row, which is used up."""
+    if len(row) != STATE_ROW_LENGTH:
+        _complete(row, STATE_ROW_LENGTH, _LATER_STATE_FIELDS)
+    queue, failure, extra, lifetime = row[1], row[13], row[14], row[17]
+    job.restore(
+        _shared.setdefault(queue, queue),
+        row[2],
+        row[3],
+        row[4],
+        row[5],
+        row[6],
+        row[7],
+        row[8],
+        row[9],
+        row[10],
+        row[11],
+        row[12],
+        None if failure is None else _failure(failure),
+        None if extra is None else _extra(extra),
+        row[15],
+        row[16],
+        None if lifetime is None else _lifetime(lifetime),
+    )
+
+
+def decode_day(record: bytes) -> QueueDay:
+    queue, day, wait, run, *rest = decode_any(record)
+    return QueueDay(queue, day, Spread(*wait), Spread(*run), *rest)
+
+
+# Batches
+
+
+def encode_changes(
+    change_set: ChangeSet, max_inline: int, payloads: dict[int, bytes] | None
+) -> bytes:
+    """New jobs, the changing fields of changed jobs, and the numbers of deleted jobs.
+
+    Payloads above `max_inline` bytes are added to `payloads`; the rows of their jobs contain only
+    the size. Without `payloads`, all rows contain their payload.
+    """
+    new: list[Row] = []
+    for jobs in (change_set.new, change_set.rewritten):
+        for job in jobs.values():
+            if payloads is not None and len(job.inline_payload) > max_inline:
+                payloads[job.seq] = job.inline_payload
+                new.append(_row_without_payload(job))
+            else:
+                new.append(job_row(job))
+    changed = [state_row(job) for job in change_set.changed.values()]
+    return encode((new, changed, list(change_set.removed)))
+
+
+def encode_job(job: Job, *, without_payload: bool) -> bytes:
+    """The row of a job. A payload that the store keeps elsewhere may still be in memory."""
+    if without_payload and not job.stored_size:
+        return encode(_row_without_payload(job))
+    return encode(job)
+
+
+def _row_without_payload(job: Job) -> Row:
+    row = job_row(job)
+    return (*row[:PAYLOAD_AT], len(job.inline_payload), *row[PAYLOAD_AT + 1 :])
+
+
+def split(blob: bytes, max_bytes: int) -> Iterator[bytes]:
+    """Split the changes into several blobs of about this size. A replay of the blobs in order has
+    the same effect as a replay of the original.
+    """
+    new, changed, gone = decode_any(blob)
+    piece: list[list[Any]] = []
+    size = 0
+    for row in new:
+        piece.append(row)
+        payload = row[PAYLOAD_AT]
+        size += 0 if isinstance(payload, int) else len(payload)
+        size += len(row[8]) + 1000  # the wire fields
+        if size >= max_bytes:
+            yield encode((piece, (), ()))
+            piece, size = [], 0
+    yield encode((piece, changed, gone))
+
+
+def replay(blob: bytes, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+    """Apply a change set to `jobs`, and add the changed jobs to `touched`. A change of an unknown
+    job is skipped: the job was deleted before it was folded, and a later change set deletes it.
+    """
+    new, changed, gone = decode_any(blob)
+    for row in new:
+        job = job_of(row)
+        jobs[job.seq] = job
+        touched[job.seq] = None
+    for row in changed:
+        known = jobs.get(row[0])
+        if known is not None:
+            apply_state(known, row)
+        touched[row[0]] = None
+    for seq in gone:
+        jobs.pop(seq, None)
+        touched[seq] = None

@@ -1,0 +1,201 @@
+"""The tables `jobs` and `states`, and the jobs that differ between them and memory.
+
+A generation contains the jobs of consecutive turns. When it is full, each commit writes some of its
+jobs to their tables ("folding") while the next generation fills; then its turns are deleted.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.job import Job
+from millrace.store import records
+from millrace.store.store import StoreState
+
+from . import checksums
+from .checksums import TurnSummary
+from .payloads import PayloadTable
+
+#: A generation of turns ends at this number of bytes or jobs, or of rows to delete.
+GENERATION_BYTES: Final = 8 << 20
+GENERATION_JOBS: Final = 100_000
+MANY_DELETED_ROWS: Final = 10_000
+#: Each commit folds about this number of bytes of older jobs.
+FOLD_BYTES: Final = 65_536
+#: The start folds this number of jobs at a time.
+FOLD_BATCH_SIZE: Final = 1000
+
+# The difference between memory and the tables for a job of a generation.
+_NEW: Final = 0
+_CHANGED: Final = 1
+_GONE: Final = 2
+_UNSURE: Final = 3
+
+#: Rows of `jobs` or `states` as they are written: seq, sum, record.
+Rows = list[tuple[int, int, bytes]]
+
+
+class Generations:
+    """All changes of the tables are part of the transaction of a change set."""
+
+    def __init__(
+        self, db: sqlite3.Connection, summary: TurnSummary, payloads: PayloadTable
+    ) -> None:
+        self._db = db
+        self._payloads = payloads
+        self._summary = summary
+        self._new: dict[int, int] = {}
+        self._new_bytes = 0
+        #: Jobs of the new generation that have a row to delete.
+        self._new_removed = 0
+        self._folding: dict[int, int] | None = None
+        self._folding_order: Iterator[int] = iter(())
+        #: The last turn of the folding generation.
+        self.folding_turn = 0
+        self._no_fold_until = 0
+        self._deleted_rows = 0
+
+    def restart(self, touched: dict[int, None], turn: int, turn_bytes: int) -> None:
+        """Start with the jobs that may differ between the tables and memory."""
+        self._new = dict.fromkeys(touched, _UNSURE)
+        self._new_bytes = turn_bytes
+        self._folding = None
+        # If the disk was full, reserve the remaining space for the changes of clients.
+        self._no_fold_until = turn + 100 if touched else 0
+
+    def clear(self) -> None:
+        """Forget all jobs. `delete_rows` must follow in the same transaction."""
+        self._new, self._folding, self._new_bytes, self._new_removed = {}, None, 0, 0
+        self._summary.jobs = self._summary.states = 0
+
+    def delete_rows(self) -> None:
+        """Delete all jobs, which takes a tenth of a second per million."""
+        for table in ("jobs", "states"):
+            self._db.execute(f"DELETE FROM {table}")  # noqa: S608
+
+    def add_turn(self, change_set: ChangeSet, turn: int, size: int) -> None:
+        """Add the jobs of a change set to the new generation."""
+        new = self._new
+        folding: dict[int, int] = {} if self._folding is None else self._folding
+        for seq in change_set.new:
+            new[seq] = _NEW
+        for seq in change_set.changed:
+            if seq not in new and folding.get(seq) != _NEW:
+                new[seq] = _CHANGED
+        for seq in change_set.rewritten:
+            if new.get(seq) != _NEW and folding.get(seq) != _NEW:
+                new[seq] = _UNSURE
+        for seq in change_set.removed:
+            # A job without a row needs no deletion.
+            if new.get(seq) == _NEW:
+                del new[seq]
+            elif folding.get(seq) == _NEW:
+                del folding[seq]
+                new.pop(seq, None)
+            else:
+                new[seq] = _GONE
+                self._new_removed += 1
+        self._new_bytes += size
+        full = (
+            self._new_bytes > GENERATION_BYTES
+            or len(new) > GENERATION_JOBS
+            or self._new_removed >= MANY_DELETED_ROWS
+        )
+        if full and self._folding is None:
+            self._folding, self._new, self._new_bytes, self._new_removed = new, {}, 0, 0
+            self._folding_order = iter(list(new))
+            self.folding_turn = turn
+            self._deleted_rows = 0
+
+    def fold(self, state: StoreState, change_set: ChangeSet, turn: int, size: int) -> bool:
+        """Write some jobs of the folding generation to their tables. Return whether all of them
+        are written.
+        """
+        if self._folding is None or turn <= self._no_fold_until:
+            return False
+        changed = len(change_set.new) + len(change_set.changed) + len(change_set.removed)
+        changed += len(change_set.rewritten)
+        if not self._fold_some(self._folding, state, 64 + 2 * changed, FOLD_BYTES + 2 * size):
+            return False
+        self._folding = None
+        return True
+
+    @property
+    def deleted_many_rows(self) -> bool:
+        """Whether the last folded generation deleted many rows."""
+        return self._deleted_rows >= MANY_DELETED_ROWS
+
+    def _fold_some(
+        self, folding: dict[int, int], state: StoreState, max_jobs: int, max_bytes: int
+    ) -> bool:
+        new: Rows = []
+        changed: Rows = []
+        unsure: list[int] = []
+        gone: list[int] = []
+        seq: int | None = 0
+        for _ in range(max_jobs):
+            if max_bytes <= 0:
+                break
+            seq = next(self._folding_order, None)
+            if seq is None:
+                break
+            difference = folding.pop(seq, None)
+            job = state.job(seq)
+            if difference is None:
+                continue
+            if job is None:
+                gone.append(seq)
+            elif difference in {_NEW, _UNSURE}:
+                record = records.encode_job(job, without_payload=self._payloads.has(seq))
+                new.append((seq, checksums.job_sum(seq, record), record))
+                max_bytes -= len(record)
+                if difference == _UNSURE:
+                    unsure.append(seq)
+            else:
+                record = records.encode(records.state_row(job))
+                changed.append((seq, checksums.state_sum(seq, record), record))
+        self._deleted_rows += len(gone)
+        self._write(new, changed, unsure, gone)
+        return seq is None
+
+    def fold_all(self, jobs: dict[int, Job], touched: dict[int, None]) -> None:
+        """Write the result of replayed turns to the tables, in batches that need little memory."""
+        seqs = iter(touched)
+        while batch := list(islice(seqs, FOLD_BATCH_SIZE)):
+            alive = [seq for seq in batch if seq in jobs]
+            encoded = ((seq, records.encode(jobs[seq])) for seq in alive)
+            new = [(seq, checksums.job_sum(seq, record), record) for seq, record in encoded]
+            self._write(new, [], alive, [seq for seq in batch if seq not in jobs])
+
+    def _write(self, new: Rows, changed: Rows, unsure: list[int], gone: list[int]) -> None:
+        """Write rows of jobs and of states. The jobs of `unsure`, which are also in `new`, and of
+        `gone` may already have rows.
+        """
+        summary = self._summary
+        over = [*unsure, *gone]
+        if over:
+            summary.jobs -= self._sum_of("jobs", over)
+        if over or changed:
+            summary.states -= self._sum_of("states", [*over, *(row[0] for row in changed)])
+        if new:
+            summary.jobs += sum(row[1] for row in new)
+            self._db.executemany("INSERT OR REPLACE INTO jobs VALUES (?, ?, ?)", new)
+        if changed:
+            summary.states += sum(row[1] for row in changed)
+            self._db.executemany("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", changed)
+        if over:
+            keys = [(seq,) for seq in over]
+            self._db.executemany("DELETE FROM states WHERE seq = ?", keys)
+            self._db.executemany("DELETE FROM jobs WHERE seq = ?", keys[len(unsure) :])
+
+    def _sum_of(self, table: str, seqs: list[int]) -> int:
+        """Return the total of the checksums of the existing rows with these numbers."""
+        row = self._db.execute(
+            f"SELECT sum(sum) FROM {table} WHERE seq IN (SELECT value FROM json_each(?))",  # noqa: S608
+            (msgspec.json.encode(seqs).decode(),),
+        ).fetchone()
+        return int(row[0] or 0)

@@ -1,0 +1,23 @@
+"""A compact set of seqs behaves as a set."""
+
+from random import Random
+
+from millrace.store.sqlite.seq_set import SeqSet
+
+
+def test_it_has_what_a_set_has() -> None:
+    rng, seqs, expected = Random(1), SeqSet(), set[int]()
+    for _ in range(5000):
+        seq = rng.choice((rng.randrange(1, 300), rng.randrange(1 << 50)))
+        if rng.random() < 0.6:
+            seqs.add(seq)
+            expected.add(seq)
+        else:
+            seqs.discard(seq)
+            expected.discard(seq)
+    assert len(seqs) == len(expected)
+    assert all(seq in seqs for seq in expected)
+    assert not any(seq in seqs for seq in range(300) if seq not in expected)
+    for seq in expected:
+        seqs.discard(seq)
+    assert not seqs
