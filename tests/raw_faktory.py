@@ -1,4 +1,4 @@
-"""A Faktory connection with nothing between a test and the wire: send lines, read replies."""
+"""A raw Faktory connection: it sends lines and reads replies."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A connection of lines, with nothing between a test and the wire."""
+"""A raw connection with a line protocol."""
 
 import socket
 from types import TracebackType
@@ -25,11 +25,11 @@ class RawLines:
         self.socket.sendall(data)
 
     def at_end(self) -> bool:
-        """Whether the server has closed the connection, and said nothing more."""
+        """Whether the server has closed the connection without further data."""
         return not self._buffer and self.socket.recv(4096) == b""
 
     def _until(self, end: bytes) -> bytes:
-        """What comes before `end`, which is passed over."""
+        """The data before `end`, which is skipped."""
         while (at := self._buffer.find(end)) < 0:
             self._fill()
         found = bytes(self._buffer[:at])

@@ -1,4 +1,4 @@
-"""A Masenko connection with nothing between a test and the wire."""
+"""A raw Masenko connection."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ class RawMasenko(RawLines):
         """The next line, without its LF."""
         return self._until(b"\n")
 
-    # Commands, and what their replies say
+    # Commands and their replies
 
     def ask(self, line: str) -> bytes:
         self.send(line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""A Workq connection with nothing between a test and the wire."""
+"""A raw Workq connection."""
 
 from raw_lines import RawLines
 

@@ -1,27 +1,28 @@
-"""What millrace.server.server and session do between connections and the engine, less the sockets,
-on a clock that only we move: deliveries, time-outs and alarms go to their owners, a closing
-connection is closed when its last reply is out, and jobs in replies that were never written are
-given back.
+"""The server's work between connections and the engine without sockets, on a virtual clock:
+deliveries, timeouts and alarms go to their owners, a closing connection is closed after its last
+reply, and jobs in unwritten replies are released.
 """
 
 from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
+from millrace.engine.job import Job
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection
+from millrace.protocols.spec import protocol_rules
 
 #: 2026-11-15T19:43:51Z
 START = 1_794_771_831_000_000
 SECOND = 1_000_000
-#: Commands of one client in one go, as the server's sessions do.
+#: Commands of one client per slice, as in the server's sessions.
 SHARE = 64
 
 
 class Dice(Random):
-    """Always throws the same: back-off times can be written into tests."""
+    """Always returns the same number, so that tests can use fixed back-off times."""
 
     throw = 0
 
@@ -29,15 +30,25 @@ class Dice(Random):
         return self.throw
 
 
+def data_of(connection: Connection) -> list[bytes]:
+    """The replies that were not taken yet."""
+    return [reply.data for reply in connection.replies]
+
+
+def waiting(connection: Connection) -> list[int]:
+    """The indexes of the replies that must wait for the commit."""
+    return [number for number, reply in enumerate(connection.replies) if reply.must_wait]
+
+
 class World:
-    """One engine, a clock, and the connections made so far."""
+    """One engine, a clock, and its connections."""
 
     _holds_commits = False
 
     def __init__(self, dead_max: int = 100_000) -> None:
         self.now = START
         self.dice = Dice()
-        self.engine = Engine(self.dice, dead_max=dead_max)
+        self.engine = Engine(self.dice, protocol_rules(), dead_max=dead_max)
         self.clients: list[Wire] = []
 
     def hold_commits(self) -> None:
@@ -45,7 +56,7 @@ class World:
         self.engine.durable = self._holds_commits = True
 
     def advance(self, microseconds: int) -> None:
-        """Let time pass; what falls due on the way happens at its own moment."""
+        """Advance the clock; timers run at their own times."""
         until = self.now + microseconds
         while (when := self.engine.next_timer()) is not None and when <= until:
             self.now = max(self.now, when)
@@ -54,7 +65,7 @@ class World:
         self.now = until
 
     def tell(self) -> None:
-        """What the server does after commands: see Server._tell."""
+        """The server's work after commands: see Server._tell."""
         engine = self.engine
         while engine.deliveries or engine.outcomes or engine.timeouts or engine.alarms:
             deliveries, engine.deliveries = engine.deliveries, []
@@ -66,33 +77,35 @@ class World:
                 if wire.closed:
                     engine.release(job, self.now)
                     continue
-                waiter.owner.deliver(job, self.now)
+                wire.connection.notify(self.now, wire.connection.end_wait, waiter, job)
                 wire.waited_until = self.now
                 wire.run()
             for waiter, outcome in outcomes:
                 wire = waiter.owner.session
-                waiter.owner.conclude(outcome, self.now)
+                wire.connection.notify(self.now, waiter.owner.job_ended, outcome)
                 wire.waited_until = self.now
                 wire.run()
             for waiter in timeouts:
                 wire = waiter.owner.session
-                waiter.owner.timed_out(self.now)
+                wire.connection.notify(self.now, waiter.owner.timed_out)
                 wire.waited_until = self.now
                 wire.run()
             for key in alarms:
                 owner, what = key
-                owner.alarm(what, self.now)
                 if isinstance(owner, Connection):
+                    owner.notify(self.now, owner.alarm, what)
                     owner.session.run()
+                else:
+                    owner.alarm(what, self.now)
         if not self._holds_commits:
-            self.keep(engine.take_batch())
+            self.keep(engine.take_changes())
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: ChangeSet) -> None:
         """A turn is over. Most tests have no store."""
 
 
 class Wire:
-    """A connection and what it has written, where the server has a Session and a socket."""
+    """A connection and its output, in place of a Session and a socket."""
 
     def __init__(
         self, world: World, connection: Any, check: Callable[[bytes], None] | None = None
@@ -106,7 +119,11 @@ class Wire:
         self.replies: list[bytes] = []
         #: Numbers of the replies that had to wait for the disk.
         self.durable: list[int] = []
+        #: Numbers of the messages that are dropped if their change is refused.
+        self.optional: list[int] = []
         self.reads = True
+        #: Leases in replies that the client has not read.
+        self.leases: list[tuple[Job, int]] = []
         self.closed = False
         #: When its last wait for a job was over.
         self.waited_until = 0
@@ -129,17 +146,22 @@ class Wire:
         while more and not self.closed:
             more = self.connection.run(self.world.now, SHARE)
             self.flush()
+            if more:  # the server does other work between two slices
+                self.world.tell()
 
     def flush(self) -> None:
         connection = self.connection
-        self.durable += [len(self.replies) + mark for mark in connection.marks]
-        self.replies += connection.replies
         for reply in connection.replies:
-            self.check(reply)
-            self.heard += reply
-        connection.replies, connection.marks = [], []
-        if self.reads:
-            connection.handed.clear()
+            if reply.must_wait:
+                self.durable.append(len(self.replies))
+            if reply.optional:
+                self.optional.append(len(self.replies))
+            self.replies.append(reply.data)
+            self.check(reply.data)
+            self.heard += reply.data
+            if not self.reads:
+                self.leases += reply.leases
+        connection.replies = []
         if connection.closing:
             self.lose()
 
@@ -147,20 +169,22 @@ class Wire:
         """The client has closed its half: see Session.eof_received."""
         if self.closed:
             return
-        if self.connection.ended(self.world.now):
+        if self.connection.input_closed(self.world.now):
             self.run()
             self.flush()
         else:
             self.lose()
 
     def lose(self) -> None:
-        """The socket is gone: see Session.connection_lost."""
+        """The socket is closed: see Session.connection_lost."""
         if self.closed:
             return
         self.closed = True
         connection, world = self.connection, self.world
-        connection.lost(world.now)
-        for job, attempt in connection.handed:
+        if connection.waiter is not None:
+            world.engine.cancel_wait(connection.waiter)
+        for job, attempt in self.leases:
             same = world.engine.jobs.get(job.seq) is job and job.attempt == attempt
             if same and job.state == LEASED:
                 world.engine.release(job, world.now)
+        connection.connection_lost(world.now)

@@ -1,6 +1,6 @@
-"""What every client library must be able to do with a Millrace server: one suite for all of them.
+"""The requirements for every client library of a Millrace server: one suite for all of them.
 
-A library's test module subclasses ClientSuite and says how that library does each thing.
+The test module of a library subclasses ClientSuite and implements each action with that library.
 """
 
 import abc
@@ -22,7 +22,7 @@ import pytest
 from raw_faktory import HOST, RawFaktory
 
 DEADLINE = 20.0
-PATIENCE = 0.02
+TIMEOUT = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Endpoint:
 
 
 class Client(abc.ABC):
-    """One connected client of the library under test, that may push and work."""
+    """One connected client of the library under test that can push and work."""
 
     @abc.abstractmethod
     def push(
@@ -61,15 +61,15 @@ class Client(abc.ABC):
 
     @abc.abstractmethod
     def fail(self, jid: str, message: str) -> str:
-        """Report a failure; returns the error type that the library sends along."""
+        """Report a failure. Returns the error type that the library sends."""
 
     @abc.abstractmethod
     def beat(self) -> str:
-        """What the library makes of the reply: running, quiet or terminate."""
+        """The library's interpretation of the reply: running, quiet or terminate."""
 
 
 class WorkerLoop:
-    """The library's own worker loop in a process of its own, and the lines it prints."""
+    """The library's own worker loop in a separate process, and the lines it prints."""
 
     def __init__(self, command: list[Any], env: dict[str, str] | None = None) -> None:
         self._process = subprocess.Popen(
@@ -87,14 +87,14 @@ class WorkerLoop:
         self._lines.put(None)
 
     def wait_for(self, text: str) -> str:
-        """The next line that has `text` in it."""
+        """The next line that contains `text`."""
         deadline = time.monotonic() + DEADLINE
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except threadsafe.Empty:
                 line = None
-            assert line is not None, f"the worker never said {text!r}, only {self._seen}"
+            assert line is not None, f"the worker did not print {text!r}, only {self._seen}"
             self._seen.append(line)
             if text in line:
                 return line
@@ -111,8 +111,8 @@ class WorkerLoop:
 
 
 class ClientSuite(abc.ABC):
-    refusals: tuple[type[Exception], ...]  # what the library raises when the password is wrong
-    says_quiet: str  # part of the line its worker loop prints once it was told to be quiet
+    refusals: tuple[type[Exception], ...]  # the library's errors for a wrong password
+    quiet_line: str  # part of the line that its worker loop prints when it becomes quiet
 
     @abc.abstractmethod
     def connect(
@@ -133,7 +133,7 @@ class ClientSuite(abc.ABC):
         with endpoint.raw() as raw:
             yield raw
 
-    def test_a_pushed_job_is_fetched_as_it_was_and_gone_after_its_ack(
+    def test_a_pushed_job_is_fetched_unchanged_and_removed_by_its_ack(
         self, client: Client, raw: RawFaktory, queue: str
     ) -> None:
         jid = uuid.uuid4().hex
@@ -167,7 +167,7 @@ class ClientSuite(abc.ABC):
         assert unit["args"] == args
         client.ack(jid)
 
-    def test_a_scheduled_job_comes_when_it_is_due_and_not_before(
+    def test_a_scheduled_job_is_fetched_when_it_is_due_and_not_before(
         self, client: Client, raw: RawFaktory, queue: str
     ) -> None:
         jid = uuid.uuid4().hex
@@ -185,7 +185,7 @@ class ClientSuite(abc.ABC):
         assert raw.set_size("scheduled") == scheduled
         client.ack(jid)
 
-    def test_a_failed_job_waits_among_the_retries_and_comes_back_with_its_failure(
+    def test_a_failed_job_is_retried_with_its_failure(
         self, client: Client, raw: RawFaktory, queue: str
     ) -> None:
         jid = uuid.uuid4().hex
@@ -209,7 +209,7 @@ class ClientSuite(abc.ABC):
         assert unit["failure"]["message"] == "no luck, 1"
         client.ack(jid)
 
-    def test_beats_and_being_told_to_be_quiet_and_to_end(
+    def test_heartbeats_return_quiet_and_terminate(
         self, client: Client, raw: RawFaktory, wid: str
     ) -> None:
         assert client.beat() == "running"
@@ -222,7 +222,7 @@ class ClientSuite(abc.ABC):
     def test_a_wrong_password_is_refused(self, endpoint: Endpoint, wid: str) -> None:
         wrong = replace(endpoint, password="wrong")
         if endpoint.password is None:
-            with self.connect(wrong, wid) as client:  # nobody asks for it
+            with self.connect(wrong, wid) as client:  # the server does not require it
                 assert client.beat() == "running"
             return
         with pytest.raises(self.refusals, match=r"(?i)password"), self.connect(wrong, wid):
@@ -238,8 +238,8 @@ class ClientSuite(abc.ABC):
             for n in range(10):
                 raw.push(_unit(queue, "echo", [n, "é"]))
             for n in range(10):
-                said = worker.wait_for("echo ")
-                assert json.loads(said.partition(" ")[2])[1] == "é", n
+                echoed = worker.wait_for("echo ")
+                assert json.loads(echoed.partition(" ")[2])[1] == "é", n
 
             stumbling = _unit(queue, "stumble", [str(tmp_path / "stumbled")])
             raw.push(stumbling)
@@ -250,8 +250,8 @@ class ClientSuite(abc.ABC):
             _poll(lambda: raw.set_size("working") == working)
 
             assert raw.command(f"WORKER QUIET {wid}") == "OK"
-            worker.wait_for(self.says_quiet)
-            raw.push(_unit(queue, "echo", ["nobody fetches this"]))
+            worker.wait_for(self.quiet_line)
+            raw.push(_unit(queue, "echo", ["never fetched"]))
             assert raw.command(f"WORKER TERMINATE {wid}") == "OK"
             worker.wait_exit()
             assert raw.queue_size(queue) == 1
@@ -265,7 +265,7 @@ class ClientSuite(abc.ABC):
         while time.monotonic() < deadline:
             if (unit := client.fetch(queue)) is not None:
                 return unit
-        raise AssertionError(f"nothing came from {queue} within {seconds} s")
+        raise AssertionError(f"no job from {queue} within {seconds} s")
 
 
 def _unit(queue: str, jobtype: str, args: list[Any]) -> dict[str, Any]:
@@ -276,4 +276,4 @@ def _poll(condition: Any) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(PATIENCE)
+        time.sleep(TIMEOUT)

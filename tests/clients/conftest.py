@@ -1,4 +1,4 @@
-"""Servers that other people's client libraries are pointed at: with and without password and TLS."""
+"""Servers for third-party client libraries: with and without password and TLS."""
 
 import uuid
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def endpoint(
 
 @pytest.fixture
 def queue() -> str:
-    """A queue of this test's own."""
+    """A queue for this test only."""
     return f"queue-{uuid.uuid4().hex[:12]}"
 
 

@@ -1,4 +1,4 @@
-"""pyfaktory's worker loop with two jobs; what happens is printed, a line each.
+"""pyfaktory's worker loop with two jobs; it prints one line per event.
 
 usage: pyfaktory_loop.py URL QUEUE WID
 """
@@ -12,22 +12,22 @@ from pathlib import Path
 import pyfaktory
 
 
-def say(*words: str) -> None:
+def print_line(*words: str) -> None:
     """One line in one write: jobs run in several processes that share the pipe."""
     os.write(1, " ".join(words).encode() + b"\n")
 
 
 def echo(*args: object) -> None:
-    say("echo", json.dumps(args))
+    print_line("echo", json.dumps(args))
 
 
 def stumble(path: str) -> None:
     """Fail the first time, succeed the second."""
     if not Path(path).exists():
         Path(path).touch()
-        say("stumbled")
+        print_line("stumbled")
         raise RuntimeError("stumbled")
-    say("recovered")
+    print_line("recovered")
 
 
 def main(url: str, queue: str, wid: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs for qless-py's own worker; what happens is printed, a line each.
+"""Jobs for qless-py's own worker; they print one line per event.
 
 qless-py-worker --path <this folder> --import qless_py_jobs --queue ...
 """
@@ -8,22 +8,22 @@ import os
 import time
 
 
-def say(*words: str) -> None:
+def print_line(*words: str) -> None:
     """One line in one write: workers run in several processes that share the pipe."""
     os.write(1, " ".join(words).encode() + b"\n")
 
 
 class Echo:
-    """Says what it was given."""
+    """Prints its data."""
 
     @staticmethod
     def process(job):
-        say("echo", json.dumps(job.data))
+        print_line("echo", json.dumps(job.data))
         job.complete()
 
 
 class Stages:
-    """Goes from one queue to the next; each has a method of its own."""
+    """Moves from one queue to the next; each has its own method."""
 
     @staticmethod
     def first(job):
@@ -34,7 +34,7 @@ class Stages:
     def second(job):
         job.data["stages"].append("second")
         job.complete()
-        say("stages", json.dumps(job.data["stages"]))
+        print_line("stages", json.dumps(job.data["stages"]))
 
 
 class Stumble:
@@ -43,26 +43,26 @@ class Stumble:
     @staticmethod
     def process(job):
         if len([stage for stage in job.history if stage["what"] == "popped"]) == 1:
-            say("stumbles")
+            print_line("stumbles")
             raise ValueError("stumbled")
         job.complete()
-        say("recovers")
+        print_line("recovers")
 
 
 class Again:
-    """Asks for another try until there is none left."""
+    """Retries until no attempt is left."""
 
     @staticmethod
     def process(job):
         left = job.retry(0, "group", "message")
-        say("left", str(left))
+        print_line("left", str(left))
 
 
 class Long:
-    """Works until somebody takes its lock away; then the worker gives up the whole process."""
+    """Works until it loses its lock; then the worker ends the whole process."""
 
     @staticmethod
     def process(job):
-        say("works on", job.jid)
+        print_line("works on", job.jid)
         while True:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""reqless's forking worker with a few jobs; what happens is printed, a line each.
+"""reqless's forking worker with a few jobs; it prints one line per event.
 
 usage: reqless_loop.py URL QUEUE NAME
 """
@@ -11,7 +11,7 @@ import reqless
 from reqless.workers.forking import ForkingWorker
 
 
-def say(*words: str) -> None:
+def print_line(*words: str) -> None:
     """One line in one write: jobs run in several processes that share the pipe."""
     os.write(1, " ".join(words).encode() + b"\n")
 
@@ -19,12 +19,12 @@ def say(*words: str) -> None:
 class Echo:
     @staticmethod
     def process(job: reqless.Job) -> None:
-        say("echo", job.data)
+        print_line("echo", job.data)
         job.complete()
 
 
 class Stumble:
-    """Fails for good."""
+    """Fails permanently."""
 
     @staticmethod
     def process(job: reqless.Job) -> None:
@@ -32,28 +32,28 @@ class Stumble:
 
 
 class Step:
-    """Goes on to the next queue once, and is retried there once."""
+    """Continues to the next queue once, and is retried there once."""
 
     @staticmethod
     def process(job: reqless.Job) -> None:
         if job.queue_name.endswith("-next"):
             if job.retries_left == job.original_retries:
-                say("retry", job.jid)
+                print_line("retry", job.jid)
                 job.retry()
             else:
-                say("done", job.jid)
+                print_line("done", job.jid)
                 job.complete()
         else:
-            say("step", job.jid)
+            print_line("step", job.jid)
             job.complete(job.queue_name + "-next")
 
 
 class Slow:
     @staticmethod
     def process(job: reqless.Job) -> None:
-        say("begin", job.jid)
+        print_line("begin", job.jid)
         time.sleep(0.2)
-        say("end", job.jid)
+        print_line("end", job.jid)
         job.complete()
 
 

@@ -1,4 +1,4 @@
-"""The `faktory` package (by cdrx), as it comes from PyPI."""
+"""The `faktory` package (by cdrx), as published on PyPI."""
 
 import contextlib
 import signal
@@ -46,7 +46,7 @@ class Cdrx(Client):
 
 class TestCdrxFaktory(ClientSuite):
     refusals = (faktory.FaktoryAuthenticationError,)
-    says_quiet = "has quieted this worker"
+    quiet_line = "has quieted this worker"
 
     @contextlib.contextmanager
     def connect(self, endpoint: Endpoint, wid: str) -> Iterator[Client]:
@@ -56,7 +56,9 @@ class TestCdrxFaktory(ClientSuite):
             worker = faktory.Worker(endpoint.url, worker_id=wid, use_threads=True)
             producer = faktory.Client(endpoint.url)
         finally:
-            signal.signal(signal.SIGTERM, handler)  # the library takes it when it is made
+            signal.signal(
+                signal.SIGTERM, handler
+            )  # the library sets its own handler in its constructor
         worker.faktory.connect(worker_id=wid)
         with contextlib.closing(worker.faktory.socket), producer:
             yield Cdrx(producer, worker)

@@ -1,7 +1,7 @@
-"""The keys that Millrace shows are those that a real script of Qless keeps in a real Redis.
+"""Millrace shows the same keys as a real Qless script in a real Redis.
 
-The script is the one that the reqless package brings: it speaks dialect C, and unlike that of
-qless-py it runs on today's Redis.
+The script is part of the reqless package: it has dialect C, and unlike the script of qless-py it
+runs on today's Redis.
 """
 
 import shutil
@@ -19,12 +19,14 @@ import redis
 import reqless
 
 from millrace.engine.engine import Engine
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.spec import protocol_rules
 from server_process import _die_with_parent
 
 SCRIPT = Path(reqless.__file__).parent / "lua" / "qless.lua"
 T = 1352375209
-#: What reqless keeps more than Qless, and what Millrace keeps differently: see the reference.
+#: Keys that reqless has in addition to Qless, and keys that differ in Millrace: see the reference.
 NOT_QLESS = (b"throttles",)
 
 
@@ -59,12 +61,12 @@ def real(tmp_path: Path) -> Iterator[redis.Redis]:
 
 
 class Both:
-    """The same commands to both, with the same times."""
+    """Sends the same commands to both servers, with the same times."""
 
     def __init__(self, real: redis.Redis) -> None:
         self.real = real
         self.sha = real.script_load(SCRIPT.read_bytes())
-        self.hub = QlessHub(Engine(Random(1)), started_at=0)
+        self.hub = QlessHub(Engine(Random(1), protocol_rules()), started_at=0)
         self.api = QlessApi(self.hub)
 
     def do(self, command: str, after: float, *args: object) -> None:
@@ -89,7 +91,7 @@ class Both:
             return virtual.scores(key)
         if kind == "hash":
             fields = dict(virtual.fields(key))
-            if key.startswith(b"ql:j:"):  # the spec has these, the original has not
+            if key.startswith(b"ql:j:"):  # only the specification has these, not the original
                 del fields[b"type"], fields[b"history"]
             return plain(fields)
         if kind == "list":
@@ -98,7 +100,7 @@ class Both:
 
     def compare(self) -> None:
         expected = {key for key in self.real.scan_iter() if not key.startswith(b"ql:th:")}
-        assert set(self.hub.virtual.names()) == expected
+        assert {name for name in self.hub.virtual.names() if name} == expected
         for key in sorted(expected):
             assert self.ours(key) == self.theirs(key), key
 
@@ -108,7 +110,7 @@ def plain(fields: dict[bytes, bytes]) -> dict[bytes, Any]:
 
 
 def decoded(text: bytes) -> Any:
-    """JSON by what it says: the order of keys is free there."""
+    """JSON by value: the order of keys may differ."""
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError:
@@ -146,7 +148,7 @@ def test_a_queues_day(real: redis.Redis) -> None:
     both.compare()
 
 
-def test_recurring_jobs_come_into_being(real: redis.Redis) -> None:
+def test_recurring_jobs_are_created(real: redis.Redis) -> None:
     both = Both(real)
     both.do("recur", 0, "q", "rec", "K", '{"n":1}', "interval", 60, 0, "tags", '["t"]')
     both.do("pop", 130, "q", "w", 10)

@@ -1,30 +1,23 @@
-"""faktory-worker, as it comes from npm."""
+"""faktory-worker, as published on npm."""
 
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from client_suite import Client, ClientSuite, Endpoint, WorkerLoop
 
+import node_packages
 from raw_faktory import RawFaktory
 
-NODE = Path(__file__).with_name("node")
 STATES = {"OK": "running", "quiet": "quiet", "terminate": "terminate"}
-missing = [tool for tool in ("node", "npm") if shutil.which(tool) is None]
 
 pytestmark = [
-    pytest.mark.skipif(
-        bool(missing),
-        reason=f"{' and '.join(missing)} not found: install Node.js 16 or later with npm "
-        "(Debian: apt-get install nodejs npm) to test the faktory-worker client",
-    ),
+    pytest.mark.skipif(bool(node_packages.MISSING), reason=node_packages.WHY_SKIPPED),
     pytest.mark.usefixtures("installed"),
 ]
 
@@ -35,20 +28,7 @@ class CallFailedError(Exception):
 
 @pytest.fixture(scope="session")
 def installed() -> None:
-    """faktory-worker in node/node_modules, in the version that package-lock.json names."""
-    lock = NODE / "package-lock.json"
-    stamp = NODE / "node_modules" / ".installed-lock.json"
-    if stamp.exists() and stamp.read_bytes() == lock.read_bytes():
-        return
-    done = subprocess.run(
-        ["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
-        cwd=NODE,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, f"npm ci failed:\n{done.stdout}{done.stderr}"
-    stamp.write_bytes(lock.read_bytes())
+    node_packages.install()
 
 
 def environment(endpoint: Endpoint) -> dict[str, str]:
@@ -90,12 +70,12 @@ class Node(Client):
 
 class TestNodeFaktoryWorker(ClientSuite):
     refusals = (CallFailedError,)
-    says_quiet = "quieted"
+    quiet_line = "quieted"
 
     @contextlib.contextmanager
     def connect(self, endpoint: Endpoint, wid: str) -> Iterator[Client]:
         with subprocess.Popen(
-            ["node", NODE / "drive.js", wid],
+            ["node", node_packages.NODE / "drive.js", wid],
             env=environment(endpoint),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,9 +90,11 @@ class TestNodeFaktoryWorker(ClientSuite):
                 process.kill()
 
     def work(self, endpoint: Endpoint, queue: str, wid: str) -> WorkerLoop:
-        return WorkerLoop(["node", NODE / "loop.js", queue, wid], environment(endpoint))
+        return WorkerLoop(
+            ["node", node_packages.NODE / "loop.js", queue, wid], environment(endpoint)
+        )
 
-    def test_push_bulk_says_which_jobs_were_refused(
+    def test_push_bulk_returns_the_refused_jobs(
         self, client: Node, raw: RawFaktory, queue: str
     ) -> None:
         good = [
@@ -146,6 +128,6 @@ class TestNodeFaktoryWorker(ClientSuite):
 
 
 def test_the_lock_file_names_no_registry() -> None:
-    lock = (NODE / "package-lock.json").read_text(encoding="utf-8")
+    lock = (node_packages.NODE / "package-lock.json").read_text(encoding="utf-8")
     assert "resolved" not in lock
     assert "://" not in lock

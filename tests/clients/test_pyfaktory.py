@@ -1,4 +1,4 @@
-"""pyfaktory, as it comes from PyPI."""
+"""pyfaktory, as published on PyPI."""
 
 import contextlib
 import sys
@@ -50,7 +50,9 @@ class Pyfaktory(Client):
         return "Stumble"
 
     def beat(self):
-        with self.library.rlock:  # its own thread beats too, and may have heard the news already
+        with (
+            self.library.rlock
+        ):  # its own thread sends heartbeats, too, and may have received the state already
             if self.library.state != State.TERMINATING:
                 assert self.library._beat(rss_kb=1234)
             return STATES[self.library.state]
@@ -58,7 +60,7 @@ class Pyfaktory(Client):
 
 class TestPyfaktory(ClientSuite):
     refusals = (pyfaktory.FaktroyWorkProtocolError,)
-    says_quiet = "not fetching further jobs"
+    quiet_line = "not fetching further jobs"
 
     @contextlib.contextmanager
     def connect(self, endpoint: Endpoint, wid: str) -> Iterator[Client]:
@@ -72,7 +74,7 @@ class TestPyfaktory(ClientSuite):
     def library(self, client: Pyfaktory) -> pyfaktory.Client:
         return client.library
 
-    def test_push_bulk_says_which_jobs_were_refused(
+    def test_push_bulk_returns_the_refused_jobs(
         self, client: Pyfaktory, raw: RawFaktory, queue: str
     ) -> None:
         good = [pyfaktory.Job(jobtype="echo", args=[n], queue=queue) for n in range(3)]

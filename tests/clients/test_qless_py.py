@@ -1,4 +1,4 @@
-"""qless-py, as it comes from PyPI, with redis-py 8: the client, its events, and its worker."""
+"""qless-py, as published on PyPI, with redis-py 8: the client, its events, and its worker."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from server_process import ServerProcess, running_server
 HERE = Path(__file__).parent
 WORKER = Path(sys.executable).with_name("qless-py-worker")
 DEADLINE = 15.0
-PATIENCE = 0.02
+TIMEOUT = 0.02
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -61,7 +61,7 @@ def eventually(condition: Callable[[], Any]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(PATIENCE)
+        time.sleep(TIMEOUT)
 
 
 # The client
@@ -229,7 +229,7 @@ def test_config(client: qless.Client) -> None:
     assert client.config["heartbeat"] == 60
 
 
-def test_a_script_that_was_forgotten_is_loaded_again(client: qless.Client, queue: Any) -> None:
+def test_a_missing_script_is_loaded_again(client: qless.Client, queue: Any) -> None:
     queue.put("klass", {}, jid="jid")
     client.redis.script_flush()
     assert queue.pop().jid == "jid"
@@ -247,9 +247,9 @@ def test_both_versions_of_resp(url: str, client: qless.Client, protocol: int) ->
 
 
 def test_events(client: qless.Client, queue: Any) -> None:
-    heard: list[tuple[str, str]] = []
+    messages: list[tuple[str, str]] = []
     for event in ("track", "put", "popped", "completed", "failed", "canceled", "untrack"):
-        client.events.on(event, lambda jid, event=event: heard.append((event, jid)))
+        client.events.on(event, lambda jid, event=event: messages.append((event, jid)))
     with client.events.thread():
         eventually(lambda: "ql:untrack" in client.redis.pubsub_channels())
         queue.put("klass", {}, jid="jid")
@@ -260,8 +260,8 @@ def test_events(client: qless.Client, queue: Any) -> None:
         client.jobs["jid"].cancel()
         queue.put("klass", {}, jid="jid")
         client.untrack("jid")
-        eventually(lambda: ("untrack", "jid") in heard)
-    assert [event for event, _ in heard] == [
+        eventually(lambda: ("untrack", "jid") in messages)
+    assert [event for event, _ in messages] == [
         "track", "popped", "completed", "popped", "failed", "put", "canceled", "put", "untrack",
     ]  # fmt: skip
 
@@ -283,7 +283,7 @@ def working(
     try:
         yield worker
     finally:
-        worker._process.send_signal(signal.SIGTERM)  # it takes its children with it
+        worker._process.send_signal(signal.SIGTERM)  # it ends its child processes
         worker.wait_exit()
         worker.close()
 
@@ -294,8 +294,8 @@ def test_the_worker_works_a_queue(url: str, client: qless.Client, tmp_path: Path
     for number in wanted:
         queue.put("qless_py_jobs.Echo", {"n": number})
     with working(url, tmp_path, "queue", workers=3) as worker:
-        said = {json.loads(worker.wait_for("echo ").partition(" ")[2])["n"] for _ in wanted}
-        assert said == wanted
+        echoed = {json.loads(worker.wait_for("echo ").partition(" ")[2])["n"] for _ in wanted}
+        assert echoed == wanted
         eventually(lambda: len(client.jobs.complete()) == len(wanted))
         assert client.workers.counts[0]["name"] == "forking"
 
@@ -330,22 +330,20 @@ def test_the_worker_tries_again(url: str, client: qless.Client, tmp_path: Path) 
     assert client.jobs.failed() == {"group": 1}
 
 
-def test_the_worker_listens_to_its_own_channel(
-    url: str, client: qless.Client, tmp_path: Path
-) -> None:
-    """What it hears there makes it give up a job; its library only logs that it did."""
+def test_the_worker_reads_its_own_channel(url: str, client: qless.Client, tmp_path: Path) -> None:
+    """A message on this channel makes it abandon a job; the library only logs this."""
     jid = client.queues["queue"].put("qless_py_jobs.Long", {})
     with working(url, tmp_path, "queue", verbose=True) as worker:
         worker.wait_for(f"works on {jid}")
         eventually(lambda: "ql:w:forking" in client.redis.pubsub_channels())
         client.jobs[jid].cancel()
-        worker.wait_for("Pubsub error")  # its listener wants to exit, in a thread of its own
+        worker.wait_for("Pubsub error")  # its listener exits in its own thread
 
 
 # The server's end
 
 
-def test_everything_is_there_after_a_kill(tmp_path: Path) -> None:
+def test_all_data_survives_a_kill(tmp_path: Path) -> None:
     with running_server(tmp_path / "data", MILLRACE_QLESS_PORT="0") as server:
         client = qless.Client(f"redis://127.0.0.1:{server.ports['qless']}", hostname="w")
         queue = client.queues["queue"]

@@ -1,4 +1,4 @@
-"""reqless, as it comes from PyPI: its client and its forking worker."""
+"""reqless, as published on PyPI: its client and its forking worker."""
 
 import json
 import queue as threadsafe
@@ -60,7 +60,7 @@ def queue(client: reqless.Client) -> reqless.Queue:
 def eventually(what: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + DEADLINE
     while not (found := what()):
-        assert time.monotonic() < deadline, "it did not come about"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.02)
     return found
 
@@ -86,7 +86,7 @@ def test_put_pop_complete(client: reqless.Client, queue: reqless.Queue) -> None:
     assert client.jobs["nope"] is None
 
 
-def test_higher_priorities_come_first_then_those_that_came_first(queue: reqless.Queue) -> None:
+def test_jobs_are_popped_by_priority_then_push_order(queue: reqless.Queue) -> None:
     jids = [queue.put("Foo", "{}", priority=priority) for priority in (0, 5, 0, 5)]
     order = [jids[1], jids[3], jids[0], jids[2]]
     assert [job.jid for job in queue.peek(0, 10)] == order
@@ -95,7 +95,7 @@ def test_higher_priorities_come_first_then_those_that_came_first(queue: reqless.
     assert [job.jid for job in queue.pop(10)] == order
 
 
-def test_data_is_kept_as_it_is(queue: reqless.Queue) -> None:
+def test_data_is_unchanged(queue: reqless.Queue) -> None:
     data = '{"big": 12345678901234567890, "empty": [], "text": "\\u00fc \\/ \u00fc"}'
     queue.put("Foo", data)
     job = queue.pop()
@@ -268,9 +268,9 @@ def test_queues_workers_and_options(client: reqless.Client, queue: reqless.Queue
 
 def test_events(client: reqless.Client, queue: reqless.Queue, url: str) -> None:
     listener = reqless.Client(url)
-    heard: threadsafe.Queue[tuple[str, str]] = threadsafe.Queue()
+    messages: threadsafe.Queue[tuple[str, str]] = threadsafe.Queue()
     for event in listener.events.events:
-        listener.events.on(event, lambda jid, event=event: heard.put((event, jid)))
+        listener.events.on(event, lambda jid, event=event: messages.put((event, jid)))
     thread = threading.Thread(target=listener.events.listen, daemon=True)
     thread.start()
     eventually(lambda: client.redis.publish("ql:track", "hello"))
@@ -282,7 +282,7 @@ def test_events(client: reqless.Client, queue: reqless.Queue, url: str) -> None:
     queue.pop().complete()
     client.untrack(jid)
     wanted = ["track", "popped", "popped", "failed", "popped", "completed", "untrack"]
-    seen = [heard.get(timeout=DEADLINE) for _ in range(len(wanted) + 1)]
+    seen = [messages.get(timeout=DEADLINE) for _ in range(len(wanted) + 1)]
     assert [event for event in seen if event != ("track", "hello")] == [(e, jid) for e in wanted]
     listener.events._listener.unlisten()
     thread.join(DEADLINE)
@@ -290,21 +290,21 @@ def test_events(client: reqless.Client, queue: reqless.Queue, url: str) -> None:
     listener.redis.close()
 
 
-def test_a_worker_hears_that_its_job_is_gone(
+def test_a_worker_is_notified_when_its_job_is_cancelled(
     client: reqless.Client, queue: reqless.Queue, url: str
 ) -> None:
     other = reqless.Client(url)
     listener = Listener(other.redis, ["ql:w:me"])
-    heard: threadsafe.Queue[dict] = threadsafe.Queue()
-    thread = threading.Thread(target=lambda: [heard.put(each) for each in listener.listen()])
+    messages: threadsafe.Queue[dict] = threadsafe.Queue()
+    thread = threading.Thread(target=lambda: [messages.put(each) for each in listener.listen()])
     thread.start()
     eventually(lambda: client.redis.publish("ql:w:me", "{}"))
     first, second = queue.put("Foo", "{}"), queue.put("Foo", "{}")
     queue.pop(2)
     client.jobs[first].cancel()
     client.jobs[second].timeout()
-    said = [json.loads(heard.get(timeout=DEADLINE)["data"]) for _ in range(3)]
-    assert [(each["event"], each["jid"]) for each in said if each] == [
+    output = [json.loads(messages.get(timeout=DEADLINE)["data"]) for _ in range(3)]
+    assert [(each["event"], each["jid"]) for each in output if each] == [
         ("canceled", first),
         ("lock_lost", second),
     ]
@@ -363,7 +363,7 @@ def test_a_throttle_outlives_the_server(tmp_path: Path) -> None:
 
 
 class Loop:
-    """The worker's process, and what it prints."""
+    """The worker's process and its output."""
 
     def __init__(self, url: str, queue: str, folder: Path) -> None:
         self.process = subprocess.Popen(
@@ -381,7 +381,7 @@ class Loop:
         for line in self.process.stdout:
             self.lines.put(line.decode().strip())
 
-    def says(self) -> str:
+    def next_line(self) -> str:
         return self.lines.get(timeout=DEADLINE)
 
     def stop(self) -> int:
@@ -405,8 +405,8 @@ def loop(client: reqless.Client, url: str, tmp_path: Path) -> Iterator[Loop]:
 
 def test_the_worker_works(client: reqless.Client, queue: reqless.Queue, loop: Loop) -> None:
     jids = [queue.put("reqless_loop.Echo", f'{{"n":{n}}}') for n in range(20)]
-    said = sorted(loop.says() for _ in jids)
-    assert said == sorted(f'echo {{"n":{n}}}' for n in range(20))
+    output = sorted(loop.next_line() for _ in jids)
+    assert output == sorted(f'echo {{"n":{n}}}' for n in range(20))
     eventually(lambda: len(client.jobs.complete(0, 50)) == 20)
 
 
@@ -426,7 +426,7 @@ def test_the_worker_retries_and_advances(
     client: reqless.Client, queue: reqless.Queue, loop: Loop
 ) -> None:
     jid = queue.put("reqless_loop.Step", "{}")
-    assert [loop.says() for _ in range(3)] == [
+    assert [loop.next_line() for _ in range(3)] == [
         f"{word} {jid}" for word in ("step", "retry", "done")
     ]
     eventually(lambda: client.jobs[jid].state == "complete")
@@ -438,14 +438,14 @@ def test_a_throttle_keeps_the_workers_apart(
     client.throttles["alone"].set_maximum(1)
     for _ in range(4):
         queue.put("reqless_loop.Slow", "{}", throttles=["alone"])
-    said = [loop.says().split() for _ in range(8)]
-    assert [word for word, _ in said] == ["begin", "end"] * 4
-    assert len({jid for _, jid in said}) == 4
+    output = [loop.next_line().split() for _ in range(8)]
+    assert [word for word, _ in output] == ["begin", "end"] * 4
+    assert len({jid for _, jid in output}) == 4
 
 
 def test_the_worker_stops(client: reqless.Client, queue: reqless.Queue, loop: Loop) -> None:
     queue.put("reqless_loop.Echo", "{}")
-    loop.says()
+    loop.next_line()
     assert loop.stop() == 0
     jid = queue.put("reqless_loop.Echo", "{}")
     assert client.jobs[jid].state == "waiting"

@@ -14,7 +14,7 @@ from millrace.protocols.qless.consistency import check  # noqa: E402
 
 @pytest.fixture
 def house() -> Iterator[House]:
-    """All protocols on one engine; when the test is over, all that is known of its jobs agrees."""
+    """All protocols on one engine; after the test all indexes must match the jobs."""
     house = House()
     yield house
     report = check(house.listeners["qless"].hub.api.qless)

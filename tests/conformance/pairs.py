@@ -1,8 +1,8 @@
-"""Pairs of pushing and working protocols, and what is the same in every test of them.
+"""Pairs of pushing and working protocols, and common parts of their tests.
 
-A test names what both sides must be able to do (speaker.can); where one of them cannot, there is no
-such pair. What each can is asserted against the documentation, in test_abilities.py, so that no
-pair is missing by mistake.
+A test names the features that each side needs (speaker.can); pairs without them are left out.
+test_abilities.py compares the features of each protocol with the documentation, so that no pair is
+missing by mistake.
 """
 
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from house import Client, House
-from millrace.engine.job import Job, alias
-from speakers import EVERYBODY, Held, Nothing, Work
+from millrace.engine.job import Job, id_from_seq
+from speakers import ALL_SPEAKERS, Held, Nothing, Work
 from wires import SECOND
 
-PROTOCOLS = tuple(EVERYBODY)
+PROTOCOLS = tuple(ALL_SPEAKERS)
 #: Longer than any lease, and than the first waits before a retry.
 LONG = 2 * 3600.0
-#: How long a Qless worker may be silent, and then once more before somebody else gets the job.
+#: Maximum silence of a Qless worker, and the grace period before another worker gets the job.
 HEARTBEAT, GRACE = 60.0, 10.0
 
 
@@ -33,7 +33,7 @@ def work(number: int = 1, **fields: Any) -> Work:
 
 @dataclass
 class Pair:
-    """A house with somebody who pushes and somebody who works."""
+    """A house with a producer and a worker."""
 
     house: House
     pusher: Client
@@ -41,7 +41,7 @@ class Pair:
 
     @property
     def job(self) -> Job:
-        """The one that was pushed first."""
+        """The first pushed job."""
         return self.house.job()
 
     def push_and_lease(self, number: int = 1, **fields: Any) -> Held:
@@ -49,21 +49,21 @@ class Pair:
         return self.worker.lease("q")
 
     def colleague(self) -> Client:
-        """Somebody else who works over the worker's protocol."""
+        """Another worker of the same protocol."""
         return self.house.client(self.worker.speaker.protocol, "colleague")
 
-    def comes_back(self) -> Held:
-        """Whatever delay there was is over, and a worker of the pusher's protocol gets the job."""
+    def lease_again(self) -> Held:
+        """Wait until any delay is over, and lease the job over the pusher's protocol."""
         self.house.pass_time(LONG)
         return self.house.client(self.pusher.speaker.protocol, "at-home").lease("q")
 
 
 def able(*needs: str) -> list[str]:
-    return [name for name, kind in EVERYBODY.items() if kind.can >= set(needs)]
+    return [name for name, kind in ALL_SPEAKERS.items() if kind.can >= set(needs)]
 
 
 def pairs(push: tuple[str, ...] = (), work: tuple[str, ...] = ()) -> pytest.MarkDecorator:
-    """Parametrizes `pair` by all pairs whose two sides can do these."""
+    """Parametrizes `pair` by all pairs whose sides have these features."""
     found = [(pusher, worker) for pusher in able(*push) for worker in able(*work)]
     assert found, "no protocol can do this"
     ids = [f"{pusher}-{worker}" for pusher, worker in found]
@@ -71,19 +71,19 @@ def pairs(push: tuple[str, ...] = (), work: tuple[str, ...] = ()) -> pytest.Mark
 
 
 def shown_id(protocol: str, job: Job) -> str:
-    """The design's table: a job's id towards a worker of that protocol."""
+    """The design's table: the id of a job for a worker of that protocol."""
     if protocol in {"masenko", "goqueue"}:
         return str(job.seq)
-    if protocol == "workq" and not job.jid.startswith(("6ba7b810-", alias(0)[:24])):
-        return alias(job.seq)
+    if protocol == "workq" and not job.jid.startswith(("6ba7b810-", id_from_seq(0)[:24])):
+        return id_from_seq(job.seq)
     return job.jid
 
 
-# How a worker's attempt ends without success, each by its own protocol
+# Attempts that end without success, by protocol
 
 
 def lose(client: Client, held: Held) -> None:
-    """The worker falls silent; the job is nobody's any more when this is over."""
+    """The worker becomes silent; afterwards the job is not leased any more."""
     house = client.house
     if client.speaker.protocol == "masenko":
         client.hangs_up()
@@ -91,12 +91,12 @@ def lose(client: Client, held: Held) -> None:
         outlive_lock(house, held.queue)
     else:
         (job,) = [job for job in house.engine.jobs.values() if shown(client, job) == held.id]
-        house.pass_time(job.lease_for / SECOND)
+        house.pass_time(job.lease_duration / SECOND)
 
 
 def outlive_lock(house: House, queue: str) -> None:
-    """A lock of Qless ends when somebody pops: once to warn its holder, and once after the grace.
-    Whoever pops then has the job; he goes away at once, by giving it back.
+    """A lock of Qless ends at pops: the first one warns its holder, and one after the grace period
+    takes the job. The popping worker then releases the job immediately.
     """
     other = house.client("qless", "popper")
     house.pass_time(HEARTBEAT)
@@ -112,8 +112,8 @@ def shown(client: Client, job: Job) -> str:
     return shown_id(client.speaker.protocol, job)
 
 
-def end_badly(client: Client, held: Held, message: str = "no luck") -> None:
-    """The attempt fails, in the worker's words; where it has none, it is lost."""
+def fail_attempt(client: Client, held: Held, message: str = "no luck") -> None:
+    """The attempt fails; if the worker's protocol has no failures, the lease is lost."""
     if "fail" in client.speaker.can:
         client.fail(held, message)
     else:

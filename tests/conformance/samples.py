@@ -1,4 +1,4 @@
-"""Payloads, and what a worker of each protocol gets of them."""
+"""Payloads, and their forms for a worker of each protocol."""
 
 import json
 from base64 import b64encode
@@ -12,17 +12,17 @@ class Sample:
     name: str
     payload: bytes
     json: bool = True
-    #: Who can push it.
+    #: The protocols that can push it.
     pushers: tuple[str, ...] = ("workq", "goqueue", "qless", "masenko", "http")
-    #: What Masenko makes of JSON: no space between its parts, and what means something in HTML is
-    #: escaped. None: it is as it was.
+    #: The form of the JSON in Masenko: no spaces between its parts, and escaped HTML characters.
+    #: None: unchanged.
     masenko: bytes | None = None
-    #: The text that it is, if it is no JSON; None: it is no text either.
+    #: The text, if it is not JSON; None: it is not text either.
     text: str | None = None
 
 
 ALL = ("workq", "goqueue", "qless", "masenko", "faktory", "http")
-#: Protocols whose commands may have a line break in a payload.
+#: Protocols that accept line breaks in a payload.
 BLOCKS = ("workq", "goqueue", "qless", "http")
 BYTES = ("workq", "goqueue", "http")
 
@@ -81,7 +81,7 @@ SAMPLES = [
 
 
 def assert_shown(protocol: str, sample: Sample, held: Held) -> None:
-    """The design's table: a payload towards a worker of that protocol."""
+    """The design's table: a payload for a worker of that protocol."""
     if protocol in BYTES:
         assert (held.payload, held.encoding) == (sample.payload, "")
         return

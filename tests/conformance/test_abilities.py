@@ -1,5 +1,5 @@
-"""What each protocol can say, as the documentation has it: by that the suite chooses its pairs, so
-that nothing is left out by mistake.
+"""The features of each protocol, as documented. They select the pairs of the suite, so that no pair
+is missing by mistake.
 """
 
 import re
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from pairs import PROTOCOLS
 
-from speakers import EVERYBODY
+from speakers import ALL_SPEAKERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "crossing.md"
 COLUMNS = ("workq", "masenko", "faktory", "qless", "goqueue", "http")
 
 
 def documented() -> dict[str, set[str]]:
-    part = PAGE.read_text("utf-8").partition("## What each protocol can say")[2]
+    part = PAGE.read_text("utf-8").partition("## Operations of each protocol")[2]
     found: dict[str, set[str]] = {}
     for ability, cells in re.findall(r"^\|[^|]*\(`([a-z ]+)`\) \|(.*)\|$", part, re.MULTILINE):
         said = [cell.strip() for cell in cells.split("|")]
@@ -24,11 +24,11 @@ def documented() -> dict[str, set[str]]:
     return found
 
 
-def test_all_six_take_part():
+def test_all_six_protocols_take_part():
     assert set(PROTOCOLS) == set(COLUMNS)
 
 
-def test_what_each_can_say_is_what_the_page_says():
-    can = {ability for kind in EVERYBODY.values() for ability in kind.can}
-    abilities = {each: {name for name in COLUMNS if each in EVERYBODY[name].can} for each in can}
+def test_features_match_the_documentation():
+    can = {ability for kind in ALL_SPEAKERS.values() for ability in kind.can}
+    abilities = {each: {name for name in COLUMNS if each in ALL_SPEAKERS[name].can} for each in can}
     assert documented() == abilities

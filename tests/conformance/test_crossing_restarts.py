@@ -1,15 +1,15 @@
-"""A job that crosses survives a crash of the server: its payload, its worker's rights, its pusher's
-rules.
+"""A job that crosses protocols survives a crash of the server: its payload, its worker's rights,
+and its pusher's rules.
 """
 
-from pairs import LONG, end_badly, pairs, shown, work
+from pairs import LONG, fail_attempt, pairs, shown, work
 
 from millrace.engine.states import DONE, LEASED, READY, SCHEDULED
 
 
 @pairs()
-def test_a_worker_completes_after_a_crash_what_it_had_before(pair):
-    """It comes back under its name. A lease of Masenko ended with the connection, and is nobody's
+def test_a_worker_completes_its_job_after_a_crash(pair):
+    """The worker reconnects under its name. A lease of Masenko ends with the connection, without a
     failure.
     """
     held = pair.push_and_lease(retries=3)
@@ -43,22 +43,32 @@ def test_a_worker_completes_after_a_crash_a_job_whose_lease_was_not_committed(pa
 @pairs()
 def test_the_pushers_rules_hold_after_a_crash(pair):
     held = pair.push_and_lease(retries=3)
-    end_badly(pair.worker, held)
-    before = (pair.job.state, pair.job.due, pair.job.failures, pair.job.payload)
+    fail_attempt(pair.worker, held)
+    before = (
+        pair.job.state,
+        pair.job.due_at,
+        pair.job.failures,
+        pair.house.engine.payload(pair.job),
+    )
     assert before[0] in {READY, SCHEDULED}
     pair.house.crash()
-    assert (pair.job.state, pair.job.due, pair.job.failures, pair.job.payload) == before
-    again = pair.comes_back()
+    assert (
+        pair.job.state,
+        pair.job.due_at,
+        pair.job.failures,
+        pair.house.engine.payload(pair.job),
+    ) == before
+    again = pair.lease_again()
     assert again.id == shown(pair.pusher, pair.job)
 
 
 @pairs()
-def test_a_lease_that_was_lost_in_a_crash_ends_in_its_time(pair):
-    """Whoever had the job is never heard of again."""
+def test_a_lease_of_a_lost_worker_expires_after_a_crash(pair):
+    """The holder never reconnects."""
     pair.push_and_lease(retries=3)
     pair.house.crash()
     pair.house.pass_time(LONG)
-    if pair.worker.speaker.protocol == "qless":  # by the clock of whoever pops
+    if pair.worker.speaker.protocol == "qless":  # by the clock of the popping worker
         assert pair.job.state == LEASED
         for _ in range(2):
             client = pair.house.client("qless", "another")
@@ -71,7 +81,7 @@ def test_a_lease_that_was_lost_in_a_crash_ends_in_its_time(pair):
 
 
 @pairs(push=("dependency",))
-def test_who_waits_for_a_job_waits_for_it_after_a_crash(pair):
+def test_a_dependency_survives_a_crash(pair):
     first = pair.pusher.push(work(1))
     pair.pusher.push(work(2, after=(first,)))
     pair.house.crash()

@@ -1,17 +1,17 @@
-"""What follows an attempt that did not succeed is the rule of whoever pushed the job, whoever worked
-it: how many more there are, how long they take, and where the job ends.
+"""The consequences of a failed attempt are the rules of the pushing protocol, for any worker: the
+number of retries, their delays, and the final state of the job.
 """
 
 import pytest
-from pairs import LONG, PROTOCOLS, able, end_badly, lose, pairs, shown, uid, work
+from pairs import LONG, PROTOCOLS, able, fail_attempt, lose, pairs, shown, uid, work
 
 from house import House
 from millrace.engine.states import DEAD, READY, SCHEDULED
 from speakers import Accepted, Nothing, Result
 from wires import SECOND
 
-#: Words in which workers of these protocols can say why.
-TELLS = dict.fromkeys(("workq", "faktory", "qless", "http"), b"no luck")
+#: Protocols in which a worker reports an error message.
+ERROR_MESSAGES = dict.fromkeys(("workq", "faktory", "qless", "http"), b"no luck")
 RESULT = b'{"done":1e400,\r\n"a":"<>"}'
 
 
@@ -19,7 +19,7 @@ RESULT = b'{"done":1e400,\r\n"a":"<>"}'
 
 
 @pairs(work=("fail",))
-def test_when_it_is_tried_again(pair):
+def test_the_retry_delay_is_the_pushers_rule(pair):
     held = pair.push_and_lease(retries=2)
     pair.house.pass_time(3.5)
     now = pair.house.now
@@ -28,16 +28,16 @@ def test_when_it_is_tried_again(pair):
     whole = now // SECOND * SECOND
     due = {"masenko": whole + SECOND, "faktory": now + 15 * SECOND}
     due["http"] = due["faktory"]
-    due["goqueue"] = job.leased_at + job.lease_for
+    due["goqueue"] = job.leased_at + job.lease_duration
     assert job.failures == 1
     if origin in due:
-        assert (job.state, job.due) == (SCHEDULED, due[origin])
+        assert (job.state, job.due_at) == (SCHEDULED, due[origin])
     else:
         assert job.state == READY
 
 
 @pairs(work=("bury",))
-def test_a_worker_cannot_decide_that_another_protocols_job_has_failed_for_good(pair):
+def test_a_worker_cannot_bury_a_job_of_another_protocol(pair):
     held = pair.push_and_lease(retries=2)
     assert isinstance(pair.worker.asks("bury", held), Accepted)
     own = pair.pusher.speaker.protocol == "qless"
@@ -45,16 +45,16 @@ def test_a_worker_cannot_decide_that_another_protocols_job_has_failed_for_good(p
 
 
 @pairs()
-def test_a_lost_attempt_is_a_failure_but_not_to_workq(pair):
+def test_a_lost_attempt_is_a_failure_except_in_workq(pair):
     lose(pair.worker, pair.push_and_lease(retries=2))
     assert pair.job.failures == (pair.pusher.speaker.protocol != "workq")
     assert pair.job.state in {READY, SCHEDULED}
 
 
 @pairs()
-def test_the_job_comes_back_to_where_it_came_from(pair):
-    end_badly(pair.worker, pair.push_and_lease(retries=2))
-    again = pair.comes_back()
+def test_a_retried_job_returns_to_its_queue(pair):
+    fail_attempt(pair.worker, pair.push_and_lease(retries=2))
+    again = pair.lease_again()
     assert (again.id, again.queue) == (shown(pair.pusher, pair.job), "q")
 
 
@@ -64,12 +64,12 @@ def test_the_job_comes_back_to_where_it_came_from(pair):
 def fail_twice(pair, **fields) -> None:
     pair.pusher.push(work(retries=1, most_attempts=2, **fields))
     for _ in range(2):
-        end_badly(pair.worker, pair.worker.lease("q"))
+        fail_attempt(pair.worker, pair.worker.lease("q"))
         pair.house.pass_time(LONG)
 
 
 @pairs(push=("retries",))
-def test_where_a_job_ends(pair):
+def test_the_final_state_is_the_pushers_rule(pair):
     fail_twice(pair)
     assert pair.job.state == DEAD
     pair.worker.finds_nothing("q")
@@ -77,24 +77,26 @@ def test_where_a_job_ends(pair):
 
 @pytest.mark.parametrize("most", [0, 2])
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_where_a_go_job_ends(worker, most):
-    """Nowhere: it comes back for ever, unless a limit is set."""
+def test_the_final_state_of_a_go_job(worker, most):
+    """It has no final state: it is retried for ever, unless a limit is set."""
     house = House(goqueue={"max_deliveries": most})
     house.client("goqueue").push(work())
     for _ in range(2):
         client = house.client(worker)
-        end_badly(client, client.lease("q"))
+        fail_attempt(client, client.lease("q"))
         house.pass_time(LONG)
     assert house.job().state == (DEAD if most else READY)
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
 def test_a_failed_workq_job_has_a_result(house, worker):
-    """The words of whoever failed it, until its time to live is over."""
+    """The error message of the failed attempt, until the time to live expires."""
     pusher, client = house.client("workq"), house.client(worker)
     pusher.push(work(retries=0, most_attempts=1))
-    end_badly(client, client.lease("q"))
-    assert pusher.asks("result", uid(1)) == Result("result", uid(1), False, TELLS.get(worker, b""))
+    fail_attempt(client, client.lease("q"))
+    assert pusher.asks("result", uid(1)) == Result(
+        "result", uid(1), False, ERROR_MESSAGES.get(worker, b"")
+    )
     house.pass_time(86_400)
     assert not house.engine.jobs
 
@@ -103,23 +105,23 @@ def test_a_failed_workq_job_has_a_result(house, worker):
 def test_a_failed_masenko_task_goes_to_its_dead_queue(house, worker):
     pusher, client = house.client("masenko"), house.client(worker)
     task = pusher.push(work(retries=0, dead_queue="dead"))
-    end_badly(client, client.lease("q"))
+    fail_attempt(client, client.lease("q"))
     held = pusher.lease("dead")
     assert (held.id, held.payload, held.failures) == (task, b'["x",1]', 0)
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_what_waits_for_a_failed_masenko_task_fails_with_it(house, worker):
+def test_dependents_of_a_failed_masenko_task_fail(house, worker):
     pusher, client = house.client("masenko"), house.client(worker)
     task = pusher.push(work(retries=0))
     pusher.push(work(after=(task,), dead_queue="dead"))
-    end_badly(client, client.lease("q"))
+    fail_attempt(client, client.lease("q"))
     assert pusher.lease("dead").id == "2"
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_a_faktory_job_that_is_not_to_be_retried(house, worker):
-    """0 is discarded, -1 is dead at once."""
+def test_a_faktory_job_without_retries(house, worker):
+    """0 is discarded, -1 is dead immediately."""
     pusher, client = house.client("faktory"), house.client(worker)
     pusher.push(work(1, retries=0))
     pusher.push(work(2, retries=-1))
@@ -135,9 +137,9 @@ def test_a_faktory_job_that_is_not_to_be_retried(house, worker):
 def test_a_failed_qless_job_is_in_a_failure_group(house, worker):
     pusher, client = house.client("qless"), house.client(worker)
     pusher.push(work(retries=0))
-    end_badly(client, client.lease("q"))
+    fail_attempt(client, client.lease("q"))
     assert house.job().state == DEAD
-    assert house.job().due == (1 << 63) - 1  # until somebody decides
+    assert house.job().due_at == (1 << 63) - 1  # until an operator decides
     house.pass_time(365 * 86_400)
     assert house.job().state == DEAD
 
@@ -146,8 +148,8 @@ def test_a_failed_qless_job_is_in_a_failure_group(house, worker):
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_who_runs_a_job_gets_its_result(house, worker):
-    """Workers of Workq, Qless and HTTP can say one; the others say that it succeeded."""
+def test_run_returns_the_result(house, worker):
+    """Workers of Workq, Qless and HTTP can send one; all other workers report success."""
     pusher, client = house.client("workq"), house.client(worker)
     pusher.says(pusher.speaker.run(work(), house.now, 60))
     client.complete(client.lease("q"), RESULT)
@@ -157,7 +159,7 @@ def test_who_runs_a_job_gets_its_result(house, worker):
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_a_result_that_nobody_made_is_empty(house, worker):
+def test_a_missing_result_is_empty(house, worker):
     pusher, client = house.client("workq"), house.client(worker)
     pusher.says(pusher.speaker.run(work(payload=b'{"a": 1}'), house.now, 60))
     held = client.lease("q")
@@ -166,16 +168,16 @@ def test_a_result_that_nobody_made_is_empty(house, worker):
 
 
 @pytest.mark.parametrize("worker", able("fail"))
-def test_who_runs_a_job_is_told_of_its_failure(house, worker):
+def test_run_returns_the_failure(house, worker):
     pusher, client = house.client("workq"), house.client(worker)
     pusher.says(pusher.speaker.run(work(), house.now, 60))
     client.fail(client.lease("q"), "no luck")
-    assert pusher.hears() == [Result("run", uid(1), False, TELLS.get(worker, b""))]
+    assert pusher.hears() == [Result("run", uid(1), False, ERROR_MESSAGES.get(worker, b""))]
     assert not house.engine.jobs
 
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
-def test_who_runs_a_job_is_told_that_its_worker_was_lost(house, worker):
+def test_run_reports_a_lost_worker(house, worker):
     pusher, client = house.client("workq"), house.client(worker)
     pusher.says(pusher.speaker.run(work(), house.now, 3600))
     lose(client, client.lease("q"))
@@ -185,7 +187,7 @@ def test_who_runs_a_job_is_told_that_its_worker_was_lost(house, worker):
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
 @pytest.mark.parametrize("pusher", PROTOCOLS)
-def test_anybody_can_wait_for_the_end_of_any_job(house, pusher, worker):
+def test_any_client_can_wait_for_the_result_of_any_job(house, pusher, worker):
     house.client(pusher).push(work())
     waiter, client = house.client("workq"), house.client(worker)
     job = shown(waiter, house.job())

@@ -1,5 +1,5 @@
-"""How a lease is held, renewed and lost is the rule of the protocol that leased the job, whoever
-pushed it: by time, by its connection, or by the clock of whoever pops.
+"""The leasing protocol decides how a lease is held, renewed and lost, for jobs of any protocol: by
+time, by its connection, or by the clock of the popping worker.
 """
 
 import pytest
@@ -10,20 +10,20 @@ from millrace.engine.states import DONE, LEASED
 from speakers import Accepted, Held, Leased, Nothing, Refused
 from wires import SECOND
 
-#: Whose leases end when a time is over that came with the job.
+#: Protocols whose leases end after a duration that is set with the job.
 TIMED = ("workq", "faktory", "goqueue", "http")
-#: How long that is for jobs of those who cannot say it.
-UNSAID = {"masenko": 1800, "qless": 1800}
-#: Whose leases only their holder may end.
+#: The duration for jobs of protocols that cannot set it.
+DEFAULT_LEASE = {"masenko": 1800, "qless": 1800}
+#: Protocols whose leases only the holder can end.
 EXCLUSIVE = ("masenko", "qless", "http")
 
 
 @pytest.mark.parametrize("worker", TIMED)
 @pytest.mark.parametrize("pusher", PROTOCOLS)
-def test_a_lease_ends_with_its_time(house, pusher, worker):
+def test_a_lease_expires(house, pusher, worker):
     house.client(pusher).push(work(ttr=100))
     house.client(worker).lease("q")
-    time = UNSAID.get(pusher, 100)
+    time = DEFAULT_LEASE.get(pusher, 100)
     assert house.job().deadline == house.now + time * SECOND
     house.advance(time * SECOND - 1)
     assert house.job().state == LEASED
@@ -49,12 +49,12 @@ def test_a_lease_of_masenko_lasts_as_long_as_its_connection(house, pusher):
 
 
 @pytest.mark.parametrize("pusher", PROTOCOLS)
-def test_a_lease_of_qless_ends_when_somebody_pops_and_its_grace_is_over(house, pusher):
+def test_a_qless_lease_ends_at_a_pop_after_its_grace_period(house, pusher):
     house.client(pusher).push(work(retries=3))
     worker, other = house.client("qless", "one"), house.client("qless", "two")
     held = worker.lease("q")
     house.pass_time(LONG)
-    assert house.job().state == LEASED  # nobody has popped
+    assert house.job().state == LEASED  # there was no pop
     assert isinstance(other.asks("lease", "q"), Nothing)
     house.pass_time(GRACE - 1)
     assert isinstance(other.asks("lease", "q"), Nothing)
@@ -67,7 +67,7 @@ def test_a_lease_of_qless_ends_when_somebody_pops_and_its_grace_is_over(house, p
 
 
 @pytest.mark.parametrize("pusher", PROTOCOLS)
-def test_a_worker_of_qless_may_still_complete_in_its_time_of_grace(house, pusher):
+def test_a_qless_worker_can_complete_during_the_grace_period(house, pusher):
     house.client(pusher).push(work())
     worker, other = house.client("qless", "one"), house.client("qless", "two")
     held = worker.lease("q")
@@ -76,24 +76,24 @@ def test_a_worker_of_qless_may_still_complete_in_its_time_of_grace(house, pusher
     worker.complete(held)
 
 
-# Who may end it
+# Rights to end a lease
 
 
 @pytest.mark.parametrize("other", ["workq", "masenko", "faktory", "qless"])
 @pairs()
-def test_who_may_complete_what_somebody_has(pair, other):
-    """A lease of Workq, Faktory or Go Job Queue anybody who knows the id and whose protocol does not
-    ask for more; a lease of Masenko, Qless or HTTP only its holder.
+def test_clients_that_can_complete_a_leased_job(pair, other):
+    """Any client with the id can end a lease of Workq, Faktory or Go Job Queue, if its protocol
+    permits it; only the holder can end a lease of Masenko, Qless or HTTP.
     """
     held = pair.push_and_lease()
     # The same name does not make it the same worker.
-    stranger = pair.house.client(other, pair.worker.speaker.name)
-    theirs = Held(id=shown(stranger, pair.job), queue="q", kind="", payload=held.payload)
+    other_client = pair.house.client(other, pair.worker.speaker.name)
+    theirs = Held(id=shown(other_client, pair.job), queue="q", kind="", payload=held.payload)
     holder = pair.worker.speaker.protocol
     may = holder not in EXCLUSIVE and other not in EXCLUSIVE
     if (holder, other) == ("qless", "qless"):
-        stranger = pair.house.client(other, "another")
-    answer = stranger.asks("complete", theirs)
+        other_client = pair.house.client(other, "another")
+    answer = other_client.asks("complete", theirs)
     assert isinstance(answer, Accepted if may or other == "faktory" else Refused)
     over = 1 not in pair.house.engine.jobs or pair.job.state == DONE
     assert over == may
@@ -103,52 +103,52 @@ def test_who_may_complete_what_somebody_has(pair, other):
 
 
 @pytest.mark.parametrize("holder", PROTOCOLS)
-def test_delete_completes_what_anybody_may_complete_and_takes_away_all_else(house, holder):
-    """Whoever waits for the end is told that it succeeded, or that nobody knows."""
+def test_delete_completes_or_cancels_a_leased_job(house, holder):
+    """A client that waits for the result receives success, or an unknown result."""
     pusher = house.client("workq")
     pusher.push(work())
     waiter = house.client("workq")
     waiter.says(waiter.speaker.result(work().id, house.now, 5))
     house.client(holder).lease("q")
     assert isinstance(house.client("goqueue").asks("cancel", "1"), Accepted)
-    heard = waiter.hears()
+    answers = waiter.hears()
     if holder in EXCLUSIVE:
-        assert heard == []
+        assert answers == []
         assert not house.engine.jobs
     else:
-        assert heard[0].succeeded
+        assert answers[0].succeeded
 
 
 @pytest.mark.parametrize("other", ["workq", "faktory"])
 @pytest.mark.parametrize("holder", EXCLUSIVE)
-def test_who_may_fail_what_somebody_has(house, holder, other):
+def test_clients_that_can_fail_a_leased_job(house, holder, other):
     house.client("faktory").push(work())
     house.client(holder).lease("q")
-    stranger = house.client(other)
-    theirs = Held(id=shown(stranger, house.job()), queue="q", kind="", payload=b"")
-    assert isinstance(stranger.asks("fail", theirs), Refused)
+    other_client = house.client(other)
+    theirs = Held(id=shown(other_client, house.job()), queue="q", kind="", payload=b"")
+    assert isinstance(other_client.asks("fail", theirs), Refused)
     assert house.job().state == LEASED
 
 
 @pairs()
-def test_who_has_lost_a_job_cannot_end_what_another_has(pair):
-    """If the other's lease is one that only its holder may end."""
+def test_a_former_holder_cannot_end_the_next_lease(pair):
+    """If only the holder can end the second lease."""
     held = pair.push_and_lease(retries=5)
     lose(pair.worker, held)
     pair.house.pass_time(LONG)
     holder = pair.house.client("masenko")
     again = holder.lease("q")
-    if pair.worker.speaker.protocol != "masenko":  # whose connection is gone
+    if pair.worker.speaker.protocol != "masenko":  # its connection is closed
         answer = pair.worker.asks("complete", held)
         silent = pair.worker.speaker.protocol in {"faktory", "goqueue"}
         assert isinstance(answer, Accepted if silent else Refused)
-    if pair.worker.speaker.protocol != "goqueue":  # it takes the job away
+    if pair.worker.speaker.protocol != "goqueue":  # it cancels the job
         holder.complete(again)
 
 
 @pytest.mark.parametrize("first", PROTOCOLS)
 @pytest.mark.parametrize("second", PROTOCOLS)
-def test_workers_of_two_jobs_of_one_id(house, first, second):
+def test_workers_of_two_jobs_with_one_id(house, first, second):
     """Only Faktory has several jobs of one id. Each worker can end its own, in any order."""
     for number in (1, 2):
         house.client("faktory").push(work(payload=b"[%d]" % number))

@@ -1,24 +1,24 @@
-"""One order holds in a queue that several protocols share: rank, then place, then the order of the
-pushes; and those who wait for jobs are served in the order of their waiting.
+"""A queue that several protocols share has one order: rank, then place, then push order. Waiting
+clients are served in the order of their requests.
 """
 
 from itertools import cycle
 
 import pytest
-from pairs import LONG, PROTOCOLS, able, end_badly, pairs, shown, work
+from pairs import LONG, PROTOCOLS, able, fail_attempt, pairs, shown, work
 
 from house import Client, House
 from speakers import Nothing
 from wires import SECOND
 
 
-def everybody(house: House) -> dict[str, Client]:
+def all_clients(house: House) -> dict[str, Client]:
     return {protocol: house.client(protocol, f"{protocol}-1") for protocol in PROTOCOLS}
 
 
 def order(house: House, queue: str = "q") -> list[int]:
-    """The numbers of the jobs as workers of all protocols, one after another, get them."""
-    clients, found = cycle(everybody(house).values()), []
+    """The numbers of the jobs in the order in which workers of all protocols lease them."""
+    clients, found = cycle(all_clients(house).values()), []
     while house.engine.queues[queue].ready:
         client = next(clients)
         held = client.lease(queue)
@@ -28,25 +28,25 @@ def order(house: House, queue: str = "q") -> list[int]:
 
 
 def test_first_in_first_out(house):
-    clients = everybody(house)
+    clients = all_clients(house)
     for number in range(1, 16):
         clients[PROTOCOLS[number * 5 % 6]].push(work(number))
-        house.advance(number % 3)  # some in the same moment
+        house.advance(number % 3)  # some at the same time
     assert order(house) == list(range(1, 16))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_to_a_worker_of_one_protocol_too(house, protocol):
-    for number, client in enumerate(everybody(house).values(), 1):
+def test_first_in_first_out_for_one_protocol(house, protocol):
+    for number, client in enumerate(all_clients(house).values(), 1):
         client.push(work(number))
     worker = house.client(protocol)
     ids = [shown(worker, house.job(number)) for number in range(1, 6)]
     assert [worker.lease("q").id for _ in range(5)] == ids
 
 
-def test_rank_before_all_else(house):
-    """Workq and Qless can be above those who have no priority, Go Job Queue only below."""
-    clients = everybody(house)
+def test_rank_precedes_push_order(house):
+    """Workq and Qless can be above jobs without a priority, Go Job Queue only below."""
+    clients = all_clients(house)
     pushed = [
         ("goqueue", -2), ("workq", -1), ("faktory", 0), ("qless", 3), ("masenko", 0),
         ("workq", 5), ("goqueue", -1), ("qless", -2), ("goqueue", 0), ("workq", 3), ("qless", -1),
@@ -58,11 +58,11 @@ def test_rank_before_all_else(house):
     assert order(house) == by_rank
 
 
-def test_jobs_whose_moment_has_come(house):
-    """Masenko's are ahead of all that arrived, the earliest first, and Workq's behind; those of
-    Faktory, Qless and HTTP arrive then.
+def test_the_order_of_due_jobs(house):
+    """Due Masenko jobs are ahead of all waiting jobs, the earliest first, and Workq's behind; jobs
+    of Faktory, Qless and HTTP are queued when due.
     """
-    clients = everybody(house)
+    clients = all_clients(house)
     soon, later = house.now + 5 * SECOND, house.now + 10 * SECOND
     plain = iter(range(1, 100))
     for client in clients.values():
@@ -87,13 +87,13 @@ def test_a_rank_is_above_masenkos_due_tasks(house):
 
 
 @pairs()
-def test_where_a_job_is_when_it_comes_back(pair):
-    """At its old place, or ahead of all, or behind those who were there: its pusher's rule."""
+def test_the_place_of_a_returned_job(pair):
+    """At its old place, ahead of all, or behind the waiting jobs: its pusher's rule."""
     held = pair.push_and_lease(retries=3)
     other = pair.house.client("faktory", "other")
     other.push(work(2))
     pair.house.pass_time(1)
-    end_badly(pair.worker, held)
+    fail_attempt(pair.worker, held)
     pair.house.pass_time(LONG)
     other.push(work(3))
     places = {
@@ -102,25 +102,25 @@ def test_where_a_job_is_when_it_comes_back(pair):
         "masenko": [1, 2, 3],
         "faktory": [2, 1, 3],
         "http": [2, 1, 3],
-        # A lease that expires, as those of Go Job Queue do, leaves the job at its old place.
+        # An expired lease, as in Go Job Queue, leaves the job at its old place.
         "qless": [1, 2, 3] if pair.worker.speaker.protocol == "goqueue" else [2, 1, 3],
     }
     assert order(pair.house) == places[pair.pusher.speaker.protocol]
 
 
-def test_who_waits_longest_is_served_first(house):
+def test_the_longest_waiting_client_is_served_first(house):
     waiting = [house.client(protocol) for protocol in able("wait") for _ in range(2)]
     for client in waiting:
         client.waits("q", 2)
         house.advance(1)
-    clients = cycle(everybody(house).values())
+    clients = cycle(all_clients(house).values())
     for number, client in enumerate(waiting, 1):
         next(clients).push(work(number))
         assert client.hears_held().id == shown(client, house.job(number))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_queue_that_is_paused_gives_nothing_to_anybody(house, protocol):
+def test_a_paused_queue_leases_no_job(house, protocol):
     client = house.client(protocol)
     client.push(work())
     house.engine.pause("q", paused=True, now=house.now)
@@ -130,7 +130,7 @@ def test_a_queue_that_is_paused_gives_nothing_to_anybody(house, protocol):
 
 
 @pytest.mark.parametrize("protocol", able("wait"))
-def test_who_waits_for_a_paused_queue_is_woken_when_it_goes_on(house, protocol):
+def test_a_client_waiting_on_a_paused_queue_is_woken_at_resume(house, protocol):
     client = house.client(protocol)
     client.push(work())
     house.engine.pause("q", paused=True, now=house.now)

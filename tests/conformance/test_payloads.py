@@ -1,13 +1,13 @@
-"""Payload and id, there and back: what a worker of any protocol gets of a job of any other, and that
-the pusher's own protocol has it unchanged afterwards.
+"""Payload and id in both directions: the form for a worker of any other protocol, and the unchanged
+original in the pusher's own protocol afterwards.
 """
 
 import pytest
-from pairs import PROTOCOLS, end_badly, pairs, uid, work
+from pairs import PROTOCOLS, fail_attempt, pairs, uid, work
 from samples import SAMPLES, Sample, assert_shown
 
 from house import House
-from millrace.engine.job import alias
+from millrace.engine.job import id_from_seq
 from speakers import Leased
 
 CROSSINGS = [
@@ -19,13 +19,13 @@ CROSSINGS = [
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
 @pytest.mark.parametrize(("sample", "pusher"), CROSSINGS)
-def test_a_payload_there_and_back(house: House, sample: Sample, pusher: str, worker: str):
+def test_a_payload_in_both_directions(house: House, sample: Sample, pusher: str, worker: str):
     house.client(pusher).push(work(payload=sample.payload, retries=3))
     client = house.client(worker)
     held = client.lease("q")
     assert_shown(worker, sample, held)
-    assert house.job().payload == sample.payload
-    end_badly(client, held)
+    assert house.engine.payload(house.job()) == sample.payload
+    fail_attempt(client, held)
     house.pass_time(7200)
     home = house.client(pusher)
     again = home.lease("q")
@@ -36,13 +36,13 @@ def test_a_payload_there_and_back(house: House, sample: Sample, pusher: str, wor
 @pytest.mark.parametrize("worker", PROTOCOLS)
 @pytest.mark.parametrize("worked", PROTOCOLS)
 def test_a_task_without_a_payload(house, worked, worker):
-    """Masenko's alone can have none."""
+    """Only Masenko has tasks without a payload."""
     house.client("masenko").push(work(payload=b""))
     client = house.client(worker)
     held = client.lease("q")
     none = {"faktory": b"[]", "qless": b'""'}
     assert (held.payload, held.encoding) == (none.get(worker, b""), "")
-    end_badly(client, held)
+    fail_attempt(client, held)
     house.pass_time(7200)
     assert house.client("masenko").lease("q").payload == b""
 
@@ -51,10 +51,10 @@ def test_a_task_without_a_payload(house, worked, worker):
 
 
 @pairs()
-def test_an_id_there_and_back(pair):
+def test_an_id_in_both_directions(pair):
     pushed = pair.pusher.push(work())
     held = pair.worker.lease("q")
-    jid = uid(1) if "id" in pair.pusher.speaker.can else alias(1)
+    jid = uid(1) if "id" in pair.pusher.speaker.can else id_from_seq(1)
     shows = {"workq": jid, "faktory": jid, "qless": jid, "http": jid}
     shows |= {"masenko": "1", "goqueue": "1"}
     assert held.id == shows[pair.worker.speaker.protocol]
@@ -70,21 +70,21 @@ def test_an_id_that_is_no_uuid_has_an_alias_in_workq(house, pusher, jid):
         client = house.client(protocol)
         answer = client.asks("lease", "q")
         assert isinstance(answer, Leased)
-        assert answer.held.id == (alias(1) if protocol == "workq" else jid)
+        assert answer.held.id == (id_from_seq(1) if protocol == "workq" else jid)
         if protocol == "workq":
             client.complete(answer.held)
         else:
-            end_badly(client, answer.held)
+            fail_attempt(client, answer.held)
             house.pass_time(7200)
 
 
 @pytest.mark.parametrize("pusher", ["masenko", "goqueue"])
-def test_an_alias_is_understood_wherever_ids_are(house, pusher):
-    """A job without an id of its own is cancelled, awaited and completed by the one it was given."""
+def test_an_alias_is_accepted_in_all_commands(house, pusher):
+    """A job without a client id can be cancelled, awaited and completed by its assigned id."""
     house.client(pusher).push(work())
     workq, qless = house.client("workq"), house.client("qless")
-    qless.push(work(2, queue="later", after=(alias(1),)))
-    workq.says(workq.speaker.result(alias(1), house.now, 60))
+    qless.push(work(2, queue="later", after=(id_from_seq(1),)))
+    workq.says(workq.speaker.result(id_from_seq(1), house.now, 60))
     worker = house.client("faktory")
     worker.complete(worker.lease("q"))
     assert workq.hears_one().succeeded
@@ -95,9 +95,9 @@ def test_an_alias_is_understood_wherever_ids_are(house, pusher):
 
 
 @pairs()
-def test_what_to_run(pair):
-    """Workq and Go Job Queue have no kinds: what they push is known by its queue. HTTP shows that
-    there is none.
+def test_the_kind_of_a_job(pair):
+    """Workq and Go Job Queue have no kinds: the queue replaces the kind of their jobs. HTTP shows
+    that the kind is missing.
     """
     held = pair.push_and_lease(kind="resize")
     known = "resize" if "kind" in pair.pusher.speaker.can else "q"

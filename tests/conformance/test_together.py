@@ -1,5 +1,6 @@
-"""A queue that all five protocols fill and workers of all five empty: every job is done exactly once,
-by somebody, and the counts add up. Without sockets in any order a seed gives; and over sockets.
+"""All protocols fill one queue and workers of all protocols empty it: every job is done exactly
+once, and the counts are correct. Without sockets in an order that a seed determines, and over
+sockets.
 """
 
 import socket
@@ -8,20 +9,20 @@ from collections import Counter
 from random import Random
 
 import pytest
-from pairs import PROTOCOLS, able, end_badly, uid, work
+from pairs import PROTOCOLS, able, fail_attempt, uid, work
 
 from house import Client, House
 from millrace.engine.states import DONE
 from millrace.server.control_socket import beside, socket_of
 from server_process import ServerProcess
-from speakers import EVERYBODY, Accepted, Answer, Leased, Nothing, Result, Speaker
+from speakers import ALL_SPEAKERS, Accepted, Answer, Leased, Nothing, Result, Speaker
 from wires import SECOND
 
 EACH = 20
 
 
 def marked(number: int) -> bytes:
-    """A payload that every protocol can push, and whose number a worker of any sees."""
+    """A payload that every protocol can push and every worker can decode."""
     return b'["job %d"]' % number
 
 
@@ -52,9 +53,9 @@ def test_every_job_is_done_once(seed):
         if held and random.random() < 0.9:
             worker, answer = held.pop(random.randrange(len(held)))
             if worker.wire.waits:
-                held.append((worker, answer))  # it says no more before it has its next
+                held.append((worker, answer))  # it sends no further request before its next job
             elif random.random() < 0.1 and "fail" in worker.speaker.can:
-                end_badly(worker, answer.held)
+                fail_attempt(worker, answer.held)
             else:
                 worker.complete(answer.held)
                 done[number_in(answer.held.payload)] += 1
@@ -65,13 +66,13 @@ def test_every_job_is_done_once(seed):
 
 
 def chance(house: House, random: Random) -> dict[str, int]:
-    """Sometimes a job is more or less urgent, or for later; all are tried as often as it takes."""
+    """Some jobs have another priority or a due time; all have unlimited retries."""
     due = house.now + random.randrange(10 * SECOND) if random.random() < 0.2 else 0
     return {"due": due, "rank": -random.randrange(3), "retries": 100, "ttr": 3600}
 
 
 def over(house: House, count: int) -> None:
-    """Nothing is left but what protocols keep of jobs that are done."""
+    """Only completed jobs are left, in protocols that keep them."""
     engine = house.engine
     assert all(job.state == DONE for job in engine.jobs.values())
     kept = Counter(job.origin for job in engine.jobs.values())
@@ -88,7 +89,7 @@ class Connection:
     """A speaker on a socket."""
 
     def __init__(self, server: ServerProcess, protocol: str, name: str) -> None:
-        self.speaker: Speaker = EVERYBODY[protocol](name)
+        self.speaker: Speaker = ALL_SPEAKERS[protocol](name)
         if protocol == "http":
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(30)
@@ -116,7 +117,7 @@ class Connection:
 
 @pytest.fixture
 def connect(server: ServerProcess):
-    """Makes connections to a server of this test's own."""
+    """Opens connections to the server of this test."""
     made: list[Connection] = []
 
     def make(protocol: str, name: str = "worker") -> Connection:
@@ -133,8 +134,8 @@ def clock() -> int:
 
 
 def test_every_job_is_done_once_over_sockets(connect):
-    """All push, then all work at once until nobody finds anything: each waits for its next job with
-    the last one's end in the same packet.
+    """All push, then all work concurrently until no job is left. Each sends the completion and the
+    next lease in one packet.
     """
     count = len(PROTOCOLS) * EACH
     for index, protocol in enumerate(PROTOCOLS):
@@ -168,7 +169,7 @@ def test_every_job_is_done_once_over_sockets(connect):
 
 @pytest.mark.parametrize("worker", PROTOCOLS)
 def test_a_job_of_each_protocol_over_sockets(connect, worker):
-    """Who waits is woken, with the payload; and what was done is done."""
+    """A waiting worker receives the job with its payload, and a completed job stays completed."""
     client = connect(worker)
     for number, protocol in enumerate(PROTOCOLS, 1):
         pusher = connect(protocol, "pusher")
@@ -187,7 +188,7 @@ def test_a_job_of_each_protocol_over_sockets(connect, worker):
 
 
 def test_a_result_over_sockets(connect):
-    """Whoever works it, whoever runs it is told."""
+    """The runner receives the result from a worker of any protocol."""
     runner = connect("workq")
     for number, protocol in enumerate(PROTOCOLS, 1):
         worker = connect(protocol)

@@ -1,6 +1,6 @@
-"""Random walks of clients of all protocols over two queues: whatever they do to each other's jobs,
-what is known of the jobs agrees, no payload changes, and in the end every job has ended, or waits for
-one that has failed for good.
+"""Random walks of clients of all protocols over two queues: whatever commands they send for each
+other's jobs, all indexes match the jobs, no payload changes, and at the end every job has ended or
+depends on a permanently failed job.
 """
 
 from random import Random
@@ -26,10 +26,10 @@ class Walk:
         self.payloads: dict[int, bytes] = {}
         self.clients: list[Client] = []
         self.held: dict[Client, list[Held]] = {}
-        self.meet()
+        self.connect_all()
 
-    def meet(self) -> None:
-        """All begin anew, two of each protocol."""
+    def connect_all(self) -> None:
+        """Connect two new clients of each protocol."""
         names = [(protocol, f"{protocol}-{n}") for protocol in PROTOCOLS for n in (1, 2)]
         self.clients = [self.house.client(*name) for name in names]
         self.held = {client: [] for client in self.clients}
@@ -40,13 +40,14 @@ class Walk:
             self.replace(client)
             return
         acts = (self.push, self.push, self.lease, self.lease, self.lease, self.end, self.end)
-        act = self.random.choice((*acts, self.meddle, self.wait, self.leave, self.crash))
+        act = self.random.choice((*acts, self.interfere, self.wait, self.leave, self.crash))
         act(client)
         for each in self.clients:
             answers = each.hears()
             self.held[each] += [a.held for a in answers if isinstance(a, Leased)]
-        for seq, job in self.house.engine.jobs.items():
-            assert job.payload == self.payloads.setdefault(seq, job.payload)
+        engine = self.house.engine
+        for seq, job in engine.jobs.items():
+            assert engine.payload(job) == self.payloads.setdefault(seq, engine.payload(job))
 
     def push(self, client: Client) -> None:
         self.pushed += 1
@@ -72,7 +73,7 @@ class Walk:
         self.say(client, "lease", self.random.choice(QUEUES))
 
     def end(self, client: Client) -> None:
-        """Something that a worker says of a job that it has, or has had."""
+        """A worker sends a command for a job that it has or has had."""
         if self.held[client]:
             held = self.random.choice(self.held[client])
             words = {"complete", "fail", "bury", "renew", "release"} & {
@@ -81,8 +82,8 @@ class Walk:
             }
             self.say(client, self.random.choice(sorted(words)), held)
 
-    def meddle(self, client: Client) -> None:
-        """Somebody says it of a job that another has."""
+    def interfere(self, client: Client) -> None:
+        """A client sends a command for another client's job."""
         jobs = list(self.house.engine.jobs.values())
         if not jobs:
             return
@@ -91,7 +92,7 @@ class Walk:
         if "cancel" in client.speaker.can and self.random.random() < 0.3:
             self.say(client, "cancel", id_)
         else:
-            theirs = Held(id=id_, queue=job.queue, kind="", payload=job.payload)
+            theirs = Held(id=id_, queue=job.queue, kind="", payload=self.house.engine.payload(job))
             words = {"complete", "fail", "renew", "release"} & {*client.speaker.can, "complete"}
             self.say(client, self.random.choice(sorted(words)), theirs)
 
@@ -108,7 +109,7 @@ class Walk:
     def crash(self, _: Client) -> None:
         if self.random.random() < 0.1:
             self.house.crash()
-            self.meet()
+            self.connect_all()
 
     def replace(self, client: Client) -> None:
         new = self.house.client(client.speaker.protocol, client.speaker.name)
@@ -116,7 +117,7 @@ class Walk:
         self.held[new] = self.held.pop(client)
 
     def drain(self) -> None:
-        """All are gone; one worker after another does what is left."""
+        """All clients disconnect; one worker after another completes the remaining jobs."""
         for client in self.clients:
             client.hangs_up()
         for turn in range(400):

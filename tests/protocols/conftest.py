@@ -11,7 +11,7 @@ from conversation import Conversation  # noqa: E402 - its assertions shall expla
 
 @pytest.fixture
 def talk() -> Iterator[Conversation]:
-    """A conversation with a server without a password; at the end it is played twice more."""
+    """A conversation with a server without a password; at the end it is replayed twice."""
     conversation = Conversation()
     yield conversation
     conversation.close()

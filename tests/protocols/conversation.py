@@ -1,4 +1,4 @@
-"""Conversations: what clients say and hear, without sockets, on a clock that only we move.
+"""Conversations: input and replies of clients, without sockets, on a virtual clock.
 
     with Conversation() as talk:
         worker = talk.client(wid="worker-1")
@@ -6,14 +6,14 @@
         talk.advance(2)
         worker.hears(b"$-1\r\n")
 
-A conversation is played three times. First as it is written, each `says` in one piece, with every
-`hears` checked on the spot. When it is over it is played twice more on fresh worlds, and every byte
-that any client heard must come again:
+A conversation runs three times. The first run follows the test: each `says` is one segment, and every
+`hears` is checked immediately. At the end it is replayed twice in new worlds, and every client must
+receive the same bytes, and the same replies must wait for the commit:
 - byte by byte;
-- pipelined: what a client says in a row is said at once, also across a wait that blocks the client
-  anyway.
+- pipelined: consecutive inputs of a client are sent together, also across a wait that blocks the
+  client.
 
-What stands between the connections and the engine is in wires.py.
+wires.py connects the connections with the engine.
 """
 
 import json
@@ -24,18 +24,20 @@ from typing import Any, NamedTuple, Self
 
 import wires
 from millrace.engine.engine import Engine
-from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.store.records import decode_any, encode
 from wires import SECOND, START, Wire
 
 OK = b"+OK\r\n"
 NOTHING = b"$-1\r\n"
 HI = b'+HI {"v":2}\r\n'
-#: What the sheet's example of a protected server uses.
+#: The values of the example of a protected server.
 CHALLENGE = (1545, "55104dc76695721d")
 
 
 class World(wires.World):
-    """One engine, one hub, a clock, and the connections made so far."""
+    """One engine, one hub, a clock, and the connections so far."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         options = {"dead_max": 100_000, **options}
@@ -55,11 +57,11 @@ class World(wires.World):
         return wire
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything of the engine that a client could have changed."""
+        """The complete state of the engine that a client can change."""
         engine = self.engine
         return {
-            "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
-            "queues": {q.name: (q.paused, list(q.counts)) for q in engine.queues.values() if q.known},
+            "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
+            "queues": {q.name: (q.paused, list(q.counts)) for q in engine.queues.values() if q.registered},
             "totals": (engine.totals.processed, engine.totals.failures),
             "workers": {w.wid: (w.state, w.rss_kb, w.beat_at) for w in self.hub.workers.known.values()},
             "connections": len(self.hub.connections),
@@ -67,7 +69,7 @@ class World(wires.World):
 
 
 def assert_one_reply(reply: bytes) -> None:
-    """Every reply is handed over whole, is framed as RESP, and breaks no client's line reader."""
+    """Every reply is one complete RESP value, and safe for clients that read lines."""
     assert reply.endswith(b"\r\n"), reply
     if reply[:1] in {b"+", b"-"}:
         assert b"\r" not in reply[:-2], reply
@@ -82,27 +84,27 @@ def assert_one_reply(reply: bytes) -> None:
         body = rest[:-2]
         assert len(body) == int(head[1:]), reply
         assert b"\n" not in body, "clients read bulk strings as lines"
-        if body.count(b"[") < 500:  # deeper than this the standard library's decoder gives up
+        if body.count(b"[") < 500:  # the standard library's decoder does not read deeper values
             json.loads(body)
 
 
 class Step(NamedTuple):
-    """Something that happened in the first playing."""
+    """A step of the first run."""
 
     what: str
     client: int = -1
     data: bytes = b""
     microseconds: int = 0
     act: Callable[[World], object] | None = None
-    #: Clients that waited for a job all through this step, so that what they say after it may as
-    #: well be said before it.
+    #: Clients that waited for a job during the whole step, so that their next input may also be
+    #: sent before it.
     blocked: frozenset[int] = frozenset()
-    #: It ended somebody else's wait, who then went on before anything else was said.
+    #: The step ended the wait of another client, which then continued before the next input.
     woke: bool = False
 
 
 class Client:
-    """One side of a conversation. What it hears must be asked for completely, in order."""
+    """One client of a conversation. The test must consume all of its replies, in order."""
 
     def __init__(self, talk: "Conversation", number: int) -> None:
         self._talk = talk
@@ -126,12 +128,12 @@ class Client:
         return self
 
     def says_no_more(self) -> Self:
-        """It closes its half of the connection, and listens on."""
+        """The client closes its half of the connection, and continues to read."""
         self._talk.do_step(Step("says no more", self._number))
         return self
 
     def stops_reading(self) -> Self:
-        """From here on nothing it is told can be written to it."""
+        """From now on the server cannot write to the client."""
         self._talk.do_step(Step("stops reading", self._number))
         return self
 
@@ -152,7 +154,7 @@ class Client:
         return self.hears(b"-ERR " + text.encode() + b"\r\n")
 
     def hears_error_like(self, start: str) -> str:
-        """An error that begins with `start`; the whole of it."""
+        """An error that starts with `start`; returns its text."""
         line = self._line()
         wanted = b"-ERR " + start.encode()
         if not line.startswith(wanted):
@@ -163,7 +165,7 @@ class Client:
     def hears_bulk(self) -> bytes:
         head = self._line()
         assert head[:1] == b"$", head
-        assert head != b"$-1", "expected a job, heard that there is none"
+        assert head != b"$-1", "expected a job, received none"
         size = int(head[1:])
         body = bytes(self.wire.heard[self._taken : self._taken + size])
         self._taken += size + 2
@@ -173,7 +175,7 @@ class Client:
         return json.loads(self.hears_bulk())
 
     def hears_nothing(self) -> Self:
-        """Nothing beyond what was asked for."""
+        """No further reply was sent."""
         heard = bytes(self.wire.heard[self._taken :])
         if heard:
             self._talk.failed = True
@@ -181,7 +183,7 @@ class Client:
         return self
 
     def hears_the_end(self) -> Self:
-        """The server has closed the connection, and said nothing beyond what was asked for."""
+        """The server has closed the connection, without a further reply."""
         self.hears_nothing()
         assert self.wire.closed, "the connection is still open"
         return self
@@ -194,25 +196,25 @@ class Client:
         end = self.wire.heard.find(b"\r\n", self._taken)
         if end < 0:
             self._talk.failed = True
-        assert end >= 0, f"nothing to hear: {bytes(self.wire.heard[self._taken :])!r}"
+        assert end >= 0, f"no reply left:{bytes(self.wire.heard[self._taken :])!r}"
         line = bytes(self.wire.heard[self._taken : end])
         self._taken = end + 2
         return line
 
-    # What most tests say
+    # Common commands
 
     def pushes(self, unit: dict[str, Any]) -> Self:
         return self.says(b"PUSH %b\r\n" % compact(unit)).hears_ok()
 
     def fetches(self, *queues: str) -> dict[str, Any]:
-        """FETCH, and the work unit that is there at once."""
+        """FETCH, and the work unit that is returned immediately."""
         self.says(" ".join(("FETCH", *queues)).encode() + b"\r\n")
         unit = self.hears_json()
         assert isinstance(unit, dict)
         return unit
 
     def finds_nothing(self, *queues: str) -> Self:
-        """FETCH, and nothing comes in two seconds."""
+        """FETCH, and no job arrives within two seconds."""
         self.says(" ".join(("FETCH", *queues)).encode() + b"\r\n").hears_nothing()
         self._talk.advance(2)
         return self.hears(NOTHING)
@@ -236,13 +238,13 @@ class Client:
         return info
 
     def sets(self) -> dict[str, int]:
-        """The sizes of INFO's four sets, and how many jobs wait in queues."""
+        """The sizes of INFO's four sets, and the number of queued jobs."""
         faktory = self.info()["faktory"]
         return {**faktory["sets"], "enqueued": faktory["total_enqueued"]}
 
 
 class Conversation:
-    #: What a conversation of another protocol is made of.
+    #: The classes that a conversation of another protocol replaces.
     world_type: Callable[[dict[str, Any]], World] = World
     client_type: type[Client] = Client
 
@@ -262,32 +264,32 @@ class Conversation:
         if kind is None:
             self.close()
 
-    # Who talks
+    # Clients
 
     def connect(self) -> Client:
-        """A client that has heard nothing yet, not even the greeting."""
+        """A client that has received no reply yet, not even the greeting."""
         self.do_step(Step("connects", len(self._clients)))
         client = self.client_type(self, len(self._clients))
         self._clients.append(client)
         return client
 
     def client(self, wid: str = "", **hello: Any) -> Client:
-        """A client that has introduced itself."""
+        """A client after the handshake."""
         fields: dict[str, Any] = {"v": 2, **({"wid": wid} if wid else {}), **hello}
         return self.connect().hears(HI).says(b"HELLO %b\r\n" % compact(fields)).hears_ok()
 
-    # What else happens
+    # Other steps
 
     def advance(self, seconds: float) -> None:
         self.do_step(Step("time passes", microseconds=round(seconds * SECOND)))
 
     def acts(self, act: Callable[[World], object]) -> None:
-        """Something beside the wire; it is done again in every playing."""
+        """An action outside of the wire; it is repeated in every run."""
         self.do_step(Step("something happens", act=act))
 
     @property
     def engine(self) -> Engine:
-        """To look at; what changes it goes through `acts`."""
+        """For reading; changes go through `acts`."""
         return self.world.engine
 
     @property
@@ -298,7 +300,7 @@ class Conversation:
     def now(self) -> int:
         return self.world.now
 
-    # Playing
+    # Runs
 
     def do_step(self, step: Step) -> None:
         wires = self.world.clients
@@ -314,7 +316,7 @@ class Conversation:
         self._steps.append(step._replace(blocked=frozenset(blocked), woke=woke))
 
     def close(self) -> None:
-        """The conversation is over: nothing may be left unheard, and the other playings agree."""
+        """The conversation ends: all replies must be consumed, and the other runs must agree."""
         if self.failed:
             return
         for client in self._clients:
@@ -328,6 +330,7 @@ class Conversation:
             ):
                 assert bytes(other.heard) == bytes(wire.heard), f"{name}, client {number}"
                 assert other.closed == wire.closed, f"{name}, client {number}"
+                assert other.durable == wire.durable, f"{name}, client {number}: waiting replies"
             assert world.snapshot() == self.world.snapshot(), name
 
     def playings(self, steps: list[Step]) -> list[tuple[str, list[Step]]]:
@@ -355,7 +358,7 @@ def play(world: World, step: Step) -> None:
         world.tell()
 
 
-#: Beyond this a piece is fed in a few pieces only: bytes of one long line are all alike.
+#: A longer input is sent in a few segments only: the bytes of one long line are all alike.
 LONG = 5_000
 
 
@@ -370,11 +373,11 @@ def bytewise(steps: list[Step]) -> list[Step]:
 
 
 def pipelined(steps: list[Step]) -> list[Step]:
-    """Join what a client says to what it said before, as far as nobody could tell: nothing else
-    happened in between, except time that it spent waiting for a job.
+    """Join the inputs of a client if no client can notice it: no step occurred in between, except
+    time in which the client waited for a job.
     """
     result: list[Step] = []
-    into: int | None = None  # the place of what was said last, while more may join it
+    into: int | None = None  # the index of the last input, while more input can be joined
     for step in steps:
         if step.what == "says" and into is not None and result[into].client == step.client:
             result[into] = result[into]._replace(data=result[into].data + step.data)
@@ -389,7 +392,7 @@ def pipelined(steps: list[Step]) -> list[Step]:
 
 
 def cr_and_lf_apart(steps: list[Step]) -> list[Step]:
-    """Every CR and LF that belong together, in different pieces."""
+    """Every CR and LF of one line end in different segments."""
     result = []
     for step in steps:
         pieces = re.split(rb"(?<=\r)(?=\n)", step.data) if len(step.data) < 100_000 else [step.data]
@@ -402,7 +405,7 @@ def compact(value: Any) -> bytes:
 
 
 def unit(jid: str = "job-0001", **fields: Any) -> dict[str, Any]:
-    """A work unit with the required fields, and whatever else is given."""
+    """A work unit with the required fields and the given ones."""
     return {"jid": jid, "jobtype": "SomeJob", "args": [1, "two"], **fields}
 
 

@@ -1,5 +1,5 @@
-"""Conversations in Go Job Queue's protocol: as in conversation.py, and played once more in pieces of
-seven bytes, so that every field is cut somewhere.
+"""Conversations in Go Job Queue's protocol: as in conversation.py, and replayed in segments of
+seven bytes, so that every field is split.
 
     with Goqueue() as talk:
         client = talk.connect()
@@ -13,18 +13,21 @@ from conversation import START, Client, Conversation, Step, Wire, World, bytewis
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
+from millrace.protocols.goqueue.connection import GoqueueConnection
+from millrace.protocols.goqueue.hub import GoqueueHub
+from millrace.protocols.spec import protocol_rules
+from millrace.store.records import decode_any, encode
 from wires import Dice
 
 OK = b"OK\0"
 TIMEOUT = b"TIMEOUT\0"
-MOST = 2**32 - 1
+MAX_UINT32 = 2**32 - 1
 
 
 def add(
     data: bytes = b"", queue: str | bytes = "q1", priority: int = 0, ttp: int = 60, size: int = -1
 ) -> bytes:
-    """ADD; with `size` a length that need not be that of the data."""
+    """ADD; with `size` as the length field, which may differ from the length of the data."""
     length = len(data) if size < 0 else size
     return b"ADD\0%b\0" % name(queue) + pack("<III", priority, ttp, length) + data
 
@@ -58,7 +61,7 @@ class GoqueueWorld(World):
     def __init__(self, options: dict[str, Any]) -> None:
         self.now = START
         self.dice = Dice()
-        self.engine = Engine(self.dice)
+        self.engine = Engine(self.dice, protocol_rules())
         self.hub: Any = GoqueueHub(self.engine, **options)
         self.clients = []
 
@@ -73,8 +76,8 @@ class GoqueueWorld(World):
     def snapshot(self) -> dict[str, Any]:
         engine = self.engine
         return {
-            "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
-            "queues": {q.name: (q.known, list(q.counts)) for q in engine.queues.values()},
+            "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
+            "queues": {q.name: (q.registered, list(q.counts)) for q in engine.queues.values()},
             "connections": len(self.hub.connections),
             "waiters": len(engine.waiters),
             "timers": len(engine.timers),
@@ -82,7 +85,7 @@ class GoqueueWorld(World):
 
 
 def assert_one_reply(reply: bytes) -> None:
-    """Every reply is handed over whole, and is as long as its own fields say."""
+    """Every reply is complete, and has the length of its fields."""
     word, _, rest = reply.partition(b"\0")
     if word in {b"OK", b"TIMEOUT"}:
         assert rest == b"", reply
@@ -111,7 +114,7 @@ class GoqueueClient(Client):
     def hears_job(self, seq: int, data: bytes = b"", priority: int = 0, ttp: int = 60) -> Self:
         return self.hears(reserved(seq, data, priority, ttp))
 
-    # What most tests say
+    # Common commands
 
     def adds(
         self,
@@ -121,7 +124,7 @@ class GoqueueClient(Client):
         priority: int = 0,
         ttp: int = 60,
     ) -> Self:
-        """ADD; `seq` is the id that it shall get."""
+        """ADD; `seq` is the expected id."""
         return self.says(add(data, queue, priority, ttp)).hears(added(seq))
 
     def reserves(self, queue: str | bytes = "q1", timeout: int = 1) -> Self:

@@ -14,7 +14,10 @@ from conversation import START, Client, Conversation, Wire, World, compact
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.spec import protocol_rules
+from millrace.store.records import decode_any, encode
 from wires import Dice
 
 OK = b"OK {}\n"
@@ -26,7 +29,7 @@ class MasenkoWorld(World):
     def __init__(self, options: dict[str, Any]) -> None:
         self.now = START
         self.dice = Dice()
-        self.engine = Engine(self.dice)
+        self.engine = Engine(self.dice, protocol_rules())
         self.hub: Any = MasenkoHub(self.engine, **options)
         self.clients = []
 
@@ -39,8 +42,8 @@ class MasenkoWorld(World):
     def snapshot(self) -> dict[str, Any]:
         engine = self.engine
         return {
-            "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
-            "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.known},
+            "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
+            "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.registered},
             "next": engine.next_seq,
             "holders": engine.holders,
             "connections": len(self.hub.connections),
@@ -51,7 +54,7 @@ class MasenkoWorld(World):
 
 
 def assert_one_reply(reply: bytes) -> None:
-    """Every reply is one line of a verb and compact JSON, which breaks no HTML."""
+    """Every reply is one line with a verb and compact JSON that is safe in HTML."""
     assert reply.endswith(b"\n"), reply
     assert reply.count(b"\n") == 1, reply
     verb, space, body = reply[:-1].partition(b" ")
@@ -60,18 +63,18 @@ def assert_one_reply(reply: bytes) -> None:
     assert not set(body) & set(b"<>&"), reply
     assert "\u2028".encode() not in body, reply
     text = body.decode("utf-8", "replace")
-    if text.count("[") < 500:  # deeper than this the standard library's decoder gives up
+    if text.count("[") < 500:  # the standard library's decoder does not read deeper values
         assert isinstance(json.loads(text), dict)
 
 
 def error(text: str) -> bytes:
-    """The reply with this error, which needs no escapes that only Go makes."""
+    """The reply with this error, without escapes that only Go writes."""
     return b'ERR {"msg":%b}\n' % compact(text)
 
 
 class MasenkoClient(Client):
     def says(self, data: bytes | str) -> Self:
-        """Text is a line; bytes are what they are."""
+        """Text is one line; bytes are sent unchanged."""
         return super().says(f"{data}\n".encode() if isinstance(data, str) else data)
 
     def hears_ok(self) -> Self:
@@ -87,23 +90,23 @@ class MasenkoClient(Client):
         end = self.wire.heard.find(b"\n", self._taken)
         if end < 0:
             self._talk.failed = True
-        assert end >= 0, f"nothing to hear: {bytes(self.wire.heard[self._taken :])!r}"
+        assert end >= 0, f"no reply left:{bytes(self.wire.heard[self._taken :])!r}"
         line = bytes(self.wire.heard[self._taken : end])
         self._taken = end + 1
         return line
 
     def hears_task(self) -> dict[str, Any]:
-        """A task; the members of the reply."""
+        """A task: the members of the reply."""
         line = self._line()
         assert line.startswith(b'OK {"id":'), line
         task = json.loads(line[3:])
         assert isinstance(task, dict)
         return task
 
-    # What most tests say
+    # Common commands
 
     def pushes(self, name: str = "a", **fields: Any) -> int:
-        """PUSH, and the id it gets."""
+        """PUSH; returns the id."""
         self.says(b"PUSH %b\n" % compact({"name": name, **fields}))
         task: int = self.hears_task()["id"]
         return task
@@ -114,11 +117,11 @@ class MasenkoClient(Client):
         return self.says(b"FETCH %b\n" % compact(fields))
 
     def fetches(self, *queues: str) -> dict[str, Any]:
-        """FETCH, and the task that is there at once."""
+        """FETCH, and the task that is returned immediately."""
         return self.asks(*queues).hears_task()
 
     def finds_nothing(self, *queues: str) -> Self:
-        """FETCH, and nothing comes."""
+        """FETCH, and no task arrives."""
         self.asks(*queues).hears_nothing()
         self._talk.advance(0.001)
         return self.hears_empty()
@@ -141,7 +144,7 @@ class MasenkoClient(Client):
         return found
 
     def queues(self) -> dict[str, tuple[int, int, int]]:
-        """Every queue's tasks: ready, delayed, to be acknowledged."""
+        """The tasks of every queue: ready, delayed, not acknowledged."""
         return {q["name"]: (q["ready"], q["delayed"], q["to_ack"]) for q in self.info()["queues"]}
 
 
@@ -163,7 +166,7 @@ class Masenko(Conversation):
 
 
 def heard(*said: bytes | str, **options: Any) -> bytes:
-    """What a fresh client hears; the other playings are checked too."""
+    """The replies to a new client; the other runs are also checked."""
     with Masenko(**options) as talk:
         client = talk.connect()
         for piece in said:

@@ -1,7 +1,6 @@
-"""A server that speaks Masenko, without sockets, with a store that can fail, crash and be read back.
-
-Turns end when the test says so: `begin` takes what has changed so far, `finish` says what became of
-it. What was begun and not finished is lost in a crash.
+"""A Masenko server without sockets, with a store that can fail, crash and reload.
+The test ends the turns: `begin` takes the changes so far, `finish` commits or refuses them. A crash
+loses changes without `finish`.
 """
 
 from collections.abc import Callable
@@ -12,10 +11,10 @@ from conversation import START, World
 from masenko_conversation import MasenkoClient, MasenkoWorld
 
 from failing_stores import FailingMemoryStore
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.states import LEASED
-from millrace.protocols.masenko import MasenkoHub
+from millrace.protocols.masenko.hub import MasenkoHub
 from millrace.store import must_write
 from scene import recover, undo
 
@@ -25,29 +24,29 @@ class House(MasenkoWorld):
         self.store = FailingMemoryStore()
         self.options = options
         self.now = START
-        self.begun: Batch | None = None
+        self.begun: ChangeSet | None = None
         self.start()
 
     def start(self) -> None:
-        self.now += 1  # it takes a moment
+        self.now += 1  # the start takes some time
         self.engine = recover(self.store)
         self.engine.random = Random(1)
-        self.engine.begin_anew(self.now)
+        self.engine.after_restart(self.now)
         self.hub = MasenkoHub(self.engine, **self.options)
         self.clients = []
         self.begun = None
 
     def tell(self) -> None:
-        """As ever, but a batch is taken when a turn ends."""
-        taken: Callable[[], Batch] = self.engine.take_batch
-        self.engine.take_batch = Batch  # type: ignore[method-assign]
+        """As in the base class, but a change set is taken at the end of a turn."""
+        taken: Callable[[], ChangeSet] = self.engine.take_changes
+        self.engine.take_changes = ChangeSet  # type: ignore[method-assign]
         try:
             World.tell(self)
         finally:
-            del self.engine.take_batch
-        assert self.engine.take_batch == taken
+            del self.engine.take_changes
+        assert self.engine.take_changes == taken
 
-    # Clients: each hears what it is told at once, as if every reply went out
+    # Clients: each receives its replies immediately
 
     def client(self) -> MasenkoClient:
         self.connect()
@@ -57,17 +56,17 @@ class House(MasenkoWorld):
 
     def begin(self) -> None:
         assert self.begun is None
-        self.begun = self.engine.take_batch()
+        self.begun = self.engine.take_changes()
         self.engine.statistics.fold(self.begun.events)
         if must_write(self.begun, self.store):
-            self.store.begin(self.begun, self.engine)
+            self.store.prepare(self.begun, self.engine)
 
     def finish(self, *, fails: bool = False) -> None:
         assert self.begun is not None
         batch, self.begun = self.begun, None
         if fails:
-            self.store._begun = None
-            undo(self.engine, self.store, [batch, self.engine.take_batch()], "disk full")
+            self.store._prepared = None
+            undo(self.engine, self.store, [batch, self.engine.take_changes()], "disk full")
         elif must_write(batch, self.store):
             self.store.commit()
 
@@ -78,7 +77,7 @@ class House(MasenkoWorld):
         self.finish()
 
     def fail(self) -> None:
-        """Everything since the last sync cannot be written."""
+        """The commit of everything since the last sync fails."""
         if self.begun is None:
             self.begin()
         self.finish(fails=True)
@@ -87,13 +86,13 @@ class House(MasenkoWorld):
         self.engine.resume(self.now)
         self.tell()
 
-    # Ends
+    # End of the server
 
     def crash(self) -> None:
         self.start()
 
     def restart(self) -> None:
-        """An orderly stop, and a new start."""
+        """An orderly stop and a new start."""
         self.hub.stop()
         for wire in self.clients:
             wire.lose()
@@ -102,7 +101,7 @@ class House(MasenkoWorld):
 
 
 class _Client(MasenkoClient):
-    """A client whose words are not kept for other playings."""
+    """A client without recorded input for other runs."""
 
     def __init__(self, house: House, number: int) -> None:
         super().__init__(_Once(house), number)  # type: ignore[arg-type]

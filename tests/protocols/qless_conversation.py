@@ -7,8 +7,8 @@ resp_conversation.py.
         assert c.refused("pop", 11) == "Queue(): no queue name provided"
         assert c.json("get", 12, "jid")["state"] == "waiting"
 
-Every call is one request and its whole reply: a bulk string is a str, an integer an int, an array a
-list, nil is None, so that one is never taken for the other.
+Every call is one request and its complete reply: a bulk string is a str, an integer an int, an array
+a list, nil is None, so that the types stay distinct.
 """
 
 import json
@@ -26,8 +26,11 @@ from resp_conversation import (
     bulk,
 )
 
-from millrace.engine.job import FAKTORY, Job, Push
+from millrace.engine.job import Job, NewJob
 from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.registry import FAKTORY
+from millrace.store.records import decode_any, encode
+from support.plain import field_names
 
 __all__ = ["Qless", "QlessClient", "array", "bulk", "job_fields"]
 
@@ -35,7 +38,7 @@ SCRIPTS = {"B": SCRIPT_B, "C": SCRIPT_C}
 
 
 def script_of(command: str) -> bytes:
-    """Enough of a script to be taken for this command of dialect A."""
+    """A script that is recognized as this command of dialect A."""
     return b"-- %b(0, ...)\nreturn redis.call('get', ARGV[1])" % command.title().encode()
 
 
@@ -51,9 +54,9 @@ class QlessWorld(RespWorld):
     def snapshot(self) -> dict[str, Any]:
         qless = self.api.qless
         return {
-            "jobs": {seq: repr(job) for seq, job in self.engine.jobs.items()},
+            "jobs": {seq: decode_any(encode(job)) for seq, job in self.engine.jobs.items()},
             "queues": {q.name: (q.paused, q.counts) for q in self.engine.queues.values()},
-            "notes": dict(self.engine.notes),
+            "notes": dict(self.engine.settings),
             "workers": dict(qless.workers),
             "tags": {tag: dict(seqs) for tag, seqs in qless.tags.items()},
             "scripts": dict(self.hub.scripts),
@@ -83,7 +86,7 @@ class QlessClient(RespClient):
             begins += len(reply)
         else:
             self._talk.failed = True
-            raise AssertionError("nothing to hear")
+            raise AssertionError("no reply left")
         reader = Reader(encoding="utf-8")
         reader.feed(reply)
         self._taken += len(reply)
@@ -102,7 +105,7 @@ class QlessClient(RespClient):
         return json.loads(value)
 
     def refused(self, command: str, *args: object) -> str:
-        """A command that fails as a script would: what the script said."""
+        """The error message of a command that fails as a script would."""
         value = self._ask(command, args)
         text = str(value)
         if not isinstance(value, ReplyError) or not text.startswith("ERR user_script:1: "):
@@ -117,7 +120,7 @@ class QlessClient(RespClient):
         return self
 
     def hears_events(self) -> list[tuple[str, str]]:
-        """Channels and messages that came since this was last asked."""
+        """Channels and messages since the last call."""
         found = []
         while len(self.wire.heard) > self._taken:
             kind, _, channel, message = self.reply()
@@ -125,7 +128,7 @@ class QlessClient(RespClient):
             found.append((channel, message))
         return found
 
-    # What most tests say, in dialect C
+    # Common commands in dialect C
 
     def put(
         self, now: float, jid: str, *options: object, queue: str = "q", delay: float = 0
@@ -149,7 +152,7 @@ class Qless(Resp):
     client_type = QlessClient
 
     def speaks(self, dialect: str, *commands: str) -> QlessClient:
-        """A client that has loaded its scripts; of dialect A those of these commands."""
+        """A client that has loaded its scripts; for dialect A those of these commands."""
         client = self.connect()
         assert isinstance(client, QlessClient)
         client.dialect = dialect
@@ -160,8 +163,8 @@ class Qless(Resp):
         return client
 
     def pushes_faktory(self, jid: str, queue: str = "q", payload: bytes = b'[1,"two"]') -> None:
-        push = Push(jid, "SomeJob", payload, FAKTORY, queue, 3, 60_000_000)
-        self.acts(lambda world: world.engine.push(Push(*_fields(push)), world.now))
+        push = NewJob(jid, "SomeJob", payload, FAKTORY, queue, 3, 60_000_000)
+        self.acts(lambda world: world.engine.push(NewJob(*_fields(push)), world.now))
 
     def job(self, jid: str) -> Job:
         job = self.engine.find(jid)
@@ -169,8 +172,8 @@ class Qless(Resp):
         return job
 
 
-def _fields(push: Push) -> list[Any]:
-    return [getattr(push, name) for name in push.__struct_fields__]
+def _fields(push: NewJob) -> list[Any]:
+    return [getattr(push, name) for name in field_names(NewJob)]
 
 
 def job_fields(job: dict[str, Any], *names: str) -> tuple[Any, ...]:

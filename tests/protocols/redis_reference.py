@@ -1,4 +1,4 @@
-"""The original scripts of Qless in a real redis-server: what they answer is what we must answer."""
+"""The original scripts of Qless in a real redis-server, as a reference for the replies of Millrace."""
 
 import contextlib
 import json
@@ -18,10 +18,11 @@ from millrace.engine.engine import Engine
 from millrace.protocols.errors import ClientError
 from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.spec import protocol_rules
 from wires import Dice
 
 SERVER = shutil.which("redis-server")
-#: A script's complaint, as Redis 7 and as those before it dress it.
+#: The error of a script, in the forms of Redis 7 and of earlier versions.
 _COMPLAINT = re.compile(r"user_script:\d+: (?!user_script)(.*?)(?: script: \w+, on @.*)?$")
 
 
@@ -48,11 +49,11 @@ class Reference:
 
 
 class Ours:
-    """The commands of Millrace, without a port around them."""
+    """The commands of Millrace, without a port."""
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self.engine = Engine(Dice())
+        self.engine = Engine(Dice(), protocol_rules())
         self.api = QlessApi(QlessHub(self.engine, started_at=0))
 
     def call(self, command: str, now: float, *args: object) -> Any:
@@ -68,7 +69,7 @@ def word(arg: object) -> str:
 
 
 def plain(reply: Any) -> Any:
-    """A reply with JSON decoded, but not the data of jobs, which is JSON in JSON."""
+    """A reply with decoded JSON, except the data of jobs, which is JSON within JSON."""
     if isinstance(reply, list):
         return [each.decode() if isinstance(each, bytes) else each for each in reply]
     if isinstance(reply, bool):
@@ -80,9 +81,10 @@ def plain(reply: Any) -> Any:
 
 
 def alike(reply: Any) -> Any:
-    """A reply without what is of no account: the order of sets, the time to live that `throttle.get`
-    tells only under its new name, and what our statistics have besides. The original leaves a job
-    `throttled` when it waits for a worker again; the lists tell the two apart.
+    """A reply without irrelevant differences: the order of sets, the time to live that
+    `throttle.get` reports only under its new name, and additional statistics of Millrace. The
+    original leaves a job `throttled` when it waits for a worker again; the lists distinguish the
+    two.
     """
     if isinstance(reply, list):
         return [alike(each) for each in reply]
@@ -104,14 +106,14 @@ def alike(reply: Any) -> Any:
 
 @contextlib.contextmanager
 def reqless_original() -> Iterator[Reference]:
-    """The script that comes with the package reqless."""
+    """The script in the package reqless."""
     with redis_server() as connection:
         yield Reference(connection, files("reqless").joinpath("lua/qless.lua").read_bytes())
 
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[redis.Redis]:
-    """A redis-server that nobody else can reach, and that keeps nothing."""
+    """A private redis-server without persistence."""
     assert SERVER is not None
     with tempfile.TemporaryDirectory() as folder:
         socket = Path(folder) / "redis"

@@ -10,10 +10,11 @@ from typing import Any, Self
 
 from resp_conversation import SCRIPT_C, SCRIPT_D, Resp, RespClient, RespWorld, array, bulk
 
-from millrace.protocols.qless import QlessApi
+from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.script_catalog import sha_of
+from millrace.store.records import decode_any, encode
 
-#: Enough of a script to be taken for one of dialect T.
+#: A script that is recognized as dialect T.
 SCRIPT_T = b"local QlessThrottle = {}\n" + SCRIPT_C
 
 
@@ -25,10 +26,10 @@ class ReqlessWorld(RespWorld):
     def snapshot(self) -> dict[str, Any]:
         engine = self.engine
         return {
-            "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
-            "notes": dict(engine.notes),
+            "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
+            "notes": dict(engine.settings),
             "ready": {name: [j.jid for j in q.ready.first(99)] for name, q in engine.queues.items()},
-            "pending": repr(self.hub.api.qless.throttles.pending),
+            "pending": repr(engine.limits.waiting),
         }  # fmt: skip
 
 
@@ -47,7 +48,7 @@ class ReqlessClient(RespClient):
         return self.hears(array(*map(bulk, words)))
 
     def hears_whatever(self) -> Self:
-        """Something, which another test knows better."""
+        """Any reply; another test covers its content."""
         self._taken = len(self.wire.heard)
         return self
 

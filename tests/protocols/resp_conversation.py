@@ -1,16 +1,16 @@
-"""Conversations in RESP with the Qless port: as in conversation.py, and played once more with every
-CR and LF in different pieces.
+"""Conversations in RESP with the Qless port: as in conversation.py, and replayed with every CR
+and LF in different segments.
 
     with Resp() as talk:
         client = talk.connect()
         client.asks("PING").hears(b"+PONG\\r\\n")
 
-Behind the port are not the commands of Qless but a few of its own, on the real engine: enough to
-see what is called, with what, and what becomes of its changes and messages.
+The port has a few commands of its own instead of those of Qless, on the real engine. They show the
+calls, their arguments, and the course of changes and messages.
 """
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Hashable, Iterable, Iterator
 from typing import Any, Self
 
 from conversation import (
@@ -27,17 +27,21 @@ from conversation import (
 from hiredis import Reader
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, Push
-from millrace.protocols.qless import QlessConnection, QlessHub
-from millrace.protocols.qless.contract import Refused, ScriptError
+from millrace.engine.job import NewJob
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.contract import QlessRefused, ScriptError
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.resp import Reply
 from millrace.protocols.qless.script_catalog import Script
+from millrace.protocols.registry import FAKTORY
+from millrace.protocols.spec import protocol_rules
+from millrace.store.records import decode_any, encode
 from wires import Dice
 
 OK = b"+OK\r\n"
 QUEUED = b"+QUEUED\r\n"
 NIL = b"$-1\r\n"
-#: Enough of a script to be taken for one of dialect C.
+#: A script that is recognized as dialect C.
 SCRIPT_C = b"QlessAPI.put = function(now, me, queue, jid, klass, data, delay, ...) end"
 SCRIPT_B = b"QlessAPI.put = function(now, queue, jid, klass, data, delay, ...) end"
 SCRIPT_D = b"local ReqlessAPI = {}"
@@ -46,7 +50,7 @@ SHA_C = b"29689e4db6e13a280dc45e24f18d2ef48420eb0e"
 
 
 def request(*words: object) -> bytes:
-    """A request as clients write it."""
+    """A request in the format of clients."""
     parts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(parts) + b"".join(map(bulk, parts))
 
@@ -61,8 +65,8 @@ def array(*parts: bytes) -> bytes:
 
 
 class FewCommands:
-    """`put` pushes a job and tells who listens, `drop` cancels one, `echo` shows what came, `value`
-    returns what it is asked for.
+    """`put` pushes a job and publishes a message, `drop` cancels a job, `echo` returns its
+    arguments, `value` returns the requested value.
     """
 
     def __init__(self, hub: QlessHub) -> None:
@@ -86,11 +90,11 @@ class FewCommands:
 
     def _put(self, jid: str, now: int) -> Reply:
         engine = self.hub.engine
-        if engine.halted:
-            raise Refused
+        if engine.unavailable:
+            raise QlessRefused
         if not jid:
             raise ScriptError('Put(): Arg "jid" missing')
-        engine.push(Push(jid, "kind", b"{}", FAKTORY, "queue", 3, 60_000_000), now)
+        engine.push(NewJob(jid, "kind", b"{}", FAKTORY, "queue", 3, 60_000_000), now)
         self.hub.publish(b"ql:log", b'{"jid":"%b","event":"put"}' % jid.encode())
         return jid
 
@@ -106,20 +110,20 @@ class FewCommands:
         self.flushed += 1
         self.hub.engine.flush(now)
 
-    def learn(self, sha: str, script: Script) -> None:
+    def load_script(self, sha: str, script: Script) -> None:
         if sha in self.kept:
             return
-        if self.hub.engine.halted:
-            raise Refused
+        if self.hub.engine.unavailable:
+            raise QlessRefused
         self.kept[sha] = script
-        self.hub.engine.depend()
+        self.hub.engine.caller.must_wait = True
 
-    def forget(self) -> None:
+    def flush_scripts(self) -> None:
         self.kept.clear()
-        self.hub.engine.depend()
+        self.hub.engine.caller.must_wait = True
 
 
-#: What the command `value` returns.
+#: The results of the command `value`.
 VALUES: dict[str, Reply] = {
     "nil": None,
     "true": True,
@@ -147,8 +151,19 @@ class FewKeys:
     def ttl(self, key: bytes, now: int) -> int:
         return -1
 
-    def length(self, key: bytes) -> int:
+    def length(self, key: bytes) -> Generator[None, None, int]:
+        yield
         return len(self.scores(key) if self.kind(key) == "zset" else self.items(key))
+
+    def read(self, key: bytes) -> Generator[None, None, list[Any]]:
+        yield
+        return self.items(key) if self.kind(key) == "list" else self.members(key)
+
+    def version(self, key: bytes) -> Hashable:
+        return None
+
+    def version_of_all(self) -> Hashable:
+        return len(self.engine.jobs)
 
     def scores(self, key: bytes) -> list[tuple[bytes, float]]:
         return [(job.jid.encode(), job.seq / 2) for job in self.engine.jobs.values()]
@@ -161,7 +176,8 @@ class FewKeys:
         end = last + len(scores) if last < 0 else last
         return scores[max(0, first + len(scores)) if first < 0 else first : end + 1]
 
-    def score(self, key: bytes, member: bytes) -> float | None:
+    def score(self, key: bytes, member: bytes) -> Generator[None, None, float | None]:
+        yield
         return dict(self.scores(key)).get(member)
 
     def fields(self, key: bytes) -> list[tuple[bytes, bytes]]:
@@ -182,7 +198,7 @@ class RespWorld(World):
     def __init__(self, options: dict[str, Any]) -> None:
         self.now = START
         self.dice = Dice()
-        self.engine = Engine(self.dice)
+        self.engine = Engine(self.dice, protocol_rules())
         self.hub: Any = QlessHub(self.engine, started_at=START - 100_000_000, **options)
         self.hub.api = FewCommands(self.hub)
         self.hub.virtual = FewKeys(self.engine)
@@ -195,11 +211,11 @@ class RespWorld(World):
         return wire
 
     def tell(self) -> None:
-        """As Server._tell, which also has a timer for what is due at once."""
+        """Like Server._tell, which also sets a timer for the next due time."""
         while True:
             super().tell()
-            while self.hub.touched:
-                self.hub.touched.pop().session.flush()
+            while self.hub.with_messages:
+                self.hub.with_messages.pop().session.flush()
             when = self.engine.next_timer()
             if when is None or when > self.now:
                 return
@@ -208,7 +224,7 @@ class RespWorld(World):
     def snapshot(self) -> dict[str, Any]:
         hub = self.hub
         return {
-            "jobs": {seq: repr(job) for seq, job in self.engine.jobs.items()},
+            "jobs": {seq: decode_any(encode(job)) for seq, job in self.engine.jobs.items()},
             "scratch": {key: repr(hub.scratch.get(key, self.now)) for key in hub.scratch.names(self.now)},
             "size": hub.scratch._size,
             "waiters": {key: len(waiters) for key, waiters in hub.scratch._waiters.items()},
@@ -225,7 +241,7 @@ class RespWorld(World):
 
 
 def assert_one_reply(reply: bytes) -> None:
-    """Every reply is handed over whole: one value, and nothing after it."""
+    """Every reply is one complete value."""
     reader = Reader(notEnoughData=...)
     reader.feed(reply)
     assert reader.gets() is not ..., reply

@@ -1,25 +1,25 @@
-"""The conversation form itself: it must notice what it is there to notice."""
+"""Tests of the conversation class: it must detect every kind of difference."""
 
 import pytest
 from conversation import START, Conversation, Step, World, assert_one_reply, bytewise, pipelined
 
-from millrace.protocols.faktory import FaktoryConnection
+from millrace.protocols.faktory.connection import FaktoryConnection
 
 
-def test_a_wrong_reply_is_noticed():
+def test_a_wrong_reply_is_detected():
     talk = Conversation()
     with pytest.raises(AssertionError):
         talk.client().says(b"INFO\r\n").hears(b"+OK\r\n")
 
 
-def test_an_unheard_reply_is_noticed():
+def test_an_unconsumed_reply_is_detected():
     talk = Conversation()
     talk.client().says(b"FLUSH\r\n")
     with pytest.raises(AssertionError):
         talk.close()
 
 
-def test_a_reply_that_depends_on_the_pieces_is_noticed(monkeypatch):
+def test_a_reply_that_depends_on_segments_is_detected(monkeypatch):
     plain = FaktoryConnection.receive
 
     def only_whole_lines(self, data, now, most):
@@ -32,7 +32,7 @@ def test_a_reply_that_depends_on_the_pieces_is_noticed(monkeypatch):
         talk.close()
 
 
-def test_a_reply_that_depends_on_pipelining_is_noticed(monkeypatch):
+def test_a_reply_that_depends_on_pipelining_is_detected(monkeypatch):
     plain = FaktoryConnection.receive
 
     def only_one_line(self, data, now, most):
@@ -45,17 +45,33 @@ def test_a_reply_that_depends_on_pipelining_is_noticed(monkeypatch):
         talk.close()
 
 
+def test_a_reply_that_waits_in_one_run_only_is_detected(monkeypatch):
+    plain = FaktoryConnection.receive
+
+    def waits_never(self, data, now, most):
+        more = plain(self, data, now, most)
+        for reply in self.replies:
+            reply.must_wait = False
+        return more
+
+    talk = Conversation()
+    talk.client().says(b"FLUSH\r\n").hears_ok()
+    monkeypatch.setattr(FaktoryConnection, "receive", waits_never)
+    with pytest.raises(AssertionError, match="waiting replies"):
+        talk.close()
+
+
 def test_byte_by_byte():
     steps = bytewise([Step("connects", 0), Step("says", 0, b"abc")])
     assert [step.data for step in steps] == [b"", b"a", b"b", b"c"]
 
 
-def test_pipelining_joins_what_is_said_in_a_row():
+def test_pipelining_joins_consecutive_inputs():
     said = [Step("says", 0, b"a"), Step("says", 0, b"b"), Step("says", 1, b"c"), Step("says", 0, b"d")]  # fmt: skip
     assert [(s.client, s.data) for s in pipelined(said)] == [(0, b"ab"), (1, b"c"), (0, b"d")]
 
 
-def test_pipelining_reaches_across_a_wait_but_across_no_other_time():
+def test_pipelining_extends_over_a_wait_but_over_no_other_time():
     talk = Conversation()
     client = talk.client()
     client.finds_nothing()
@@ -66,12 +82,13 @@ def test_pipelining_reaches_across_a_wait_but_across_no_other_time():
     talk.close()
 
 
-def test_time_moves_only_when_told_and_stops_at_every_moment_on_the_way():
+@pytest.mark.sources_only("it replaces Hub.alarm")
+def test_the_clock_advances_only_on_request_and_stops_at_every_timer():
     world = World({})
-    world.engine.alarm("a", START + 5)
+    world.engine.set_alarm("a", START + 5)
     seen = []
     world.hub.alarm = lambda key, now: seen.append((key, now))
-    world.engine.alarm((world.hub, "b"), START + 7)
+    world.engine.set_alarm((world.hub, "b"), START + 7)
     world.engine.timers.cancel("a")
     world.advance(3)
     assert seen == []
@@ -84,6 +101,6 @@ def test_time_moves_only_when_told_and_stops_at_every_moment_on_the_way():
     "reply",
     [b"+OK", b"+O\nK\r\n", b"-BAD x\r\n", b"$3\r\nab\r\n", b"$3\r\n1\n2\r\n", b":1\r\n", b"$1\r\n{\r\n"],
 )  # fmt: skip
-def test_a_reply_that_is_no_single_well_formed_reply_is_noticed(reply):
+def test_a_malformed_reply_is_detected(reply):
     with pytest.raises((AssertionError, ValueError)):
         assert_one_reply(reply)

@@ -1,4 +1,4 @@
-"""Every hub counts the commands it understood, and the errors it answered."""
+"""Every hub counts the valid commands and the error replies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,11 +8,17 @@ import pytest
 import wires
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Connection, Hub
-from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
-from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
-from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
-from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
-from millrace.protocols.workq import WorkqConnection, WorkqHub
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.goqueue.connection import GoqueueConnection
+from millrace.protocols.goqueue.hub import GoqueueHub
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.workq.connection import WorkqConnection
+from millrace.protocols.workq.hub import WorkqHub
 from wires import START, Wire
 
 
@@ -32,7 +38,8 @@ def resp(*words: str) -> bytes:
 
 
 JID = "00000000-0000-4000-8000-000000000001"
-#: Hub, connection; what opens it; then what is said, with the commands and errors that it is.
+#: Hub and connection; the opening bytes; then inputs with the expected numbers of commands and
+#: errors.
 PROTOCOLS: dict[str, tuple[Callable[[Engine], Hub], Any, bytes, list[tuple[bytes, int, int]]]] = {
     "faktory": (
         faktory,
@@ -103,11 +110,11 @@ def test_commands_and_errors_are_counted(name):
         assert counted == (commands, errors), (words, bytes(wire.heard))
 
 
-def test_what_is_refused_while_nothing_can_be_kept_is_an_error():
+def test_a_command_refused_by_a_failing_store_is_an_error():
     world = wires.World()
     hub = faktory(world.engine)
     wire = Wire(world, FaktoryConnection(hub))
     wire.receive(b'HELLO {"v":2}\r\n')
-    world.engine.halted = "disk full"
+    world.engine.unavailable = "disk full"
     wire.receive(b'PUSH {"jid":"12345678","jobtype":"a","args":[]}\r\n')
     assert (hub.commands, hub.errors) == (1, 1)

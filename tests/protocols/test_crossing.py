@@ -1,4 +1,4 @@
-"""Payloads of other protocols' jobs as JSON; what workers see of them is in tests/conformance."""
+"""Payloads of other protocols' jobs as JSON; tests/conformance covers the view of workers."""
 
 import json
 from base64 import b64decode
@@ -21,14 +21,14 @@ JSON = st.recursive(
 
 @settings(deadline=None)
 @given(JSON, st.sampled_from([None, 0, 3]))
-def test_json_stays_as_it_is(value, indent):
+def test_json_is_unchanged(value, indent):
     text = json.dumps(value, indent=indent).encode()
     assert as_json(text) == (text, False)
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=50) | st.text(max_size=50).map(str.encode))
-def test_all_else_comes_back(payload):
+def test_other_payloads_can_be_decoded(payload):
     shown, in_base64 = as_json(payload)
     value = json.loads(shown)
     if in_base64:
@@ -51,11 +51,11 @@ def test_all_else_comes_back(payload):
         b"[" * 100_000 + b"]" * 100_000,
     ],
 )
-def test_what_looks_like_json_and_is_none(text):
+def test_invalid_json(text):
     assert not is_json(text)
 
 
-def test_what_must_be_read_slowly_is_read_up_to_a_size():
+def test_unusual_json_is_checked_up_to_a_size():
     deep = b"[" * 5000 + b"]" * 5000
     assert is_json(deep)
     assert not is_json(deep + b" " * MAX_UNUSUAL)

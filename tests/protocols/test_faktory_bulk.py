@@ -5,11 +5,12 @@ from base64 import b64encode
 import pytest
 from conversation import START, Client, Conversation, World, compact, unit
 
-from millrace.engine import consistency, loads
-from millrace.engine.job import GOQUEUE, QLESS, WORKQ, Push
+from millrace.engine import bulk_loads, consistency
+from millrace.engine.job import NewJob
+from millrace.engine.reasons import sentence, why
 from millrace.engine.states import BLOCKED, READY
-from millrace.engine.why import sentence, why
 from millrace.protocols.faktory import bulk
+from millrace.protocols.registry import GOQUEUE, QLESS, WORKQ
 from wires import SECOND
 
 
@@ -63,8 +64,8 @@ def test_a_jid_of_another_load_or_of_no_load_is_another_job(talk):
     assert asks(client, open="L")["staged"] == 1
 
 
-def test_what_is_released_cannot_be_staged_again(talk):
-    """A task that runs behind its time must not bring back a job that was worked already."""
+def test_a_released_load_accepts_no_jobs(talk):
+    """A late task must not stage a completed job again."""
     client = opened(talk)
     stages(client, "L", *numbered(2))
     asks(client, release="L")
@@ -77,7 +78,7 @@ def test_what_is_released_cannot_be_staged_again(talk):
     assert asks(client, release="L") == {"done": 0, "left": 0}
 
 
-def test_nothing_is_added_to_a_load_whose_release_has_begun(talk):
+def test_a_load_with_a_started_release_accepts_no_jobs(talk):
     client = opened(talk)
     stages(client, "L", *numbered(5))
     assert asks(client, release="L", most=2) == {"done": 2, "left": 3}
@@ -90,7 +91,7 @@ def test_nothing_is_added_to_a_load_whose_release_has_begun(talk):
     assert client.sets()["enqueued"] == 5
 
 
-def test_what_is_discarded_is_gone_and_may_be_opened_anew(talk):
+def test_a_discarded_load_is_removed_and_can_be_opened_again(talk):
     client = opened(talk)
     stages(client, "L", *numbered(5))
     assert asks(client, discard="L", most=3) == {"done": 3, "left": 2}
@@ -107,7 +108,7 @@ def test_an_unknown_load_is_not_released(talk):
     talk.client().says(b'MILLRACE {"release":"L"}\r\n').hears_error("no such load: L")
 
 
-def test_an_empty_load_is_released_at_once(talk):
+def test_an_empty_load_is_released_immediately(talk):
     client = opened(talk)
     assert asks(client, release="L") == {"done": 0, "left": 0}
     assert asks(client, open="L")["state"] == "released"
@@ -122,7 +123,7 @@ def test_a_waiting_worker_gets_a_job_when_it_is_released(talk):
     assert worker.hears_json()["jid"] == "job-0001"
 
 
-def test_everything_of_a_job_is_respected(talk):
+def test_all_fields_of_a_staged_job_are_applied(talk):
     client = opened(talk)
     later = "2026-11-15T20:43:51Z"  # in an hour
     stages(
@@ -141,7 +142,20 @@ def test_everything_of_a_job_is_respected(talk):
     assert talk.engine.find("job-0001").deadline == talk.now + 90 * SECOND
 
 
-def test_a_job_whose_moment_came_while_it_was_staged_is_ready(talk):
+def test_the_extensions_of_a_staged_job_are_applied_as_in_a_push(talk):
+    client = opened(talk)
+    own = {"tags": ["blue"], "keep_result": 60, "priority": 7, "depends_on": ["job-0001"]}
+    stages(client, "L", unit("job-0001"), unit("job-0002", custom={"millrace": own}))
+    job = talk.engine.find("job-0002")
+    assert (job.extra.tags, job.extra.retention, job.rank) == (["blue"], 60 * SECOND, 7)
+    asks(client, release="L")
+    assert client.fetches()["jid"] == "job-0001"
+    assert job.state == BLOCKED
+    client.acks("job-0001")
+    assert client.fetches()["jid"] == "job-0002"
+
+
+def test_a_job_that_became_due_while_staged_is_ready(talk):
     client = opened(talk)
     stages(client, "L", unit("job-0001", at="2026-11-15T19:44:51Z"))
     talk.advance(120)
@@ -149,7 +163,7 @@ def test_a_job_whose_moment_came_while_it_was_staged_is_ready(talk):
     assert client.fetches()["jid"] == "job-0001"
 
 
-def test_a_released_job_waits_from_its_release_on(talk):
+def test_the_wait_of_a_released_job_starts_at_its_release(talk):
     client = opened(talk)
     stages(client, "L", unit("job-0001"))
     talk.advance(50)
@@ -158,13 +172,13 @@ def test_a_released_job_waits_from_its_release_on(talk):
     client.fetches()
     job = talk.engine.find("job-0001")
     assert (job.ready_at - job.created, job.leased_at - job.ready_at) == (50 * SECOND, SECOND)
-    assert job.extra is None, "and is a job like any other"
+    assert job.extra is None, "it has no special state"
 
 
-# What is wrong
+# Errors
 
 
-def test_invalid_jobs_are_told_and_the_others_staged(talk):
+def test_invalid_jobs_are_reported_and_the_others_staged(talk):
     said = stages(opened(talk), "L", unit("short"), unit("job-0002"), unit("job-0003", queue="a b"))
     assert said["new"] == 1
     assert said["invalid"]["short"] == "jobs must have a reasonable jid parameter"
@@ -194,7 +208,7 @@ def test_invalid_jobs_are_told_and_the_others_staged(talk):
         (b'{"read":{"cursor":5}}', "no such cursor on this connection: read from the beginning"),
     ],
 )
-def test_what_cannot_be_done_is_told(talk, line, error):
+def test_invalid_requests_are_refused(talk, line, error):
     client = talk.client().says(b"MILLRACE " + line + b"\r\n")
     assert client.hears_error_like(error)
     client.is_still_there()
@@ -210,7 +224,7 @@ def test_too_many_jobs(talk):
     client.hears_error("invalid MILLRACE: more than 10000 jobs")
 
 
-def test_a_job_of_a_wrong_type_refuses_what_follows(talk):
+def test_a_wrong_type_refuses_the_following_jobs(talk):
     client = opened(talk)
     jobs = [unit("job-0001"), unit("job-0002", retry="often")]
     client.says(b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": jobs}))
@@ -219,9 +233,9 @@ def test_a_job_of_a_wrong_type_refuses_what_follows(talk):
     client.hears_error("invalid JSON: priority must be a number")
 
 
-def test_nothing_is_changed_while_nothing_can_be_written(talk):
+def test_changes_are_refused_while_the_store_fails(talk):
     client = opened(talk)
-    talk.acts(lambda world: setattr(world.engine, "halted", "disk full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
     for request in ({"open": "M"}, {"stage": "L", "jobs": []}, {"release": "L"}, {"discard": "L"}):
         client.says(b"MILLRACE %b\r\n" % compact(request))
         client.hears_error("disk full: nothing was changed, try again later")
@@ -229,8 +243,8 @@ def test_nothing_is_changed_while_nothing_can_be_written(talk):
     assert [load["load"] for load in asks(client, loads=True)["loads"]] == ["L"]
 
 
-def test_a_jid_of_very_many_jobs_cannot_be_staged(monkeypatch, talk):
-    monkeypatch.setattr(loads, "MAX_DUPLICATES", 3)
+def test_a_jid_of_more_jobs_than_the_limit_cannot_be_staged(monkeypatch, talk):
+    monkeypatch.setattr(bulk_loads, "MAX_DUPLICATES", 3)
     client = opened(talk)
     for number in range(4):
         client.pushes(unit("job-0001", args=[number]))
@@ -239,8 +253,8 @@ def test_a_jid_of_very_many_jobs_cannot_be_staged(monkeypatch, talk):
 
 
 def test_loads_are_bounded(monkeypatch, talk):
-    """The oldest that has no jobs is forgotten; those with jobs are nobody's to forget."""
-    monkeypatch.setattr(loads, "MAX_LOADS", 2)
+    """The oldest load without jobs is forgotten; loads with jobs are kept."""
+    monkeypatch.setattr(bulk_loads, "MAX_LOADS", 2)
     client = opened(talk, "first")
     stages(client, "first", unit("job-0001"))
     talk.advance(1)
@@ -254,7 +268,8 @@ def test_loads_are_bounded(monkeypatch, talk):
     client.hears_error("too many loads: at most 2. Release or discard one")
 
 
-def test_every_answer_that_tells_of_a_change_waits_for_the_disk(talk):
+def test_every_reply_about_a_change_waits_for_the_commit(talk):
+    talk.acts(lambda world: world.hold_commits())
     client = opened(talk)
     stages(client, "L", unit("job-0001"))
     stages(client, "L", unit("job-0001"))
@@ -266,7 +281,7 @@ def test_every_answer_that_tells_of_a_change_waits_for_the_disk(talk):
     assert client.wire.durable == list(range(2, said)), "all but the greeting and HELLO's OK"
 
 
-# What others can do to staged jobs
+# Other commands on staged jobs
 
 
 def test_no_protocol_gets_a_staged_job(talk):
@@ -276,11 +291,11 @@ def test_no_protocol_gets_a_staged_job(talk):
     for actor in (WORKQ, QLESS, GOQUEUE):
         assert engine.lease(["default"], "w", actor, now) is None
         assert engine.lease_any(["default"], "w", actor, now) is None
-    assert engine.regain("job-0001", "w", QLESS, now) is None
+    assert engine.reclaim_by_id("job-0001", "w", QLESS, now) is None
 
 
 @pytest.mark.parametrize("command", [b"QUEUE PAUSE *", b"QUEUE RESUME *", b"QUEUE REMOVE *"])
-def test_what_is_done_to_its_queue_frees_no_staged_job(talk, command):
+def test_actions_on_its_queue_release_no_staged_job(talk, command):
     client = opened(talk)
     stages(client, "L", *numbered(2))
     client.says(command + b"\r\n").hears_ok()
@@ -292,7 +307,7 @@ def test_what_is_done_to_its_queue_frees_no_staged_job(talk, command):
     client.fetches()
 
 
-def test_dependencies_that_end_free_no_staged_job(talk):
+def test_the_end_of_dependencies_releases_no_staged_job(talk):
     client = opened(talk)
     stages(client, "L", unit("job-0001"))
     talk.client().pushes(unit("blocker1"))
@@ -307,12 +322,12 @@ def test_dependencies_that_end_free_no_staged_job(talk):
 
     talk.acts(depends)
     assert talk.engine.find("job-0001").state == BLOCKED
-    assert not consistency.check(talk.engine).total
+    assert not consistency.check_engine(talk.engine).total
     asks(client, release="L")
     assert client.fetches("elsewhere")["jid"] == "job-0001"
 
 
-def test_a_load_that_is_released_waits_for_dependencies_on(talk):
+def test_a_released_job_still_waits_for_its_dependencies(talk):
     client = opened(talk)
     stages(client, "L", unit("job-0001"))
     client.pushes(unit("blocker1", queue="other"))
@@ -323,14 +338,14 @@ def test_a_load_that_is_released_waits_for_dependencies_on(talk):
     assert client.fetches()["jid"] == "job-0001"
 
 
-def test_a_staged_job_that_is_killed_has_left_its_load(talk):
+def test_a_killed_staged_job_leaves_its_load(talk):
     client = opened(talk)
     stages(client, "L", *numbered(2))
     talk.acts(lambda world: world.engine.kill(world.engine.find("job-0001"), world.now))
     assert asks(client, release="L") == {"done": 1, "left": 0}
     client.mutates("requeue", "dead")
     assert {client.fetches()["jid"] for _ in range(2)} == {"job-0001", "job-0002"}
-    assert not consistency.check(talk.engine).total
+    assert not consistency.check_engine(talk.engine).total
 
 
 def test_flush_forgets_loads(talk):
@@ -342,26 +357,26 @@ def test_flush_forgets_loads(talk):
     assert asks(client, open="L")["state"] == "open"
 
 
-def test_why_tells_of_the_load(talk):
+def test_why_names_the_load(talk):
     client = opened(talk, "import-1")
     stages(client, "import-1", unit("job-0001"))
-    told = why(talk.engine, talk.engine.find("job-0001"), talk.now)
-    assert [reason.code for reason in told.reasons] == ["staged"]
-    assert sentence(told.reasons[0], told, talk.now) == (
-        "It came with the load import-1 2026-11-15 19:43:51 UTC, 0 s ago, which is not released "
-        "yet. Release the load, or discard it."
+    report = why(talk.engine, talk.engine.find("job-0001"), talk.now)
+    assert [reason.code for reason in report.reasons] == ["staged"]
+    assert sentence(report.reasons[0], report, talk.now) == (
+        "Part of the load import-1, staged 2026-11-15 19:43:51 UTC, 0 s ago. The load is not "
+        "released; release or discard it."
     )
 
 
-def test_a_check_finds_what_is_wrong_with_loads_and_mends_it(talk):
+def test_the_check_finds_and_repairs_problems_of_loads(talk):
     client = opened(talk)
     stages(client, "L", *numbered(2))
     engine = talk.engine
-    assert not consistency.check(engine).total
+    assert not consistency.check_engine(engine).total
     engine.staged["M"] = engine.staged.pop("L")
-    assert {problem.what for problem in consistency.check(engine).problems} == {"load"}
+    assert {problem.what for problem in consistency.check_engine(engine).problems} == {"load"}
     consistency.repair(engine, talk.now)
-    assert not consistency.check(engine).total
+    assert not consistency.check_engine(engine).total
     assert list(engine.staged) == ["L"]
     assert all(job.state == BLOCKED for job in engine.jobs.values())
 
@@ -369,7 +384,7 @@ def test_a_check_finds_what_is_wrong_with_loads_and_mends_it(talk):
 # Reading
 
 
-def test_jobs_are_read_with_everything(talk):
+def test_jobs_are_read_with_all_fields(talk):
     client = talk.client(wid="w1")
     client.pushes(unit("job-0001", args=["a", 2**60], queue="q1"))
     assert asks(client, read={"queue": "q1"}) == {
@@ -385,33 +400,35 @@ def test_jobs_are_read_with_everything(talk):
     }  # fmt: skip
 
 
-def test_a_dead_job_tells_why(talk):
+def test_a_dead_job_has_its_failure(talk):
     client = talk.client(wid="w1")
     client.pushes(unit("job-0001", retry=-1))
     client.fails(client.fetches()["jid"], errtype="E", message="broke", backtrace=["a", "b"])
-    (told,) = asks(client, read={"state": "dead"})["jobs"]
-    assert (told["error_group"], told["error_message"]) == ("E", "broke")
-    assert (told["backtrace"], told["failed_at"]) == (["a", "b"], START)
-    assert (told["worker"], told["protocol"], told["ended_at"]) == ("w1", "faktory", START)
+    (report,) = asks(client, read={"state": "dead"})["jobs"]
+    assert (report["error_group"], report["error_message"]) == ("E", "broke")
+    assert (report["backtrace"], report["failed_at"]) == (["a", "b"], START)
+    assert (report["worker"], report["protocol"], report["ended_at"]) == ("w1", "faktory", START)
 
 
-def test_bytes_come_as_base64_and_results_beside_them(talk):
+def test_bytes_are_read_as_base64_with_results(talk):
     def push(world):
         engine = world.engine
         engine.push(
-            Push("job-0001", "k", b"\xff\x00", WORKQ, "q", 0, SECOND, expires=START + 9 * SECOND),
+            NewJob(
+                "job-0001", "k", b"\xff\x00", WORKQ, "q", 0, SECOND, expires_at=START + 9 * SECOND
+            ),
             world.now,
         )
         job = engine.lease(["q"], "", WORKQ, world.now)
         engine.complete(job, world.now, WORKQ, result=b"\xfe")
 
     talk.acts(push)
-    (told,) = asks(talk.client(), read={"state": "done"})["jobs"]
-    assert (told["payload"], told["payload_encoding"]) == (
+    (report,) = asks(talk.client(), read={"state": "done"})["jobs"]
+    assert (report["payload"], report["payload_encoding"]) == (
         b64encode(b"\xff\x00").decode(),
         "base64",
     )
-    assert (told["result"], told["result_encoding"]) == (b64encode(b"\xfe").decode(), "base64")
+    assert (report["result"], report["result_encoding"]) == (b64encode(b"\xfe").decode(), "base64")
 
 
 def test_pages_follow_each_other_to_the_end(talk):
@@ -429,7 +446,7 @@ def test_pages_follow_each_other_to_the_end(talk):
     assert not len(talk.hub.readings)
 
 
-def test_parts_are_disjoint_and_whole(talk):
+def test_parts_are_disjoint_and_complete(talk):
     client = talk.client()
     for each in numbered(10):
         client.pushes(each)
@@ -445,7 +462,7 @@ def test_a_page_is_bounded_by_its_size(monkeypatch, talk):
     assert len(asks(client, read={})["jobs"]) == 2
 
 
-def test_what_changed_since_the_reading_began_is_told_as_it_is(talk):
+def test_changed_jobs_are_read_in_their_current_state(talk):
     client = talk.client()
     for each in numbered(3):
         client.pushes(each)
@@ -454,10 +471,10 @@ def test_what_changed_since_the_reading_began_is_told_as_it_is(talk):
     client.acks(client.fetches()["jid"])
     client.pushes(unit("job-0004"))
     rest = asks(client, read={"cursor": page["cursor"]})
-    assert [job["jid"] for job in rest["jobs"]] == ["job-0003"], "gone, and too late"
+    assert [job["jid"] for job in rest["jobs"]] == ["job-0003"], "completed, and pushed too late"
 
 
-def test_readers_are_bounded_and_idle_ones_make_way(monkeypatch, talk):
+def test_readers_are_limited_and_idle_ones_are_dropped(monkeypatch, talk):
     monkeypatch.setattr(bulk, "MAX_READINGS", 2)
     for each in numbered(5):
         talk.client().pushes(each)
@@ -476,7 +493,7 @@ def test_readers_are_bounded_and_idle_ones_make_way(monkeypatch, talk):
     assert not len(talk.hub.readings)
 
 
-def test_many_are_staged_released_and_read_while_others_are_served(talk):
+def test_950_jobs_are_staged_released_and_read_in_slices(talk):
     client = opened(talk)
     units = numbered(950)
     assert stages(client, "L", *units)["new"] == 950
@@ -488,7 +505,7 @@ def test_many_are_staged_released_and_read_while_others_are_served(talk):
     assert (len(page["jobs"]), page["cursor"]) == (950, None)
 
 
-def test_lone_surrogates_are_mended(talk):
+def test_lone_surrogates_are_repaired(talk):
     client = opened(talk)
     raw = b'{"jid":"job-0001","jobtype":"k","args":["\\ud800"]}'
     client.says(b'MILLRACE {"stage":"L","jobs":[%b]}\r\n' % raw)
@@ -501,13 +518,21 @@ def test_lone_surrogates_are_mended(talk):
         (
             b"MILLRACE %b\r\n" % compact({"stage": "L", "jobs": numbered(950, 1001)}),
             lambda world: len(world.engine.staged["L"]),
-            bulk.SLICE,
+            bulk.BULK_BATCH_SIZE,
         ),
-        (b'MILLRACE {"release":"L"}\r\n', lambda world: -len(world.engine.blocked), bulk.SLICE),
-        (b'MILLRACE {"discard":"L"}\r\n', lambda world: -len(world.engine.blocked), bulk.SLICE),
+        (
+            b'MILLRACE {"release":"L"}\r\n',
+            lambda world: -len(world.engine.blocked),
+            bulk.BULK_BATCH_SIZE,
+        ),
+        (
+            b'MILLRACE {"discard":"L"}\r\n',
+            lambda world: -len(world.engine.blocked),
+            bulk.BULK_BATCH_SIZE,
+        ),
     ],
 )
-def test_others_have_their_turn_between_slices(line, progress, most):
+def test_other_clients_are_served_between_slices(line, progress, most):
     world = World({})
     wire = world.connect()
     wire.receive(b'HELLO {"v":2}\r\nMILLRACE {"open":"L"}\r\n')
@@ -523,11 +548,11 @@ def test_others_have_their_turn_between_slices(line, progress, most):
     assert sum(steps) == 950
 
 
-def test_a_reader_looks_at_some_jobs_at_a_time(monkeypatch):
-    monkeypatch.setattr(bulk, "GLANCE", 50)
+def test_a_reader_examines_jobs_in_batches(monkeypatch):
+    monkeypatch.setattr(bulk, "SCAN_BATCH_SIZE", 50)
     world = World({})
     for number in range(500):
-        push = Push(f"job-{number:04}", "k", b"[]", WORKQ, "q", 0, SECOND)
+        push = NewJob(f"job-{number:04}", "k", b"[]", WORKQ, "q", 0, SECOND)
         world.engine.push(push, world.now)
     wire = world.connect()
     wire.receive(b'HELLO {"v":2}\r\n')
@@ -536,4 +561,4 @@ def test_a_reader_looks_at_some_jobs_at_a_time(monkeypatch):
     while wire.connection.run(world.now, 1):
         turns += 1
     assert turns > 500 / 50
-    assert wire.connection.replies[-1] == b'$25\r\n{"cursor":null,"jobs":[]}\r\n'
+    assert wire.connection.replies[-1].data == b'$25\r\n{"cursor":null,"jobs":[]}\r\n'

@@ -1,7 +1,6 @@
-"""What Millrace decided where the protocol's document is silent or contradicts itself.
-
-One section per row of the decision table, in its order; what one connection cannot show on its own
-is in tests/server.
+"""Decisions of Millrace where the protocol's document is silent or contradicts itself.
+One section per row of the decision table, in its order; tests/server covers behaviour that needs
+several connections.
 """
 
 import hashlib
@@ -24,7 +23,7 @@ from conversation import (
 )
 
 from millrace import __version__
-from millrace.protocols.faktory import FaktoryConnection
+from millrace.protocols.faktory.connection import FaktoryConnection
 
 SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
 
@@ -39,17 +38,17 @@ def hashed(password: str, times: int) -> bytes:
 # END
 
 
-def test_end_says_ok_then_closes(talk):
+def test_end_replies_ok_then_closes(talk):
     talk.client().says(b"END\r\n").hears(OK).hears_the_end()
 
 
-def test_end_behind_a_blocked_fetch_waits_its_turn(talk):
+def test_end_behind_a_blocked_fetch_waits(talk):
     client = talk.client().says(b"FETCH\r\nEND\r\n").hears_nothing()
     talk.advance(2)
     client.hears(NOTHING, OK).hears_the_end()
 
 
-def test_end_without_a_newline_then_gone(talk):
+def test_end_without_a_newline_then_disconnect(talk):
     client = talk.client(wid="worker-1").says(b"END").hears_nothing().hangs_up()
     client.hears_the_end()
     assert talk.hub.connections == set()
@@ -72,11 +71,11 @@ def test_bare_fetch_waits_on_default(talk):
     assert client.hears_json()["jid"] == "job-0001"
 
 
-# FETCH with nothing ready
+# FETCH without a ready job
 
 
 @pytest.mark.parametrize("queue", ["first", "second", "third"])
-def test_fetch_with_nothing_ready_waits_on_all_the_queues_named(talk, queue):
+def test_fetch_without_a_ready_job_waits_on_all_its_queues(talk, queue):
     worker, producer = talk.client(), talk.client()
     worker.says(b"FETCH first second third\r\n")
     talk.advance(1.9)
@@ -84,7 +83,7 @@ def test_fetch_with_nothing_ready_waits_on_all_the_queues_named(talk, queue):
     assert worker.hears_json()["queue"] == queue
 
 
-def test_fetch_with_nothing_ready_answers_at_two_seconds(talk):
+def test_fetch_without_a_ready_job_replies_after_two_seconds(talk):
     client = talk.client().says(b"FETCH a b\r\n")
     talk.advance(1.999999)
     client.hears_nothing()
@@ -92,7 +91,7 @@ def test_fetch_with_nothing_ready_answers_at_two_seconds(talk):
     client.hears(NOTHING)
 
 
-def test_fetch_with_nothing_ready_never_takes_a_job_for_a_dead_connection(talk):
+def test_fetch_without_a_ready_job_delivers_none_to_a_closed_connection(talk):
     dead, producer = talk.client(wid="worker-1"), talk.client()
     dead.says(b"FETCH\r\n").hangs_up()
     producer.pushes(unit())
@@ -100,7 +99,7 @@ def test_fetch_with_nothing_ready_never_takes_a_job_for_a_dead_connection(talk):
     assert producer.fetches()["jid"] == "job-0001"
 
 
-def test_fetch_with_nothing_ready_is_woken_by_a_resumed_queue(talk):
+def test_fetch_without_a_ready_job_is_woken_by_a_resumed_queue(talk):
     worker, boss = talk.client(), talk.client().pushes(unit())
     boss.says(b"QUEUE PAUSE default\r\n").hears_ok()
     worker.says(b"FETCH\r\n").hears_nothing()
@@ -108,7 +107,7 @@ def test_fetch_with_nothing_ready_is_woken_by_a_resumed_queue(talk):
     assert worker.hears_json()["jid"] == "job-0001"
 
 
-def test_fetch_with_nothing_ready_is_woken_by_a_job_falling_due(talk):
+def test_fetch_without_a_ready_job_is_woken_by_a_due_job(talk):
     worker = talk.client().pushes(unit(at="2026-11-15T19:43:52Z")).says(b"FETCH\r\n")
     talk.advance(0.999999)
     worker.hears_nothing()
@@ -116,7 +115,7 @@ def test_fetch_with_nothing_ready_is_woken_by_a_job_falling_due(talk):
     assert worker.hears_json()["enqueued_at"] == "2026-11-15T19:43:52Z"
 
 
-def test_fetch_with_nothing_ready_is_woken_once(talk):
+def test_fetch_without_a_ready_job_is_woken_once(talk):
     worker, producer = talk.client(), talk.client()
     worker.says(b"FETCH a b a\r\n")
     producer.says(push("job-0001", queue="a") + push("job-0002", queue="b")).hears(OK, OK)
@@ -166,7 +165,7 @@ def test_beat_from_a_known_wid_is_accepted_after_a_long_silence(talk):
     worker.says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
 
 
-def test_beat_from_a_known_wid_is_accepted_when_its_connections_are_gone(talk):
+def test_beat_from_a_known_wid_is_accepted_after_its_connections_closed(talk):
     talk.client(wid="worker-1").hangs_up()
     other = talk.client()
     talk.advance(300)
@@ -179,7 +178,7 @@ def test_beat_from_a_wid_never_seen_is_refused(talk):
     )
 
 
-# anything but HELLO first
+# another command before HELLO
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_beat_from_a_wid_never_seen_is_refused(talk):
     ],
 )
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
-def test_anything_but_hello_first_is_an_error_that_names_the_problem_then_close(talk, line, end):
+def test_another_command_before_hello_is_an_error_then_close(talk, line, end):
     client = talk.connect().hears(HI).says(line + end + b'HELLO {"v":2}\r\n')
     client.hears_error_like("expected HELLO {...} first, got ")
     client.hears_the_end()
@@ -226,7 +225,7 @@ def test_anything_but_hello_first_is_an_error_that_names_the_problem_then_close(
         b"{'v':2}",
     ],
 )
-def test_a_malformed_hello_is_an_error_that_names_the_problem_then_close(talk, argument):
+def test_a_malformed_hello_is_an_error_then_close(talk, argument):
     client = talk.connect().hears(HI).says(b"HELLO %b\r\n" % argument)
     client.hears_error_like("invalid HELLO: ")
     client.hears_the_end()
@@ -294,7 +293,7 @@ def test_hello_compares_in_constant_time(monkeypatch):
 # unknown top-level job fields
 
 
-def test_unknown_top_level_job_fields_are_handed_to_the_worker(talk):
+def test_unknown_top_level_job_fields_are_delivered(talk):
     client = talk.client()
     client.says(
         b'PUSH {"priority": 5,"jid":"job-0001","blargh":{"a": [1.0, 1e3]},"jobtype":"SomeJob",'
@@ -419,14 +418,14 @@ def test_mutate_filters_canonical_json(talk, text, glob):
     assert client.sets()["scheduled"] == 0
 
 
-def test_the_same_work_unit_after_it_was_done_is_a_new_job(talk):
+def test_the_same_work_unit_after_its_completion_is_a_new_job(talk):
     client = talk.client().pushes(unit())
     client.fetches()
     client.acks("job-0001").pushes(unit())
     assert client.fetches()["jid"] == "job-0001"
 
 
-def test_the_same_work_unit_after_it_died_is_a_new_job(talk):
+def test_the_same_work_unit_after_its_death_is_a_new_job(talk):
     client = talk.client().pushes(unit(retry=-1))
     client.fetches()
     client.fails("job-0001").pushes(unit(retry=-1))
@@ -459,6 +458,7 @@ def test_the_same_work_unit_over_another_connection_is_not_enqueued_twice(talk):
 
 
 def test_the_same_work_unit_again_is_acknowledged_only_when_the_first_is_durable(talk):
+    talk.acts(lambda world: world.hold_commits())
     client = talk.client().says(push() + push()).hears(OK, OK)
     assert client.wire.durable == [2, 3]  # after the greeting and the answer to HELLO
 
@@ -466,7 +466,7 @@ def test_the_same_work_unit_again_is_acknowledged_only_when_the_first_is_durable
 # `retry` absent
 
 
-def test_retry_absent_is_25_whatever_others_pushed(talk):
+def test_retry_absent_is_25_regardless_of_other_pushes(talk):
     first, second = talk.client(), talk.client()
     for number, retry in enumerate([0, -1, 3, 1000]):
         first.pushes(unit(f"job-a{number:03}", retry=retry))
@@ -518,7 +518,7 @@ def test_retries_exhausted_drops_the_oldest_beyond_dead_max():
 def test_retry_0_is_discarded_and_the_journal_keeps_its_events():
     talk = Conversation()
     events = []
-    talk.world.tell = lambda: events.extend(e[1] for e in talk.engine.take_batch().events)
+    talk.world.tell = lambda: events.extend(e[1] for e in talk.engine.take_changes().events)
     client = talk.client().pushes(unit(retry=0))
     client.fetches()
     client.fails("job-0001")
@@ -546,7 +546,7 @@ def test_flush_clears_reservations(talk):
     assert client.info()["faktory"]["total_processed"] == 0
 
 
-def test_flush_clears_the_queues_that_somebody_waits_on(talk):
+def test_flush_forgets_queues_with_waiters(talk):
     worker, boss = talk.client(), talk.client().pushes(unit())
     worker.fetches()
     worker.says(b"FETCH default\r\n").hears_nothing()
@@ -556,14 +556,14 @@ def test_flush_clears_the_queues_that_somebody_waits_on(talk):
     worker.hears(NOTHING)
 
 
-def test_flush_of_a_queue_that_somebody_waits_on_forgets_it_for_the_store_too():
+def test_flush_of_a_queue_with_waiters_reaches_the_store():
     talk = Conversation()
     worker, boss = talk.client(), talk.client().pushes(unit())
     worker.fetches()
     worker.says(b"FETCH default\r\n").hears_nothing()
     boss.says(b"FLUSH\r\n").hears_ok()
     batches = []
-    talk.world.tell = lambda: batches.append(talk.engine.take_batch())
+    talk.world.tell = lambda: batches.append(talk.engine.take_changes())
     boss.pushes(unit("job-0002"))
     assert batches[-1].queues == {"default": False}, "after a restart the queue would be unknown"
 
@@ -575,14 +575,14 @@ def test_flush_leaves_waiting_workers_waiting(talk):
     assert worker.hears_json()["jid"] == "job-0001"
 
 
-# a job whose FETCH reply could not be written
+# a job with an unwritten FETCH reply
 
 
-def test_a_job_whose_reply_could_not_be_written_is_back_at_once_with_no_attempt_counted(talk):
+def test_a_job_with_an_unwritten_reply_returns_without_an_attempt(talk):
     gone, other = talk.client(wid="worker-1"), talk.client(wid="worker-2").pushes(unit(retry=1))
     other.pushes(unit("job-0002"))
     gone.stops_reading().says(b"FETCH\r\n")
-    assert gone.hears_json()["jid"] == "job-0001"  # said, but it never arrived
+    assert gone.hears_json()["jid"] == "job-0001"  # sent, but never received
     gone.hangs_up()
     assert other.fetches()["jid"] == "job-0001"
     assert talk.engine.find("job-0001").attempt == 1
@@ -590,7 +590,7 @@ def test_a_job_whose_reply_could_not_be_written_is_back_at_once_with_no_attempt_
     assert other.info()["faktory"]["total_processed"] == 0
 
 
-def test_a_job_whose_reply_could_not_be_written_wakes_whoever_waits(talk):
+def test_a_job_with_an_unwritten_reply_wakes_a_waiter(talk):
     gone, other = talk.client(wid="worker-1"), talk.client(wid="worker-2")
     gone.stops_reading().pushes(unit()).fetches()
     other.says(b"FETCH\r\n").hears_nothing()
@@ -598,7 +598,7 @@ def test_a_job_whose_reply_could_not_be_written_wakes_whoever_waits(talk):
     assert other.hears_json()["jid"] == "job-0001"
 
 
-def test_a_job_whose_reply_could_not_be_written_but_was_flushed_stays_gone(talk):
+def test_a_flushed_job_with_an_unwritten_reply_does_not_return(talk):
     gone, other = talk.client(wid="worker-1"), talk.client()
     gone.stops_reading().pushes(unit()).fetches()
     other.says(b"FLUSH\r\n").hears_ok()
@@ -606,11 +606,11 @@ def test_a_job_whose_reply_could_not_be_written_but_was_flushed_stays_gone(talk)
     assert other.sets() == {"dead": 0, "retries": 0, "scheduled": 0, "working": 0, "enqueued": 0}
 
 
-# all connections of a worker gone
+# all connections of a worker closed
 
 
 @pytest.mark.parametrize("recover", [False, True])
-def test_all_connections_of_a_worker_gone(recover):
+def test_all_connections_of_a_worker_closed(recover):
     with Conversation(recover_lost_workers=recover) as talk:
         first, second = talk.client(wid="worker-1"), talk.client(wid="worker-1")
         other = talk.client()
@@ -634,7 +634,7 @@ def test_all_connections_of_a_worker_gone(recover):
             other.finds_nothing()
 
 
-def test_a_worker_that_came_back_in_time_keeps_its_jobs():
+def test_a_worker_that_reconnects_in_time_keeps_its_jobs():
     with Conversation(recover_lost_workers=True) as talk:
         worker = talk.client(wid="worker-1").pushes(unit())
         worker.fetches()
@@ -656,26 +656,26 @@ def test_a_worker_silent_for_60_seconds_is_lost_with_its_last_connection():
         assert other.sets()["retries"] == 1
 
 
-def test_a_lost_worker_is_recovered_however_long_its_wid_and_however_many_came_after_it():
+def test_a_lost_worker_is_recovered_with_any_wid_and_any_number_of_later_workers():
     with Conversation(recover_lost_workers=True) as talk:
         wids = ["worker-1", "w" * 5000]
         for number, wid in enumerate(wids):
             worker = talk.client(wid=wid).pushes(unit(f"job-000{number}"))
             worker.fetches()
             worker.hangs_up()
-        talk.acts(_many_come_and_go)
+        talk.acts(_connect_and_close_thousands)
         talk.advance(61)
         assert talk.client().sets()["retries"] == 2
 
 
-def _many_come_and_go(world):
+def _connect_and_close_thousands(world):
     for number in range(12_000):
         wire = Wire(world, FaktoryConnection(world.hub))
         wire.receive(b'HELLO {"wid":"other-%d"}\r\n' % number)
         wire.lose()
 
 
-def test_a_lost_worker_costs_only_its_own_jobs():
+def test_a_lost_worker_loses_only_its_jobs():
     with Conversation(recover_lost_workers=True) as talk:
         lost, other = talk.client(wid="worker-1"), talk.client(wid="worker-2")
         lost.pushes(unit("job-0001")).fetches()
@@ -692,7 +692,7 @@ def test_a_lost_worker_costs_only_its_own_jobs():
 def test_quiet_and_terminate_hold_back_fetch_on_every_connection_of_the_wid(talk, order):
     first, second = talk.client(wid="worker-1"), talk.client(wid="worker-1")
     boss = talk.client(wid="worker-2")
-    second.says(b"FETCH\r\n").hears_nothing()  # already waiting when the order comes
+    second.says(b"FETCH\r\n").hears_nothing()  # already waiting at the time of the order
     boss.says(b"WORKER %b worker-1\r\n" % order).hears_ok()
     first.says(b"FETCH\r\n").hears_nothing()
     boss.pushes(unit())
@@ -702,7 +702,7 @@ def test_quiet_and_terminate_hold_back_fetch_on_every_connection_of_the_wid(talk
     assert boss.fetches()["jid"] == "job-0001"
 
 
-def test_quiet_holds_for_a_connection_made_later(talk):
+def test_quiet_applies_to_later_connections(talk):
     talk.client(wid="worker-1").says(b'BEAT {"wid":"worker-1","current_state":"quiet"}\r\n').hears(
         bulk(b'{"state":"quiet"}')
     )
@@ -713,7 +713,7 @@ def test_quiet_holds_for_a_connection_made_later(talk):
 # too many connections
 
 
-def test_too_many_connections_is_told_after_ok_then_close():
+def test_too_many_connections_is_an_error_after_ok_then_close():
     with Conversation(max_connections=2) as talk:
         talk.client()
         second = talk.client()
@@ -726,7 +726,7 @@ def test_too_many_connections_is_told_after_ok_then_close():
 # shutdown
 
 
-def test_shutdown_tells_every_consumer_at_its_next_beat_and_hands_out_nothing(talk):
+def test_shutdown_is_sent_with_every_beat_and_no_job_is_delivered(talk):
     worker, producer = talk.client(wid="worker-1"), talk.client()
     worker.pushes(unit("job-0001")).fetches()
     talk.acts(lambda world: world.hub.stop())
@@ -737,7 +737,7 @@ def test_shutdown_tells_every_consumer_at_its_next_beat_and_hands_out_nothing(ta
     worker.acks("job-0001").says(b"END\r\n").hears_ok().hears_the_end()
 
 
-def test_shutdown_lets_a_waiting_fetch_end_with_nothing(talk):
+def test_shutdown_ends_a_waiting_fetch_without_a_job(talk):
     worker, producer = talk.client(wid="worker-1"), talk.client()
     worker.says(b"FETCH\r\n")
     talk.acts(lambda world: world.hub.stop())
@@ -746,7 +746,7 @@ def test_shutdown_lets_a_waiting_fetch_end_with_nothing(talk):
     worker.hears(NOTHING)
 
 
-def test_shutdown_lets_a_waiting_fetch_without_wid_end_with_nothing(talk):
+def test_shutdown_ends_a_waiting_fetch_without_wid(talk):
     anonymous, producer = talk.client(), talk.client()
     anonymous.says(b"FETCH\r\n")
     talk.acts(lambda world: world.hub.stop())
@@ -755,7 +755,7 @@ def test_shutdown_lets_a_waiting_fetch_without_wid_end_with_nothing(talk):
     anonymous.hears(NOTHING)
 
 
-def test_shutdown_is_told_to_a_consumer_that_comes_late(talk):
+def test_shutdown_is_sent_to_a_late_consumer(talk):
     talk.acts(lambda world: world.hub.stop())
     late = talk.client(wid="worker-1")
     late.says(b'BEAT {"wid":"worker-1"}\r\n').hears(bulk(b'{"state":"terminate"}'))
@@ -784,7 +784,7 @@ def test_batch_and_track_answer_as_the_originals_free_edition(talk):
 # INFO
 
 
-def test_info_names_the_compatibility_level_and_our_own_version(talk):
+def test_info_has_the_compatibility_level_and_the_millrace_version(talk):
     server = talk.client().info()["server"]
     assert re.fullmatch(r"1\.(1\d|[2-9]\d)\.\d+", server["faktory_version"])
     assert server["millrace_version"] == __version__
@@ -813,7 +813,7 @@ def test_wrong_passwords_are_limited_per_minute():
 
 
 def test_simultaneous_guesses_are_limited():
-    """Hashing takes several turns: guesses that began together are counted when they end."""
+    """Hashing takes several turns: simultaneous guesses are counted when they end."""
     world = World({"password": "secret"})
     wires = [world.connect() for _ in range(30)]
     for guess, wire in enumerate(wires):
@@ -821,7 +821,7 @@ def test_simultaneous_guesses_are_limited():
     waiting = wires
     while waiting:
         waiting = [wire for wire in waiting if wire.connection.run(world.now, 16)]
-    replies = [wire.connection.replies[-1] for wire in wires]
+    replies = [wire.connection.replies[-1].data for wire in wires]
     assert replies.count(b"-ERR Invalid password\r\n") == 10
     assert replies.count(b"-ERR too many wrong passwords, try again in 60 s\r\n") == 20
 

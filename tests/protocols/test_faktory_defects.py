@@ -1,6 +1,5 @@
-"""Defects of the original server that clients can meet on the wire: each test fails there.
-
-Numbers are those of the compatibility sheet. D11, D14 and D17 are of its web page and of its files.
+"""Defects of the original server that clients can observe: each test fails there.
+Numbers are those of the compatibility sheet. D11, D14 and D17 concern its web page and its files.
 """
 
 import json
@@ -31,7 +30,7 @@ def test_d1_the_default_retry_does_not_leak_inside_a_pushb(talk):
     assert [client.fetches()["retry"] for _ in range(4)] == [-1, 25, 3, 25]
 
 
-def test_d2_info_while_others_push_to_new_queues(talk):
+def test_d2_info_during_concurrent_pushes_to_new_queues(talk):
     pushers = [talk.client() for _ in range(3)]
     reader = talk.client(wid="reader")
     for number in range(60):
@@ -53,7 +52,7 @@ def test_d2_info_while_others_push_to_new_queues(talk):
         b'MUTATE {"cmd":"kill","target":"scheduled"}\r\n',
     ],
 )
-def test_d3_what_changes_anything_is_acknowledged_only_when_durable(talk, line):
+def test_d3_every_change_is_acknowledged_only_when_durable(talk, line):
     client = talk.client().pushes(unit("job-0001"))
     client.fetches()
     client.pushes(unit("job-0002", at="2027-01-01T00:00:00Z"))
@@ -64,7 +63,7 @@ def test_d3_what_changes_anything_is_acknowledged_only_when_durable(talk, line):
 
 
 @pytest.mark.parametrize("line", [b"INFO\r\n", b"QUEUE LATENCY default\r\n", b"NOPE\r\n"])
-def test_d3_what_changes_nothing_is_answered_at_once(talk, line):
+def test_d3_reads_are_answered_immediately(talk, line):
     client = talk.client().pushes(unit("job-0001"))
     before = list(client.wire.durable)
     client.says(line)
@@ -72,14 +71,14 @@ def test_d3_what_changes_nothing_is_answered_at_once(talk, line):
     client.hears(client.wire.replies[-1])
 
 
-def test_d3_a_job_handed_out_before_its_push_is_durable_waits_with_it(talk):
+def test_d3_a_job_delivered_before_its_push_is_durable_waits_for_the_commit(talk):
     client = talk.client()
     talk.acts(lambda world: world.hold_commits())
     client.pushes(unit()).fetches()
     assert client.wire.durable == [2, 3]
 
 
-def test_d4_a_client_that_vanished_while_waiting_gets_no_job(talk):
+def test_d4_a_client_that_disconnects_while_waiting_receives_no_job(talk):
     gone, other = talk.client(wid="worker-1"), talk.client()
     gone.says(b"FETCH\r\n").hangs_up()
     other.pushes(unit())
@@ -134,7 +133,7 @@ def _dead(client, count):
         client.fails(job["jid"])
 
 
-def test_d7_requeueing_all_the_dead_skips_none(talk):
+def test_d7_requeueing_all_dead_jobs_skips_none(talk):
     client = talk.client()
     _dead(client, 250)
     client.mutates("requeue", "dead")
@@ -154,7 +153,7 @@ def test_d8_killing_all_kills_all(talk, target):
     assert client.sets() == {"dead": 120, "retries": 0, "scheduled": 0, "working": 0, "enqueued": 0}
 
 
-def test_d9_quiet_holds_back_every_connection_of_the_worker(talk):
+def test_d9_quiet_applies_to_every_connection_of_the_worker(talk):
     connections = [talk.client(wid="worker-1") for _ in range(4)]
     connections[0].pushes(unit())
     connections[2].says(b'BEAT {"wid":"worker-1","current_state":"quiet"}\r\n')
@@ -166,7 +165,7 @@ def test_d9_quiet_holds_back_every_connection_of_the_worker(talk):
         connection.hears(NOTHING)
 
 
-def test_d10_a_job_killed_before_it_ever_failed_is_a_job_like_any_other(talk):
+def test_d10_a_job_killed_before_its_first_failure_behaves_normally(talk):
     client = talk.client().pushes(unit(at="2027-01-01T00:00:00Z"))
     client.mutates("kill", "scheduled").mutates("kill", "dead", regexp="*job-0001*")
     assert client.sets()["dead"] == 1
@@ -201,7 +200,7 @@ def test_d13_latency_after_a_scheduled_job_was_requeued(talk):
     assert client.fetches()["enqueued_at"] == "2026-11-15T19:43:51Z"
 
 
-def test_d15_two_jobs_of_one_jid_are_both_worked_and_leave_no_zombie(talk):
+def test_d15_two_jobs_of_one_jid_are_both_completed(talk):
     client = talk.client().pushes(unit(args=[1])).pushes(unit(args=[2]))
     assert [client.fetches()["args"] for _ in range(2)] == [[1], [2]]
     assert client.sets()["working"] == 2
@@ -214,7 +213,7 @@ def test_d15_two_jobs_of_one_jid_are_both_worked_and_leave_no_zombie(talk):
     assert client.info()["faktory"]["tasks"]["Busy"]["reaped"] == 0
 
 
-def test_d15_each_of_two_jobs_of_one_jid_has_its_own_reservation(talk):
+def test_d15_each_of_two_jobs_of_one_jid_has_a_reservation(talk):
     client = talk.client().pushes(unit(args=[1], reserve_for=60)).pushes(unit(args=[2]))
     client.fetches()
     client.fetches()
@@ -225,7 +224,7 @@ def test_d15_each_of_two_jobs_of_one_jid_has_its_own_reservation(talk):
 
 
 @pytest.mark.parametrize("cmd", ["discard", "kill", "requeue"])
-def test_d16_mutate_of_a_large_set_is_done_to_its_end(cmd):
+def test_d16_mutate_of_a_large_set_is_completed(cmd):
     talk = Conversation()
     client = talk.client()
     for start in range(0, 6_000, 2_000):

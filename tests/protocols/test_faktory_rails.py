@@ -1,35 +1,31 @@
-"""Which class a wrapper of Rails runs, as Faktory's own pages show it."""
+"""The class that a Rails wrapper runs, as Faktory's pages show it."""
+
+from random import Random
 
 import msgspec
 import pytest
 
-from millrace.engine.job import Job, Push
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
 from millrace.protocols.faktory.rails import MAX_PAYLOAD, WRAPPER, wrapped
 from millrace.protocols.faktory.work_unit import read
+from millrace.protocols.spec import protocol_rules
 
-
-class Unit(msgspec.Struct):
-    """As much of a job as is looked at."""
-
-    kind: str
-    origin: int
-    spec: bytes
-    payload: bytes
+ENGINE = Engine(Random(1), protocol_rules())
 
 
 def unit(args: object, custom: object = None, jobtype: str = WRAPPER) -> Job:
     told = {"jid": "a" * 8, "jobtype": jobtype, "args": args}
     if custom is not None:
         told["custom"] = custom
-    push: Push = read(msgspec.json.encode(told), 0)
-    return Unit(push.kind, push.origin, push.spec, push.payload)  # type: ignore[return-value]
+    return ENGINE.push(read(msgspec.json.encode(told), 0), 0)
 
 
 MAIL = {"arguments": ["UserMailer", "welcome", "deliver_now", {"args": [1]}]}
 
 
 @pytest.mark.parametrize(
-    ("job", "runs"),
+    ("job", "expected_class"),
     [
         (unit([{}], {"wrapped": "Invite"}), "Invite"),
         (unit([MAIL], {"wrapped": "ActionMailer::DeliveryJob"}), "UserMailer#welcome"),
@@ -46,5 +42,5 @@ MAIL = {"arguments": ["UserMailer", "welcome", "deliver_now", {"args": [1]}]}
         (unit([MAIL], {"wrapped": "Invite"}, jobtype="Other"), ""),
     ],
 )
-def test_what_runs(job: Job, runs: str) -> None:
-    assert wrapped(job) == runs
+def test_the_wrapped_class(job: Job, expected_class: str) -> None:
+    assert wrapped(ENGINE, job) == expected_class

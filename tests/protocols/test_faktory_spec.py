@@ -1,6 +1,5 @@
-"""The Faktory Work Protocol's own document: its examples, then its sentences in their order.
-
-Where it contradicts itself, compat decisions win; those have their own file.
+"""The document of the Faktory Work Protocol: its examples, then its sentences in their order.
+Where it contradicts itself, the compatibility decisions apply; they have their own file.
 """
 
 import hashlib
@@ -58,13 +57,13 @@ def test_example_beat(talk):
 # Commands and responses
 
 
-def test_one_response_to_each_command_in_their_order(talk):
+def test_each_command_has_one_response_in_order(talk):
     talk.client().says(b'FLUSH\r\nINFOS\r\nACK {"jid":"x"}\r\nBEAT {"wid":"x"}\r\n').hears(
         OK, b"-ERR unknown command INFOS\r\n", OK, b"-ERR unknown worker x\r\n"
     )
 
 
-def test_nothing_is_sent_except_after_a_command(talk):
+def test_responses_are_sent_only_to_commands(talk):
     idle = talk.client(wid="idle-worker")
     busy = talk.client()
     busy.pushes(unit()).says(b"WORKER QUIET *\r\nFLUSH\r\n").hears(OK, OK)
@@ -84,7 +83,7 @@ def test_text_is_utf_8(talk):
     assert client.sets()["working"] == 0
 
 
-def test_a_failed_command_gives_an_error_and_changes_nothing(talk):
+def test_a_failed_command_is_an_error_without_a_change(talk):
     client = talk.client()
     before = talk.world.snapshot()
     client.says(b'PUSH {"jid":"job-0001","args":[]}\r\n')
@@ -193,7 +192,7 @@ def test_created_at_is_set_by_the_server_when_omitted(talk):
     assert client.fetches()["created_at"] == "2026-11-15T19:43:52.5Z"
 
 
-def test_created_at_is_kept_when_given(talk):
+def test_a_given_created_at_is_preserved(talk):
     given = "2020-02-29T12:00:00.123456789+02:00"
     assert talk.client().pushes(unit(created_at=given)).fetches()["created_at"] == given
 
@@ -220,7 +219,7 @@ def test_enqueued_at_is_the_most_recent_time_the_job_was_enqueued(talk):
     assert client.fetches()["enqueued_at"] == "2026-11-15T19:44:11Z"
 
 
-def test_enqueued_at_of_a_scheduled_job_is_when_it_fell_due(talk):
+def test_enqueued_at_of_a_scheduled_job_is_its_due_time(talk):
     client = talk.client().pushes(unit(at="2026-11-15T19:44:00Z"))
     talk.advance(100)
     assert client.fetches()["enqueued_at"] == "2026-11-15T19:44:00Z"
@@ -247,7 +246,7 @@ def _state(talk, jid="job-0001"):
     return None if job is None else job.state
 
 
-def test_push_with_at_scheduled_enqueued_working_poof(talk):
+def test_push_with_at_scheduled_enqueued_working_removed(talk):
     client = talk.client().pushes(unit(at="2026-11-15T19:43:52Z"))
     assert _state(talk) == SCHEDULED
     talk.advance(1)
@@ -258,7 +257,7 @@ def test_push_with_at_scheduled_enqueued_working_poof(talk):
     assert _state(talk) is None
 
 
-def test_fail_goes_to_retries_and_back_to_enqueued(talk):
+def test_a_failed_job_is_retried_and_enqueued_again(talk):
     client = talk.client().pushes(unit())
     assert _state(talk) == READY
     client.fetches()
@@ -269,7 +268,7 @@ def test_fail_goes_to_retries_and_back_to_enqueued(talk):
     assert _state(talk) == READY
 
 
-def test_an_expired_reservation_goes_to_retries(talk):
+def test_an_expired_reservation_is_retried(talk):
     client = talk.client().pushes(unit(reserve_for=60))
     client.fetches()
     talk.advance(60)
@@ -279,7 +278,7 @@ def test_an_expired_reservation_goes_to_retries(talk):
     assert failure["errtype"] == "ReservationExpired"
 
 
-def test_exhausted_retries_go_to_dead(talk):
+def test_a_job_without_retries_is_dead(talk):
     client = talk.client().pushes(unit(retry=1))
     for _ in range(2):
         client.fetches()
@@ -302,7 +301,7 @@ def test_a_worked_job_is_purged(talk):
 @pytest.mark.parametrize(
     "line", [b"INFO", b"PUSH {}", b"FETCH", b"END", b"", b"BEAT {}", b"FLUSH", b"NOPE"]
 )
-def test_nothing_but_hello_is_valid_before_hello(talk, line):
+def test_only_hello_is_valid_before_hello(talk, line):
     client = talk.connect().hears(HI).says(line + b"\r\n")
     client.hears_error_like("expected HELLO")
     client.hears_the_end()
@@ -313,7 +312,7 @@ def test_an_error_never_changes_the_connections_state(talk):
     client.pushes(unit()).fetches()
 
 
-def test_greeting_says_version_2_and_no_password_when_none_is_required(talk):
+def test_the_greeting_has_version_2_and_no_password_fields_by_default(talk):
     greeting = talk.connect()
     greeting.hears(b'+HI {"v":2}\r\n')
 
@@ -327,7 +326,7 @@ def test_greeting_of_a_protected_server_has_iterations_and_salt():
     assert [type(greeting[key]) for key in "vis"] == [int, int, str]
 
 
-def test_a_quiet_worker_goes_on_beating_and_finishes_its_jobs(talk):
+def test_a_quiet_worker_continues_to_beat_and_finishes_its_jobs(talk):
     worker = talk.client(wid="worker-1").pushes(unit())
     worker.fetches()
     worker.says(b'BEAT {"wid":"worker-1","current_state":"quiet"}\r\n')
@@ -346,7 +345,7 @@ def test_a_terminating_worker_may_fail_its_jobs(talk):
     worker.fails("job-0001").says(b"END\r\n").hears_ok().hears_the_end()
 
 
-def test_a_consumer_that_never_beats_is_not_cut(talk):
+def test_a_consumer_that_never_beats_is_not_disconnected(talk):
     worker = talk.client(wid="worker-1")
     talk.advance(3600)
     worker.is_still_there().says(b'BEAT {"wid":"worker-1"}\r\n').hears_ok()
@@ -370,7 +369,7 @@ def test_a_wrong_password_is_declined():
         client.hears_error("Invalid password").hears_the_end()
 
 
-def test_no_password_where_one_is_required_is_declined():
+def test_a_missing_password_is_declined():
     with Conversation(password="secret") as talk:
         client = talk.connect()
         client.hears(b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
@@ -411,7 +410,7 @@ def test_end_is_answered_and_closes(talk):
     assert other.info()["server"]["connections"] == 1
 
 
-def test_nothing_after_end_is_done(talk):
+def test_commands_after_end_are_ignored(talk):
     client = talk.client().says(b"END\r\n" + push())
     client.hears_ok().hears_the_end()
     assert talk.engine.jobs == {}
@@ -440,7 +439,7 @@ def test_fetch_takes_jobs_of_a_queue_in_their_order(talk):
     assert [client.fetches()["jid"] for _ in range(5)] == [f"job-000{n}" for n in range(5)]
 
 
-def test_fetch_checks_the_queues_in_the_order_given(talk):
+def test_fetch_checks_the_queues_in_the_given_order(talk):
     client = talk.client()
     for number, queue in enumerate(["low", "high", "low", "high", "mid"]):
         client.pushes(unit(f"job-000{number}", queue=queue))
@@ -473,7 +472,7 @@ def test_fetch_is_woken_by_a_push(talk):
     worker.hears_nothing()
 
 
-def test_waiting_workers_are_served_in_the_order_in_which_they_asked(talk):
+def test_waiting_workers_are_served_in_the_order_of_their_requests(talk):
     workers = [talk.client(wid=f"worker-{n}") for n in range(3)]
     for worker in reversed(workers):
         worker.says(b"FETCH\r\n")
@@ -483,7 +482,7 @@ def test_waiting_workers_are_served_in_the_order_in_which_they_asked(talk):
     assert [w.hears_json()["jid"] for w in reversed(workers)] == [f"job-000{n}" for n in range(3)]
 
 
-def test_a_fetched_job_is_fetched_by_nobody_else(talk):
+def test_a_fetched_job_is_not_delivered_again(talk):
     first, second = talk.client(wid="worker-1"), talk.client(wid="worker-2")
     first.pushes(unit()).fetches()
     second.finds_nothing()
@@ -503,7 +502,7 @@ def test_ack_removes_the_job(talk):
 # FAIL
 
 
-def test_fail_keeps_what_it_was_told(talk):
+def test_fail_stores_the_error(talk):
     client = talk.client().pushes(unit(retry=5))
     client.fetches()
     client.says(
@@ -522,7 +521,7 @@ def test_fail_keeps_what_it_was_told(talk):
     }
 
 
-def test_fail_of_a_job_nobody_works_on_is_rejected(talk):
+def test_fail_of_a_job_without_a_reservation_is_rejected(talk):
     client = talk.client().pushes(unit())
     client.says(b'FAIL {"jid":"job-0001"}\r\n').hears_error("Job not found job-0001")
     assert client.sets()["enqueued"] == 1
@@ -532,13 +531,13 @@ def test_fail_of_a_job_nobody_works_on_is_rejected(talk):
 
 
 @pytest.mark.parametrize(("state", "size"), [(b"quiet", 17), (b"terminate", 21)])
-def test_a_worker_may_announce_its_own_state(talk, state, size):
+def test_a_worker_can_announce_its_state(talk, state, size):
     worker = talk.client(wid="worker-1")
     worker.says(b'BEAT {"wid":"worker-1","current_state":"%b"}\r\n' % state)
     worker.hears(b'$%d\r\n{"state":"%b"}\r\n' % (size, state))
 
 
-def test_rss_kb_is_taken_down(talk):
+def test_rss_kb_is_recorded(talk):
     worker = talk.client(wid="worker-1")
     worker.says(b'BEAT {"wid":"worker-1","rss_kb":54176}\r\n').hears_ok()
     assert talk.hub.workers.known["worker-1"].rss_kb == 54176

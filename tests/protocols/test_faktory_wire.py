@@ -1,22 +1,24 @@
-"""The wire facts beyond the protocol's document, section by section: greeting, password, commands,
-replies, error texts, the life cycle, INFO, the commands beyond the document, what clients insist on.
+"""Wire facts beyond the protocol's document, by section: greeting, password, commands, replies,
+error texts, life cycle, INFO, additional commands, requirements of clients.
 """
 
-import copy
 import json
 import re
 
 import pytest
 from conversation import HI, NOTHING, OK, Conversation, bulk, compact, push, unit
 
-from millrace.engine.job import GOQUEUE, MASENKO, Push
+from millrace.engine.job import NewJob
 from millrace.engine.states import DEAD
+from millrace.protocols.registry import GOQUEUE, MASENKO
+from support.plain import copy_of
+from wires import data_of
 
 NOW = "2026-11-15T19:43:51Z"
 SECRET_HI = b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n'
-#: How Go writes the form of a timestamp.
+#: The layout of a timestamp in Go.
 LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
-#: The sheet's vector: password foobar, that salt, 1545 times.
+#: The test vector of the sheet: password foobar, this salt, 1545 iterations.
 VECTOR = b"6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"
 
 
@@ -74,8 +76,8 @@ def test_any_other_hash_is_refused_and_the_connection_closed(wrong):
         assert talk.hub.connections == set()
 
 
-def test_a_password_that_is_set_between_greeting_and_hello_cuts_nobody_off_with_a_crash():
-    # SIGHUP may turn a password on while a client is between the two.
+def test_a_password_set_between_greeting_and_hello_causes_no_crash():
+    # SIGHUP may set a password between the two.
     with Conversation() as talk:
         client = talk.connect().hears(HI)
         talk.acts(lambda world: setattr(world.hub, "password", "foobar"))
@@ -93,7 +95,7 @@ def test_a_password_that_is_dropped_between_greeting_and_hello():
         client.says(b'HELLO {"v":2,"pwdhash":"%b"}\r\n' % VECTOR).hears_ok()
 
 
-def test_a_password_hash_is_ignored_where_none_is_asked_for(talk):
+def test_a_password_hash_is_ignored_without_a_password(talk):
     talk.connect().hears(HI).says(b'HELLO {"v":2,"pwdhash":"nonsense"}\r\n').hears_ok()
 
 
@@ -190,7 +192,7 @@ def test_a_missing_argument_is_an_internal_error_and_the_connection_lives_on(tal
     talk.client().says(line + b"\r\nFLUSH\r\n").hears(b"-ERR internal error\r\n", OK)
 
 
-def test_pipelined_replies_come_in_order(talk):
+def test_pipelined_replies_are_in_order(talk):
     jobs = b"".join(push(f"job-{n:04}") for n in range(200))
     client = talk.client().says(jobs + b"FETCH\r\n" * 200).hears(OK * 200)
     assert [client.hears_json()["jid"] for _ in range(200)] == [f"job-{n:04}" for n in range(200)]
@@ -286,7 +288,7 @@ def test_error_texts_that_end_in_a_detail(talk, line, start):
     client.hears_ok().is_still_there()
 
 
-def test_what_a_client_said_is_echoed_only_so_far(talk):
+def test_echoed_input_is_truncated(talk):
     client = talk.client().says(b"X" * 100_000 + b"\r\nACK " + b"y" * 100_000 + b"\r\n")
     first = client.hears_error_like("unknown command XXX")
     second = client.hears_error_like("invalid ACK yyy")
@@ -297,7 +299,7 @@ def test_what_a_client_said_is_echoed_only_so_far(talk):
 # PUSH: validation, in its order
 
 
-BROKEN = [  # each is wrong in its own way, and the first of them that is there is the one told
+BROKEN = [  # each field is wrong; the error names the first of them
     ({"custom": 1}, "invalid JSON: "),
     ({"jid": "short"}, "jobs must have a reasonable jid parameter"),
     ({"jobtype": ""}, "jobs must have a jobtype parameter"),
@@ -492,7 +494,7 @@ def test_key_order_of_a_full_job(talk):
     )
 
 
-def test_empty_members_are_omitted_but_retry_is_always_there(talk):
+def test_empty_members_are_omitted_except_retry(talk):
     client = talk.client().pushes(unit(retry=0, reserve_for=0, backtrace=0, at="", custom={}))
     assert list(client.fetches()) == ["retry", "jid", "queue", "jobtype", "created_at", "enqueued_at", "args"]  # fmt: skip
 
@@ -514,7 +516,7 @@ def test_timestamps_are_utc_with_trailing_zeros_trimmed(talk, microseconds, text
     assert fetched["created_at"] == fetched["enqueued_at"] == text
 
 
-def test_args_come_back_byte_for_byte(talk):
+def test_args_are_returned_byte_for_byte(talk):
     args = rb'[ 1.0 , "<&>", "\u003c", "\ud83d\ude00", {"b":1,"a":2,"b":3}, [ ] ]'
     client = talk.client().says(b'PUSH {"jid":"job-0001","jobtype":"x","args":%b}\r\n' % args)
     client.hears_ok()
@@ -533,7 +535,7 @@ def test_lone_surrogates_become_the_replacement_character(talk):
     assert client.sets()["working"] == 0
 
 
-def test_strings_with_quotes_and_controls_come_back_equal(talk):
+def test_strings_with_quotes_and_controls_are_returned_equal(talk):
     jid, kind = 'job "quoted" \\ \u2028', "tab\tand\u0001control/"
     fetched = talk.client().pushes({"jid": jid, "jobtype": kind, "args": ["\r\n\u0000"]}).fetches()
     assert (fetched["jid"], fetched["jobtype"], fetched["args"]) == (jid, kind, ["\r\n\u0000"])
@@ -555,7 +557,7 @@ def test_fetch_of_unknown_or_invalid_queues_just_waits(talk, names):
     assert client.info()["faktory"]["queues"] == {}
 
 
-def test_fetch_leaves_no_trace_of_the_queues_it_waited_on(talk):
+def test_fetch_registers_no_queues(talk):
     client = talk.client()
     client.finds_nothing("a", "b", "c")
     assert talk.engine.queues == {}
@@ -579,7 +581,7 @@ def test_ack_again_is_ok_and_counts_once(talk):
     assert client.info()["faktory"]["total_processed"] == 1
 
 
-def test_ack_of_a_waiting_job_leaves_it_waiting(talk):
+def test_ack_of_a_waiting_job_has_no_effect(talk):
     client = talk.client().pushes(unit()).acks("job-0001")
     assert client.fetches()["jid"] == "job-0001"
 
@@ -651,7 +653,7 @@ def test_failure_record_over_several_failures(talk):
         client.fails("job-0001")
         talk.advance(100)
     assert talk.engine.find("job-0001").state == DEAD
-    for _ in range(2):  # once more, and once more again, because somebody says so
+    for _ in range(2):  # two more attempts
         client.mutates("requeue", "dead")
         failure = client.fetches()["failure"]
         seen.append((failure["failed_at"], failure["retry_count"], failure["remaining"]))
@@ -678,7 +680,7 @@ def test_backoff_is_count_to_the_fourth_and_15_and_dice(dice, count):
 
 
 @pytest.mark.parametrize("retry", [-1, -5])
-def test_negative_retry_is_dead_at_once(talk, retry):
+def test_a_negative_retry_is_dead_immediately(talk, retry):
     client = talk.client().pushes(unit(retry=retry))
     client.fetches()
     client.fails("job-0001")
@@ -727,7 +729,7 @@ def test_expiry_of_a_job_with_retry_0_discards_it(talk):
     assert talk.engine.jobs == {}
 
 
-def test_jobs_of_a_gone_worker_wait_for_their_reservation(talk):
+def test_jobs_of_a_disconnected_worker_wait_for_their_reservation(talk):
     worker = talk.client(wid="worker-1").pushes(unit())
     worker.fetches()
     worker.hangs_up()
@@ -763,7 +765,7 @@ def test_beat_moves_the_state_forward_only(talk, states, heard):
         worker.says(beat(current_state=state)).hears(reply)
 
 
-def test_beat_for_ever_tells_the_state(talk):
+def test_beat_always_returns_the_state(talk):
     worker = talk.client(wid="worker-1")
     worker.says(beat(current_state="quiet")).hears(QUIET)
     for _ in range(20):
@@ -831,13 +833,13 @@ def test_info_counters_are_integers_from_0_up(talk):
             assert value >= 0, path
 
 
-def test_info_counters_stay_from_0_up_when_the_clock_is_set_back(talk):
+def test_info_counters_are_not_negative_when_the_clock_is_set_back(talk):
     client = talk.client().pushes(unit())
     talk.acts(lambda world: setattr(world, "now", world.now - 3_600_000_000))
     assert client.info()["server"]["uptime"] == 0
 
 
-def test_info_counts_what_is_where(talk):
+def test_info_counts_all_sets(talk):
     client = talk.client(wid="worker-1")
     client.pushes(unit("job-0001", queue="b")).pushes(unit("job-0002", queue="a", retry=-1))
     client.pushes(unit("job-0003", queue="a")).pushes(unit("job-0004", queue="a"))
@@ -861,7 +863,7 @@ def test_info_counts_what_is_where(talk):
     assert (faktory["total_enqueued"], faktory["total_queues"]) == (1, 3)
 
 
-def test_info_keeps_the_name_of_an_emptied_queue_until_it_is_removed(talk):
+def test_info_lists_an_empty_queue_until_it_is_removed(talk):
     client = talk.client().pushes(unit(queue="q"))
     client.fetches("q")
     client.acks("job-0001")
@@ -870,7 +872,7 @@ def test_info_keeps_the_name_of_an_emptied_queue_until_it_is_removed(talk):
     assert client.info()["faktory"]["queues"] == {}
 
 
-def test_info_connections_are_the_identified_ones(talk):
+def test_info_counts_identified_connections(talk):
     client = talk.client()
     talk.connect().hears(HI)
     other = talk.client(wid="worker-1")
@@ -897,11 +899,11 @@ def test_pushb_pushes_all(talk):
 
 
 @pytest.mark.parametrize("argument", [b"[]", b"null", b" [ ] "])
-def test_pushb_of_nothing(talk, argument):
+def test_pushb_of_an_empty_list(talk, argument):
     talk.client().says(b"PUSHB %b\r\n" % argument).hears(b"$2\r\n{}\r\n")
 
 
-def test_pushb_tells_which_failed_and_pushes_the_rest(talk):
+def test_pushb_reports_failures_and_pushes_the_other_jobs(talk):
     client = talk.client()
     jobs = [
         unit("job-0001"),
@@ -923,7 +925,7 @@ def test_pushb_tells_which_failed_and_pushes_the_rest(talk):
     assert [client.fetches()["jid"] for _ in range(2)] == ["job-0001", "job-0006"]
 
 
-def test_pushb_jobs_without_a_jid_collapse_under_one_key(talk):
+def test_pushb_reports_jobs_without_a_jid_under_one_key(talk):
     client = talk.client().says(b'PUSHB [{"jobtype":"x"},{},{"jid":null}]\r\n')
     assert client.hears_json() == {"": "jobs must have a reasonable jid parameter"}
 
@@ -957,7 +959,7 @@ def test_pushb_of_the_same_work_unit_twice_pushes_it_once(talk):
     assert client.sets()["enqueued"] == 1
 
 
-def test_pushb_of_many(talk):
+def test_pushb_of_3000_jobs(talk):
     client = talk.client()
     client.says(b"PUSHB %b\r\n" % compact([unit(f"job-{n:05}") for n in range(3000)]))
     client.hears(b"$2\r\n{}\r\n")
@@ -1004,14 +1006,14 @@ def test_queue_remove_deletes_jobs_name_and_pause(talk, names):
     assert client.fetches("a")["jid"] == "job-0003"
 
 
-def test_queue_remove_leaves_the_sets_alone(talk):
+def test_queue_remove_keeps_the_sets(talk):
     client = talk.client()
     client.pushes(unit("job-0001")).pushes(unit("job-0002", at="2026-11-15T19:43:52Z"))
     client.fetches()
     client.says(b"QUEUE REMOVE default\r\n").hears_ok()
     assert client.sets() == {"dead": 0, "retries": 0, "scheduled": 1, "working": 1, "enqueued": 0}
     talk.advance(1)
-    assert client.info()["faktory"]["queues"] == {"default": 1}, "a queue with jobs is to be seen"
+    assert client.info()["faktory"]["queues"] == {"default": 1}, "a queue with jobs is listed"
     assert client.fetches()["jid"] == "job-0002"
 
 
@@ -1021,18 +1023,18 @@ def test_queue_remove_and_a_job_that_fails_later(talk):
     client.says(b"QUEUE REMOVE default\r\n").hears_ok()
     client.fails("job-0001")
     talk.advance(15)
-    assert client.info()["faktory"]["queues"] == {"default": 1}, "a queue with jobs is to be seen"
+    assert client.info()["faktory"]["queues"] == {"default": 1}, "a queue with jobs is listed"
 
 
 @pytest.mark.parametrize("sub", [b"PAUSE", b"RESUME", b"REMOVE"])
 @pytest.mark.parametrize("names", [b"unknown", b"no/such x", b"*"])
-def test_queue_commands_on_unknown_queues_do_nothing(talk, sub, names):
+def test_queue_commands_on_unknown_queues_have_no_effect(talk, sub, names):
     client = talk.client().says(b"QUEUE %b %b\r\n" % (sub, names)).hears_ok()
     assert client.info()["faktory"]["queues"] == {}
     assert client.pushes(unit(queue="unknown")).fetches("unknown")["jid"] == "job-0001"
 
 
-def test_queue_pause_of_an_unknown_queue_does_nothing_though_somebody_waits_on_it(talk):
+def test_queue_pause_of_an_unknown_queue_with_waiters_has_no_effect(talk):
     worker, boss = talk.client(), talk.client()
     worker.says(b"FETCH q\r\n").hears_nothing()
     boss.says(b"QUEUE PAUSE q\r\n").hears_ok()
@@ -1074,7 +1076,7 @@ def test_queue_latency_refuses_only_a_lone_star(talk):
 
 def test_queue_latency_is_answered_while_changes_are_refused(talk):
     client = talk.client().pushes(unit())
-    talk.acts(lambda world: setattr(world.engine, "halted", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
     client.says(b"QUEUE LATENCY default\r\n").hears(bulk(b'{"default":0}'))
 
 
@@ -1090,9 +1092,9 @@ def test_queue_latency_is_answered_while_changes_are_refused(talk):
         b'MUTATE {"cmd":"clear","target":"dead"}\r\n',
     ],
 )
-def test_changes_are_refused_while_nothing_can_be_made_durable(talk, line):
+def test_changes_are_refused_while_the_store_fails(talk, line):
     client = talk.client().pushes(unit())
-    talk.acts(lambda world: setattr(world.engine, "halted", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
     client.says(line)
     client.hears_error("the disk is full: nothing was changed, try again later")
     client.says(b"FETCH\r\n").hears_nothing()
@@ -1104,7 +1106,7 @@ def test_changes_are_refused_while_nothing_can_be_made_durable(talk, line):
 
 
 def _fill(client, talk):
-    """Two jobs in each set: retries r, dead d, scheduled s; one in its queue, one in work."""
+    """Two jobs in each set: retries r, dead d, scheduled s; one queued, one leased."""
     for number, kind in enumerate(["Alpha", "Beta"], 1):
         client.pushes(unit(f"dead-000{number}", jobtype=kind, retry=-1, args=[number]))
         client.pushes(unit(f"retry-000{number}", jobtype=kind, args=[number]))
@@ -1183,7 +1185,7 @@ def test_mutate_with_spaces_in_its_json(talk):
     assert talk.engine.jobs == {}
 
 
-def test_mutate_kill_keeps_for_180_days_and_killing_the_dead_again_starts_anew(talk):
+def test_mutate_kill_retains_for_180_days_and_restarts_for_dead_jobs(talk):
     client = talk.client().pushes(unit(at="2028-01-01T00:00:00Z")).mutates("kill", "scheduled")
     talk.advance(100 * 86_400)
     client.mutates("kill", "dead")
@@ -1208,7 +1210,7 @@ def test_mutate_requeue_keeps_at_and_failure_and_the_count(talk):
     assert client.fetches()["failure"]["retry_count"] == 1
 
 
-def test_mutate_requeue_puts_jobs_behind_those_that_wait(talk):
+def test_mutate_requeue_puts_jobs_behind_waiting_ones(talk):
     client = talk.client().pushes(unit("job-0001", at="2027-01-01T00:00:00Z"))
     client.pushes(unit("job-0002"))
     talk.advance(0.000001)
@@ -1231,7 +1233,7 @@ def test_mutate_finds_every_job_of_a_jid(talk):
     assert talk.engine.jobs == {}
 
 
-def test_mutate_of_many_jobs_lets_others_in_between(talk):
+def test_mutate_of_2000_jobs_serves_other_clients_in_between(talk):
     client, other = talk.client(), talk.client()
     jobs = [unit(f"job-{n:05}", at="2027-01-01T00:00:00Z") for n in range(2000)]
     client.says(b"PUSHB %b\r\n" % compact(jobs)).hears(b"$2\r\n{}\r\n")
@@ -1244,29 +1246,29 @@ def test_mutate_of_many_jobs_lets_others_in_between(talk):
     assert other.sets()["scheduled"] == left
     while connection.run(talk.now, 64):
         pass
-    assert connection.replies == [OK]
+    assert data_of(connection) == [OK]
     assert talk.engine.jobs == {}
-    talk.failed = True  # half of it was done by hand, and cannot be played again
+    talk.failed = True  # half of it ran outside of the conversation, which cannot be replayed
 
 
-def test_mutate_of_which_a_part_could_not_be_made_durable_is_not_acknowledged():
+def test_a_partly_refused_mutate_is_not_acknowledged():
     talk = Conversation()
     client, engine = talk.client(), talk.engine
     jobs = [unit(f"job-{n:05}", at="2027-01-01T00:00:00Z") for n in range(2000)]
     client.says(b"PUSHB %b\r\n" % compact(jobs)).hears(b"$2\r\n{}\r\n")
-    written = [copy.copy(job) for job in engine.jobs.values()]
+    written = [copy_of(job) for job in engine.jobs.values()]
     connection = client.connection
     connection.feed(b'MUTATE {"cmd":"kill","target":"scheduled"}\r\n')
     assert connection.run(talk.now, 64) is True
-    # The turn ends here, the disk is full, and what was done so far is undone ...
-    engine.revert([engine.take_batch()], written, {"default": False})
-    engine.halted = "the disk is full"
+    # The turn ends here, the disk is full, and the changes so far are reverted ...
+    engine.revert([engine.take_changes()], written, {"default": False})
+    engine.unavailable = "the disk is full"
     connection.run(talk.now, 16)
-    # ... but there is space again before the rest is done.
+    # ... but the disk has space again before the command continues.
     engine.resume(talk.now)
     while connection.run(talk.now, 64):
         pass
-    (reply,) = connection.replies
+    (reply,) = data_of(connection)
     assert reply.startswith(b"-ERR ") or len(engine.dead) == 2000, reply
 
 
@@ -1296,6 +1298,10 @@ def test_mutate_of_which_a_part_could_not_be_made_durable_is_not_acknowledged():
         ("*ABC*", "abc", False),
         ("*é*", "é", True),
         ("*a[z-a]c*", "abc", True),  # Redis takes a range either way round
+        ("*a?c*", "aéc", False),  # Redis matches bytes
+        ("*a??c*", "aéc", True),
+        ("*[}", "abc", True),  # the closing bracket is optional in Redis
+        ("*[^}", "abc", False),
     ],
 )
 def test_mutate_regexp_is_a_redis_glob(talk, glob, text, matches):
@@ -1304,7 +1310,7 @@ def test_mutate_regexp_is_a_redis_glob(talk, glob, text, matches):
     assert talk.engine.jobs == {} if matches else len(talk.engine.jobs) == 1
 
 
-# What clients insist on
+# Requirements of clients
 
 
 def test_greeting_json_has_no_space_and_version_is_exactly_2(talk):
@@ -1320,7 +1326,7 @@ def test_greeting_json_has_no_space_with_a_password():
     assert len(words) == 2
 
 
-def test_every_reply_is_handed_over_whole(talk):
+def test_every_reply_is_complete(talk):
     client = talk.client().pushes(unit(args=["x" * 10_000]))
     client.fetches()
     client.info()
@@ -1329,7 +1335,7 @@ def test_every_reply_is_handed_over_whole(talk):
     assert len(client.wire.replies[3]) > 10_000
 
 
-def test_bulk_bodies_are_one_line_whatever_was_pushed(talk):
+def test_bulk_bodies_are_one_line_for_any_push(talk):
     client = talk.client()
     client.says(
         b'PUSH {"jid":"job-0001","jobtype":"x",\r "args":[\r"a\\r\\nb"\r],\r"custom":{\r"k":"\\r\\n"\r},'
@@ -1372,7 +1378,7 @@ def test_hellos_of_existing_clients(talk, hello):
     talk.connect().hears(HI).says(hello).hears_ok()
 
 
-def test_fetch_stays_well_under_the_shortest_read_timeout(talk):
+def test_fetch_is_shorter_than_the_shortest_read_timeout(talk):
     client = talk.client().says(b"FETCH a b c\r\n")
     talk.advance(2.0)
     client.hears(NOTHING)
@@ -1384,7 +1390,7 @@ def test_a_client_that_sends_a_wid_and_never_beats_is_served_for_hours(talk):
     assert client.pushes(unit()).fetches()["jid"] == "job-0001"
 
 
-# WORKER, Millrace's own
+# WORKER, a command of Millrace
 
 
 def test_worker_quiet_and_terminate(talk):
@@ -1415,7 +1421,7 @@ def test_worker_malformed(talk, line):
     client.hears_error("expected WORKER QUIET|TERMINATE <wid>|*").hears_ok()
 
 
-def test_worker_that_comes_back_with_all_new_connections_runs_again(talk):
+def test_a_worker_that_reconnects_runs_again(talk):
     worker, boss = talk.client(wid="w1"), talk.client()
     boss.says(b"WORKER TERMINATE w1\r\n").hears_ok()
     worker.says(b"END\r\n").hears_ok().hears_the_end()
@@ -1424,11 +1430,11 @@ def test_worker_that_comes_back_with_all_new_connections_runs_again(talk):
     again.pushes(unit()).fetches()
 
 
-def test_a_queue_s_name_is_written_as_json_whatever_other_protocols_call_their_queues():
+def test_a_queue_name_of_another_protocol_is_written_as_json():
     with Conversation() as talk:
         talk.acts(
             lambda world: world.engine.push(
-                Push("", "", b"[1]", GOQUEUE, 'a"b', 0, 1_000_000), world.now
+                NewJob("", "", b"[1]", GOQUEUE, 'a"b', 0, 1_000_000), world.now
             )
         )
         client = talk.client()
@@ -1440,7 +1446,7 @@ def test_a_task_of_masenko_without_a_payload_has_no_arguments():
     with Conversation() as talk:
         talk.acts(
             lambda world: world.engine.push(
-                Push("", "work", b"", MASENKO, "default", 0, 1_000_000), world.now
+                NewJob("", "work", b"", MASENKO, "default", 0, 1_000_000), world.now
             )
         )
         client = talk.client()

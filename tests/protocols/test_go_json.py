@@ -55,7 +55,7 @@ def test_canonical_json(line, canonical):
 
 
 @pytest.mark.parametrize(
-    ("line", "mended"),
+    ("line", "repaired_text"),
     [
         (rb"\ud800", rb"\ufffd"),
         (rb"\uDC00", rb"\ufffd"),
@@ -64,36 +64,36 @@ def test_canonical_json(line, canonical):
         (rb"\ude00\ud83d", rb"\ufffd\ufffd"),
         (rb"\ud83d\ud83d\ude00", rb"\ufffd\ud83d\ude00"),
         (rb"\ud83dx", rb"\ufffdx"),
-        (rb"\ud8zz", rb"\ud8zz"),  # no JSON, mended or not
+        (rb"\ud8zz", rb"\ud8zz"),  # no JSON, repaired or not
         (rb"\\ud800", rb"\\ud800"),
         (rb"\\\ud800", rb"\\\ufffd"),
         (rb"\ud83d\\ude00", rb"\ufffd\\ude00"),
         (rb"\u0041\n\"", rb"\u0041\n\""),
         (rb"\ud7ff\ue000", rb"\ud7ff\ue000"),
-        (rb"\ude0J", rb"\ude0J"),  # no escape at all, so it stays what is no JSON
+        (rb"\ude0J", rb"\ude0J"),  # without an escape, so it stays invalid
         (rb"\udfff"[:5], rb"\udfff"[:5]),
         (b"plain", b"plain"),
     ],
 )
-def test_mend(line, mended):
-    assert go_json.mend(line) == mended
+def test_repair(line, repaired_text):
+    assert go_json.mend(line) == repaired_text
 
 
 @given(st.lists(st.sampled_from([*range(0xD7FE, 0xD803), *range(0xDBFE, 0xDC03), *range(0xDFFE, 0xE002), 0x41])))  # fmt: skip
 @example([0xD83D, 0xDE00])
-def test_mended_text_always_decodes_and_keeps_every_pair(units):
+def test_repaired_text_always_decodes_and_keeps_every_pair(units):
     escaped = "".join(f"\\u{unit:04x}" for unit in units)
-    mended = go_json.mend(escaped.encode()).decode()
-    text = json.loads(f'"{mended}"')
-    text.encode()  # there is no surrogate left
-    known = json.loads(f'"{escaped}"')  # pairs joined, lone ones left alone
+    repaired_text = go_json.mend(escaped.encode()).decode()
+    text = json.loads(f'"{repaired_text}"')
+    text.encode()  # no surrogate is left
+    known = json.loads(f'"{escaped}"')  # pairs are joined, lone surrogates stay
     assert text == "".join("\ufffd" if 0xD800 <= ord(c) < 0xE000 else c for c in known)
 
 
 # Members
 
 
-def test_members_are_as_written():
+def test_members_are_returned_as_written():
     line = b' { "a" : 1.0 , "b":[ 1,2 ],"c":{"x":null}, "d":"\\u0041" } '
     assert go_json.members(line) == {"a": b"1.0", "b": b"[ 1,2 ]", "c": b'{"x":null}', "d": b'"\\u0041"'}  # fmt: skip
 
@@ -184,7 +184,7 @@ def test_integer_out_of_range(raw):
 
 
 @pytest.mark.parametrize("raw", [b"1" * 5000, b"-" + b"9" * 100_000, b"1e999999999"])
-def test_integer_beyond_all_measure(raw):
+def test_integer_far_out_of_range(raw):
     with pytest.raises(BadJson):
         go_json.integer(raw, "name")
 
@@ -219,7 +219,7 @@ def test_members_agree_with_the_standard_library(value):
 
 
 @given(st.binary(max_size=50))
-def test_any_bytes_give_members_or_bad_json(line):
+def test_any_bytes_are_members_or_bad_json(line):
     try:
         line = go_json.repair_text(line)
         found = go_json.members(line)

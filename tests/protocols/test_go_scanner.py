@@ -1,4 +1,4 @@
-"""JSON taken apart as Go does, with Go's words for what is none."""
+"""JSON parsed like in Go, with Go's messages for invalid input."""
 
 import contextlib
 import json
@@ -49,19 +49,19 @@ def test_ten_thousand_brackets_and_no_more():
     assert complaint(b'{"a":' * 10_001) == "exceeded max depth"
 
 
-# Complaints
+# Error messages
 
 
 @pytest.mark.parametrize(
     "text",
     [b"", b" ", b"{", b"[", b'{"a"', b'{"a":', b'{"a":1', b'{"a":1,', b"[1", b"[1,", b'"', b'"a', b'{"a'],
 )  # fmt: skip
-def test_an_end_too_early(text):
+def test_an_early_end(text):
     assert complaint(text) == "unexpected end of JSON input"
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "message"),
     [
         (b"x", "'x' looking for beginning of value"),
         (b"]", "']' looking for beginning of value"),
@@ -124,8 +124,8 @@ def test_an_end_too_early(text):
         (b"\\", r"'\\' looking for beginning of value"),
     ],
 )
-def test_a_character_that_may_not_stand_there(text, words):
-    assert complaint(text) == f"invalid character {words}"
+def test_an_invalid_character(text, message):
+    assert complaint(text) == f"invalid character {message}"
 
 
 DEEP = [
@@ -150,10 +150,10 @@ DEEP = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), DEEP)
+@pytest.mark.parametrize(("text", "message"), DEEP)
 @pytest.mark.parametrize("around", [b"%b", b'{"x":%b}', b"[1,2,%b]"])
-def test_deep_inside_too(text, words, around):
-    assert complaint(around % text) == f"invalid character {words}"
+def test_an_invalid_character_deep_inside(text, message, around):
+    assert complaint(around % text) == f"invalid character {message}"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_an_end_deep_inside(text):
 # Members
 
 
-def test_members_in_any_case_and_as_often_as_they_came():
+def test_members_in_any_case_with_duplicates():
     found = go_scanner.members(
         '{"ID":1,"id":2,"\\u0069D":3,"queue\u017f":4,"bloc\u212aed_by":5}'.encode()
     )
@@ -191,7 +191,7 @@ def test_null_has_no_members_and_other_values_are_no_objects():
     [(b'"a"', "string"), (b"{}", "object"), (b"[]", "array"), (b"true", "bool"), (b"false", "bool"),
      (b"null", "null"), (b"1", "number"), (b"-1", "number")],
 )  # fmt: skip
-def test_what_go_calls_it(text, kind):
+def test_the_go_name_of_a_kind(text, kind):
     assert go_scanner.kind(text) == kind
 
 
@@ -233,7 +233,7 @@ def test_strings(raw, text):
         ("😀\ufffd", '"😀\ufffd"'),
     ],
 )
-def test_as_go_quotes_it(text, shown):
+def test_quoted_like_in_go(text, shown):
     assert go_scanner.quoted(text) == shown
 
 
@@ -248,7 +248,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans(), st.sampled_from([None, 2]))
-def test_what_python_writes_is_read(value, ascii_only, indent):
+def test_json_of_python_is_parsed(value, ascii_only, indent):
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode(
         "utf-8", "surrogatepass"
     )
@@ -267,7 +267,7 @@ def test_what_python_writes_is_read(value, ascii_only, indent):
 @given(st.text(alphabet='{}[]",:\\ue0123.-+ \ttrueflsn\x01é', max_size=12))
 @example('{"a":1}')
 @settings(max_examples=500)
-def test_it_reads_what_python_reads_and_nothing_else(text):
+def test_exactly_the_json_of_python_is_parsed(text):
     try:
         json.loads(text)
     except (json.JSONDecodeError, RecursionError):
@@ -286,11 +286,11 @@ TOKENS = st.sampled_from(
     st.sampled_from(["%s", "[%s]", '[{"a":[%s]}]', "[[1,%s,{}]]"]),
 )
 @settings(max_examples=1000)
-def test_also_of_tokens_and_deep_inside(text, around):
-    test_it_reads_what_python_reads_and_nothing_else.hypothesis.inner_test(around % text)
+def test_random_tokens_deep_inside(text, around):
+    test_exactly_the_json_of_python_is_parsed.hypothesis.inner_test(around % text)
 
 
 @given(st.binary(max_size=30))
-def test_anything_is_read_or_complained_of(text):
+def test_any_bytes_are_parsed_or_refused(text):
     with contextlib.suppress(BadJson):
         assert all(piece in text for piece in go_scanner.pieces(text))

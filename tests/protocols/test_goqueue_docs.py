@@ -1,10 +1,10 @@
-"""The conversations of docs/reference/goqueue.md, held byte for byte; its list of errors is whole.
+"""The conversations of docs/reference/goqueue.md, byte for byte, and its complete list of errors.
 
     C: ADD\\0 emails\\0 4:0 4:60 4:5 hello
     S: ADDED\\0 8:1
 
-`C2:` and `S2:` are a second connection. `4:60` is a number in so many bytes, `"a b"` has a space in
-it, everything else stands for itself, and spaces between are not sent.
+`C2:` and `S2:` are a second connection. `4:60` is a number with the given count of bytes, `"a b"`
+contains a space, everything else is literal, and spaces in between are not sent.
 """
 
 import ast
@@ -15,7 +15,7 @@ import pytest
 from goqueue_conversation import Goqueue, GoqueueClient
 
 from millrace.protocols import goqueue
-from millrace.protocols.goqueue import GoqueueConnection
+from millrace.protocols.goqueue.connection import COMMANDS as GOQUEUE_COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "goqueue.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```goqueue\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -77,29 +77,31 @@ def test_a_conversation_of_the_page(block):
         "CONNECT\\0\n",
     ],
 )
-def test_a_wrong_conversation_is_found_out(block):
+def test_a_wrong_conversation_fails(block):
     with pytest.raises(AssertionError):
         hold(block)
 
 
-def test_there_is_a_conversation_for_every_command():
+def test_every_command_has_a_conversation():
     said = re.findall(r"^C\d*: ([A-Z]+)", "".join(BLOCKS), re.MULTILINE)
-    assert {word.encode() for word in said} >= set(GoqueueConnection._commands)
+    assert {name.encode() for name in said} >= set(GOQUEUE_COMMANDS)
 
 
 def test_the_bytes_of_the_example_are_counted():
-    sent, back = re.search(r"are (\d+) bytes to the server and (\d+) back", PAGE).groups()
+    sent, back = re.search(
+        r"are (\d+) bytes from the client and (\d+) from the server", PAGE
+    ).groups()
     command, reply = BLOCKS[0].splitlines()
     assert (len(encoded(command[3:])), len(encoded(reply[3:]))) == (int(sent), int(back))
 
 
 def error_texts() -> set[str]:
-    """The fixed parts of what is given to the errors in the sources."""
+    """The fixed parts of the error texts in the sources."""
     found: set[str] = set()
     for source in Path(goqueue.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(source.read_text("utf-8"))):
             match node:
-                case ast.Call(ast.Name("ClientError" | "Malformed" | "error"), [text]):
+                case ast.Call(ast.Name("ClientError" | "Malformed" | "error_reply"), [text]):
                     parts = text.values if isinstance(text, ast.JoinedStr) else [text]
                     found |= {p.value for p in parts if isinstance(p, ast.Constant)}
     return {text.strip() for text in found if len(text.strip()) > 5}

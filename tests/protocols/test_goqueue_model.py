@@ -1,4 +1,4 @@
-"""A model of Go Job Queue that knows only whole commands agrees with what is served."""
+"""A model of Go Job Queue on complete commands agrees with the server."""
 
 from goqueue_conversation import GoqueueWorld, add, added, delete, error, reserve, reserved
 from hypothesis import given, settings
@@ -16,14 +16,14 @@ good_commands = st.one_of(
 
 
 class Model:
-    """Jobs in one dictionary, all looked through each time."""
+    """All jobs in one dictionary, searched linearly."""
 
     def __init__(self) -> None:
         self.now = 0
         self.seq = 0
         self.reserves = 0
         self.jobs: dict[int, tuple[str, int, int, bytes]] = {}
-        #: When a reservation ends, and how many there were before it.
+        #: The end of a reservation, and the number of earlier ones.
         self.until: dict[int, tuple[int, int]] = {}
 
     def add(self, name: str, priority: int, ttp: int, data: bytes) -> tuple[bytes, bytes]:
@@ -32,8 +32,8 @@ class Model:
         return add(data, name, priority, ttp), added(self.seq)
 
     def reserve(self, name: str) -> tuple[bytes, bytes]:
-        """With a time-out of 1 s: of those that are ready the most urgent, else of those that will
-        be by then the first that comes back.
+        """With a timeout of 1 s: the most urgent ready job, or else the first job that becomes
+        ready within it.
         """
         mine = [seq for seq, job in self.jobs.items() if job[0] == name]
         ready = [seq for seq in mine if self.until.get(seq, (0, 0))[0] <= self.now]
@@ -63,14 +63,14 @@ def test_a_model_agrees(said):
     world, model = GoqueueWorld({}), Model()
     start = world.now
     wire = world.connect()
-    for what, *fields in said:
-        if what == "sleep":
+    for operation, *fields in said:
+        if operation == "sleep":
             model.now += fields[0]
         else:
-            command, reply = getattr(model, what)(*fields)
+            command, reply = getattr(model, operation)(*fields)
             before = len(wire.heard)
             wire.receive(command)
             world.advance(start + model.now * 1_000_000 - world.now)
-            assert bytes(wire.heard[before:]) == reply, (what, fields)
+            assert bytes(wire.heard[before:]) == reply, (operation, fields)
         world.advance(start + model.now * 1_000_000 - world.now)
     assert set(world.engine.jobs) == set(model.jobs)

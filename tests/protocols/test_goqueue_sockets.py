@@ -1,4 +1,4 @@
-"""Go Job Queue over real sockets: what only shows between a client, the kernel and the server."""
+"""Go Job Queue over real sockets: behaviour that depends on client, kernel and server together."""
 
 import contextlib
 import os
@@ -51,13 +51,13 @@ class Raw:
         return struct.unpack("<Q", head[6:])[0]
 
     def resets(self) -> None:
-        """Goes without a goodbye."""
+        """Disconnect with a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._replies.close()
         self.socket.close()
 
 
-def test_a_life_in_one_packet(server):
+def test_a_job_in_one_packet(server):
     with Raw(server) as client:
         seq = client.adds(b"first", "packet")
         client.asks(reserve("packet"), delete(seq), delete(seq), b"CONNECT\0").hears(
@@ -65,13 +65,32 @@ def test_a_life_in_one_packet(server):
         )
 
 
-def test_a_half_closed_client_waits_is_answered_and_let_go(server):
+def test_a_half_closed_client_waits_and_is_answered(server):
     with Raw(server) as client, Raw(server) as other:
         client.asks(reserve("half", 0), reserve("half", 1), b"CONNECT\0ADD\0half")
         client.socket.shutdown(socket.SHUT_WR)
         seq = other.adds(b"x", "half")
         client.hears(reserved(seq, b"x"), TIMEOUT, OK)
         client.hears(error("Malformed ADD command: it is not complete")).hears_the_end()
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["while it waits", "with its job unread"])
+def test_after_a_half_close_a_reset_returns_the_job(server, waits):
+    """The client neither received the job nor keeps its place in the queue."""
+    queue = f"reset-{waits}"
+    with Raw(server) as other:
+        half = Raw(server).asks(b"CONNECT\0", reserve(queue, 0)).hears(OK)
+        half.socket.shutdown(socket.SHUT_WR)
+        if waits:
+            half.resets()
+            seq = other.adds(b"x", queue)
+        else:
+            half.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            seq = other.adds(b"x" * (8 << 20), queue)
+            half.resets()
+        data = b"x" if waits else b"x" * (8 << 20)
+        other.asks(reserve(queue, 15)).hears(reserved(seq, data))
+        other.asks(delete(seq)).hears(OK)
 
 
 def test_the_error_about_oversize_data_arrives(server):
@@ -84,7 +103,7 @@ def test_the_error_about_oversize_data_arrives(server):
 
 
 @pytest.mark.parametrize("going", ["closes", "resets"])
-def test_a_client_that_left_while_waiting_takes_no_job(server, going):
+def test_a_client_that_disconnected_while_waiting_receives_no_job(server, going):
     queue = f"left-{going}"
     waiter = Raw(server).asks(b"CONNECT\0", reserve(queue, 0)).hears(OK)
     waiter.resets() if going == "resets" else waiter.__exit__()
@@ -93,7 +112,7 @@ def test_a_client_that_left_while_waiting_takes_no_job(server, going):
         client.asks(reserve(queue, 5)).hears(reserved(seq, b"x"))
 
 
-def test_a_bad_word_and_a_bad_length_are_the_end(server):
+def test_an_invalid_command_and_an_invalid_length_close_the_connection(server):
     with Raw(server) as client:
         client.asks(b"get\r\n\r\n").hears_the_end()
     with Raw(server) as client:
@@ -102,7 +121,7 @@ def test_a_bad_word_and_a_bad_length_are_the_end(server):
         client.hears_the_end()
 
 
-def test_what_a_waiting_client_sends_is_not_read_without_end(server):
+def test_input_of_a_waiting_client_is_limited(server):
     with Raw(server) as flooder, Raw(server) as client:
         flooder.asks(reserve("flood", 0))
         flooder.socket.settimeout(1)
@@ -110,15 +129,17 @@ def test_what_a_waiting_client_sends_is_not_read_without_end(server):
         with contextlib.suppress(TimeoutError):
             while sent < 100 << 20:
                 sent += flooder.socket.send(b"CONNECT\0" * 8192)
-        assert sent < 50 << 20, "nobody held it back"
+        assert sent < 50 << 20, "the client was not throttled"
         assert memory(server.pid) - before < 20 << 20
         flooder.socket.settimeout(20)
         seq = client.adds(b"x", "flood")
         flooder.hears(reserved(seq, b"x"), OK * (sent // 8))
 
 
-def test_large_data_behind_a_wait_comes_in_when_the_wait_is_over(server):
-    """While it waits, nothing more is read; what is then half there must be read on."""
+def test_large_data_behind_a_wait_is_read_after_the_wait(server):
+    """While the client waits, the server reads no further; it must continue with an incomplete
+    command.
+    """
     data = b"x" * (16 << 20)
     with Raw(server) as client:
         client.asks(reserve("behind", 1), add(data, "behind"), reserve("behind", 5)).hears(TIMEOUT)
@@ -127,7 +148,7 @@ def test_large_data_behind_a_wait_comes_in_when_the_wait_is_over(server):
         client.hears(reserved(struct.unpack("<Q", reply[6:])[0], data))
 
 
-def test_waiters_are_served_in_their_order(server):
+def test_waiters_are_served_in_order(server):
     with contextlib.ExitStack() as stack:
         waiters = [stack.enter_context(Raw(server)) for _ in range(20)]
         for waiter in waiters:

@@ -1,7 +1,7 @@
 """The Go Job Queue protocol's description, in its order: data definitions, errors, commands."""
 
 import pytest
-from goqueue_conversation import MOST, OK, TIMEOUT, Goqueue, delete, error, reserve
+from goqueue_conversation import MAX_UINT32, OK, TIMEOUT, Goqueue, delete, error, reserve
 
 # Data definitions
 
@@ -14,8 +14,8 @@ def test_integers_are_little_endian():
         ).hears(b"ADDED\0" + bytes([1, 0, 0, 0, 0, 0, 0, 0]))
         job = talk.job(1)
         assert job.rank == -0x01020304
-        assert job.lease_for == 0x0201 * 1_000_000
-        assert job.payload == b"hi"
+        assert job.lease_duration == 0x0201 * 1_000_000
+        assert job.inline_payload == b"hi"
         client.reserves().hears(
             b"RESERVED\0"
             + bytes([1, 0, 0, 0, 0, 0, 0, 0])
@@ -36,7 +36,7 @@ def test_a_queue_is_any_utf8_string(queue):
         talk.connect().adds(1, b"x", queue).reserves(queue).hears_job(1, b"x")
 
 
-def test_queues_are_apart():
+def test_queues_are_separate():
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"a", "a").adds(2, b"b", "b")
         client.reserves("b").hears_job(2, b"b").reserves("a").hears_job(1, b"a")
@@ -50,14 +50,14 @@ def test_an_id_has_64_bits():
         client.deletes(2**40 + 7).hears_ok()
 
 
-@pytest.mark.parametrize("priority", [0, 1, 2**31 - 1, 2**31, MOST])
+@pytest.mark.parametrize("priority", [0, 1, 2**31 - 1, 2**31, MAX_UINT32])
 def test_a_priority_has_32_bits_without_a_sign(priority):
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", priority=priority)
         client.reserves().hears_job(1, b"x", priority=priority)
 
 
-@pytest.mark.parametrize("ttp", [1, 60, 2**31, MOST])
+@pytest.mark.parametrize("ttp", [1, 60, 2**31, MAX_UINT32])
 def test_a_ttp_is_a_number_of_seconds(ttp):
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", ttp=ttp).reserves().hears_job(1, b"x", ttp=ttp)
@@ -99,7 +99,7 @@ def test_a_timeout_of_0_is_unlimited():
 # Errors
 
 
-def test_an_error_is_a_word_and_a_string():
+def test_an_error_is_a_name_and_a_string():
     with Goqueue() as talk:
         talk.connect().says(delete(5)).hears(b"ERROR\0Job 5 already deleted\0")
 
@@ -113,14 +113,14 @@ def test_add_returns_the_new_id():
         client.deletes(3).hears_ok().adds(4)
 
 
-def test_connect_does_nothing():
+def test_connect_has_no_effect():
     with Goqueue() as talk:
         before = talk.world.snapshot()
         talk.connect().says(b"CONNECT\0").hears(b"OK\0").says(b"CONNECT\0").hears(b"OK\0")
         assert talk.world.snapshot() == before | {"connections": 1}
 
 
-def test_connect_need_not_be_said():
+def test_connect_is_optional():
     with Goqueue() as talk:
         talk.connect().adds(1)
 
@@ -141,7 +141,7 @@ def test_reserve():
         )
 
 
-def test_a_reserved_job_is_given_to_nobody_else():
+def test_a_reserved_job_is_not_delivered_again():
     with Goqueue() as talk:
         first, second = talk.connect(), talk.connect()
         first.adds(1, b"x").reserves().hears_job(1, b"x")
@@ -159,7 +159,7 @@ def test_reserve_without_a_job_in_time():
 
 def test_every_command_may_be_answered_with_an_error():
     def disk_is_full(world):
-        world.engine.halted = "disk full"
+        world.engine.unavailable = "disk full"
 
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x")

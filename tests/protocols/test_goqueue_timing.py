@@ -1,4 +1,4 @@
-"""Go Job Queue's two times, the ttp and the time-out, to the microsecond."""
+"""The two times of Go Job Queue, the ttp and the timeout, with microsecond precision."""
 
 import pytest
 from goqueue_conversation import TIMEOUT, Goqueue
@@ -12,7 +12,7 @@ TICK = 0.000_001
 
 
 @pytest.mark.parametrize("ttp", [1, 2, 3600])
-def test_a_job_comes_back_when_its_ttp_is_over_and_not_before(ttp):
+def test_a_job_returns_exactly_at_the_end_of_its_ttp(ttp):
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", ttp=ttp).reserves().hears_job(1, b"x", ttp=ttp)
         talk.advance(ttp - TICK)
@@ -22,7 +22,7 @@ def test_a_job_comes_back_when_its_ttp_is_over_and_not_before(ttp):
         client.reserves().hears_job(1, b"x", ttp=ttp)
 
 
-def test_the_ttp_begins_with_the_reserve():
+def test_the_ttp_starts_with_the_reserve():
     with Goqueue() as talk:
         client = talk.connect().adds(1, ttp=2)
         talk.advance(100)
@@ -30,7 +30,7 @@ def test_the_ttp_begins_with_the_reserve():
         assert talk.job(1).deadline == talk.now + 2_000_000
 
 
-def test_each_reserve_begins_a_new_ttp():
+def test_each_reserve_starts_a_new_ttp():
     with Goqueue() as talk:
         client = talk.connect().adds(1, ttp=2)
         for _ in range(3):
@@ -40,7 +40,7 @@ def test_each_reserve_begins_a_new_ttp():
             talk.advance(TICK)
 
 
-def test_a_job_comes_back_at_its_old_place():
+def test_a_job_returns_to_its_old_position():
     with Goqueue() as talk:
         client = talk.connect().adds(1, ttp=1).adds(2).adds(3)
         client.reserves().hears_job(1, ttp=1)
@@ -50,7 +50,7 @@ def test_a_job_comes_back_at_its_old_place():
         client.reserves().hears_job(1, ttp=1).reserves().hears_job(3)
 
 
-def test_and_behind_more_urgent_ones():
+def test_a_returned_job_is_behind_more_urgent_jobs():
     with Goqueue() as talk:
         client = talk.connect().adds(1, priority=5, ttp=1)
         client.reserves().hears_job(1, priority=5, ttp=1).adds(2, priority=4).adds(3, priority=6)
@@ -58,7 +58,7 @@ def test_and_behind_more_urgent_ones():
         client.reserves().hears_job(2, priority=4).reserves().hears_job(1, priority=5, ttp=1)
 
 
-def test_a_waiter_gets_a_job_whose_ttp_is_over_at_that_moment():
+def test_a_waiter_receives_a_job_at_the_end_of_its_ttp():
     with Goqueue() as talk:
         holder, waiter = talk.connect(), talk.connect()
         holder.adds(1, ttp=3).reserves().hears_job(1, ttp=3)
@@ -70,7 +70,7 @@ def test_a_waiter_gets_a_job_whose_ttp_is_over_at_that_moment():
         assert talk.job(1).attempt == 2
 
 
-def test_several_jobs_come_back_each_at_its_moment():
+def test_several_jobs_return_at_their_times():
     with Goqueue() as talk:
         client = talk.connect()
         for seq in (1, 2, 3):
@@ -81,12 +81,12 @@ def test_several_jobs_come_back_each_at_its_moment():
             waiter.hears_job(seq, ttp=4 - seq).deletes(seq).hears_ok()
 
 
-def test_nothing_comes_back_while_nothing_can_be_written():
+def test_no_job_returns_while_the_store_fails():
     with Goqueue() as talk:
         waiter, client = talk.connect(), talk.connect()
         client.adds(1, ttp=1).reserves().hears_job(1, ttp=1)
         waiter.reserves(timeout=0)
-        talk.acts(lambda world: setattr(world.engine, "halted", "disk full"))
+        talk.acts(lambda world: setattr(world.engine, "unavailable", "disk full"))
         talk.advance(3)
         waiter.hears_nothing()
         talk.acts(lambda world: world.engine.resume(world.now))
@@ -94,11 +94,11 @@ def test_nothing_comes_back_while_nothing_can_be_written():
         waiter.hears_job(1, ttp=1)
 
 
-# Time-outs
+# Timeouts
 
 
 @pytest.mark.parametrize("timeout", [1, 2, 86_400, 2**32 - 1])
-def test_a_timeout_comes_at_its_moment(timeout):
+def test_a_timeout_occurs_at_its_time(timeout):
     with Goqueue() as talk:
         client = talk.connect().reserves(timeout=timeout)
         talk.advance(timeout - TICK)
@@ -107,7 +107,7 @@ def test_a_timeout_comes_at_its_moment(timeout):
         client.hears(TIMEOUT)
 
 
-def test_a_job_at_the_last_moment_is_given():
+def test_a_job_just_before_the_timeout_is_delivered():
     with Goqueue() as talk:
         waiter, producer = talk.connect(), talk.connect()
         waiter.reserves(timeout=2)
@@ -118,7 +118,7 @@ def test_a_job_at_the_last_moment_is_given():
         waiter.hears_nothing()
 
 
-def test_a_timeout_of_0_has_no_moment():
+def test_a_timeout_of_0_has_no_timer():
     with Goqueue() as talk:
         client = talk.connect().reserves(timeout=0)
         assert talk.engine.next_timer() is None
@@ -126,7 +126,7 @@ def test_a_timeout_of_0_has_no_moment():
         assert not talk.engine.waiters
 
 
-def test_timeouts_do_not_move_the_others_in_the_line():
+def test_timeouts_keep_the_order_of_other_waiters():
     with Goqueue() as talk:
         waiters = [talk.connect().reserves(timeout=timeout) for timeout in (5, 1, 5, 2, 5)]
         producer = talk.connect()
@@ -138,7 +138,7 @@ def test_timeouts_do_not_move_the_others_in_the_line():
             waiters[number].hears_job(seq)
 
 
-def test_who_asks_again_is_last_in_the_line():
+def test_a_repeated_request_is_last_in_line():
     with Goqueue() as talk:
         first, second, producer = (talk.connect() for _ in range(3))
         first.reserves(timeout=1)
@@ -150,7 +150,7 @@ def test_who_asks_again_is_last_in_the_line():
         first.hears_job(2)
 
 
-def test_lines_of_different_queues_are_apart():
+def test_waiters_of_different_queues_are_separate():
     with Goqueue() as talk:
         a, b, producer = (talk.connect() for _ in range(3))
         a.reserves("a", 0)

@@ -1,4 +1,4 @@
-"""The sheet's rows, one after another, and what the server makes of the replies."""
+"""The rows of the sheet in order, and the durability of the replies."""
 
 from struct import pack
 
@@ -22,7 +22,7 @@ def test_bytes_seen_of_the_original():
 # Order and ids
 
 
-def test_the_lower_number_first_and_within_it_the_older():
+def test_the_lower_number_is_first_then_the_older_job():
     with Goqueue() as talk:
         client = talk.connect()
         priorities = (2, 1, 4, 1, 2, 3)
@@ -39,7 +39,7 @@ def test_priority_0_is_first_and_the_largest_last():
         client.reserves().hears_job(1, priority=2**32 - 1)
 
 
-def test_one_counter_for_all_queues_and_no_id_twice():
+def test_all_queues_share_one_counter_of_ids():
     with Goqueue() as talk:
         client = talk.connect().adds(1, queue="a").adds(2, queue="b").adds(3, queue="a")
         for seq in (1, 2, 3):
@@ -47,7 +47,7 @@ def test_one_counter_for_all_queues_and_no_id_twice():
         client.adds(4, queue="c")
 
 
-def test_every_job_can_be_named_by_other_protocols():
+def test_every_job_has_an_id_for_other_protocols():
     with Goqueue() as talk:
         talk.connect().adds(1).adds(2)
         assert talk.job(1).jid == "00000000-0000-4000-8000-000000000001"
@@ -105,7 +105,7 @@ def test_delete_is_the_acknowledgement():
         assert talk.engine.totals.failures == 0
 
 
-def test_delete_of_a_job_whose_ttp_is_over():
+def test_delete_of_a_job_after_its_ttp():
     with Goqueue() as talk:
         client = talk.connect().adds(1, ttp=1).reserves().hears_job(1, ttp=1)
         talk.advance(1)
@@ -114,7 +114,7 @@ def test_delete_of_a_job_whose_ttp_is_over():
         assert not talk.engine.jobs
 
 
-def test_delete_of_a_job_that_somebody_else_has_reserved_since():
+def test_delete_of_a_job_that_another_client_reserved_since():
     with Goqueue() as talk:
         late, other = talk.connect(), talk.connect()
         late.adds(1, ttp=1).reserves().hears_job(1, ttp=1)
@@ -127,7 +127,7 @@ def test_delete_of_a_job_that_somebody_else_has_reserved_since():
 # RESERVE
 
 
-def test_a_waiter_is_freed_when_its_client_is_gone():
+def test_a_waiter_of_a_closed_connection_is_removed():
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
         client.reserves(timeout=0).hangs_up()
@@ -137,10 +137,10 @@ def test_a_waiter_is_freed_when_its_client_is_gone():
 
 
 @pytest.mark.parametrize("timeout", [0, 1])
-def test_a_reserve_makes_no_queue(timeout):
+def test_a_reserve_registers_no_queue(timeout):
     with Goqueue() as talk:
         client = talk.connect().reserves("nowhere", timeout)
-        assert not any(queue.known for queue in talk.engine.queues.values())
+        assert not any(queue.registered for queue in talk.engine.queues.values())
         if timeout:
             talk.advance(1)
             client.hears(TIMEOUT)
@@ -155,7 +155,7 @@ def test_a_ready_job_needs_no_waiting():
         client.reserves(timeout=0).hears_job(1).reserves(timeout=1).hears_job(2)
 
 
-def test_waiters_are_served_in_the_order_in_which_they_came():
+def test_waiters_are_served_in_the_order_of_their_arrival():
     with Goqueue() as talk:
         waiters = [talk.connect().reserves(timeout=10 - n) for n in range(3)]
         producer = talk.connect()
@@ -164,20 +164,20 @@ def test_waiters_are_served_in_the_order_in_which_they_came():
             waiter.hears_job(seq)
 
 
-def test_who_is_gone_or_timed_out_is_passed_over():
+def test_closed_and_timed_out_waiters_are_skipped():
     with Goqueue() as talk:
-        gone, late, third = (talk.connect() for _ in range(3))
-        gone.reserves(timeout=0)
+        closed, late, third = (talk.connect() for _ in range(3))
+        closed.reserves(timeout=0)
         late.reserves(timeout=2)
         third.reserves(timeout=0)
-        gone.hangs_up()
+        closed.hangs_up()
         talk.advance(2)
         late.hears(TIMEOUT)
         talk.connect().adds(1)
         third.hears_job(1)
 
 
-def test_a_waiting_reserve_gets_the_best_of_what_comes():
+def test_a_waiting_reserve_receives_the_first_job():
     with Goqueue() as talk:
         waiter, producer = talk.connect(), talk.connect()
         waiter.reserves(timeout=0)
@@ -185,7 +185,7 @@ def test_a_waiting_reserve_gets_the_best_of_what_comes():
         waiter.hears_job(1, priority=9).reserves().hears_job(2, priority=1)
 
 
-def test_a_job_whose_client_is_gone_before_it_could_be_told_is_given_back():
+def test_a_job_with_an_unwritten_reply_is_returned():
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
         client.adds(1).stops_reading().reserves().hears_job(1).hangs_up()
@@ -207,20 +207,25 @@ def test_a_holder_that_disconnects_keeps_the_job_until_its_ttp():
 # Unknown commands, names, data
 
 
-@pytest.mark.parametrize("word", ["FOO", "A", "ADDED", "QUIT", "W" * 255])
-def test_an_unknown_command(word):
+@pytest.mark.parametrize("command_bytes", ["FOO", "A", "ADDED", "QUIT", "W" * 255])
+def test_an_unknown_command(command_bytes):
     with Goqueue() as talk:
-        client = talk.connect().says(word.encode() + b"\0").hears_error(f"Unknown Command {word}")
+        client = (
+            talk.connect()
+            .says(command_bytes.encode() + b"\0")
+            .hears_error(f"Unknown Command {command_bytes}")
+        )
         client.says(b"CONNECT\0").hears_ok()
 
 
 @pytest.mark.parametrize(
-    "word", [b"", b"add", b"Add", b"ADD ", b" ADD", b"ADD\n", b"ADD1", b"\xc3\x84DD", b"W" * 256]
+    "command_bytes",
+    [b"", b"add", b"Add", b"ADD ", b" ADD", b"ADD\n", b"ADD1", b"\xc3\x84DD", b"W" * 256],
 )
-def test_a_word_that_is_no_command_closes_without_a_reply(word):
+def test_an_invalid_command_closes_without_a_reply(command_bytes):
     with Goqueue() as talk:
         client = talk.connect().says(b"CONNECT\0").hears_ok()
-        client.says(word + b"\0" + b"CONNECT\0").hears_the_end()
+        client.says(command_bytes + b"\0" + b"CONNECT\0").hears_the_end()
 
 
 def test_an_empty_queue_name_in_add():
@@ -255,9 +260,9 @@ def test_ttp_0_is_one_second():
 # Pipelining
 
 
-def test_commands_sent_at_once_are_answered_in_order():
+def test_pipelined_commands_are_answered_in_order():
     with Goqueue() as talk:
-        said = (
+        input_bytes = (
             b"CONNECT\0"
             + add(b"one")
             + reserve()
@@ -267,7 +272,7 @@ def test_commands_sent_at_once_are_answered_in_order():
             + add(b"")
             + b"CONNECT\0"
         )
-        talk.connect().says(said).hears(
+        talk.connect().says(input_bytes).hears(
             OK,
             added(1),
             reserved(1, b"one"),
@@ -279,7 +284,7 @@ def test_commands_sent_at_once_are_answered_in_order():
         )
 
 
-def test_a_waiting_reserve_holds_up_what_is_behind_it():
+def test_a_waiting_reserve_delays_later_commands():
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
         client.says(reserve(timeout=5) + add(b"mine") + b"CONNECT\0").hears_nothing()
@@ -287,7 +292,7 @@ def test_a_waiting_reserve_holds_up_what_is_behind_it():
         client.hears(reserved(1, b"theirs"), added(2), OK)
 
 
-def test_a_timeout_lets_go_of_what_is_behind_it():
+def test_a_timeout_releases_later_commands():
     with Goqueue() as talk:
         client = talk.connect().says(reserve(timeout=1) + reserve(timeout=2) + b"CONNECT\0")
         talk.advance(1)
@@ -296,7 +301,7 @@ def test_a_timeout_lets_go_of_what_is_behind_it():
         client.hears(TIMEOUT, OK)
 
 
-def test_many_commands_in_one_piece():
+def test_500_pipelined_commands():
     with Goqueue() as talk:
         client = talk.connect().says(add(b"x") * 500 + b"CONNECT\0")
         client.hears(*(added(seq) for seq in range(1, 501)), OK)
@@ -306,7 +311,7 @@ def test_many_commands_in_one_piece():
 
 
 @pytest.mark.parametrize("timeout", [0, 60])
-def test_a_half_closed_client_goes_on_waiting(timeout):
+def test_a_half_closed_client_continues_to_wait(timeout):
     with Goqueue() as talk:
         client, other = talk.connect(), talk.connect()
         client.reserves(timeout=timeout).says_no_more().hears_nothing().is_still_there()
@@ -314,7 +319,7 @@ def test_a_half_closed_client_goes_on_waiting(timeout):
         client.hears_job(1).hears_the_end()
 
 
-def test_a_half_closed_client_is_answered_all_it_asked_for():
+def test_a_half_closed_client_receives_all_replies():
     with Goqueue() as talk:
         client = talk.connect()
         client.says(
@@ -327,13 +332,13 @@ def test_a_half_closed_client_is_answered_all_it_asked_for():
         client.hears(TIMEOUT, OK).hears_the_end()
 
 
-def test_a_half_closed_client_with_nothing_open():
+def test_a_half_closed_client_without_open_commands():
     with Goqueue() as talk:
         talk.connect().adds(1).says_no_more().hears_the_end()
 
 
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("input_bytes", "command_bytes"),
     [
         (b"ADD\0", "ADD"),
         (add(b"1234567890")[:-1], "ADD"),
@@ -343,15 +348,15 @@ def test_a_half_closed_client_with_nothing_open():
         (b"RESERVE\0q1", "RESERVE"),
     ],
 )
-def test_the_end_inside_a_command(said, word):
+def test_the_end_inside_a_command(input_bytes, command_bytes):
     with Goqueue() as talk:
-        client = talk.connect().says(b"CONNECT\0" + said).hears(OK)
-        client.says_no_more().hears_error(f"Malformed {word} command: it is not complete")
+        client = talk.connect().says(b"CONNECT\0" + input_bytes).hears(OK)
+        client.says_no_more().hears_error(f"Malformed {command_bytes} command: it is not complete")
         client.hears_the_end()
         assert not talk.engine.jobs
 
 
-def test_the_end_inside_a_word():
+def test_an_end_inside_a_command_name():
     with Goqueue() as talk:
         talk.connect().says(b"CONN").says_no_more().hears_the_end()
 
@@ -364,7 +369,7 @@ def test_too_many_connections():
         talk.connect().says(b"CONNECT\0").hears_ok()
 
 
-def test_a_stopping_server_hands_out_nothing():
+def test_a_stopping_server_delivers_no_job():
     with Goqueue() as talk:
         waiter, client = talk.connect(), talk.connect()
         waiter.reserves(timeout=5)
@@ -384,13 +389,13 @@ def test_which_replies_wait_for_the_disk():
         client.adds(1, b"x")  # 0
         client.says(b"CONNECT\0").hears_ok()
         client.reserves().hears_job(1, b"x")
-        client.deletes(1).hears_ok()  # 3
-        client.deletes(1).hears_error("Job 1 already deleted")  # 4
         client.says(add(b"", "")).hears_error("Error adding new job to queue ")
         talk.acts(lambda world: world.hold_commits())
+        client.deletes(1).hears_ok()  # 4
+        client.deletes(1).hears_error("Job 1 already deleted")  # 5
         client.adds(2)  # 6
         client.reserves().hears_job(2)  # 7: its ADD may still be refused
-        assert client.wire.durable == [0, 3, 4, 6, 7]
+        assert client.wire.durable == [0, 4, 5, 6, 7]
 
 
 def test_a_delivery_of_a_job_that_is_not_durable_waits_for_the_disk():
@@ -405,14 +410,14 @@ def test_a_delivery_of_a_job_that_is_not_durable_waits_for_the_disk():
 
 def test_the_refusal_is_an_error_of_the_protocol():
     with Goqueue() as talk:
-        refusal = talk.connect().connection.refusal("disk full")
+        refusal = talk.connect().connection.unavailable_reply("disk full")
         assert refusal == b"ERROR\0disk full: nothing was changed, try again later\0"
 
 
 # Poison
 
 
-def test_without_a_limit_a_job_comes_back_for_ever():
+def test_without_a_limit_a_job_always_returns():
     with Goqueue() as talk:
         client = talk.connect().adds(1, b"x", ttp=1)
         for _ in range(100):
@@ -428,7 +433,7 @@ def test_max_deliveries_leads_to_the_dead_set():
             client.reserves().hears_job(1, b"poison", ttp=1)
             talk.advance(1)
         assert talk.job(1).state == DEAD
-        assert (talk.job(1).attempt, talk.job(1).payload) == (3, b"poison")
+        assert (talk.job(1).attempt, talk.job(1).inline_payload) == (3, b"poison")
         client.reserves().hears_job(2, b"good", ttp=1)
         client.deletes(2).hears_ok()
         client.deletes(1).hears_ok()
@@ -443,7 +448,7 @@ def test_a_job_deleted_at_its_last_delivery_is_done():
         assert not talk.engine.jobs
 
 
-def test_a_lease_that_was_given_back_is_no_delivery():
+def test_a_returned_lease_is_no_delivery():
     with Goqueue(max_deliveries=1) as talk:
         unlucky, client = talk.connect(), talk.connect()
         client.adds(1, ttp=1)
@@ -451,7 +456,7 @@ def test_a_lease_that_was_given_back_is_no_delivery():
         client.reserves().hears_job(1, ttp=1)
 
 
-def test_the_length_is_of_the_data_alone():
+def test_the_length_covers_only_the_data():
     with Goqueue() as talk:
         client = talk.connect().says(b"ADD\0q\0" + pack("<III", 0, 1, 3) + b"abcCONNECT\0")
         client.hears(added(1), OK)

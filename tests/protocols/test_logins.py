@@ -64,7 +64,7 @@ def test_an_ipv6_network_counts_as_one_address():
         limiter.check("192.0.2.1", START)
 
 
-def test_a_clock_that_is_set_back_locks_nobody_out():
+def test_a_clock_set_back_locks_out_no_client():
     limiter = LoginLimiter()
     for n in range(MAX_GUESSES_PER_ADDRESS):
         limiter.add("192.0.2.1", str(n), START)
@@ -79,6 +79,7 @@ def test_the_number_of_addresses_is_bounded():
     assert len(limiter._all) == MAX_GUESSES
 
 
+@pytest.mark.sources_only("it reads all attributes")
 def test_no_password_is_stored():
     limiter = LoginLimiter()
     limiter.add("192.0.2.1", "nearly the password", START)

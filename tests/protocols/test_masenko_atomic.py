@@ -1,4 +1,4 @@
-"""Transactions: what the sheet says of ATOMIC and DONE, and of blocking inside of them."""
+"""Transactions: the rules of the sheet for ATOMIC and DONE, and for blocking inside of them."""
 
 import pytest
 from masenko_conversation import OK, PONG, Masenko, heard
@@ -9,8 +9,8 @@ PUSH = 'PUSH {"name":"a"}'
 COMMIT = "commit transaction: write to WAL: serialize operation: "
 
 
-def refused(text: str, *lines: str, burned: int = 0) -> None:
-    """A transaction of these lines is refused with this text; nothing comes of it but burned ids."""
+def refused(text: str, *lines: str, skipped_ids: int = 0) -> None:
+    """A transaction of these lines is refused with this text; it has no effect except skipped ids."""
     with Masenko(dialect="original") as talk:
         client = talk.connect()
         client.pushes("held")
@@ -18,7 +18,7 @@ def refused(text: str, *lines: str, burned: int = 0) -> None:
         client.fetches()
         client.commits(*lines).hears_error(text)
         assert client.queues() == {"default": (1, 0, 1)}
-        assert client.pushes() == 3 + burned
+        assert client.pushes() == 3 + skipped_ids
         client.acks(1).is_still_there()
 
 
@@ -30,7 +30,7 @@ def test_an_empty_transaction():
     assert heard(b"atomic junk\ndone junk\n") == OK
 
 
-def test_nothing_is_said_before_done():
+def test_no_reply_is_sent_before_done():
     with Masenko() as talk:
         client = talk.connect().says("ATOMIC").says(PUSH).says("push x").hears_nothing()
         client.says("done").hears_error("message 1: PUSH: cannot unmarshal payload")
@@ -46,10 +46,10 @@ def test_the_ids_of_the_pushes_in_their_order():
         client.commits('ACK {"id":2}').hears(OK)
 
 
-def test_a_reply_is_no_longer_than_the_python_client_reads_at_once():
+def test_a_reply_fits_into_one_read_of_the_python_client():
     with Masenko() as talk:
         client = talk.connect()
-        talk.acts(lambda world: world.engine.burn(999))
+        talk.acts(lambda world: world.engine.skip_seqs(999))
         fits = (4096 - len('OK {"ids":[]}\n') + 1) // 5
         client.commits(*[PUSH] * fits)
         line = client._line()
@@ -62,15 +62,15 @@ def test_a_line_of_exactly_4096_bytes():
     # 13 bytes around the ids, a newline, 4 digits and a comma for each but the last.
     with Masenko() as talk:
         client = talk.connect()
-        talk.acts(lambda world: world.engine.burn(99_999))
+        talk.acts(lambda world: world.engine.skip_seqs(99_999))
         client.commits(*[PUSH] * 583)  # 583 * 7 - 1 + 14 = 4094
         assert len(client._line()) == 4093
-        talk.acts(lambda world: world.engine.burn(9_990 - world.engine.next_seq))
+        talk.acts(lambda world: world.engine.skip_seqs(9_990 - world.engine.next_seq))
         client.commits(*[PUSH] * 682)  # 10 of 4 digits, 672 of 5: 50 + 4032 - 1 + 14 = 4095
         assert len(client._line()) == 4094
 
 
-# What is refused
+# Refused transactions
 
 
 @pytest.mark.parametrize("verb", ["PING", "QUIT", "FETCH", "NACK", "INFO", "ATOMIC", "NOPE"])
@@ -80,7 +80,7 @@ def test_only_push_and_ack_are_allowed(verb, rest):
         refused(f"{verb} is not allowed in transaction.", f"{said}{rest}")
 
 
-def test_other_lines_are_not_allowed_either():
+def test_other_lines_are_not_allowed():
     refused(" is not allowed in transaction.", "")
     refused(" is not allowed in transaction.", " PUSH")
     refused("ŻÓŁWß is not allowed in transaction.", "żółwß")
@@ -113,15 +113,15 @@ def test_a_nested_atomic_ends_with_the_first_done():
         ('ACK {"id":"x"}', "unmarshal payload: json: cannot unmarshal string into Go struct field ackRequest.id of type uint32"),
     ],
 )  # fmt: skip
-def test_commands_that_cannot_be_done(line, text):
+def test_invalid_commands(line, text):
     verb = line.partition(" ")[0].upper()
-    refused(f"message 1: {verb}: {text}", PUSH, line, PUSH, burned=1)
+    refused(f"message 1: {verb}: {text}", PUSH, line, PUSH, skipped_ids=1)
 
 
 def test_the_first_failing_command_decides():
     refused("message 0: ACK: missing id", "ACK {}", "PUSH x", "PING")
-    refused("PING is not allowed in transaction.", PUSH, PUSH, "PING", "PUSH x", burned=2)
-    refused("task 55 not acquired", 'ACK {"id":1}', PUSH, 'ACK {"id":55}', "PING", burned=1)
+    refused("PING is not allowed in transaction.", PUSH, PUSH, "PING", "PUSH x", skipped_ids=2)
+    refused("task 55 not acquired", 'ACK {"id":1}', PUSH, 'ACK {"id":55}', "PING", skipped_ids=1)
 
 
 @pytest.mark.parametrize("task", [2, 3, 55, 4294967295])
@@ -130,10 +130,10 @@ def test_tasks_that_were_not_acquired(task):
 
 
 def test_the_same_task_acknowledged_twice():
-    refused("task 1 not acquired", 'ACK {"id":1}', PUSH, 'ACK {"id":1}', burned=1)
+    refused("task 1 not acquired", 'ACK {"id":1}', PUSH, 'ACK {"id":1}', skipped_ids=1)
 
 
-def test_a_task_that_was_acknowledged_before():
+def test_a_task_that_was_acknowledged_earlier():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -141,7 +141,7 @@ def test_a_task_that_was_acknowledged_before():
         client.acks(1).commits('ACK {"id":1}').hears_error("task 1 not acquired")
 
 
-def test_a_task_that_somebody_else_ended_meanwhile():
+def test_a_task_that_another_client_ended():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -158,26 +158,26 @@ def test_a_task_that_somebody_else_ended_meanwhile():
 
 
 @pytest.mark.parametrize(
-    ("fields", "what"),
+    ("fields", "problem"),
     [
         ('"queue":"%s"' % ("q" * 256), "queue name too long"),
         ('"deadqueue":"%s"' % ("d" * 256), "deadqueue name too long"),
         ('"payload":"%s"' % ("x" * 65_534), "arguments too big"),
     ],
 )  # fmt: skip
-def test_what_is_too_long(fields, what):
+def test_values_beyond_their_length(fields, problem):
     line = f'PUSH {{"name":"a",{fields}}}'
-    refused(f"{COMMIT}input: {what}", PUSH, line, PUSH, burned=3)
-    refused("message 3: ACK: missing id", PUSH, line, PUSH, "ACK {}", PUSH, burned=3)
-    refused("task 7 not acquired", line, 'ACK {"id":7}', burned=1)
-    refused("task 1 not acquired", line, 'ACK {"id":1}', 'ACK {"id":1}', burned=1)
+    refused(f"{COMMIT}input: {problem}", PUSH, line, PUSH, skipped_ids=3)
+    refused("message 3: ACK: missing id", PUSH, line, PUSH, "ACK {}", PUSH, skipped_ids=3)
+    refused("task 7 not acquired", line, 'ACK {"id":7}', skipped_ids=1)
+    refused("task 1 not acquired", line, 'ACK {"id":1}', 'ACK {"id":1}', skipped_ids=1)
 
 
-# How much fits
+# Size limit
 
 
 def sized(total: int) -> list[str]:
-    """Pushes whose records, in the original's log, take so many bytes."""
+    """Pushes with this total size of records in the log of the original."""
     lines, left = [], total - 2
     while left > 65_000:
         size = min(left - 100, 60_000)
@@ -187,7 +187,7 @@ def sized(total: int) -> list[str]:
     return lines
 
 
-def test_a_megabyte_fits_and_no_more():
+def test_one_megabyte_is_the_limit():
     with Masenko(dialect="original") as talk:
         client = talk.connect()
         lines = sized(1_000_000)
@@ -211,7 +211,7 @@ def test_every_part_of_a_record_counts():
 
 
 @pytest.mark.parametrize("fits", [True, False])
-def test_acknowledgements_count_as_well(fits):
+def test_acknowledgements_count(fits):
     with Masenko(dialect="original") as talk:
         client = talk.connect()
         client.pushes()
@@ -235,7 +235,7 @@ def test_forty_thousand_small_tasks_fit_and_sixty_thousand_do_not():
     assert len(talk.engine.jobs) == 40_000
 
 
-def test_the_size_is_limited_in_the_original_s_dialect_only():
+def test_the_size_is_limited_in_the_dialect_of_the_original_only():
     talk = Masenko()  # played once
     client = talk.connect()
     large = f'PUSH {{"name":"a","payload":"{"x" * 65_534}"}}'
@@ -246,9 +246,9 @@ def test_the_size_is_limited_in_the_original_s_dialect_only():
 def test_the_first_command_that_does_not_fit_decides():
     long = f'PUSH {{"name":"a","queue":"{"q" * 256}"}}'
     big = f'PUSH {{"name":"a","payload":"{"x" * 65_000}"}}'
-    refused(f"{COMMIT}buffer too small: size", *[big] * 16, long, burned=17)
-    refused(f"{COMMIT}input: queue name too long", long, *[big] * 16, burned=17)
-    refused("message 17: PUSH: cannot unmarshal payload", *[big] * 17, "PUSH x", burned=17)
+    refused(f"{COMMIT}buffer too small: size", *[big] * 16, long, skipped_ids=17)
+    refused(f"{COMMIT}input: queue name too long", long, *[big] * 16, skipped_ids=17)
+    refused("message 17: PUSH: cannot unmarshal payload", *[big] * 17, "PUSH x", skipped_ids=17)
 
 
 def test_a_refused_transaction_takes_no_memory():
@@ -300,7 +300,7 @@ def test_positions_and_ids_together():
         assert client.fetches()["id"] == 3
 
 
-def test_blocked_by_what_the_same_transaction_acknowledges():
+def test_a_push_blocked_by_a_task_acknowledged_in_the_same_transaction():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -323,7 +323,7 @@ def test_a_blocked_task_is_delivered_once():
         client.finds_nothing()
 
 
-def test_a_task_that_is_fetched_at_once_still_blocks():
+def test_a_task_that_is_delivered_immediately_still_blocks():
     with Masenko() as talk:
         worker, client = talk.connect(), talk.connect()
         worker.asks(timeout="10s")
@@ -334,10 +334,10 @@ def test_a_task_that_is_fetched_at_once_still_blocks():
         assert client.fetches()["id"] == 2
 
 
-# All or nothing
+# Atomicity
 
 
-def test_an_end_before_done_leaves_nothing():
+def test_an_end_before_done_has_no_effect():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -347,7 +347,7 @@ def test_an_end_before_done_leaves_nothing():
         assert talk.engine.next_seq == 2
 
 
-def test_hanging_up_before_done_leaves_nothing():
+def test_a_disconnect_before_done_has_no_effect():
     with Masenko() as talk:
         talk.connect().says(f"ATOMIC\n{PUSH}").hangs_up()
         assert talk.engine.jobs == {}
@@ -365,12 +365,12 @@ def test_a_transaction_is_one_change():
         client.pushes()
         client.fetches()
         client.says(f'ATOMIC\n{PUSH}\nACK {{"id":1}}\n{PUSH}')
-        assert not talk.engine.batch
+        assert not talk.engine.change_set
         client.says("DONE").hears(b'OK {"ids":[2,3]}\n')
         assert client.wire.durable == [0, 2]
 
 
-def test_a_job_of_another_protocol_can_be_acknowledged_too():
+def test_a_job_of_another_protocol_can_be_acknowledged():
     with Masenko() as talk:
         talk.acts(lambda world: world.engine.push(unit("some-jid"), world.now))
         client = talk.connect()

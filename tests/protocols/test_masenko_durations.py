@@ -1,4 +1,4 @@
-"""Spans of time as Go writes them."""
+"""Durations in the format of Go."""
 
 import pytest
 from hypothesis import given
@@ -39,8 +39,8 @@ S = 1000 * MS
         ("0000000000000000000000000000001s", S),
     ],
 )
-def test_spans(text, nanoseconds):
-    assert durations.parse(text) == nanoseconds
+def test_durations(text, nanoseconds):
+    assert durations.parse_duration(text) == nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def test_spans(text, nanoseconds):
     ["", "-", "+", "1", "5 s", "s", ".s", "1.s.", "1S", "1d", "1.5", "1e7", "--1s", "1s ", " 1s", "1s-1s",
      "9223372036854775808ns", "3000000h", "\u0663s", "1" * 300 + "ns", "1ns" * 200, "x", "1\u00b5", "00"],
 )  # fmt: skip
-def test_no_spans(text):
+def test_invalid_durations(text):
     with pytest.raises(ValueError):
-        durations.parse(text)
+        durations.parse_duration(text)
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,10 @@ def test_no_spans(text):
         (3_661_000_001_000, "1h1m1.000001s"),
     ],
 )
-def test_as_go_shows_them(nanoseconds, text):
-    assert durations.shown(nanoseconds) == text
+def test_formatted_like_in_go(nanoseconds, text):
+    assert durations.format_duration(nanoseconds) == text
 
 
 @given(st.integers(0, 1 << 62))
-def test_what_is_shown_is_what_it_was(nanoseconds):
-    assert durations.parse(durations.shown(nanoseconds)) == nanoseconds
+def test_a_formatted_duration_parses_to_the_same_value(nanoseconds):
+    assert durations.parse_duration(durations.format_duration(nanoseconds)) == nanoseconds

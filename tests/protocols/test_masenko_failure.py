@@ -13,7 +13,7 @@ BACK_OFF = [1, 16, 81, 256, 625, 1296, 2401, 4096, 6561, 10_000]
 
 
 def fails(client: MasenkoClient, *queues: str) -> int:
-    """Fetch the task that is there, and fail it."""
+    """Fetch the next task, and fail it."""
     task: int = client.fetches(*queues)["id"]
     client.nacks(task)
     return task
@@ -32,15 +32,15 @@ def test_failures_to_the_fourth_cut_to_a_whole_second():
             assert task.get("failures", 0) == count - 1
             client.nacks(1)
             job = talk.job(1)
-            assert job.due == (talk.now // SECOND + seconds) * SECOND
+            assert job.due_at == (talk.now // SECOND + seconds) * SECOND
             assert client.queues() == {"default": (0, 1, 0)}
             client.says("QUIT").hears(OK)
-            talk.advance((job.due - talk.now) / SECOND - 0.01)
+            talk.advance((job.due_at - talk.now) / SECOND - 0.01)
             client = talk.connect().finds_nothing()
             talk.advance(0.009)
 
 
-def test_the_first_delay_is_less_than_a_second_if_the_second_is_under_way():
+def test_the_first_delay_ends_at_a_full_second():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -54,7 +54,7 @@ def test_the_first_delay_is_less_than_a_second_if_the_second_is_under_way():
 
 
 @pytest.mark.parametrize("retry", [0, 1, 2, 3])
-def test_a_task_is_given_once_more_than_it_is_retried(retry):
+def test_a_task_has_one_attempt_more_than_retries(retry):
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=retry)
@@ -71,20 +71,20 @@ def test_a_task_is_given_once_more_than_it_is_retried(retry):
 
 
 def test_the_last_of_255_retries_is_the_last():
-    # The original counts them in eight bits, and never comes to an end.
+    # The original counts them in eight bits, and never stops.
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=255)
         talk.acts(lambda world: setattr(world.engine.jobs[1], "failures", 254))
         fails(client)
         assert talk.job(1).state == SCHEDULED
-        talk.acts(lambda world: world.engine.requeue(world.engine.jobs[1], world.now))
+        talk.acts(lambda world: world.engine.retry_now(world.engine.jobs[1], world.now))
         assert client.fetches()["failures"] == 255
         client.nacks(1)
         assert talk.dead == [1]
 
 
-def test_due_retries_go_before_tasks_that_were_never_delayed():
+def test_due_retries_precede_undelayed_tasks():
     with Masenko() as talk:
         client = talk.connect()
         for _ in range(3):
@@ -99,7 +99,7 @@ def test_due_retries_go_before_tasks_that_were_never_delayed():
 # Dead queues
 
 
-def test_a_dead_queue_is_a_second_life():
+def test_a_task_starts_over_in_its_dead_queue():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes("a", queue="q", deadqueue="dead", retry=1, payload=[1])
@@ -119,7 +119,7 @@ def test_a_dead_queue_is_a_second_life():
         assert talk.dead == [1]
 
 
-def test_the_dead_queue_may_be_its_own():
+def test_the_dead_queue_can_be_the_queue_of_the_task():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(deadqueue="default", retry=0)
@@ -128,7 +128,7 @@ def test_the_dead_queue_may_be_its_own():
         assert talk.dead == [1]
 
 
-def test_no_time_is_left_of_a_delayed_task_in_its_dead_queue():
+def test_a_delayed_task_has_no_delay_in_its_dead_queue():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(deadqueue="dead", retry=0, execute_at="2026-11-15T19:43:50Z")
@@ -139,7 +139,7 @@ def test_no_time_is_left_of_a_delayed_task_in_its_dead_queue():
         assert [client.fetches("dead")["id"] for _ in range(2)] == [2, 1]
 
 
-def test_a_task_in_the_dead_queue_goes_to_whoever_waits():
+def test_a_task_in_the_dead_queue_is_delivered_to_a_waiter():
     with Masenko() as talk:
         client, other = talk.connect(), talk.connect()
         other.asks("dead", timeout="10s")
@@ -174,7 +174,7 @@ ENDINGS = pytest.mark.parametrize("end", [hangs_up, says_no_more, quits, breaks_
 
 
 @ENDINGS
-def test_every_task_of_a_connection_that_ends_has_failed(end):
+def test_every_task_of_a_closed_connection_fails(end):
     with Masenko(max_line=1000) as talk:
         client, other = talk.connect(), talk.connect()
         for retry in (0, 1, 20, 0):
@@ -193,7 +193,7 @@ def test_every_task_of_a_connection_that_ends_has_failed(end):
 
 
 @ENDINGS
-def test_the_failure_says_why(end):
+def test_the_failure_has_its_reason(end):
     with Masenko(max_line=1000) as talk:
         client = talk.connect()
         client.pushes()
@@ -204,29 +204,29 @@ def test_the_failure_says_why(end):
         assert failure.message == f"the connection masenko-{START:x}-1 has ended"
 
 
-def test_a_task_that_was_never_written_to_the_client_has_not_failed():
+def test_a_task_with_an_unwritten_reply_has_not_failed():
     with Masenko() as talk:
-        gone, client = talk.connect(), talk.connect()
+        leaving, client = talk.connect(), talk.connect()
         client.pushes()
         client.pushes()
-        assert gone.fetches()["id"] == 1
-        gone.stops_reading()
-        assert gone.fetches()["id"] == 2
-        gone.hangs_up()
+        assert leaving.fetches()["id"] == 1
+        leaving.stops_reading()
+        assert leaving.fetches()["id"] == 2
+        leaving.hangs_up()
         assert (talk.job(1).failures, talk.job(1).state) == (1, SCHEDULED)
         assert (talk.job(2).failures, talk.job(2).attempt, talk.job(2).state) == (0, 0, READY)
         assert client.fetches()["id"] == 2
 
 
-def test_a_client_that_vanishes_while_it_waits_takes_nothing():
+def test_a_client_that_disconnects_while_waiting_receives_no_task():
     with Masenko() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.asks(timeout="20s").hangs_up()
+        leaving, client = talk.connect(), talk.connect()
+        leaving.asks(timeout="20s").hangs_up()
         client.pushes()
         assert client.fetches() == {"id": 1, "queue": "default", "name": "a"}
 
 
-def test_a_half_closed_client_goes_on_waiting():
+def test_a_half_closed_client_continues_to_wait():
     with Masenko() as talk:
         half, client = talk.connect(), talk.connect()
         half.says('FETCH {"timeout":"20s"}\nPING\nFETCH {"timeout":"20s"}\nPING').says_no_more()
@@ -239,7 +239,7 @@ def test_a_half_closed_client_goes_on_waiting():
         assert client.fetches()["failures"] == 1  # it could not acknowledge the task
 
 
-def test_what_was_asked_before_the_end_is_answered():
+def test_commands_before_the_end_are_answered():
     with Masenko() as talk:
         client = talk.connect()
         client.says('PUSH {"name":"a"}\nFETCH\nACK {"id":1}\nPING').says_no_more()
@@ -250,7 +250,7 @@ def test_what_was_asked_before_the_end_is_answered():
         assert talk.engine.jobs == {}
 
 
-def test_a_stopping_server_gives_nothing_and_leaves_tasks_as_they_are():
+def test_a_stopping_server_delivers_no_task_and_keeps_leases():
     with Masenko() as talk:
         client, other, third = talk.connect(), talk.connect(), talk.connect()
         for _ in range(2):
@@ -268,7 +268,7 @@ def test_a_stopping_server_gives_nothing_and_leaves_tasks_as_they_are():
         assert talk.job(3).state == READY
 
 
-def test_nobody_else_can_end_a_task_that_was_fetched():
+def test_no_other_client_can_end_a_fetched_task():
     with Masenko() as talk:
         client, other = talk.connect(), talk.connect()
         client.pushes()
@@ -300,10 +300,26 @@ def test_blocked_until_every_blocker_is_acknowledged():
         assert client.fetches("c")["id"] == third
 
 
+@pytest.mark.parametrize("number", [1, 4_294_967_297])
+def test_a_new_task_does_not_block_itself(number):
+    with Masenko() as talk:
+        client = talk.connect()
+        client.pushes(blocked_by=[number])
+        assert client.fetches()["id"] == 1
+
+
+def test_a_new_task_of_a_transaction_does_not_block_itself():
+    with Masenko() as talk:
+        client = talk.connect()
+        client.commits('PUSH {"name":"a"}', 'PUSH {"name":"b","blocked_by":[2]}')
+        client.hears(b'OK {"ids":[1,2]}\n')
+        assert [client.fetches()["id"] for _ in range(2)] == [1, 2]
+
+
 @pytest.mark.parametrize(
     "blocker", [1, 3, 99, 4_294_967_295, 4_294_967_296, 4_294_967_297, 2**63 - 1]
 )
-def test_tasks_that_do_not_exist_block_nothing(blocker):
+def test_unknown_tasks_do_not_block(blocker):
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -312,7 +328,7 @@ def test_tasks_that_do_not_exist_block_nothing(blocker):
         assert client.fetches()["id"] == 2
 
 
-def test_numbers_beyond_32_bits_are_cut():
+def test_numbers_beyond_32_bits_are_truncated():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -320,7 +336,7 @@ def test_numbers_beyond_32_bits_are_cut():
         assert talk.job(2).extra.blockers == [1]
 
 
-def test_a_blocked_task_that_is_delayed_as_well():
+def test_a_blocked_and_delayed_task():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -337,7 +353,7 @@ def test_a_blocked_task_that_is_delayed_as_well():
         assert client.fetches()["id"] == 2
 
 
-def test_a_failure_that_is_not_the_last_changes_nothing_for_those_who_wait():
+def test_a_failure_with_retries_left_keeps_dependents_blocked():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=1)
@@ -351,7 +367,7 @@ def test_a_failure_that_is_not_the_last_changes_nothing_for_those_who_wait():
 
 
 @ENDINGS
-def test_all_who_wait_fail_with_a_task_that_has_failed_for_good(end):
+def test_all_dependents_fail_with_a_permanently_failed_task(end):
     with Masenko(max_line=1000) as talk:
         client, other = talk.connect(), talk.connect()
         other.pushes("root", retry=0, deadqueue="dead")
@@ -376,7 +392,7 @@ def test_all_who_wait_fail_with_a_task_that_has_failed_for_good(end):
         assert talk.job(8).state == BLOCKED
 
 
-def test_depth_first_whatever_their_ids():
+def test_dependents_fail_depth_first():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes("root", retry=0, deadqueue="dead")
@@ -388,7 +404,7 @@ def test_depth_first_whatever_their_ids():
         assert names == ["root", "b", "b1", "c"]
 
 
-def test_a_blocker_in_its_dead_queue_blocks_what_is_pushed_later():
+def test_a_blocker_in_its_dead_queue_blocks_later_tasks():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=0, deadqueue="dead")
@@ -400,7 +416,7 @@ def test_a_blocker_in_its_dead_queue_blocks_what_is_pushed_later():
         assert client.fetches()["id"] == 2
 
 
-def test_a_dead_task_blocks_nothing():
+def test_a_dead_task_does_not_block():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes(retry=0)
@@ -421,7 +437,7 @@ def test_a_blocker_of_another_protocol():
         assert talk.dead == [1, 2]
 
 
-def test_due_at_the_same_moment_in_the_order_of_pushing():
+def test_tasks_due_at_the_same_time_are_in_the_order_of_their_pushes():
     with Masenko() as talk:
         client = talk.connect()
         for seconds in (2, 1, 2, 1):
@@ -431,7 +447,7 @@ def test_due_at_the_same_moment_in_the_order_of_pushing():
         assert [client.fetches()["id"] for _ in range(5)] == [2, 4, 1, 3, 5]
 
 
-def test_a_moment_in_the_past_goes_before_all_ready_tasks():
+def test_a_due_time_in_the_past_precedes_all_ready_tasks():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -441,7 +457,7 @@ def test_a_moment_in_the_past_goes_before_all_ready_tasks():
         assert [client.fetches()["id"] for _ in range(3)] == [3, 2, 1]
 
 
-def test_not_before_its_moment():
+def test_a_task_is_not_delivered_before_its_due_time():
     with Masenko() as talk:
         client = talk.connect()
         assert START % SECOND == 0

@@ -1,8 +1,7 @@
-"""Tasks that wait for tasks, under failures, disconnects, crashes, restarts and full disks.
-
-Hypothesis makes up the graphs and what happens to them. Whatever it is: no task is given out before
-all that it waits for are acknowledged, none after its own acknowledgement, and all come to an end.
-MILLRACE_EXAMPLES says how many stories (60 if it does not).
+"""Graphs of tasks under failures, disconnects, crashes, restarts and full disks.
+Hypothesis generates the graphs and the steps. In every case: no task is delivered before all of its
+blockers are acknowledged, none after its acknowledgement, and all tasks end. MILLRACE_EXAMPLES sets
+the number of sequences (default 60).
 """
 
 import copy
@@ -30,10 +29,10 @@ retries = st.sampled_from([0, 0, 1, 2])
 
 
 class Known:
-    """What the clients know of the tasks."""
+    """The clients' view of the tasks."""
 
     def __init__(self) -> None:
-        #: Every task that was pushed, with those that it has to wait for.
+        #: Every pushed task with its blockers.
         self.tasks: dict[int, frozenset[int]] = {}
         self.acked: set[int] = set()
 
@@ -47,14 +46,14 @@ class Graphs(RuleBasedStateMachine):
         self.clients: list[MasenkoClient] = []
         self.holds: dict[int, list[int]] = {}
 
-    # Within
+    # Helpers
 
     def alive(self, task: int) -> bool:
         job = self.house.engine.jobs.get(task)
         return job is not None and job.state != DEAD
 
     def client(self, number: int) -> MasenkoClient:
-        """One that is there, or a new one."""
+        """An open client, or a new one."""
         number %= MOST_CLIENTS
         if number >= len(self.clients):
             self.clients.append(self.house.client())
@@ -112,10 +111,10 @@ class Graphs(RuleBasedStateMachine):
             return
         task = client.hears_task()
         number = task["id"]
-        assert number in self.known.tasks, "nobody pushed it"
-        assert number not in self.known.acked, "it was acknowledged"
+        assert number in self.known.tasks, "the task was never pushed"
+        assert number not in self.known.acked, "the task was acknowledged before"
         if task["queue"] in QUEUES:
-            assert self.known.tasks[number] <= self.known.acked, "it has to wait"
+            assert self.known.tasks[number] <= self.known.acked, "the task is still blocked"
         self.held(client).append(number)
 
     @rule(who=anyone, which=anyone, verb=st.sampled_from(["ACK", "ACK", "NACK"]))
@@ -128,7 +127,9 @@ class Graphs(RuleBasedStateMachine):
         client.says(f'{verb} {{"id":{task}}}')
         if self.reply(client) == NOT_ACQUIRED:
             job = self.house.engine.jobs.get(task)
-            assert job is None or job.state != LEASED or job.holder != client.connection.name
+            assert (
+                job is None or job.state != LEASED or job.holder != client.connection.caller.holder
+            )
         elif verb == "ACK":
             self.known.acked.add(task)
 
@@ -197,7 +198,7 @@ class Graphs(RuleBasedStateMachine):
     def pass_time(self, seconds):
         self.house.advance(round(seconds * SECOND))
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def every_task_is_somewhere(self):
@@ -212,7 +213,7 @@ class Graphs(RuleBasedStateMachine):
                 assert engine.timers.when(job.seq) is not None, "it would be leased for ever"
 
     @invariant()
-    def nobody_waits_for_what_is_over(self):
+    def no_task_waits_for_an_ended_one(self):
         jobs = self.house.engine.jobs
         for job in jobs.values():
             if job.state == BLOCKED:
@@ -220,7 +221,7 @@ class Graphs(RuleBasedStateMachine):
                 assert all(jobs[b].state != DEAD for b in job.extra.blockers)
 
     def teardown(self):
-        """Work off everything: all come to an end."""
+        """Work off all tasks: all of them end."""
         for client in self.clients:
             client.hangs_up()
         self.clients, self.holds = [self.house.client()], {}

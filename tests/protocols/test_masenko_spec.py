@@ -1,6 +1,5 @@
-"""The commands and examples of the Masenko protocol's description, in its order.
-
-They are played as they stand there, less what the sheet decides: every reply has its JSON.
+"""The commands and examples of the description of the Masenko protocol, in its order.
+They are replayed literally, with one change by the sheet: every reply has its JSON.
 """
 
 from conversation import START
@@ -21,13 +20,13 @@ def test_push_with_every_attribute():
             '"retry":3,"execute_at":"2026-11-15T20:00:00Z","blocked_by":[1]}'
         ).hears(b'OK {"id":2}\n')
         job = talk.job(2)
-        assert (job.kind, job.queue, job.payload, job.retries) == (
+        assert (job.kind, job.queue, job.inline_payload, job.retries) == (
             "register-user",
             "users",
             b'{"a":1}',
             3,
         )
-        assert job.due == START + 969_000_000
+        assert job.due_at == START + 969_000_000
         assert (job.extra.blockers, job.extra.dead_queue) == ([1], "broken")
 
 
@@ -36,10 +35,10 @@ def test_the_defaults_of_push():
         client = talk.connect()
         client.pushes("register-user")
         job = talk.job(1)
-        assert (job.queue, job.retries, job.payload, job.extra) == ("default", 20, b"", None)
+        assert (job.queue, job.retries, job.inline_payload, job.extra) == ("default", 20, b"", None)
 
 
-def test_fetch_from_the_first_queue_that_has_something():
+def test_fetch_from_the_first_queue_with_a_task():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes("a", queue="low", payload=[1])
@@ -50,7 +49,7 @@ def test_fetch_from_the_first_queue_that_has_something():
         client.hears(b'OK {"id":1,"queue":"low","name":"a","payload":[1]}\n')
 
 
-def test_fetch_with_nothing_there():
+def test_fetch_without_a_task():
     with Masenko() as talk:
         client = talk.connect().says('FETCH {"queues":["default"],"timeout":"1s"}').hears_nothing()
         talk.advance(1)
@@ -75,7 +74,7 @@ def test_ack():
         assert talk.engine.jobs == {}
 
 
-def test_nack_makes_it_available_again():
+def test_nack_makes_a_task_available_again():
     with Masenko() as talk:
         client = talk.connect()
         task = client.pushes()
@@ -86,7 +85,7 @@ def test_nack_makes_it_available_again():
         assert client.fetches() == {"id": task, "queue": "default", "name": "a", "failures": 1}
 
 
-def test_nack_fails_what_is_blocked():
+def test_nack_fails_blocked_tasks():
     with Masenko() as talk:
         client = talk.connect()
         first = client.pushes(retry=0)

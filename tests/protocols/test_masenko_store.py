@@ -1,6 +1,4 @@
-"""When nothing can be written, when what was done is undone, and over restarts: what a client has, it
-still has, and what it had is lost to nobody.
-"""
+"""Failing stores, reverted changes and restarts: clients keep their tasks, and no task is lost."""
 
 import pytest
 from conversation import SECOND
@@ -8,6 +6,8 @@ from masenko_conversation import EMPTY, PONG, MasenkoClient, error
 from masenko_house import House, leased
 
 from millrace.engine.states import LEASED, READY, SCHEDULED
+
+pytestmark = pytest.mark.sources_only("it replaces Engine.take_batch")
 
 FULL = error("disk full: nothing was changed, try again later")
 PUSH = 'PUSH {"name":"a"}'
@@ -18,16 +18,16 @@ def house() -> House:
     return House()
 
 
-# While nothing can be written
+# While the store fails
 
 
-def test_what_would_change_something_is_refused_and_the_rest_goes_on(house):
+def test_changes_are_refused_and_other_commands_continue(house):
     client = house.client()
     client.pushes()
     client.pushes()
     client.fetches()
     house.sync()
-    house.engine.halted = "disk full"
+    house.engine.unavailable = "disk full"
     for line in (PUSH, 'ACK {"id":1}', 'NACK {"id":1}', "PUSH x", f"ATOMIC\n{PUSH}\nDONE"):
         client.says(line).hears(FULL)
     client.says("PING").hears(PONG)
@@ -35,16 +35,16 @@ def test_what_would_change_something_is_refused_and_the_rest_goes_on(house):
     client.asks(timeout="1s").hears_nothing()
     house.advance(SECOND)
     client.hears(EMPTY)
-    assert not house.engine.batch
+    assert not house.engine.change_set
 
 
-def test_afterwards_everything_goes_on(house):
+def test_work_continues_after_the_store_recovered(house):
     client, worker = house.client(), house.client()
     client.pushes()
     client.fetches()
     client.pushes()
     house.sync()
-    house.engine.halted = "disk full"
+    house.engine.unavailable = "disk full"
     worker.asks(timeout="10s").hears_nothing()
     client.says('ACK {"id":1}').hears(FULL)
     house.resume()
@@ -52,17 +52,17 @@ def test_afterwards_everything_goes_on(house):
     client.acks(1).says('ACK {"id":1}').hears_error("task not acquired")
 
 
-def test_the_reply_to_what_could_not_be_made_durable(house):
+def test_the_reply_to_a_refused_change(house):
     house.client()
-    assert house.clients[0].connection.refusal("disk full") == FULL
+    assert house.clients[0].connection.unavailable_reply("disk full") == FULL
 
 
-# Undone
+# Reverted changes
 
 
 @pytest.fixture(params=["the lease is durable", "the lease is undone as well"])
 def held(request: pytest.FixtureRequest, house: House) -> tuple[House, MasenkoClient]:
-    """A client that has the tasks 1 and 2."""
+    """A client that holds the tasks 1 and 2."""
     client = house.client()
     client.pushes()
     client.pushes()
@@ -75,7 +75,7 @@ def held(request: pytest.FixtureRequest, house: House) -> tuple[House, MasenkoCl
 
 
 @pytest.mark.parametrize("verb", ["ACK", "NACK"])
-def test_an_end_that_was_undone_can_be_said_again(held, verb):
+def test_a_reverted_end_can_be_repeated(held, verb):
     house, client = held
     client.says(f'{verb} {{"id":1}}').hears_ok()
     house.fail()
@@ -88,7 +88,7 @@ def test_an_end_that_was_undone_can_be_said_again(held, verb):
     assert leased(house.engine) == []
 
 
-def test_a_transaction_that_was_undone_can_be_said_again(held):
+def test_a_reverted_transaction_can_be_repeated(held):
     house, client = held
     lines = ('ACK {"id":1}', PUSH, 'ACK {"id":2}')
     client.commits(*lines)._line()
@@ -100,7 +100,7 @@ def test_a_transaction_that_was_undone_can_be_said_again(held):
     assert [job.state for job in house.engine.jobs.values()] == [READY]
 
 
-def test_two_turns_can_be_undone_at_once(held):
+def test_two_turns_can_be_reverted_together(held):
     house, client = held
     client.acks(1)
     house.begin()
@@ -112,7 +112,7 @@ def test_two_turns_can_be_undone_at_once(held):
     assert house.engine.jobs == {}
 
 
-def test_whoever_leaves_after_an_end_was_undone_has_failed(held):
+def test_a_client_that_disconnects_after_a_reverted_end_fails_its_tasks(held):
     house, client = held
     client.acks(1)
     house.begin()
@@ -123,10 +123,10 @@ def test_whoever_leaves_after_an_end_was_undone_has_failed(held):
     assert leased(house.engine) == []
     assert set(house.engine.jobs) == {1, 2}
     states = {job.state for job in house.engine.jobs.values()}
-    assert states in ({SCHEDULED}, {READY})  # a lease that was undone is nobody's failure
+    assert states in ({SCHEDULED}, {READY})  # a reverted lease is no failure
 
 
-def test_an_end_that_is_durable_cannot_be_said_again_after_others_were_undone(house):
+def test_a_durable_end_cannot_be_repeated_after_another_change_was_reverted(house):
     client, other = house.client(), house.client()
     client.pushes()
     client.fetches()
@@ -137,10 +137,11 @@ def test_an_end_that_is_durable_cannot_be_said_again_after_others_were_undone(ho
     house.fail()
     house.resume()
     client.says('ACK {"id":1}').hears_error("task not acquired")
-    assert list(house.clients[0].connection._held) == []
+    holder = house.clients[0].connection.caller.holder
+    assert house.engine.leases_of(holder) == []
 
 
-def test_what_somebody_else_has_fetched_since_is_not_taken_away(house):
+def test_a_task_fetched_by_another_client_since_keeps_its_lease(house):
     client, other = house.client(), house.client()
     client.pushes()
     house.sync()
@@ -153,26 +154,42 @@ def test_what_somebody_else_has_fetched_since_is_not_taken_away(house):
     other.acks(1)
 
 
-def test_what_is_remembered_does_not_grow(house):
+def test_the_record_of_ended_tasks_is_bounded(house):
     client = house.client()
     for task in range(1, 300):
         client.pushes()
         client.fetches()
         client.acks(task)
         house.sync()
-    remembered = house.clients[0].connection._held
-    assert len(remembered._ended) + len(remembered._before) + len(remembered._tasks) <= 2
+    leases = house.engine.leases
+    remembered = (leases.by_holder, leases._undone, house.engine.change_set.ended_leases)
+    assert sum(map(len, remembered)) <= 2
 
 
-# Lost
+def test_undone_leases_of_removed_tasks_are_forgotten(house):
+    """The connection stays open, so its end does not remove them."""
+    client = house.client()
+    for task in range(1, 20):
+        client.pushes()
+        house.sync()
+        assert client.fetches()["id"] == task
+        house.fail()
+        house.resume()
+        assert house.engine.leases_of(house.clients[0].connection.caller.holder)[-1] == task
+        house.engine.cancel(house.engine.jobs[task], house.now)
+        house.sync()
+    assert len(house.engine.leases._undone) <= 1
 
 
-def test_tasks_lost_while_nothing_can_be_written_fail_later(house):
+# Lost connections
+
+
+def test_tasks_lost_while_the_store_fails_fail_later(house):
     client = house.client()
     client.pushes()
     client.fetches()
     house.sync()
-    house.engine.halted = "disk full"
+    house.engine.unavailable = "disk full"
     client.hangs_up()
     house.advance(3 * SECOND)
     assert house.engine.jobs[1].state == LEASED
@@ -181,7 +198,7 @@ def test_tasks_lost_while_nothing_can_be_written_fail_later(house):
     assert (house.engine.jobs[1].state, house.engine.jobs[1].failures) == (SCHEDULED, 1)
 
 
-def test_a_loss_that_was_undone_happens_again(house):
+def test_a_reverted_loss_happens_again(house):
     client = house.client()
     client.pushes()
     client.fetches()
@@ -196,15 +213,15 @@ def test_a_loss_that_was_undone_happens_again(house):
     assert leased(house.engine) == []
 
 
-def test_a_task_that_was_never_written_while_nothing_can_be_is_not_forgotten(house):
+def test_a_task_with_an_unwritten_reply_is_returned_after_the_store_recovered(house):
     client = house.client()
     client.pushes()
     house.sync()
     client.stops_reading().fetches()
     house.sync()
-    house.engine.halted = "disk full"
-    house.clients[0].closed = True  # as the server: what it cannot give back stays leased
-    house.clients[0].connection.lost(house.now)
+    house.engine.unavailable = "disk full"
+    house.clients[0].closed = True  # as in the server: a lease that cannot be returned stays
+    house.clients[0].connection.connection_lost(house.now)
     house.resume()
     house.advance(2 * SECOND)
     assert leased(house.engine) == []
@@ -213,7 +230,7 @@ def test_a_task_that_was_never_written_while_nothing_can_be_is_not_forgotten(hou
 # Restarts
 
 
-def test_after_an_orderly_stop_tasks_are_ready_and_none_has_failed(house):
+def test_after_an_orderly_stop_tasks_are_ready_without_a_failure(house):
     client = house.client()
     for _ in range(3):
         client.pushes()
@@ -226,20 +243,20 @@ def test_after_an_orderly_stop_tasks_are_ready_and_none_has_failed(house):
     ]
 
 
-def test_a_new_connection_is_not_mistaken_for_one_before_the_restart(house):
+def test_a_new_connection_differs_from_those_before_the_restart(house):
     client = house.client()
     client.pushes()
     client.fetches()
     house.restart()
     client = house.client().finds_nothing("elsewhere")
-    house.fail()  # and with it what the new start has changed
+    house.fail()  # this also reverts the changes of the start
     house.resume()
     house.advance(2 * SECOND)
     assert leased(house.engine) == []
     assert client.fetches()["id"] == 1
 
 
-def test_after_a_crash_too(house):
+def test_after_a_crash_tasks_are_ready(house):
     client = house.client()
     for _ in range(5):
         client.pushes()
@@ -255,7 +272,7 @@ def test_after_a_crash_too(house):
     assert client.pushes() == 6
 
 
-def test_due_retries_keep_their_place_over_a_crash(house):
+def test_due_retries_keep_their_position_over_a_crash(house):
     client = house.client()
     for _ in range(2):
         client.pushes()
@@ -272,7 +289,7 @@ def test_due_retries_keep_their_place_over_a_crash(house):
     assert [client.fetches()["id"] for _ in range(3)] == [3, 1, 2]
 
 
-def test_blocking_outlives_a_crash(house):
+def test_blocking_survives_a_crash(house):
     client = house.client()
     client.commits(PUSH, *['PUSH {"name":"a","blocked_by":[-1]}'] * 3)._line()
     client.fetches()
@@ -286,7 +303,7 @@ def test_blocking_outlives_a_crash(house):
         house.sync()
 
 
-def test_the_dead_queue_outlives_a_crash(house):
+def test_the_dead_queue_survives_a_crash(house):
     client = house.client()
     client.pushes(retry=0, deadqueue="dead")
     client.pushes(blocked_by=[1], deadqueue="dead")
@@ -304,7 +321,7 @@ def test_the_dead_queue_outlives_a_crash(house):
     assert client.fetches("dead")["failures"] == 1
 
 
-def test_names_that_are_no_ascii_outlive_a_crash(house):
+def test_names_beyond_ascii_survive_a_crash(house):
     client = house.client()
     client.pushes("żółw-1", queue="ś-2", deadqueue="ę-3", payload="ą")
     house.sync()
@@ -313,7 +330,7 @@ def test_names_that_are_no_ascii_outlive_a_crash(house):
     assert task == {"id": 1, "queue": "ś-2", "name": "żółw-1", "payload": "ą"}
 
 
-def test_a_transaction_that_was_not_durable_leaves_nothing(house):
+def test_an_uncommitted_transaction_has_no_effect(house):
     client = house.client()
     client.pushes()
     client.fetches()

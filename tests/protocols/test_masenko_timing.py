@@ -1,4 +1,4 @@
-"""The heartbeat, and waiting, on a clock that only we move."""
+"""The heartbeat and waits, on a virtual clock."""
 
 import pytest
 from masenko_conversation import EMPTY, OK, PONG, Masenko
@@ -7,7 +7,7 @@ TICK = 0.000001
 
 
 @pytest.mark.parametrize("heartbeat", [45, 1, 0.5])
-def test_a_client_that_says_nothing_is_cut(heartbeat):
+def test_a_silent_client_is_disconnected(heartbeat):
     with Masenko(heartbeat=round(heartbeat * 1_000_000)) as talk:
         client = talk.connect()
         talk.advance(heartbeat)
@@ -62,7 +62,7 @@ def test_bytes_without_a_newline_do_not_count():
         client.hears_error("no heartbeat").hears_the_end()
 
 
-def test_a_client_that_is_cut_loses_its_tasks():
+def test_a_disconnected_client_loses_its_tasks():
     with Masenko() as talk:
         client = talk.connect()
         client.pushes()
@@ -82,7 +82,7 @@ def test_a_fetch_as_long_as_the_heartbeat_is_answered():
         client.hears(EMPTY).says("PING").hears(PONG)
 
 
-def test_a_fetch_as_long_as_the_heartbeat_may_bring_a_task_at_the_last_moment():
+def test_a_fetch_as_long_as_the_heartbeat_can_return_a_late_task():
     with Masenko(heartbeat=1_000_000) as talk:
         client, other = talk.connect(), talk.connect()
         client.says('FETCH {"timeout":"1s"}')
@@ -108,7 +108,7 @@ def test_after_a_fetch_at_least_half_of_the_heartbeat_is_left(timeout, left):
         client.hears_error("no heartbeat").hears_the_end()
 
 
-def test_what_waits_behind_a_fetch_counts_when_its_turn_comes():
+def test_commands_behind_a_fetch_count_when_they_run():
     with Masenko() as talk:
         client = talk.connect().says('FETCH {"timeout":"30s"}\nFETCH {"timeout":"30s"}\nPING')
         talk.advance(30)
@@ -121,7 +121,7 @@ def test_what_waits_behind_a_fetch_counts_when_its_turn_comes():
         client.hears_error("no heartbeat").hears_the_end()
 
 
-def test_a_client_is_cut_once():
+def test_a_client_is_disconnected_once():
     with Masenko() as talk:
         client = talk.connect()
         talk.advance(200)
@@ -129,7 +129,7 @@ def test_a_client_is_cut_once():
         assert len(talk.engine.timers) == 0
 
 
-def test_a_connection_that_ends_leaves_no_alarm():
+def test_a_closed_connection_leaves_no_alarm():
     with Masenko() as talk:
         client = talk.connect().says("PING").hears(PONG)
         talk.advance(1)
@@ -140,13 +140,13 @@ def test_a_connection_that_ends_leaves_no_alarm():
         assert len(talk.engine.timers) == 0
 
 
-def test_a_refused_connection_has_none_either():
+def test_a_refused_connection_has_no_alarm():
     with Masenko(max_connections=0) as talk:
         talk.connect().hears_error("too many connections").hears_the_end()
         assert (len(talk.engine.timers), talk.engine.holders) == (0, set())
 
 
-def test_one_alarm_however_many_lines():
+def test_one_alarm_for_any_number_of_lines():
     with Masenko() as talk:
         client = talk.connect()
         talk.advance(1)
@@ -156,7 +156,7 @@ def test_one_alarm_however_many_lines():
         assert talk.engine.timers._ticks == ticks
 
 
-def test_those_who_wait_are_served_in_their_order_and_only_once():
+def test_waiters_are_served_in_order_and_once():
     with Masenko() as talk:
         workers = [talk.connect().asks("a", "b", timeout="30s") for _ in range(5)]
         talk.advance(29)
@@ -179,7 +179,7 @@ def test_half_a_heartbeat_by_default():
         client.hears(EMPTY)
 
 
-def test_less_than_a_microsecond_is_one():
+def test_less_than_a_microsecond_counts_as_one():
     with Masenko() as talk:
         client = talk.connect().says('FETCH {"timeout":1}').hears_nothing()
         talk.advance(TICK)

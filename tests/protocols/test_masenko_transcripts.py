@@ -1,5 +1,5 @@
-"""The transcripts of the original (section 8 of the sheet), with Millrace's answers: where the sheet
-decides otherwise, or the original is wrong, the comment says what it answered.
+"""The transcripts of the original (section 8 of the sheet) with the replies of Millrace. Where the
+sheet differs, or the original is wrong, a comment has the original reply.
 """
 
 from masenko_conversation import EMPTY, OK, PONG, Masenko, heard
@@ -33,7 +33,7 @@ def test_an_empty_queue():
         assert client.fetches("default")["id"] == 1
 
 
-def test_what_the_go_client_sends():
+def test_the_input_of_the_go_client():
     with Masenko() as talk:
         client = talk.connect()
         client.says(
@@ -66,7 +66,7 @@ def test_fetch_with_a_number():
         client.hears(EMPTY)
 
 
-def test_fetch_for_too_long():
+def test_fetch_with_a_timeout_above_the_limit():
     assert heard('FETCH {"queues":["x"],"timeout":"1m"}') == (
         b'ERR {"msg":"timeout must be smaller than the heartbeat frequency 45s"}\n'
     )
@@ -100,7 +100,7 @@ def test_the_same_task_twice():
 
 
 def test_the_specs_transaction():
-    # INFO said 4 ready, and initialize-account was delivered a second time
+    # INFO reported 4 ready, and initialize-account was delivered a second time
     with Masenko(dialect="original") as talk:
         client = talk.connect()
         client.commits(
@@ -118,21 +118,21 @@ def test_the_specs_transaction():
         client.finds_nothing()
 
 
-def test_a_client_that_left_while_it_waited():
+def test_a_client_that_disconnected_while_waiting():
     # OK {"id":1,...,"failures":1}
     with Masenko() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.says('FETCH {"timeout":"20s"}').hangs_up()
+        closed, client = talk.connect(), talk.connect()
+        closed.says('FETCH {"timeout":"20s"}').hangs_up()
         client.says(PUSH).hears(b'OK {"id":1}\n').says("FETCH")
         client.hears(b'OK {"id":1,"queue":"default","name":"a"}\n')
 
 
 def test_a_lost_connection_uses_up_the_retries():
     with Masenko(dialect="original") as talk:
-        gone, client = talk.connect(), talk.connect()
+        closed, client = talk.connect(), talk.connect()
         client.pushes(retry=0)
-        gone.fetches()
-        gone.hangs_up()
+        closed.fetches()
+        closed.hangs_up()
         client.says("INFO").hears(b'OK {"queues":[]}\n')
         assert talk.dead == [1]
 

@@ -1,4 +1,4 @@
-"""The inbox: lines and blocks out of bytes in any pieces."""
+"""The input buffer: lines and blocks from bytes in any segments."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.protocols.buffers import ByteBuffer
+from millrace.protocols.buffers import ByteBuffer, LineBuffer
 
 
 def test_lines():
@@ -53,7 +53,7 @@ def test_a_line_at_the_limit():
     assert inbox.line() == b"x" * 100
 
 
-def test_a_megabyte_byte_by_byte_takes_no_longer_than_it_must():
+def test_a_megabyte_in_single_bytes_takes_linear_time():
     for block in (False, True):
         inbox = ByteBuffer(1 << 21)
         inbox.feed(b"begun")
@@ -61,7 +61,7 @@ def test_a_megabyte_byte_by_byte_takes_no_longer_than_it_must():
         for _ in range(1 << 20):
             inbox.feed(b"x")
             assert (inbox.take(1 << 21) if block else inbox.line()) is None
-        assert time.process_time() - started < 30  # quadratic, it would be minutes
+        assert time.process_time() - started < 30  # quadratic time would be minutes
 
 
 @given(
@@ -71,8 +71,8 @@ def test_a_megabyte_byte_by_byte_takes_no_longer_than_it_must():
     ),
     st.data(),
 )
-def test_pieces_make_no_difference(parts, data):
-    """Whatever the pieces, the same lines and blocks come out, in the same order."""
+def test_segments_make_no_difference(parts, data):
+    """The lines and blocks are the same, in the same order, for all segments."""
     stream = b"".join(part + b"\n" if isinstance(part, bytes) else b"b" * part for part in parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
@@ -88,3 +88,43 @@ def test_pieces_make_no_difference(parts, data):
             wanted.pop(0)
     assert out == [part if isinstance(part, bytes) else b"b" * part for part in parts]
     assert len(inbox) == 0
+
+
+# Large lines
+
+LARGE = b"x" * (3 << 20)
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 18, (3 << 20) + 1, 5 << 20])
+def test_a_large_line_between_small_ones(size):
+    lines = LineBuffer(8 << 20)
+    text = b"one\n" + LARGE + b"\ntwo\n" + LARGE + b"\n\nthree\nfou"
+    for at in range(0, len(text), size):
+        lines.feed(text[at : at + size])
+    taken = []
+    while lines.pending:
+        taken.append(lines.take())
+    assert taken == [b"one", LARGE, b"two", LARGE, b"", b"three"]
+    assert lines.size == 0
+    assert lines.memory_used == 3
+    assert not lines.empty
+
+
+def test_a_large_line_that_arrived_in_pieces_is_taken_without_a_copy():
+    lines = LineBuffer(8 << 20)
+    for at in range(0, len(LARGE), 1 << 18):
+        lines.feed(LARGE[at : at + (1 << 18)])
+        assert lines.memory_used == at + (1 << 18)
+    assert lines.partial == b"x"
+    lines.feed(b"\n")
+    [held] = lines.pending
+    assert lines.take() is held
+    assert lines.empty
+
+
+def test_a_large_line_beyond_the_limit():
+    lines = LineBuffer(2 << 20)
+    for at in range(0, len(LARGE), 1 << 18):
+        lines.feed(LARGE[at : at + (1 << 18)])
+    assert lines.too_long
+    assert not lines.pending

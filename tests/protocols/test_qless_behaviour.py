@@ -1,4 +1,4 @@
-"""How Qless behaves, point by point of the sheet: order, locks, grace, retries, dependencies,
+"""The behaviour of Qless, by the points of the sheet: order, locks, grace, retries, dependencies,
 retention, limits; in dialect C.
 """
 
@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from qless_conversation import Qless, QlessClient, job_fields
+
+from millrace.protocols.qless.work import RETIRE_BATCH_SIZE
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_the_time_of_a_delayed_job_is_its_due_time(c: QlessClient) -> None:
 
 
 def test_the_order_of_a_pop(c: QlessClient) -> None:
-    """Expired locks first, then what recurs and what has fallen due, as far as there is room."""
+    """Expired locks first, then recurring and due jobs, up to the limit."""
     c("config.set", 0, "grace-period", 0)
     c.put(1, "lost")
     c.pop(2, worker="w0")
@@ -60,7 +62,7 @@ def test_the_order_of_a_pop(c: QlessClient) -> None:
 # Locks
 
 
-def test_heartbeat_of_a_queue_by_either_name(c: QlessClient) -> None:
+def test_heartbeat_of_a_queue_by_both_names(c: QlessClient) -> None:
     for jid in "abc":
         c.put(1, jid)
     c("config.set", 2, "heartbeat", 30)
@@ -72,7 +74,7 @@ def test_heartbeat_of_a_queue_by_either_name(c: QlessClient) -> None:
     assert c("heartbeat", 31, "a", "w") == 36
 
 
-def test_a_negative_heartbeat_expires_at_once(c: QlessClient) -> None:
+def test_a_negative_heartbeat_expires_immediately(c: QlessClient) -> None:
     c("config.set", 0, "heartbeat", -10)
     c("config.set", 0, "grace-period", 0)
     c.put(1, "a")
@@ -81,14 +83,14 @@ def test_a_negative_heartbeat_expires_at_once(c: QlessClient) -> None:
     assert c.refused("heartbeat", 11, "a", "w1").endswith("another worker: w2")
 
 
-def test_an_expired_lock_is_still_good_until_somebody_pops(c: QlessClient) -> None:
+def test_an_expired_lock_is_valid_until_the_next_pop(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     assert c("heartbeat", 1000, "a", "w1") == 1060
     assert c("complete", 5000, "a", "w1", "q", "{}") == "complete"
 
 
-def test_the_servers_clock_ends_no_lock(c: QlessClient, talk: Qless) -> None:
+def test_the_server_clock_ends_no_lock(c: QlessClient, talk: Qless) -> None:
     c.put(1, "a")
     c.pop(2)
     talk.advance(100_000)
@@ -98,7 +100,7 @@ def test_the_servers_clock_ends_no_lock(c: QlessClient, talk: Qless) -> None:
 # Grace
 
 
-def test_a_worker_has_some_grace(c: QlessClient) -> None:
+def test_a_worker_has_a_grace_period(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     assert c.pop(62, worker="w2") == []
@@ -117,7 +119,7 @@ def test_a_worker_has_some_grace(c: QlessClient) -> None:
 
 
 @pytest.mark.parametrize("command", ["heartbeat", "complete", "fail", "retry"])
-def test_in_grace_the_worker_still_has_its_job(c: QlessClient, command: str) -> None:
+def test_in_the_grace_period_the_worker_holds_its_job(c: QlessClient, command: str) -> None:
     c.put(1, "a")
     c.pop(2)
     c.pop(62, worker="w2")
@@ -130,7 +132,7 @@ def test_in_grace_the_worker_still_has_its_job(c: QlessClient, command: str) -> 
     assert c(command, 65, *args) in {125, "complete", "a", 4}
 
 
-def test_grace_is_given_anew_after_a_heartbeat(c: QlessClient) -> None:
+def test_a_heartbeat_restarts_the_grace_period(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c.pop(62, worker="w2")
@@ -140,7 +142,7 @@ def test_grace_is_given_anew_after_a_heartbeat(c: QlessClient) -> None:
     assert c.pop(135, worker="w2") == ["a"]
 
 
-def test_a_lock_that_ran_out_at_zero(c: QlessClient) -> None:
+def test_a_lock_that_expired_at_zero(c: QlessClient) -> None:
     c("config.set", 0, "heartbeat", -10)
     c.put(1, "a")
     assert c.pop(10, worker="w1") == ["a"]
@@ -174,7 +176,7 @@ def test_without_grace(c: QlessClient) -> None:
 # Retries
 
 
-def test_n_retries_are_n_and_one_attempts(c: QlessClient) -> None:
+def test_n_retries_are_n_plus_one_attempts(c: QlessClient) -> None:
     c.put(1, "a", "retries", 2)
     remaining = []
     for number in range(3):
@@ -204,7 +206,7 @@ def test_remaining_is_reset(c: QlessClient) -> None:
     assert c.get("a")["remaining"] == 1
 
 
-def test_retry_stays_in_its_queue(c: QlessClient) -> None:
+def test_a_retried_job_stays_in_its_queue(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     assert c("retry", 3, "a", "another", "w1") == 4
@@ -237,7 +239,7 @@ def test_only_jobs_that_are_not_complete_count(c: QlessClient) -> None:
     assert [c.state("b"), c.state("c")] == ["waiting", "scheduled"]
 
 
-def test_a_delay_counts_from_the_put_not_from_the_release(c: QlessClient) -> None:
+def test_a_delay_starts_at_the_put_and_not_at_the_release(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", "depends", '["a"]', delay=100)
     c.pop(2)
@@ -247,7 +249,7 @@ def test_a_delay_counts_from_the_put_not_from_the_release(c: QlessClient) -> Non
     assert c.pop(101) == ["b"]
 
 
-def test_a_failed_dependency_holds_its_dependents(c: QlessClient) -> None:
+def test_a_failed_dependency_blocks_its_dependents(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b", "depends", '["a"]')
     c.pop(3)
@@ -262,7 +264,7 @@ def test_a_failed_dependency_holds_its_dependents(c: QlessClient) -> None:
     assert c.pop(10, 5) == ["b", "c"]
 
 
-def test_put_replaces_dependencies_if_it_has_any(c: QlessClient) -> None:
+def test_put_replaces_dependencies_if_it_has_some(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b")
     c.put(2, "z", "depends", '["a"]')
@@ -275,7 +277,7 @@ def test_put_replaces_dependencies_if_it_has_any(c: QlessClient) -> None:
     assert job_fields(c.get("a"), "dependents") == ({},)
 
 
-def test_a_job_may_depend_on_itself(c: QlessClient) -> None:
+def test_a_job_can_depend_on_itself(c: QlessClient) -> None:
     c.put(1, "a", "depends", '["a"]')
     job = c.get("a")
     assert job_fields(job, "state", "dependencies", "dependents") == ("depends", ["a"], ["a"])
@@ -287,8 +289,10 @@ def test_a_job_may_depend_on_itself(c: QlessClient) -> None:
     assert c("cancel", 6, "a") == ["a"]
 
 
-def test_a_timeout_uses_up_the_attempt(c: QlessClient) -> None:
-    """Two leases had one attempt number, so the first holder could end the second lease."""
+def test_a_timeout_uses_an_attempt(c: QlessClient) -> None:
+    """Otherwise two leases have one attempt number, and the first holder could end the second
+    lease.
+    """
     c.put(1, "a")
     c.pop(2)
     c("timeout", 3, "a")
@@ -297,12 +301,12 @@ def test_a_timeout_uses_up_the_attempt(c: QlessClient) -> None:
 
 
 def test_a_job_that_depends_on_itself_is_never_ready(c: QlessClient) -> None:
-    """It was ready for a moment, so a waiting worker of another protocol received it."""
+    """Otherwise it is ready temporarily, and a waiting worker of another protocol receives it."""
     c.put(1, "a", "depends", '["a"]')
     assert c._talk.engine.find("a").ready_at == 0
 
 
-def test_cancelling_a_dependent_sets_the_others_free(c: QlessClient) -> None:
+def test_cancelling_a_dependent_unblocks_the_cancellation_of_its_dependency(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b", "depends", '["a"]')
     c("cancel", 3, "b")
@@ -313,7 +317,7 @@ def test_cancelling_a_dependent_sets_the_others_free(c: QlessClient) -> None:
 # Retention
 
 
-def test_completed_jobs_are_kept_for_a_time(c: QlessClient) -> None:
+def test_completed_jobs_are_retained_for_a_time(c: QlessClient) -> None:
     c("config.set", 0, "jobs-history", 100)
     for number, jid in enumerate("abc"):
         c.put(number, jid, "tags", '["t"]')
@@ -321,14 +325,14 @@ def test_completed_jobs_are_kept_for_a_time(c: QlessClient) -> None:
     c("complete", 10, "a", "w1", "q", "{}")
     c("complete", 109, "b", "w1", "q", "{}")
     assert c.state("a") == "complete"
-    assert c("jobs", 500, "complete") == ["b", "a"]  # nothing goes but by a completion
+    assert c("jobs", 500, "complete") == ["b", "a"]  # only a completion removes jobs
     c("complete", 110, "c", "w1", "q", "{}")
     assert c("get", 111, "a") is None
     assert c("jobs", 111, "complete") == ["c", "b"]
     assert c.json("tag", 111, "get", "t")["jobs"] == ["b", "c"]
 
 
-def test_so_many_completed_jobs_are_kept(c: QlessClient) -> None:
+def test_a_limited_number_of_completed_jobs_is_retained(c: QlessClient) -> None:
     c("config.set", 0, "jobs-history-count", 2)
     for number, jid in enumerate("abcd"):
         c.put(number, jid)
@@ -344,7 +348,22 @@ def test_so_many_completed_jobs_are_kept(c: QlessClient) -> None:
     assert c("jobs", 13, "complete") == []
 
 
-def test_history_keeps_the_first_and_the_newest(c: QlessClient) -> None:
+def test_a_lower_number_of_retained_jobs_removes_some_per_command(c: QlessClient) -> None:
+    surplus = RETIRE_BATCH_SIZE + 5
+    for number in range(surplus):
+        c.put(1, f"j{number}")
+    c.pop(2, surplus)
+    for number in range(surplus):
+        c("complete", 3, f"j{number}", "w1", "q", "{}")
+    c("config.set", 4, "jobs-history-count", 0)
+    for left in (6, 0):
+        c.put(5, "last")
+        c.pop(5)
+        c("complete", 6, "last", "w1", "q", "{}")
+        assert len(c._talk.engine.done_kept) == left
+
+
+def test_the_history_keeps_the_first_and_the_newest_entries(c: QlessClient) -> None:
     c.put(0, "a")
     for number in range(1, 150):
         c("log", number, "a", f"m{number}")
@@ -361,7 +380,7 @@ def test_history_of_another_length(c: QlessClient, most: int, kept: list[int]) -
     assert [stage["when"] for stage in c.get("a")["history"]] == kept
 
 
-def test_history_without_end(c: QlessClient) -> None:
+def test_a_history_without_a_limit(c: QlessClient) -> None:
     c("config.set", 0, "max-job-history", 0)
     c.put(0, "a")
     for number in range(1, 150):
@@ -395,7 +414,7 @@ def test_stalled_jobs_do_not_count_against_the_limit(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b")
     assert c.pop(10) == ["a"]
-    assert c.pop(70, 5) == []  # a lock of this very moment is still one
+    assert c.pop(70, 5) == []  # a lock that expires now is still valid
     assert c.pop(71, 5) == ["a"]
 
 
@@ -420,5 +439,5 @@ def test_failing_a_job_of_another_protocol(c: QlessClient, talk: Qless) -> None:
     talk.pushes_faktory("0123456789")
     c.pop(2_000_000_000)
     assert c("fail", 2_000_000_001, "0123456789", "w1", "group", "message") == "0123456789"
-    assert c.state("0123456789") == "scheduled"  # by Faktory's rules
+    assert c.state("0123456789") == "scheduled"  # by the rules of Faktory
     assert c.json("failed", 2_000_000_002) == {}

@@ -1,4 +1,4 @@
-"""Databases: 0 is the namespace of all protocols, 1 to 15 are namespaces of their own."""
+"""Databases: 0 is the namespace of all protocols, 1 to 15 are separate namespaces."""
 
 import json
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from qless_conversation import Qless, QlessClient
 
-from millrace.engine.job import QLESS
+from millrace.protocols.registry import QLESS
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_lists_show_one_database(talk: Qless) -> None:
     assert "Job a does not exist" in five.refused("heartbeat", 6, "a", "w5")
 
 
-def test_settings_recurring_jobs_and_keys_are_of_one_database(talk: Qless) -> None:
+def test_settings_recurring_jobs_and_keys_belong_to_one_database(talk: Qless) -> None:
     zero, five = in_database(talk, 0), in_database(talk, 5)
     five("config.set", 1, "heartbeat", 10)
     five("config.set", 1, "q-max-concurrency", 1)
@@ -111,7 +111,7 @@ def test_select_inside_a_transaction(talk: Qless) -> None:
     client._taken = len(client.wire.heard)
 
 
-def test_flushdb_removes_what_qless_pushed_into_one_database(talk: Qless) -> None:
+def test_flushdb_removes_the_qless_jobs_of_one_database(talk: Qless) -> None:
     zero, five = in_database(talk, 0), in_database(talk, 5)
     talk.pushes_faktory("kept", "q")
     zero.put(1, "a")
@@ -127,7 +127,7 @@ def test_flushdb_removes_what_qless_pushed_into_one_database(talk: Qless) -> Non
     assert zero.pop(3, 5) == ["kept"]
 
 
-def test_flushall_removes_what_qless_pushed_into_all_databases(talk: Qless) -> None:
+def test_flushall_removes_the_qless_jobs_of_all_databases(talk: Qless) -> None:
     zero, five = in_database(talk, 0), in_database(talk, 5)
     talk.pushes_faktory("kept", "q")
     zero.put(1, "a")
@@ -137,7 +137,7 @@ def test_flushall_removes_what_qless_pushed_into_all_databases(talk: Qless) -> N
     assert not any(job.origin == QLESS for job in talk.engine.jobs.values())
 
 
-def test_statistics_go_with_a_flush(talk: Qless) -> None:
+def test_a_flush_removes_statistics(talk: Qless) -> None:
     five = in_database(talk, 5)
     five.put(1, "a")
     five.pop(2)

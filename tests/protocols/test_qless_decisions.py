@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from qless_conversation import Qless, QlessClient
 
-from millrace.engine.job import FAKTORY
 from millrace.engine.waiters import Waiter
+from millrace.protocols.registry import FAKTORY
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_spec_has_no_grace_period(spec: QlessClient) -> None:
     assert spec("Heartbeat", 0, "a", "w1", 101) is None
 
 
-def test_the_newer_dialects_have_one(c: QlessClient) -> None:
+def test_newer_dialects_have_a_grace_period(c: QlessClient) -> None:
     c.put(1, "a")
     assert c.pop(2) == ["a"]
     assert c.pop(100, worker="w2") == []
@@ -55,14 +55,14 @@ def test_the_newer_dialects_have_one(c: QlessClient) -> None:
 # Ending
 
 
-def test_the_spec_completes_a_job_whatever_queue_is_named(spec: QlessClient) -> None:
+def test_the_spec_completes_a_job_with_any_queue_name(spec: QlessClient) -> None:
     put(spec, 1, "a")
     pop(spec, 2)
     assert spec("Complete", 0, "a", "w1", "another", 3, "{}") == "complete"
 
 
 @pytest.mark.parametrize("before", ["complete", "failed"])
-def test_a_job_that_is_over_can_fail(spec: QlessClient, before: str) -> None:
+def test_an_ended_job_can_fail(spec: QlessClient, before: str) -> None:
     put(spec, 1, "a")
     pop(spec, 2)
     if before == "complete":
@@ -95,7 +95,7 @@ def test_a_pop_has_no_limit(talk: Qless, c: QlessClient) -> None:
     assert len(c.json("peek", 2, "q", 5000)) == 1500
     assert len(c.pop(2, 1400)) == 1400
     assert len(c.pop(2, 5000)) == 100
-    talk.failed = True  # 1,500 puts need not be played again byte by byte
+    talk.failed = True  # the 1,500 puts are not replayed byte by byte
 
 
 # Dependencies
@@ -187,7 +187,7 @@ def test_an_option_has_its_default(spec: QlessClient) -> None:
     assert spec("GetConfig", 0, "nothing") is None
 
 
-def test_statistics_are_told_for_as_many_days_as_configured(spec: QlessClient) -> None:
+def test_statistics_cover_the_configured_number_of_days(spec: QlessClient) -> None:
     day = 86400
     put(spec, 1, "a")
     pop(spec, 2)

@@ -1,5 +1,5 @@
-"""The first dialect, a script for each command, and QLESS.<COMMAND>, which is the spec's own form:
-where they differ from the newest one. Every test is done in both.
+"""The first dialect, a script for each command, and QLESS.<COMMAND>, the form of the spec: their
+differences from the newest dialect. Every test runs in both.
 """
 
 import json
@@ -66,7 +66,7 @@ def get(a: QlessClient, jid: str) -> dict[str, object]:
 # put, pop, peek, get
 
 
-def test_a_job_as_it_is_shown(a: QlessClient) -> None:
+def test_the_representation_of_a_job(a: QlessClient) -> None:
     put(a, 12, "jid", "priority", 3, "tags", '["t"]', "retries", 2)
     assert get(a, "jid") == {
         "jid": "jid",
@@ -133,7 +133,7 @@ def test_put_refuses(a: QlessClient) -> None:
     assert a.refused("put", 0) == 'Arg "now" missing or not a number: nil'
 
 
-# What the newest dialect refuses, this one answers with nil
+# The newest dialect refuses these requests; this one returns nil
 
 
 def test_complete(a: QlessClient) -> None:
@@ -210,7 +210,7 @@ def test_depends(a: QlessClient) -> None:
     assert get(a, "b")["state"] == "waiting"
 
 
-def test_priority_of_nothing(a: QlessClient) -> None:
+def test_priority_of_an_unknown_job(a: QlessClient) -> None:
     assert a("priority", 0, "zz", 1) is None
 
 
@@ -223,7 +223,7 @@ def test_cancel(a: QlessClient) -> None:
     assert a("get", 0, "a") is None
 
 
-# The others
+# Other commands
 
 
 def test_jobs(a: QlessClient) -> None:
@@ -276,7 +276,7 @@ def test_track(a: QlessClient) -> None:
     assert a.refused("track", 0, "foo", "a", 7) == 'Track(): Unknown action "foo"'
 
 
-def test_unfail_has_the_group_before_the_queue(a: QlessClient) -> None:
+def test_unfail_takes_the_group_before_the_queue(a: QlessClient) -> None:
     put(a, 1, "a")
     pop(a, 2)
     a("fail", 0, "a", "w1", "group", "message", 3)
@@ -352,7 +352,7 @@ def test_dialect_b(talk: Qless) -> None:
     assert b.refused("put", 4, "q") == 'Put(): Arg "jid" missing'
 
 
-def test_a_priority_means_what_it_meant_to_whoever_gave_it(talk: Qless) -> None:
+def test_a_priority_keeps_its_meaning_in_the_dialect_that_set_it(talk: Qless) -> None:
     a, c = talk.speaks("A", "put", "recur"), talk.speaks("C")
     put(a, 1, "soon", "priority", -5)
     put(a, 2, "late", "priority", 5)
@@ -375,12 +375,12 @@ def test_a_priority_means_what_it_meant_to_whoever_gave_it(talk: Qless) -> None:
     )
     assert c.pop(4, 9) == ["r-1", "soon", "late"]
     c("timeout", 5, "r-1", "late", "soon")
-    assert c.pop(6, 9) == ["soon", "late", "r-1"]  # ahead of all, by the time of their put
+    assert c.pop(6, 9) == ["soon", "late", "r-1"]  # first, by the time of their put
     for jid in ("late", "soon", "r-1"):
         c("retry", 7, jid, "q", "w1")
     assert c.pop(8, 9) == ["r-1", "soon", "late"]
     for jid in ("late", "soon", "r-1"):
-        c.put(9, jid)  # which says nothing of priorities
+        c.put(9, jid)  # which does not mention priorities
     assert c.pop(10, 9) == ["r-1", "soon", "late"]
     for jid in ("late", "soon", "r-1"):
         c.put(11, jid)

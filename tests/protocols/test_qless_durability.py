@@ -1,4 +1,4 @@
-"""What Qless keeps: it survives a restart, and a commit that fails leaves nothing of it behind."""
+"""The state of Qless survives a restart, and a failed commit reverts it completely."""
 
 import json
 from collections.abc import Callable
@@ -11,27 +11,30 @@ from qless_conversation import SCRIPTS, sha_of
 
 from failing_stores import FailingMemoryStore, FailingSqliteStore
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY
-from millrace.engine.policy import SECOND
+from millrace.engine.job import SECOND
 from millrace.engine.states import SCHEDULED
-from millrace.protocols.qless import QlessConnection, QlessHub
 from millrace.protocols.qless.calls import QlessApi
-from millrace.protocols.qless.contract import Refused
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.contract import QlessRefused
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.script_catalog import Script
+from millrace.protocols.registry import FAKTORY
+from millrace.protocols.spec import protocol_rules
 from scene import commit, commit_or_revert, recover, unit
 from speakers import QlessSpeaker
+from wires import data_of, waiting
 
 SERVER_NOW = 1_794_771_831_000_000
 QUEUES = ("q", "q2")
 JIDS = ("a", "b", "c", "dep", "done", "failed", "later", "r-1", "r-2", "new")
 
 
-class Kept:
-    """Qless, with a store behind it."""
+class StoredQless:
+    """Qless with a store."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
-        self._begin(Engine(Random(1)))
+        self._begin(Engine(Random(1), protocol_rules()))
 
     def _begin(self, engine: Engine) -> None:
         self.engine = engine
@@ -59,9 +62,9 @@ class Kept:
         self.engine.resume(SERVER_NOW)
 
     def seen(self) -> dict[str, Any]:
-        """Everything that anybody can ask for, at one moment."""
+        """The results of all queries at one time."""
         asked: list[tuple[object, ...]] = [
-            ("queues",),  # what has fallen due is made ready by this
+            ("queues",),  # makes due jobs ready
             ("multiget", *JIDS),
             ("failed",),
             ("failed", "group"),
@@ -88,7 +91,7 @@ class Kept:
         return found
 
     def order(self) -> list[str]:
-        """In which order the jobs that wait would be handed out."""
+        """The order in which waiting jobs would be delivered."""
         return [
             job.jid
             for name in QUEUES
@@ -98,14 +101,14 @@ class Kept:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> StoredQless:
     if request.param == "memory":
-        return Kept(FailingMemoryStore())
-    return Kept(FailingSqliteStore(tmp_path / "data"))
+        return StoredQless(FailingMemoryStore())
+    return StoredQless(FailingSqliteStore(tmp_path / "data"))
 
 
-def furnish(q: Kept) -> None:
-    """Something of everything."""
+def furnish(q: StoredQless) -> None:
+    """Create data of every kind."""
     q("config.set", 1, "heartbeat", 5000)
     q("config.set", 1, "heartbeat-q2", 7.5)
     for jid in ("done", "failed", "a"):
@@ -125,7 +128,7 @@ def furnish(q: Kept) -> None:
     q("pause", 401, "q2")
 
 
-def test_everything_survives_a_restart(kept: Kept) -> None:
+def test_the_complete_state_survives_a_restart(kept: StoredQless) -> None:
     furnish(kept)
     before, order = kept.seen(), kept.order()
     assert len(before["multiget " + str(list(JIDS))]) == 8
@@ -136,7 +139,7 @@ def test_everything_survives_a_restart(kept: Kept) -> None:
     assert kept.seen() == before
 
 
-def test_life_goes_on_after_a_restart(kept: Kept) -> None:
+def test_work_continues_after_a_restart(kept: StoredQless) -> None:
     furnish(kept)
     kept.restarts()
     assert kept("heartbeat", 1001, "a", "w1") == 6001
@@ -153,7 +156,7 @@ def test_life_goes_on_after_a_restart(kept: Kept) -> None:
     assert popped == ["failed", "c", "b", "later"]
 
 
-def test_grace_survives_a_restart(kept: Kept) -> None:
+def test_grace_survives_a_restart(kept: StoredQless) -> None:
     kept.put(1, "a")
     kept("pop", 2, "q", "w1", 1)
     assert kept("pop", 62, "q", "w2", 1) == b"{}"
@@ -164,7 +167,7 @@ def test_grace_survives_a_restart(kept: Kept) -> None:
     assert (job["worker"], job["remaining"]) == ("w2", 4)
 
 
-def test_a_stalled_job_stays_ahead_of_all_after_a_restart(kept: Kept) -> None:
+def test_a_stalled_job_stays_first_after_a_restart(kept: StoredQless) -> None:
     kept.put(1, "a")
     kept("pop", 2, "q", "w1", 1)
     kept.put(3, "b", "priority", 100)
@@ -177,30 +180,30 @@ def test_a_stalled_job_stays_ahead_of_all_after_a_restart(kept: Kept) -> None:
     assert [job["jid"] for job in json.loads(kept("pop", 9, "q", "w1", 2))] == ["c", "a"]
 
 
-def test_a_wrong_clock_of_one_caller_is_nobody_elses(kept: Kept) -> None:
-    """Milliseconds for seconds, say: other protocols' jobs are due when they were."""
+def test_a_wrong_clock_of_one_client_does_not_affect_others(kept: StoredQless) -> None:
+    """For example milliseconds instead of seconds: jobs of other protocols keep their due times."""
     kept.put(1_794_771_831_000, "a")
     kept.put(1_794_771_831_000, "b", delay=10)
     kept.restarts()
-    push = unit("job-1", due=SERVER_NOW + 60 * SECOND)
+    push = unit("job-1", due_at=SERVER_NOW + 60 * SECOND)
     job = kept.engine.push(push, SERVER_NOW)
     assert (job.state, job.created) == (SCHEDULED, SERVER_NOW)
     assert kept.engine.push(unit("job-2"), SERVER_NOW).ready_at <= SERVER_NOW + 10
 
 
-def test_a_worker_of_another_protocol_regains_a_job_after_a_crash(kept: Kept) -> None:
-    """Its lease was never written down, and the job has waited ever since."""
+def test_a_worker_of_another_protocol_regains_a_job_after_a_crash(kept: StoredQless) -> None:
+    """Its lease was never committed, and the job is ready since."""
     kept.put(1000, "a")
     kept.restarts()
-    job = kept.engine.regain("a", "somebody", FAKTORY, SERVER_NOW)
+    job = kept.engine.reclaim_by_id("a", "somebody", FAKTORY, SERVER_NOW)
     assert job is not None
     kept.engine.fail(job, SERVER_NOW, FAKTORY, "group", "message", [])
     kept("pop", 2000, "q", "w1", 1)
     kept("retry", 2001, "a", "q", "w1")
-    assert kept.engine.regain("a", "somebody", FAKTORY, SERVER_NOW) is None
+    assert kept.engine.reclaim_by_id("a", "somebody", FAKTORY, SERVER_NOW) is None
 
 
-def test_scripts_survive_a_restart(kept: Kept) -> None:
+def test_scripts_survive_a_restart(kept: StoredQless) -> None:
     sha = sha_of(SCRIPTS["B"])
     kept.hub.learn(sha, Script("B"))
     kept.restarts()
@@ -210,7 +213,7 @@ def test_scripts_survive_a_restart(kept: Kept) -> None:
     assert kept.hub.scripts == {}
 
 
-def test_flush_forgets_everything_but_the_scripts(kept: Kept) -> None:
+def test_a_flush_keeps_only_the_scripts(kept: StoredQless) -> None:
     nothing = kept.seen()
     furnish(kept)
     kept.hub.learn("sha", Script("C"))
@@ -222,12 +225,12 @@ def test_flush_forgets_everything_but_the_scripts(kept: Kept) -> None:
     assert kept.hub.scripts == {b"sha": Script("C")}
 
 
-def flush(kept: Kept) -> None:
+def flush(kept: StoredQless) -> None:
     for _ in kept.hub.flush(SERVER_NOW, b"", everything=True):
         pass
 
 
-CHANGES: dict[str, Callable[[Kept], Any]] = {
+CHANGES: dict[str, Callable[[StoredQless], Any]] = {
     "put": lambda q: q.put(500, "new", "tags", '["t","u"]', "depends", '["a"]'),
     "put later": lambda q: q.put(500, "new", delay=50),
     "put again": lambda q: q.put(500, "b", "priority", 9, "tags", "[]", queue="q2"),
@@ -270,7 +273,9 @@ CHANGES: dict[str, Callable[[Kept], Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_failed_commit_undoes_it(kept: Kept, change: Callable[[Kept], Any]) -> None:
+def test_a_failed_commit_reverts_every_change(
+    kept: StoredQless, change: Callable[[StoredQless], Any]
+) -> None:
     furnish(kept)
     kept.commits()
     before, order = kept.seen(), kept.order()
@@ -287,7 +292,7 @@ def test_a_failed_commit_undoes_it(kept: Kept, change: Callable[[Kept], Any]) ->
     assert kept.seen() == after
 
 
-def test_a_script_whose_learning_was_undone_is_learned_with_the_next_change(kept: Kept) -> None:
+def test_a_script_with_a_failed_commit_is_stored_with_the_next_change(kept: StoredQless) -> None:
     kept.hub.learn("sha", Script("C"))
     kept.fails_to_commit()
     kept.put(1, "a")
@@ -296,16 +301,16 @@ def test_a_script_whose_learning_was_undone_is_learned_with_the_next_change(kept
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_nothing_changes_while_nothing_can_be_kept(
-    kept: Kept, change: Callable[[Kept], Any]
+def test_changes_are_refused_while_the_store_fails(
+    kept: StoredQless, change: Callable[[StoredQless], Any]
 ) -> None:
     furnish(kept)
     kept.commits()
     before = kept.seen()
-    kept.engine.halted = "disk full"
+    kept.engine.unavailable = "disk full"
     try:
         change(kept)
-    except Refused:
+    except QlessRefused:
         pass
     else:
         assert change in {CHANGES["flush"], CHANGES["what recurs"]}  # the hub refuses a flush
@@ -314,36 +319,37 @@ def test_nothing_changes_while_nothing_can_be_kept(
     assert kept.seen() == before
 
 
-# What was done just now may still be undone
+# Recent changes may still be reverted
 
 
 @pytest.mark.parametrize("jid", ["a", "nobody's"])
-def test_whoever_is_told_that_a_job_is_no_more_can_rely_on_it(jid):
-    kept = Kept(FailingMemoryStore())
+def test_the_reply_about_a_removed_job_waits_for_the_commit(jid):
+    kept = StoredQless(FailingMemoryStore())
     kept.put(1000, "a")
     kept("pop", 1001, "q", "w1", 1)
     kept("complete", 1002, "a", "w1", "q", "{}")
-    before = kept.engine.changes
+    kept.engine.durable = True
+    kept.engine.caller.must_wait = False
     kept("cancel", 1003, jid)
-    assert kept.engine.changes > before
+    assert kept.engine.caller.must_wait
 
 
-def test_an_error_waits_for_what_it_tells_of():
-    kept = Kept(FailingMemoryStore())
+def test_an_error_reply_waits_for_the_change_that_it_reports():
+    kept = StoredQless(FailingMemoryStore())
     kept.engine.durable = True
     kept.put(1000, "a")
     connection = QlessConnection(kept.hub)
     speaker = QlessSpeaker("w1")
     connection.receive(speaker.hello() + speaker.lease("q", 1001 * SECOND), SERVER_NOW, 10)
-    held = speaker.receive(b"".join(connection.replies))[-1].held
+    held = speaker.receive(b"".join(data_of(connection)))[-1].held
     ends = speaker.complete(held, 1002 * SECOND) * 2
-    connection.replies, connection.marks = [], []
+    connection.replies = []
     connection.receive(ends, SERVER_NOW, 10)
-    assert b"not currently running" in connection.replies[1]
-    assert connection.marks == [0, 1]
+    assert b"not currently running" in connection.replies[1].data
+    assert waiting(connection) == [0, 1]
 
 
-def test_idle_workers_survive_a_restart(kept: Kept) -> None:
+def test_idle_workers_survive_a_restart(kept: StoredQless) -> None:
     assert json.loads(kept("pop", 10, "q", "idle", 1)) == {}
     kept.commits()
     kept.restarts()
@@ -353,3 +359,19 @@ def test_idle_workers_survive_a_restart(kept: Kept) -> None:
     kept.commits()
     kept.restarts()
     assert json.loads(kept("workers", 20)) == {}
+
+
+def test_a_refused_script_flush_leaves_the_scripts(kept: StoredQless) -> None:
+    sha, script = "0" * 40, Script("C", "pop")
+    kept.hub.learn(sha, script)
+    kept.commits()
+    kept.hub.forget()
+    kept.fails_to_commit()
+    assert kept.hub.scripts == {sha.encode(): script}
+    kept.hub.forget()
+    kept.commits()
+    kept.hub.learn("1" * 40, script)
+    kept.fails_to_commit()
+    assert sha.encode() not in kept.hub.scripts
+    kept.restarts()
+    assert sha.encode() not in kept.hub.scripts

@@ -1,4 +1,4 @@
-"""What people do to jobs and queues, command by command, in dialect C."""
+"""Commands that change jobs and queues, in dialect C."""
 
 from collections.abc import Iterator
 
@@ -35,13 +35,13 @@ def test_depends_on_and_off(c: QlessClient) -> None:
     assert c.get("a")["dependents"] == {}
 
 
-def test_the_last_dependency_taken_off(c: QlessClient) -> None:
+def test_the_last_dependency_is_removed(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b", "depends", '["a"]')
     c.put(2, "c", "depends", '["a"]', delay=10)
     c("depends", 3, "b", "off", "a")
     c("depends", 3, "c", "off", "a")
-    assert [c.state("b"), c.state("c")] == ["waiting", "scheduled"]  # its delay is not lost
+    assert [c.state("b"), c.state("c")] == ["waiting", "scheduled"]  # its delay is kept
     assert c.pop(4, 5) == ["a", "b"]
     assert c.pop(12, 5) == ["c"]
 
@@ -62,7 +62,7 @@ def test_depends_refuses(c: QlessClient) -> None:
 # priority
 
 
-def test_priority_is_cut_in_the_reply_only(c: QlessClient) -> None:
+def test_priority_is_truncated_only_in_the_reply(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b")
     assert c("priority", 3, "b", 2.5) == 2
@@ -70,14 +70,14 @@ def test_priority_is_cut_in_the_reply_only(c: QlessClient) -> None:
     assert c.pop(4, 2) == ["b", "a"]
 
 
-def test_priority_of_one_that_waits_puts_it_ahead_of_its_equals(c: QlessClient) -> None:
+def test_the_priority_of_a_waiting_job_puts_it_before_its_equals(c: QlessClient) -> None:
     for number, jid in enumerate("abc"):
         c.put(1 + number, jid)
     c("priority", 5, "c", 0)
     assert c.pop(6, 3) == ["c", "a", "b"]
 
 
-def test_priority_of_one_that_does_not_wait(c: QlessClient) -> None:
+def test_the_priority_of_a_job_that_does_not_wait(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", delay=10)
     c.put(1, "c")
@@ -109,7 +109,7 @@ def test_tags_added_and_removed(c: QlessClient) -> None:
     assert c.get("a")["tags"] == {}
 
 
-def test_a_tag_that_is_there_keeps_its_time(c: QlessClient) -> None:
+def test_an_existing_tag_keeps_its_time(c: QlessClient) -> None:
     c.put(1, "a", "tags", '["t"]')
     c.put(2, "b", "tags", '["t"]')
     c("tag", 3, "add", "a", "t")
@@ -151,7 +151,7 @@ def test_track_and_untrack(c: QlessClient) -> None:
     assert c.get("b")["tracked"] is False
 
 
-def test_tracking_outlives_the_job_and_can_be_ended(c: QlessClient) -> None:
+def test_tracking_survives_the_job_and_can_be_ended(c: QlessClient) -> None:
     c.put(1, "a")
     c("track", 2, "track", "a")
     c("cancel", 3, "a")
@@ -214,7 +214,7 @@ def test_pause_several_queues(c: QlessClient) -> None:
     assert [c.refused("pause", 8), c.refused("unpause", 8)] == [words, words]
 
 
-def test_a_paused_queue_lets_its_workers_finish(c: QlessClient) -> None:
+def test_workers_of_a_paused_queue_can_finish(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("pause", 3, "q")
@@ -232,6 +232,20 @@ def test_forgotten_queues_keep_their_jobs(c: QlessClient) -> None:
     assert [queue["name"] for queue in c.json("queues", 7)] == ["other", "q"]
 
 
+def test_a_forgotten_queue_stays_paused(c: QlessClient) -> None:
+    c.put(1, "a")
+    c("pause", 2, "q")
+    c("queue.forget", 3, "q")
+    assert c.pop(4) == []
+    assert c.json("queues", 5) == {}
+    assert c.json("queues", 5, "q")["paused"] is True
+    c.put(6, "b")
+    assert c.json("queues", 7)[0]["paused"] is True
+    c("queue.forget", 8, "q")
+    c("unpause", 9, "q")
+    assert c.pop(10, 2) == ["a", "b"]
+
+
 # log
 
 
@@ -245,7 +259,7 @@ def test_log_adds_to_the_history(c: QlessClient) -> None:
     ]
 
 
-def test_what_is_logged_cannot_disturb_the_history(c: QlessClient) -> None:
+def test_logged_data_cannot_replace_fields_of_the_history(c: QlessClient) -> None:
     c.put(1, "a")
     data = '{"what": "x", "when": 9, "now": 1, "most": 2, "self": 3, "more": 4, "q": 5}'
     c("log", 2, "a", "hello", data)

@@ -1,4 +1,4 @@
-"""What is told to those who listen: channels, payloads and their order."""
+"""Published events: channels, payloads and their order."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def c(talk: Qless) -> QlessClient:
 
 @pytest.fixture
 def ear(talk: Qless) -> QlessClient:
-    """Somebody who hears everything."""
+    """A client that subscribes to all channels."""
     client = talk.connect()
     assert isinstance(client, QlessClient)
     return client.listens()
@@ -47,7 +47,7 @@ def test_put(c: QlessClient, ear: QlessClient) -> None:
     assert ear.hears_events() == [("ql:untrack", "a")]
 
 
-def test_put_by_the_worker_that_has_it(c: QlessClient, ear: QlessClient) -> None:
+def test_put_by_the_worker_that_holds_the_job(c: QlessClient, ear: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("put", 3, "w1", "q", "a", "klass", "{}", 0)
@@ -128,7 +128,7 @@ def test_timeout(c: QlessClient, ear: QlessClient) -> None:
     assert ear.hears_events() == [("ql:w:w1", LOST), log(LOST)]
 
 
-def test_retry_tells_only_of_the_last(c: QlessClient, ear: QlessClient) -> None:
+def test_retry_publishes_only_the_last_failure(c: QlessClient, ear: QlessClient) -> None:
     c.put(1, "a", "retries", 1)
     c("track", 2, "track", "a")
     c.pop(3)
@@ -150,7 +150,7 @@ def test_config(c: QlessClient, ear: QlessClient) -> None:
     ]
 
 
-def test_what_is_not_told(c: QlessClient, ear: QlessClient) -> None:
+def test_commands_without_events(c: QlessClient, ear: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", "depends", '["a"]')
     c("track", 1, "track", "a")
@@ -172,13 +172,15 @@ def test_what_is_not_told(c: QlessClient, ear: QlessClient) -> None:
     assert ear.hears_events() == []
 
 
-def test_a_refused_command_tells_nothing(c: QlessClient, ear: QlessClient) -> None:
+def test_a_refused_command_publishes_no_event(c: QlessClient, ear: QlessClient) -> None:
     c.refused("put", 1, "w", "q", "a", "klass", "{}", 0, "retries", "x")
     c.refused("timeout", 1, "zz")
     assert ear.hears_events() == []
 
 
-def test_who_listens_without_a_prefix_hears_of_what_others_do(talk: Qless, c: QlessClient) -> None:
+def test_a_subscriber_without_a_prefix_receives_events_of_other_clients(
+    talk: Qless, c: QlessClient
+) -> None:
     old = talk.connect()
     assert isinstance(old, QlessClient)
     old.asks("SUBSCRIBE", "completed").reply()
@@ -189,7 +191,7 @@ def test_who_listens_without_a_prefix_hears_of_what_others_do(talk: Qless, c: Ql
     assert old.reply() == ["message", "completed", "a"]
 
 
-def test_dialect_a_hears_of_tracked_jobs_without_a_prefix(talk: Qless, ear: QlessClient) -> None:
+def test_dialect_a_publishes_tracked_jobs_without_a_prefix(talk: Qless, ear: QlessClient) -> None:
     a = talk.speaks("A", "put", "track", "pop", "complete")
     a("put", 1, "q", "a", "klass", "{}", 1, 0)
     a("track", 0, "track", "a", 2)

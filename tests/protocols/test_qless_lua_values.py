@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from millrace.protocols.qless import lua_values as lua
 from millrace.protocols.qless.contract import ScriptError
-from millrace.store import changes
+from millrace.store import records
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_numbers_are_written_with_fourteen_digits(value: float, written: bytes) 
         (-500_000, b"-0.5"),
     ],
 )
-def test_moments_are_written_in_seconds(microseconds: int, written: bytes) -> None:
+def test_times_are_written_in_seconds(microseconds: int, written: bytes) -> None:
     assert lua.seconds(microseconds) == written
 
 
@@ -90,7 +90,7 @@ def test_moments_are_written_in_seconds(microseconds: int, written: bytes) -> No
         (1394000060.987654, 1_394_000_060_987_654),
     ],
 )
-def test_moments_stay_within_what_can_be_kept(seconds: float, microseconds: int) -> None:
+def test_times_are_limited_to_the_storable_range(seconds: float, microseconds: int) -> None:
     assert lua.moment(seconds) == microseconds
 
 
@@ -117,7 +117,7 @@ def test_moments_stay_within_what_can_be_kept(seconds: float, microseconds: int)
         (b"01", "Expected value but found invalid token at character 2"),
     ],
 )
-def test_what_cjson_says_of_bad_json(data: bytes, complaint: str) -> None:
+def test_the_cjson_message_for_invalid_json(data: bytes, complaint: str) -> None:
     with pytest.raises(ScriptError) as problem:
         lua.check(data)
     assert str(problem.value) == complaint
@@ -133,12 +133,12 @@ def test_any_bytes_are_json_or_complained_about(data: bytes) -> None:
         assert str(problem).startswith("Expected ")  # noqa: PT017
 
 
-def test_long_text_is_not_gone_through() -> None:
+def test_long_invalid_text_is_refused_immediately() -> None:
     with pytest.raises(ScriptError, match="Expected value but found invalid token at character"):
         lua.check(b"[" * 1_000_000)
 
 
-def test_nothing_at_all() -> None:
+def test_a_missing_argument() -> None:
     with pytest.raises(ScriptError, match="bad argument #1 to 'decode'"):
         lua.check(None)
 
@@ -161,23 +161,23 @@ def test_lists() -> None:
         (b'{"\\"1":[1111111111111111111111.5e1]}', {'"1': [11111111111111111111115.0]}),
     ],
 )
-def test_numbers_beyond_64_bits_are_floats_and_can_be_kept(data: bytes, value: object) -> None:
-    """Else the batch that has one could not be written, with everybody's changes in it."""
+def test_numbers_beyond_64_bits_are_storable_floats(data: bytes, value: object) -> None:
+    """Otherwise the change set of the whole turn could not be written."""
     assert lua.decode(data) == value
     assert repr(lua.decode(data)) == repr(value)
-    changes.encode(lua.decode(data))
+    records.encode(lua.decode(data))
 
 
-def test_a_number_without_end_is_refused() -> None:
+def test_an_infinite_number_is_refused() -> None:
     with pytest.raises(ScriptError):
         lua.decode(b"[%b]" % (b"1" * 400))
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_what_is_nested_too_deeply_is_refused_before_it_cannot_be_written(opening: bytes) -> None:
+def test_too_deeply_nested_data_is_refused(opening: bytes) -> None:
     closing = b"]" if opening == b"[" else b"}"
     good = opening * lua.MAX_DEPTH + b"1" + closing * lua.MAX_DEPTH
-    changes.encode(lua.decode(good))
+    records.encode(lua.decode(good))
     assert lua.decode(b'["%b"]' % (b"[" * 2000)) == ["[" * 2000]
     with pytest.raises(ScriptError, match=r"^Found too many nested data structures \(501\)$"):
         lua.decode(opening + good + closing)

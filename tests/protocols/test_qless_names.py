@@ -1,4 +1,4 @@
-"""Names that are not UTF-8: kept and compared byte by byte, and given back as they were sent."""
+"""Names that are not UTF-8: stored and compared byte by byte, and returned unchanged."""
 
 import random
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def ask(client: QlessClient, *words: object) -> bytes:
     return bytes(client.wire.heard[taken:])
 
 
-def test_a_name_comes_back_as_it_was_sent() -> None:
+def test_a_name_survives_the_round_trip() -> None:
     dice = random.Random(1)
     alphabet = b"\xf4\x8f\xba\xbb\x80\xbf\xff\xc3\xa9a"
     known: dict[str, bytes] = {}
@@ -38,11 +38,11 @@ def test_a_name_comes_back_as_it_was_sent() -> None:
         assert known.setdefault(text, name) == name
 
 
-def test_a_utf8_name_is_its_own_text() -> None:
+def test_a_utf8_name_is_unchanged() -> None:
     assert decode_name("grün-ß-\U0001f600".encode()) == "grün-ß-\U0001f600"
 
 
-def test_json_names_have_the_same_text_however_they_are_written() -> None:
+def test_json_names_have_the_same_text_in_every_form() -> None:
     text = decode_name(PRIVATE).encode()
     assert escape_json(b'["%b"]' % PRIVATE) == b'["%b"]' % text
     assert escape_json(rb'["\udbff\udeff"]') == b'["%b"]' % text

@@ -18,19 +18,19 @@ def c(talk: Qless) -> QlessClient:
     return talk.speaks("C")
 
 
-def test_jobs_put_at_one_time_come_in_the_order_of_the_calls(c: QlessClient) -> None:
+def test_jobs_put_at_one_time_are_in_the_order_of_the_calls(c: QlessClient) -> None:
     for jid in ("b", "a", "c"):
         c.put(5, jid)
     assert c.pop(6, 10) == ["b", "a", "c"]
 
 
-def test_a_job_that_is_put_again_goes_behind_those_put_in_between(c: QlessClient) -> None:
+def test_a_job_that_is_put_again_goes_behind_later_jobs(c: QlessClient) -> None:
     for jid in ("a", "b", "a", "c", "b", "d"):
         c.put(5, jid)
     assert c.pop(6, 10) == ["a", "c", "b", "d"]
 
 
-def test_a_job_that_is_retried_goes_behind_those_that_wait(c: QlessClient) -> None:
+def test_a_retried_job_goes_behind_waiting_jobs(c: QlessClient) -> None:
     c.put(5, "a")
     c.put(5, "b")
     assert c.pop(5) == ["a"]
@@ -39,7 +39,7 @@ def test_a_job_that_is_retried_goes_behind_those_that_wait(c: QlessClient) -> No
     assert c.pop(6, 10) == ["b", "a", "c"]
 
 
-def test_a_job_that_is_released_by_its_dependency_goes_behind(c: QlessClient) -> None:
+def test_a_job_unblocked_by_its_dependency_goes_behind(c: QlessClient) -> None:
     c.put(1, "parent", queue="other")
     c.put(1, "child", "depends", '["parent"]')
     c.put(5, "a")
@@ -58,14 +58,14 @@ def test_jobs_moved_at_one_time_keep_the_order_of_the_calls(c: QlessClient) -> N
     assert c.pop(4, 10, queue="n") == ["c", "a", "b"]
 
 
-def test_of_delayed_jobs_the_earlier_due_time_goes_first(c: QlessClient) -> None:
+def test_delayed_jobs_are_ordered_by_due_time(c: QlessClient) -> None:
     c.put(1, "late", delay=20)
     c.put(1, "early", delay=10)
     c.put(15, "between")
     assert c.pop(30, 10) == ["early", "between", "late"]
 
 
-def test_unfailed_jobs_come_in_the_order_of_their_failures(c: QlessClient) -> None:
+def test_unfailed_jobs_are_in_the_order_of_their_failures(c: QlessClient) -> None:
     for jid in ("a", "b", "c"):
         c.put(1, jid)
     c.pop(2, 10)

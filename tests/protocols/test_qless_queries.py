@@ -1,4 +1,4 @@
-"""What anybody may ask, command by command, in dialect C: jobs, queues, workers, failures, tags."""
+"""Commands that read, in dialect C: jobs, queues, workers, failures, tags."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def test_get(c: QlessClient) -> None:
     assert c.get("a")["jid"] == "a"
 
 
-def test_multiget_skips_what_is_not_there(c: QlessClient) -> None:
+def test_multiget_skips_unknown_jobs(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b")
     assert [job["jid"] for job in c.json("multiget", 2, "b", "zz", "a")] == ["b", "a"]
@@ -37,7 +37,7 @@ def test_multiget_skips_what_is_not_there(c: QlessClient) -> None:
     assert c("multiget", 2) == "{}"
 
 
-def test_numbers_are_cut_to_fourteen_digits(c: QlessClient) -> None:
+def test_numbers_are_written_with_fourteen_digits(c: QlessClient) -> None:
     c.put(1394000000.98765432, "a")
     c.json("pop", 1394000000.98765432, "q", "w", 1)
     assert '"expires":1394000060.9877,' in c("get", 0, "a")
@@ -98,7 +98,7 @@ def test_jobs_by_pages(c: QlessClient) -> None:
     assert c("jobs", 50, "scheduled", "q", 25) == names[25:]
     assert c("jobs", 50, "scheduled", "q", 2, 3) == names[2:5]
     assert c("jobs", 50, "scheduled", "q", 0, -1) == names[:-1]  # all but the last
-    assert c("jobs", 50, "scheduled", "q", 0, 0) == names  # 0..-1, says Redis, is all
+    assert c("jobs", 50, "scheduled", "q", 0, 0) == names  # 0..-1 is the whole range in Redis
     for number in range(30):
         c.pop(1000 + number)
     assert c("jobs", 1040, "running", "q", 28, 5) == names[28:]
@@ -138,7 +138,7 @@ def test_queues_count_by_state(c: QlessClient) -> None:
     c("pause", 35, "q")
     wanted = {
         "name": "q",
-        "waiting": 3,  # of which one has just fallen due
+        "waiting": 3,  # one of them has just become due
         "running": 1,
         "stalled": 1,
         "scheduled": 1,
@@ -150,7 +150,7 @@ def test_queues_count_by_state(c: QlessClient) -> None:
     assert c.json("queues", 70) == [wanted]
 
 
-def test_a_lock_of_this_very_moment_is_stalled(c: QlessClient) -> None:
+def test_a_lock_that_expires_now_is_stalled(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(10)
     counts = c.json("queues", 70, "q")
@@ -159,7 +159,7 @@ def test_a_lock_of_this_very_moment_is_stalled(c: QlessClient) -> None:
     assert c("jobs", 70, "stalled", "q") == ["a"]
 
 
-def test_length_leaves_out_those_that_depend(c: QlessClient) -> None:
+def test_length_excludes_jobs_with_dependencies(c: QlessClient) -> None:
     assert c("length", 1, "unknown") == 0
     assert c.refused("length", 1) == "Queue(): no queue name provided"
     c.put(1, "a")
@@ -227,8 +227,8 @@ def test_failed_by_group(c: QlessClient) -> None:
     assert c.refused("failed", 20, "g1", 0, "x") == 'Failed(): Arg "limit" is not a number: x'
 
 
-def test_failed_by_other_protocols_workers(c: QlessClient, talk: Qless) -> None:
-    """A job of Faktory that died is seen here, too."""
+def test_failures_of_other_protocols(c: QlessClient, talk: Qless) -> None:
+    """The list includes a dead Faktory job."""
     talk.pushes_faktory("job-1")
     talk.acts(lambda world: world.engine.kill(world.engine.find("job-1"), world.now))
     assert c.state("job-1") == "failed"
@@ -237,7 +237,7 @@ def test_failed_by_other_protocols_workers(c: QlessClient, talk: Qless) -> None:
 # tag get, tag top
 
 
-def test_tags_by_the_time_they_were_added(c: QlessClient) -> None:
+def test_tags_by_the_time_of_their_addition(c: QlessClient) -> None:
     c.put(3, "foo", "tags", '["t","u"]')
     c.put(3, "bar", "tags", '["t"]')
     c.put(1, "early", "tags", '["t"]')
@@ -249,7 +249,7 @@ def test_tags_by_the_time_they_were_added(c: QlessClient) -> None:
     assert c.refused("tag", 4, "get", "t", 0, "x") == 'Tag(): Arg "count" not a number: x'
 
 
-def test_top_tags_are_those_of_two_jobs_or_more(c: QlessClient) -> None:
+def test_top_tags_have_two_jobs_or_more(c: QlessClient) -> None:
     assert c("tag", 1, "top") == "{}"
     for number in range(3):
         c.put(number, f"j{number}", "tags", '["three", 7]' if number else '["three","one"]')
@@ -257,7 +257,7 @@ def test_top_tags_are_those_of_two_jobs_or_more(c: QlessClient) -> None:
     assert c.json("tag", 4, "top", 1, 5) == ["7"]
     c("cancel", 5, "j0")
     c("tag", 5, "remove", "j1", "three", "absent")
-    c("tag", 5, "add", "j1", "7")  # it is there already
+    c("tag", 5, "add", "j1", "7")  # the tag exists already
     assert c.json("tag", 6, "top") == ["7"]
     assert c.refused("tag", 6, "top", "x") == 'Tag(): Arg "offset" not a number: x'
 
@@ -291,7 +291,7 @@ def test_config_of_one_option(c: QlessClient) -> None:
     assert c("config.get", 5, "heartbeat") == 60
 
 
-# What all commands have
+# All commands
 
 
 def test_generic_errors(c: QlessClient) -> None:
@@ -306,7 +306,7 @@ def test_generic_errors(c: QlessClient) -> None:
 
 
 @pytest.mark.parametrize("count", ["2", "2.0", " 2 ", "0x2", "2e0", "20e-1"])
-def test_numbers_as_lua_reads_them(c: QlessClient, count: str) -> None:
+def test_numbers_are_parsed_like_in_lua(c: QlessClient, count: str) -> None:
     for jid in "abc":
         c.put(1, jid)
     assert len(c.json("pop", 2, "q", "w", count)) == 2

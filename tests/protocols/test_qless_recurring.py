@@ -1,4 +1,4 @@
-"""Jobs that are put again and again, in dialect C."""
+"""Recurring jobs, in dialect C."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def recur(c: QlessClient, now: float, interval: float, offset: float = 0, *optio
 
 
 def when_put(c: QlessClient, now: float, count: int = 100) -> list[int]:
-    """Pop, and say when what came should have been put."""
+    """Pop jobs, and return the times of their intended puts."""
     return [job["history"][0]["when"] for job in c.json("pop", now, "q", "w", count)]
 
 
@@ -96,12 +96,12 @@ def test_recur_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> 
     assert c("queues", 3) == "{}"
 
 
-def test_recur_makes_its_queue_known(c: QlessClient) -> None:
+def test_recur_registers_its_queue(c: QlessClient) -> None:
     recur(c, 1, 60)
     assert job_fields(c.json("queues", 2)[0], "name", "recurring") == ("q", 1)
 
 
-# What comes of it
+# Children
 
 
 def test_children(c: QlessClient) -> None:
@@ -135,7 +135,7 @@ def test_children(c: QlessClient) -> None:
     assert c.json("stats", 16, "q", 16)["wait"]["mean"] == 4.5
 
 
-def test_children_come_only_when_somebody_asks_and_no_more_than_asked_for(c: QlessClient) -> None:
+def test_children_are_created_on_request_up_to_the_requested_count(c: QlessClient) -> None:
     recur(c, 0, 10)
     assert c("length", 95, "q") == 0
     assert len(c.json("peek", 95, "q", 3)) == 3
@@ -157,13 +157,13 @@ def test_backlog_that_is_not_reached(c: QlessClient) -> None:
     assert when_put(c, 130) == [0, 60, 120]
 
 
-def test_children_do_not_come_from_other_queues(c: QlessClient) -> None:
+def test_requests_for_other_queues_create_no_children(c: QlessClient) -> None:
     recur(c, 0, 10)
     assert c.pop(100, queue="other") == []
     assert c.json("recur.get", 101, "r")["count"] == 0
 
 
-def test_recur_anew_keeps_the_count(c: QlessClient) -> None:
+def test_recur_again_keeps_the_count(c: QlessClient) -> None:
     recur(c, 0, 10)
     when_put(c, 10)
     assert c("recur", 20, "q2", "r", "other", "[]", "interval", 30, 5) == "r"
@@ -173,7 +173,7 @@ def test_recur_anew_keeps_the_count(c: QlessClient) -> None:
     assert [job["jid"] for job in c.json("pop", 25, "q2", "w", 9)] == ["r-3"]
 
 
-def test_children_never_take_the_place_of_others(c: QlessClient) -> None:
+def test_children_never_replace_other_jobs(c: QlessClient) -> None:
     recur(c, 0, 10)
     when_put(c, 10)
     c("unrecur", 11, "r")
@@ -182,7 +182,7 @@ def test_children_never_take_the_place_of_others(c: QlessClient) -> None:
     assert [c.get(jid)["history"][0]["when"] for jid in ("r-1", "r-2", "r-3")] == [0, 10, 20]
 
 
-def test_a_job_and_a_recurring_job_of_one_name(c: QlessClient) -> None:
+def test_a_job_and_a_recurring_job_with_one_name(c: QlessClient) -> None:
     recur(c, 1, 60)
     c.put(2, "r", queue="other")
     c("cancel", 3, "r")
@@ -226,7 +226,7 @@ def test_update(c: QlessClient) -> None:
     assert [queue["name"] for queue in c.json("queues", 4)] == ["q", "q2"]
 
 
-def test_another_interval_shifts_the_next_run(c: QlessClient) -> None:
+def test_another_interval_moves_the_next_run(c: QlessClient) -> None:
     recur(c, 0, 60)
     assert when_put(c, 0) == [0]
     c("recur.update", 1, "r", "interval", 10)
@@ -247,7 +247,7 @@ def test_another_interval_shifts_the_next_run(c: QlessClient) -> None:
         (("r", "queue", "new", "foo", "bar"), 'Recur(): Unrecognized option "foo"'),
     ],
 )
-def test_update_refuses_and_changes_nothing(
+def test_a_refused_update_changes_nothing(
     c: QlessClient, args: tuple[object, ...], error: str
 ) -> None:
     recur(c, 0, 60)

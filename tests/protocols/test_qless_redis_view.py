@@ -1,6 +1,6 @@
-"""The keys under `ql:` as clients see them that look past the scripts."""
+"""The keys under `ql:` for clients that read them directly."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from math import inf
 from random import Random
 from typing import Any
@@ -9,27 +9,43 @@ import pytest
 from resp_conversation import OK, Resp, RespClient, RespWorld, array, bulk
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, MASENKO, WORKQ, Push
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.engine.job import NewJob
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.redis_view import RedisView
+from millrace.protocols.registry import FAKTORY, MASENKO, WORKQ
+from millrace.protocols.spec import protocol_rules
+from millrace.store.records import decode_any, encode
 
 #: 2012-11-08T11:46:49Z, and the midnight before it.
 T = 1352375209
 MIDNIGHT = 1352332800
 
 
+def whole(slices: Generator[None, None, Any]) -> Any:
+    """The result of all slices."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as ended:
+            return ended.value
+
+
 class Keys:
-    """Commands of dialect C in, keys out."""
+    """Executes commands of dialect C and reads keys."""
 
     def __init__(self) -> None:
-        self.engine = Engine(Random(1))
+        self.engine = Engine(Random(1), protocol_rules())
         self.hub = QlessHub(self.engine, started_at=T * 1_000_000)
         self.api = QlessApi(self.hub)
         self.virtual = self.hub.virtual
         assert isinstance(self.virtual, RedisView)
 
     def do(self, command: str, now: float, *args: object, dialect: str = "C") -> Any:
-        words = [word if isinstance(word, bytes) else str(word).encode() for word in (now, *args)]
+        words = [
+            key_bytes if isinstance(key_bytes, bytes) else str(key_bytes).encode()
+            for key_bytes in (now, *args)
+        ]
         return self.api.call(dialect, command, [], words, T * 1_000_000)
 
     def reqless(self, command: str, now: float, *args: object) -> Any:
@@ -41,9 +57,9 @@ class Keys:
     def scores(self, key: str) -> dict[str, float]:
         assert self.virtual.kind(key.encode()) == "zset"
         found = self.virtual.scores(key.encode())
-        assert self.virtual.length(key.encode()) == len(found)
+        assert whole(self.virtual.length(key.encode())) == len(found)
         for member, score in found:
-            assert self.virtual.score(key.encode(), member) == score
+            assert whole(self.virtual.score(key.encode(), member)) == score
         assert [score for _, score in found] == sorted(score for _, score in found)
         return {member.decode(): score for member, score in found}
 
@@ -54,7 +70,7 @@ class Keys:
     def items(self, key: str) -> list[str]:
         assert self.virtual.kind(key.encode()) == "list"
         found = self.virtual.items(key.encode())
-        assert self.virtual.length(key.encode()) == len(found)
+        assert whole(self.virtual.length(key.encode())) == len(found)
         return [item.decode() for item in found]
 
     def members(self, key: str) -> list[str]:
@@ -62,8 +78,8 @@ class Keys:
         return sorted(member.decode() for member in self.virtual.members(key.encode()))
 
     def names(self) -> set[str]:
-        """All names, each of a key that is there, and as many as are counted."""
-        found = list(self.virtual.names())
+        """All names; each has an existing key, and their number is the count."""
+        found = [name for name in self.virtual.names() if name]
         assert len(set(found)) == len(found)
         assert all(self.virtual.kind(name) for name in found)
         return {name.decode() for name in found}
@@ -84,12 +100,12 @@ def test_waiting_jobs_are_scored_by_priority_and_time(keys: Keys) -> None:
     keys.put("b", T + 1)
     keys.put("c", T + 2, "q", "priority", 10)
     scores = keys.scores("ql:q:q-work")
-    assert list(scores) == ["b", "a", "c"], "the highest is popped first"
+    assert list(scores) == ["b", "a", "c"], "the highest score is popped first"
     assert scores["c"] == pytest.approx(10 - (T + 2) / 1e10, abs=1e-15)
     assert scores["a"] == pytest.approx(-T / 1e10, abs=1e-15)
 
 
-def test_a_job_whose_lock_was_taken_away_is_ahead_of_all(keys: Keys) -> None:
+def test_a_job_with_a_removed_lock_is_first(keys: Keys) -> None:
     keys.put("a")
     keys.put("b", T + 1, "q", "priority", 1000)
     keys.do("pop", T + 1, "q", "w", 2)
@@ -97,7 +113,7 @@ def test_a_job_whose_lock_was_taken_away_is_ahead_of_all(keys: Keys) -> None:
     assert keys.scores("ql:q:q-work") == {"a": inf}
 
 
-def test_locks_have_their_end_and_scheduled_jobs_their_moment(keys: Keys) -> None:
+def test_locks_have_their_expiry_and_scheduled_jobs_their_due_time(keys: Keys) -> None:
     keys.put("a")
     keys.do("put", T, "", "q", "b", "K", "{}", 12.5)
     keys.do("pop", T + 1, "q", "w", 1)
@@ -106,7 +122,7 @@ def test_locks_have_their_end_and_scheduled_jobs_their_moment(keys: Keys) -> Non
     assert keys.virtual.kind(b"ql:q:q-work") == ""
 
 
-def test_jobs_that_depend_are_scored_by_when_they_were_put(keys: Keys) -> None:
+def test_dependent_jobs_are_scored_by_the_time_of_their_put(keys: Keys) -> None:
     keys.put("a")
     keys.put("b", T + 3, "q", "depends", '["a"]')
     assert keys.scores("ql:q:q-depends") == {"b": T + 3}
@@ -132,12 +148,12 @@ def test_a_queues_lengths_are_read_from_its_counters(
     monkeypatch.setattr(keys.engine.queues["q"].ready.__class__, "first", scan)
     for name in ("work", "locks", "scheduled", "depends"):
         key = f"ql:q:q-{name}".encode()
-        assert (keys.virtual.kind(key), keys.virtual.length(key)) == ("zset", 1)
-    assert keys.virtual.score(b"ql:q:q-scheduled", b"c") == T + 10
-    assert keys.virtual.score(b"ql:q:q-scheduled", b"a") is None
+        assert (keys.virtual.kind(key), whole(keys.virtual.length(key))) == ("zset", 1)
+    assert whole(keys.virtual.score(b"ql:q:q-scheduled", b"c")) == T + 10
+    assert whole(keys.virtual.score(b"ql:q:q-scheduled", b"a")) is None
 
 
-def test_queues_are_in_the_order_in_which_they_were_seen(keys: Keys) -> None:
+def test_queues_are_in_the_order_of_their_first_use(keys: Keys) -> None:
     keys.put("a", T, "second-work")
     keys.put("b", T + 1, "first")
     assert keys.scores("ql:queues") == {"second-work": T, "first": T + 1}
@@ -192,7 +208,7 @@ def test_a_failed_job(keys: Keys) -> None:
     shown = {"state": "failed", "failure": failure, "worker": "", "expires": ""}
     assert shown.items() <= keys.fields("ql:j:a").items()
     assert keys.members("ql:failures") == ["group"]
-    assert keys.items("ql:f:group") == ["b", "a"], "the newest first"
+    assert keys.items("ql:f:group") == ["b", "a"], "the newest failure is first"
     assert keys.virtual.kind(b"ql:f:other") == ""
 
 
@@ -213,15 +229,15 @@ def test_grace_and_a_pending_delay_are_in_the_hash(keys: Keys) -> None:
     assert keys.scores("ql:w:w:jobs") == {"a": T + 60}
     keys.do("pop", T + 61, "q", "w2", 1)
     assert keys.fields("ql:j:a")["grace"] == "1"
-    assert keys.virtual.kind(b"ql:w:w:jobs") == "", "its worker has been told that it is gone"
+    assert keys.virtual.kind(b"ql:w:w:jobs") == "", "its worker has been notified of the loss"
 
 
-def test_a_jid_that_ends_like_a_part_of_another(keys: Keys) -> None:
+def test_a_jid_that_ends_like_a_part_of_another_key(keys: Keys) -> None:
     keys.put("a")
     keys.put("a-history")
     assert keys.fields("ql:j:a-history")["jid"] == "a-history"
     assert keys.items("ql:j:a-history-history")
-    # In Redis the two would be one key, and one of them could not be kept.
+    # In Redis these would be one key, and one of them would be lost.
     assert list(keys.virtual.names()).count(b"ql:j:a-history") == 2
     keys.do("cancel", T, "a-history")
 
@@ -229,7 +245,7 @@ def test_a_jid_that_ends_like_a_part_of_another(keys: Keys) -> None:
 def test_recurring_jobs(keys: Keys) -> None:
     keys.do("recur", T, "q", "r1", "K", '{"x":1}', "interval", 60, 5, "tags", '["t"]')
     assert keys.scores("ql:q:q-recur") == {"r1": T + 5}
-    assert keys.virtual.score(b"ql:q:other-recur", b"r1") is None
+    assert whole(keys.virtual.score(b"ql:q:other-recur", b"r1")) is None
     assert keys.fields("ql:r:r1") == {
         "jid": "r1",
         "klass": "K",
@@ -252,7 +268,7 @@ def test_recurring_jobs(keys: Keys) -> None:
 # Tags, tracking, workers, options, numbers
 
 
-def test_tags_are_scored_by_when_they_were_added(keys: Keys) -> None:
+def test_tags_are_scored_by_the_time_of_their_addition(keys: Keys) -> None:
     keys.put("a", T, "q", "tags", '["x","y"]')
     keys.put("b", T + 1, "q", "tags", '["x"]')
     assert keys.scores("ql:t:x") == {"a": T, "b": T + 1}
@@ -262,7 +278,7 @@ def test_tags_are_scored_by_when_they_were_added(keys: Keys) -> None:
     assert keys.virtual.kind(b"ql:t:y") == ""
 
 
-def test_what_another_protocol_took_away_has_no_key(keys: Keys) -> None:
+def test_a_job_cancelled_by_another_protocol_has_no_key(keys: Keys) -> None:
     keys.put("a", T, "q", "tags", '["x"]')
     job = keys.engine.find("a")
     assert job is not None
@@ -299,7 +315,7 @@ def test_statistics_by_day(keys: Keys) -> None:
     assert keys.virtual.kind(b"ql:s:wait:%d:q" % (MIDNIGHT + 1)) == ""
 
 
-# What reqless has more
+# Additional keys of reqless
 
 
 def test_throttles(keys: Keys) -> None:
@@ -313,7 +329,7 @@ def test_throttles(keys: Keys) -> None:
     assert keys.scores("ql:th:mail-pending") == {"b": T + 1}
     assert keys.scores("ql:q:q-throttled") == {"b": T + 1}
     assert list(keys.scores("ql:q:q-work")) == ["c"]
-    assert keys.virtual.score(b"ql:q:q-work", b"b") is None
+    assert whole(keys.virtual.score(b"ql:q:q-work", b"b")) is None
     assert keys.virtual.kind(b"ql:th:other") == keys.virtual.kind(b"ql:th:mail-x") == ""
     assert keys.fields("ql:j:a")["throttles"] == '["mail"]'
     keys.reqless("queue.recurAtInterval", T, "q", "r", "K", "{}", 9, 9, "throttles", '["mail"]')
@@ -334,7 +350,7 @@ def test_patterns(keys: Keys) -> None:
     assert keys.names() == {"ql:qp:identifiers", "ql:qp:priorities"}
 
 
-# All of them
+# All keys
 
 
 @pytest.mark.parametrize(
@@ -357,19 +373,24 @@ def test_patterns(keys: Keys) -> None:
         "ql:ÿ",
     ],
 )
-def test_keys_that_are_not_there(keys: Keys, key: str) -> None:
+def test_unknown_keys(keys: Keys, key: str) -> None:
     keys.put("a")
-    word = key.encode("latin-1")
-    assert (keys.virtual.kind(word), keys.virtual.length(word)) == ("", 0)
-    assert keys.virtual.scores(word) == keys.virtual.fields(word) == keys.virtual.items(word) == []
-    assert keys.virtual.members(word) == []
-    assert keys.virtual.score(word, b"a") is None
+    key_bytes = key.encode("latin-1")
+    assert (keys.virtual.kind(key_bytes), whole(keys.virtual.length(key_bytes))) == ("", 0)
+    assert (
+        keys.virtual.scores(key_bytes)
+        == keys.virtual.fields(key_bytes)
+        == keys.virtual.items(key_bytes)
+        == []
+    )
+    assert keys.virtual.members(key_bytes) == []
+    assert whole(keys.virtual.score(key_bytes, b"a")) is None
 
 
-def test_jobs_of_other_protocols_have_keys_too(keys: Keys) -> None:
-    push = Push("f", "kind", b"[1]", FAKTORY, "q", 3, 60_000_000, blockers=[])
+def test_jobs_of_other_protocols_have_keys(keys: Keys) -> None:
+    push = NewJob("f", "kind", b"[1]", FAKTORY, "q", 3, 60_000_000, blockers=[])
     keys.engine.push(push, T * 1_000_000)
-    twin = Push("f", "kind", b"\xff", MASENKO, "q", 3, 60_000_000)
+    twin = NewJob("f", "kind", b"\xff", MASENKO, "q", 3, 60_000_000)
     keys.engine.push(twin, T * 1_000_000)
     keys.engine.lease(("q",), "c1", MASENKO, T * 1_000_000)
     assert keys.fields("ql:j:f")["data"] == "[1]"
@@ -380,7 +401,7 @@ def test_jobs_of_other_protocols_have_keys_too(keys: Keys) -> None:
     assert keys.names() == found
 
 
-def test_after_flushdb_nothing_is_left(keys: Keys) -> None:
+def test_flushdb_removes_all_keys(keys: Keys) -> None:
     test_tracked_jobs_workers_and_options(keys)
     test_recurring_jobs(keys)
     keys.put("d", T, "q", "depends", '["a"]', "tags", '["x"]')
@@ -395,15 +416,15 @@ def test_after_flushdb_nothing_is_left(keys: Keys) -> None:
 
 
 class QlessWorld(RespWorld):
-    """With the commands of Qless behind the port."""
+    """A world with the commands of Qless."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         super().__init__(options)
         QlessApi(self.hub)
 
     def snapshot(self) -> dict[str, Any]:
-        jobs = {seq: repr(job) for seq, job in self.engine.jobs.items()}
-        return {"jobs": jobs, "keys": sorted(self.hub.virtual.names())}
+        jobs = {seq: decode_any(encode(job)) for seq, job in self.engine.jobs.items()}
+        return {"jobs": jobs, "keys": sorted(filter(None, self.hub.virtual.names()))}
 
 
 class QlessKeys(Resp):
@@ -414,7 +435,7 @@ def put(client: RespClient, jid: str, *options: object) -> None:
     client.asks("QLESS.PUT", 1, "q", jid, "K", "{}", T, 0, *options).hears(bulk(jid))
 
 
-def test_clients_read_them_with_the_commands_of_redis() -> None:
+def test_clients_read_keys_with_redis_commands() -> None:
     with QlessKeys() as talk:
         client = talk.connect()
         put(client, "a", "tags", '["x"]')
@@ -436,7 +457,7 @@ def test_clients_read_them_with_the_commands_of_redis() -> None:
         client.asks("DBSIZE").hears(b":0\r\n")
 
 
-def test_the_length_of_a_queue_as_the_ruby_client_asks_for_it() -> None:
+def test_the_length_of_a_queue_as_the_ruby_client_reads_it() -> None:
     with QlessKeys() as talk:
         client = talk.connect()
         put(client, "a")

@@ -1,4 +1,4 @@
-"""The spec, sentence by sentence, in its own form: QLESS.<COMMAND>."""
+"""The sentences of the spec, in its form: QLESS.<COMMAND>."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,9 @@ def test_cancel_deletes_a_job_from_the_system(q: QlessClient) -> None:
     assert q("Get", 0, "deadbeef") is None
 
 
-def test_complete_puts_into_another_queue_at_once_later_or_after_others(q: QlessClient) -> None:
+def test_complete_can_move_a_job_to_another_queue_with_delay_or_dependencies(
+    q: QlessClient,
+) -> None:
     for number, jid in enumerate("abcd"):
         put(q, number, jid)
         pop(q, number)
@@ -107,7 +109,7 @@ def test_jobs_returns_all_of_a_state(q: QlessClient) -> None:
     assert q("Jobs", 0, "scheduled", 50, "testing") == names
 
 
-def test_peek_merely_peeks(q: QlessClient) -> None:
+def test_peek_removes_no_job(q: QlessClient) -> None:
     put(q, 1, "a")
     [job] = q("Peek", 1, "testing", 5, 2)
     assert json.loads(job)["state"] == "waiting"
@@ -254,7 +256,7 @@ def test_heartbeat_of_one_queue(q: QlessClient) -> None:
 # Queues, and jobs of the same priority
 
 
-def test_expired_locks_come_before_what_waits(q: QlessClient) -> None:
+def test_expired_locks_precede_waiting_jobs(q: QlessClient) -> None:
     q("SetConfig", 0, "grace-period", 0)
     put(q, 1, "a")
     pop(q, 2)
@@ -262,7 +264,7 @@ def test_expired_locks_come_before_what_waits(q: QlessClient) -> None:
     assert [pop(q, 100, "w2"), pop(q, 100, "w2")] == ["a", "b"]
 
 
-def test_jobs_of_one_priority_are_popped_as_they_were_inserted(q: QlessClient) -> None:
+def test_jobs_of_one_priority_are_popped_in_order_of_insertion(q: QlessClient) -> None:
     for number in range(5):
         put(q, 1 + number / 1000, f"j{number}")
     assert [pop(q, 2) for _ in range(5)] == [f"j{number}" for number in range(5)]

@@ -1,4 +1,4 @@
-"""Statistics per queue and day, against numbers computed here."""
+"""Statistics per queue and day, compared with numbers computed here."""
 
 import math
 import statistics
@@ -51,7 +51,7 @@ def expected(spans: list[float]) -> dict[str, Any]:
     }
 
 
-def test_nothing_yet(c: QlessClient) -> None:
+def test_empty_statistics(c: QlessClient) -> None:
     empty = expected([])
     assert c.json("stats", 1, "unknown", 1) == {
         "run": empty,
@@ -88,7 +88,7 @@ def test_spans_of_days(c: QlessClient) -> None:
     assert c.json("stats", at, "q", at)["wait"] == expected([float(span) for span in spans])
 
 
-def test_a_wait_begins_with_the_put_even_if_the_job_is_not_due(c: QlessClient) -> None:
+def test_a_wait_starts_with_the_put_even_for_a_delayed_job(c: QlessClient) -> None:
     c.put(100, "a", delay=50)
     c.put(110, "b")
     c.put(120, "c", "depends", '["b"]')
@@ -98,7 +98,7 @@ def test_a_wait_begins_with_the_put_even_if_the_job_is_not_due(c: QlessClient) -
     assert c.json("stats", 200, "q", 200)["wait"] == expected([50, 60, 60])
 
 
-def test_after_a_pop_waits_are_counted_from_it(c: QlessClient) -> None:
+def test_after_a_pop_waits_start_at_the_pop(c: QlessClient) -> None:
     c.put(100, "a")
     c.pop(110)
     c("retry", 120, "a", "q", "w1")
@@ -109,7 +109,7 @@ def test_after_a_pop_waits_are_counted_from_it(c: QlessClient) -> None:
     assert c.json("stats", 300, "q", 200)["wait"] == expected([10, 30, 60])
 
 
-def test_each_on_the_day_it_ends(c: QlessClient) -> None:
+def test_durations_count_on_the_day_of_their_end(c: QlessClient) -> None:
     c.put(DAY - 5, "a")
     c.pop(DAY + 5)
     c("complete", 2 * DAY + 5, "a", "w1", "q", "{}")
@@ -160,7 +160,7 @@ def test_old_days_are_forgotten(c: QlessClient) -> None:
     assert c.json("stats", 30 * DAY, "q", 0)["wait"] == expected([])
 
 
-def test_days_are_kept_as_long_as_configured(c: QlessClient) -> None:
+def test_days_are_kept_as_configured(c: QlessClient) -> None:
     c("config.set", 0, "stats-history", 2)
     c("config.set", 0, "histogram-history", 1)
     c.put(0, "a")

@@ -1,5 +1,5 @@
-"""What the suites of qless-core and reqless-core look at past the commands: keys of reqless that its
-clients write, times to live, and the names that commands had before.
+"""Direct accesses of the suites of qless-core and reqless-core: keys of reqless that clients write,
+times to live, and earlier command names.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_priorities_can_be_written_into_their_key_and_that_of_qmore(
     client.calls(f"{PRIORITIES}.getAll", 0).hears_text(IN_TURN)
 
 
-def test_what_was_set_counts_before_what_qmore_has_and_ends_it(client: ReqlessClient) -> None:
+def test_new_patterns_replace_those_of_qmore(client: ReqlessClient) -> None:
     client.asks("HSET", "qmore:dynamic", "old", '["x"]').hears(b":1\r\n")
     client.asks("HSET", "ql:qp:identifiers", "new", '["y"]').hears(b":1\r\n")
     client.calls(f"{IDENTIFIERS}.getAll", 0).hears_text(ANY + ',"new":"[\\"y\\"]"}')
@@ -67,20 +67,20 @@ def test_what_was_set_counts_before_what_qmore_has_and_ends_it(client: ReqlessCl
     client.calls(f"{PRIORITIES}.getAll", 0).hears_text(IN_TURN)
 
 
-def test_patterns_of_one_kind_are_not_written_as_the_other(client: ReqlessClient) -> None:
+def test_patterns_of_different_types_do_not_mix(client: ReqlessClient) -> None:
     client.asks("HSET", "ql:qp:priorities", "a", "b").hears_resp_error(WRONG_TYPE)
     client.asks("RPUSH", "ql:qp:identifiers", "a").hears_resp_error(WRONG_TYPE)
-    for words in (("HSET", "ql:qp:others", "a", "b"), ("DEL", "ql:qp:others")):
-        client.asks(*words).hears_resp_error(
+    for command_words in (("HSET", "ql:qp:others", "a", "b"), ("DEL", "ql:qp:others")):
+        client.asks(*command_words).hears_resp_error(
             "ERR 'ql:qp:others' is kept by Qless: only its own commands can change it"
         )
     client.asks("EXISTS", "ql:qp:priorities", "ql:qp:identifiers").hears(b":0\r\n")
 
 
-def test_written_patterns_are_notes_of_the_engine_and_bounded(
+def test_written_patterns_are_settings_of_the_engine_and_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue_patterns, "MOST", 20)
+    monkeypatch.setattr(queue_patterns, "MAX_PATTERN_BYTES", 20)
     with Reqless() as talk:
         client = talk.speaker()
         client.asks("RPUSH", "ql:qp:priorities", "x" * 9).hears(b":1\r\n")
@@ -88,25 +88,25 @@ def test_written_patterns_are_notes_of_the_engine_and_bounded(
             "OOM command not allowed: patterns have room for 20 bytes"
         )
         client.asks("LLEN", "ql:qp:priorities").hears(b":1\r\n")
-        assert talk.engine.notes["qless/patterns/priorities"].endswith(b"x" * 9)
+        assert talk.engine.settings["qless/patterns/priorities"].endswith(b"x" * 9)
 
 
-def test_patterns_are_not_written_while_nothing_can_be(talk: Reqless) -> None:
+def test_patterns_are_not_written_while_the_store_fails(talk: Reqless) -> None:
     client = talk.speaker()
     client.asks("RPUSH", "ql:qp:priorities", "x").hears(b":1\r\n")
-    talk.acts(lambda world: setattr(world.engine, "halted", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
     refusal = "MISCONF the disk is full: nothing was changed, try again later"
     client.asks("RPUSH", "ql:qp:priorities", "y").hears_resp_error(refusal)
     client.asks("HSET", "ql:qp:identifiers", "a", "b").hears_resp_error(refusal)
     client.asks("DEL", "ql:qp:priorities").hears_resp_error(refusal)
-    talk.acts(lambda world: setattr(world.engine, "halted", ""))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", ""))
     client.asks("LRANGE", "ql:qp:priorities", 0, -1).hears(array(bulk("x")))
 
 
 # Times to live
 
 
-def test_the_key_of_a_throttle_goes_when_its_limit_ends(client: ReqlessClient) -> None:
+def test_the_key_of_a_throttle_expires_with_its_limit(client: ReqlessClient) -> None:
     client.asks("TTL", "ql:th:t").hears(b":-2\r\n")
     client.calls("throttle.set", 1000, "t", 5).hears(NIL)
     client.asks("TTL", "ql:th:t").hears(b":-1\r\n")
@@ -118,7 +118,7 @@ def test_the_key_of_a_throttle_goes_when_its_limit_ends(client: ReqlessClient) -
     client.asks("TTL", "ql:th:t").hears(b":-2\r\n")
 
 
-def test_other_keys_of_qless_stay(client: ReqlessClient) -> None:
+def test_other_qless_keys_do_not_expire(client: ReqlessClient) -> None:
     client.calls("queue.put", 0, "w", "q", "a", "k", "{}", 0).hears_text("a")
     client.asks("TTL", "ql:j:a").hears(b":-1\r\n")
     client.calls("throttle.set", 0, "t", 1, 9).hears(NIL)
@@ -127,7 +127,7 @@ def test_other_keys_of_qless_stay(client: ReqlessClient) -> None:
     client.asks("TTL", "ql:th:t-locks").hears(b":-1\r\n")
 
 
-def test_before_the_new_names_a_throttle_came_without_its_time_to_live(talk: Reqless) -> None:
+def test_in_dialect_t_a_throttle_has_no_time_to_live(talk: Reqless) -> None:
     client = talk.speaker(SCRIPT_T)
     client.calls("throttle.set", 0, "t", 5, 100).hears(NIL)
     client.calls("throttle.get", 0, "t").hears_text('{"id":"t","maximum":5}')
@@ -137,10 +137,10 @@ def test_before_the_new_names_a_throttle_came_without_its_time_to_live(talk: Req
     client.calls("queue.throttle.get", 0, "q").hears_text('{"id":"ql:q:q","maximum":2}')
 
 
-# Names that commands had before
+# Earlier names of commands
 
 
-def test_in_dialect_d_an_old_name_answers_as_the_new_one(client: ReqlessClient) -> None:
+def test_in_dialect_d_an_old_name_answers_like_the_new_one(client: ReqlessClient) -> None:
     client.calls("pop", 0, "q", "w", 1).hears_text("[]")
     client.calls("peek", 0, "q", 0, 1).hears_text("[]")
     client.calls("queues", 0).hears_text("[]")
@@ -156,7 +156,7 @@ def test_in_dialect_d_an_old_name_answers_as_the_new_one(client: ReqlessClient) 
     assert client.hears_json()["history"] == [{"what": "put", "when": 1, "queue": "q"}]
 
 
-def test_a_job_whose_lock_was_taken_away_has_no_worker_by_either_name(
+def test_a_job_with_a_removed_lock_has_no_worker_under_both_names(
     client: ReqlessClient,
 ) -> None:
     for now, name in ((1, "job.timeout"), (2, "timeout")):

@@ -1,5 +1,5 @@
-"""What producers and workers do, command by command, in dialect C; what differs elsewhere is in
-test_qless_first.py.
+"""Commands of producers and workers, in dialect C; test_qless_dialect_a.py covers the differences
+of other dialects.
 """
 
 import json
@@ -24,7 +24,7 @@ def c(talk: Qless) -> QlessClient:
 # put
 
 
-def test_put_shows_a_job_as_the_sheet_does(c: QlessClient) -> None:
+def test_put_shows_a_job_as_in_the_sheet(c: QlessClient) -> None:
     assert c("put", 12345, "worker", "queue", "jid", "klass", "{}", 0) == "jid"
     assert c.get("jid") == {
         "jid": "jid",
@@ -56,6 +56,12 @@ def test_put_takes_its_options(c: QlessClient) -> None:
     assert c.get("a")["dependents"] == ["b"]
     c.put(3, "c", "nonsense", "is ignored", delay=5.5)
     assert job_fields(c.get("c"), "state", "expires") == ("scheduled", 0)
+
+
+def test_a_put_without_an_id_returns_the_generated_id(c: QlessClient) -> None:
+    jid = c("put", 1, "w", "q", "", "klass", "{}", 0)
+    assert c.get(jid)["jid"] == jid
+    assert c.pop(2, 2) == [jid]
 
 
 def test_put_keeps_data_byte_for_byte(c: QlessClient) -> None:
@@ -105,7 +111,7 @@ def test_put_keeps_data_byte_for_byte(c: QlessClient) -> None:
         ),
     ],
 )
-def test_put_refuses_and_leaves_nothing_behind(
+def test_a_refused_put_leaves_no_trace(
     c: QlessClient, talk: Qless, args: tuple[object, ...], error: str
 ) -> None:
     assert c.refused("put", 1, *args) == error
@@ -114,7 +120,7 @@ def test_put_refuses_and_leaves_nothing_behind(
     assert not talk.engine.jobs
 
 
-def test_put_of_tags_that_are_none(c: QlessClient) -> None:
+def test_put_with_invalid_tags(c: QlessClient) -> None:
     c.put(1, "a", "tags", "{}")
     assert c.get("a")["tags"] == {}
     words = 'Put(): Arg "tags" must be a JSON array of strings'
@@ -122,7 +128,7 @@ def test_put_of_tags_that_are_none(c: QlessClient) -> None:
     assert c("get", 3, "b") is None
 
 
-def test_put_of_a_job_that_is_there_moves_it(c: QlessClient) -> None:
+def test_put_of_an_existing_job_moves_it(c: QlessClient) -> None:
     c.put(1, "a", "priority", 3, "tags", '["t"]', "retries", 2)
     assert c.pop(2, worker="w1") == ["a"]
     c("retry", 3, "a", "q", "w1", 0, "group", "message")
@@ -136,7 +142,7 @@ def test_put_of_a_job_that_is_there_moves_it(c: QlessClient) -> None:
     assert c.pop(5, queue="q2") == ["a"]
 
 
-def test_put_takes_a_job_from_whoever_has_it(c: QlessClient) -> None:
+def test_put_removes_the_lock_of_a_job(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c.put(3, "a")
@@ -146,7 +152,7 @@ def test_put_takes_a_job_from_whoever_has_it(c: QlessClient) -> None:
     assert job_fields(c.get("a"), "worker", "expires") == ("", 0)
 
 
-def test_put_of_a_completed_job_begins_anew(c: QlessClient) -> None:
+def test_put_of_a_completed_job_starts_over(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("complete", 3, "a", "w1", "q", "{}")
@@ -156,7 +162,7 @@ def test_put_of_a_completed_job_begins_anew(c: QlessClient) -> None:
     assert job_fields(c.get("a"), "state", "queue") == ("waiting", "q2")
 
 
-def test_put_of_a_failed_job_takes_it_from_its_group(c: QlessClient) -> None:
+def test_put_of_a_failed_job_removes_it_from_its_group(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("fail", 3, "a", "w1", "group", "message")
@@ -172,7 +178,7 @@ def test_put_of_a_failed_job_takes_it_from_its_group(c: QlessClient) -> None:
 # requeue
 
 
-def test_requeue_is_a_put_of_a_job_that_is_there(c: QlessClient) -> None:
+def test_requeue_is_a_put_of_an_existing_job(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("fail", 3, "a", "w1", "group", "message")
@@ -186,7 +192,7 @@ def test_requeue_is_a_put_of_a_job_that_is_there(c: QlessClient) -> None:
 # pop
 
 
-def test_pop_hands_out_a_lock(c: QlessClient) -> None:
+def test_pop_returns_a_lock(c: QlessClient) -> None:
     c.put(1, "a")
     [job] = c.json("pop", 2, "q", "w1", 1)
     assert job_fields(job, "jid", "state", "worker", "expires") == ("a", "running", "w1", 62)
@@ -208,7 +214,7 @@ def test_pop_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> No
     assert c.refused("pop", 1, *args) == error
 
 
-def test_pop_takes_as_many_as_it_is_asked_for(c: QlessClient) -> None:
+def test_pop_returns_the_requested_number_of_jobs(c: QlessClient) -> None:
     for number, jid in enumerate("abcde"):
         c.put(number, jid)
     assert c.pop(10, 0) == []
@@ -217,7 +223,7 @@ def test_pop_takes_as_many_as_it_is_asked_for(c: QlessClient) -> None:
     assert c.pop(10, 10) == ["e"]
 
 
-def test_pop_of_a_paused_queue_knows_no_worker(c: QlessClient) -> None:
+def test_pop_from_a_paused_queue_registers_no_worker(c: QlessClient) -> None:
     c.put(1, "a")
     c("pause", 2, "q")
     assert c.pop(3) == []
@@ -229,7 +235,7 @@ def test_pop_of_a_paused_queue_knows_no_worker(c: QlessClient) -> None:
 # peek
 
 
-def test_peek_takes_nothing(c: QlessClient) -> None:
+def test_peek_removes_no_job(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b", "priority", 5)
     assert [job["jid"] for job in c.json("peek", 3, "q", 5)] == ["b", "a"]
@@ -239,7 +245,7 @@ def test_peek_takes_nothing(c: QlessClient) -> None:
     assert c.refused("peek", 3) == "Queue(): no queue name provided"
 
 
-def test_peek_shows_jobs_whose_lock_has_run_out(c: QlessClient) -> None:
+def test_peek_shows_jobs_with_an_expired_lock(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     assert c("peek", 61, "q", 1) == "{}"
@@ -250,7 +256,7 @@ def test_peek_shows_jobs_whose_lock_has_run_out(c: QlessClient) -> None:
 # complete
 
 
-def test_complete_is_the_end(c: QlessClient) -> None:
+def test_complete_ends_a_job(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     assert c("complete", 3, "a", "w1", "q", '{"done": 1}') == "complete"
@@ -422,19 +428,19 @@ def test_retry_counts_against_the_retries(c: QlessClient) -> None:
     assert job["history"][-1] == {"what": "failed", "when": 16, "group": "failed-retries-q"}
 
 
-def test_retry_remembers_what_it_is_told(c: QlessClient) -> None:
+def test_retry_stores_its_message(c: QlessClient) -> None:
     c.put(1, "a", "retries", 1)
     c.pop(2)
     assert c("retry", 3.5, "a", "q", "w1", 0, "group", "message") == 0
-    told = {"group": "group", "message": "message", "when": 3, "worker": "w1"}
-    assert job_fields(c.get("a"), "state", "failure") == ("waiting", told)
+    expected_failure = {"group": "group", "message": "message", "when": 3, "worker": "w1"}
+    assert job_fields(c.get("a"), "state", "failure") == ("waiting", expected_failure)
     assert c("failed", 4) == "{}"
     c.pop(5)
     assert c("retry", 6, "a", "q", "w1", 0, "group", "message") == -1
     assert c.json("failed", 7) == {"group": 1}
 
 
-def test_retry_comes_behind_those_who_wait(c: QlessClient) -> None:
+def test_a_retried_job_goes_behind_waiting_jobs(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(2, "b")
     assert c.pop(3) == ["a"]
@@ -464,7 +470,7 @@ def test_retry_refuses(c: QlessClient, args: tuple[object, ...], error: str) -> 
 # timeout
 
 
-def test_timeout_takes_the_lock_away(c: QlessClient) -> None:
+def test_timeout_removes_the_lock(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", "priority", 100)
     c.pop(2, 2)
@@ -491,7 +497,7 @@ def test_timeout_refuses(c: QlessClient) -> None:
 # cancel
 
 
-def test_cancel_leaves_nothing(c: QlessClient) -> None:
+def test_cancel_leaves_no_trace(c: QlessClient) -> None:
     c.put(1, "a", "tags", '["t"]')
     c.pop(2)
     assert c("cancel", 3, "a", "unknown") == ["a", "unknown"]
@@ -502,7 +508,7 @@ def test_cancel_leaves_nothing(c: QlessClient) -> None:
     assert c("cancel", 5) == []
 
 
-def test_cancel_needs_every_dependent_in_any_order(c: QlessClient) -> None:
+def test_cancel_requires_every_dependent_in_any_order(c: QlessClient) -> None:
     c.put(1, "a")
     c.put(1, "b", "depends", '["a"]')
     c.put(1, "c", "depends", '["b"]')
@@ -515,7 +521,7 @@ def test_cancel_needs_every_dependent_in_any_order(c: QlessClient) -> None:
     assert json.loads(c("queues", 5))[0]["depends"] == 0
 
 
-def test_cancel_spares_completed_jobs(c: QlessClient) -> None:
+def test_cancel_keeps_completed_jobs(c: QlessClient) -> None:
     c.put(1, "a")
     c.pop(2)
     c("complete", 3, "a", "w1", "q", "{}")
@@ -531,3 +537,12 @@ def test_cancel_of_a_failed_job(c: QlessClient) -> None:
     assert c("failed", 5) == "{}"
     stats = c.json("stats", 5, "q", 3)
     assert job_fields(stats, "failures", "failed") == (1, 0)
+
+
+def test_a_lock_that_expires_during_a_pop_frees_capacity(c: QlessClient) -> None:
+    c("config.set", 1, "q-max-concurrency", 1)
+    c.put(1, "a")
+    c.put(1, "b")
+    assert c.pop(2) == ["a"]
+    assert c.pop(3) == []
+    assert c.pop(100) == ["b"]

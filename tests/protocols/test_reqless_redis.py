@@ -1,11 +1,9 @@
-"""Reqless against the original: the script that comes with the package, in a real redis-server.
-
-Every call is made of both, with the same `now`, and the replies must be equal. The package has the
-names from before reqless renamed its commands (dialect T), so dialect D is compared with the same
-script: under its old names, and but for the shapes that changed with them.
-
-What we do differently on purpose is kept out of the way or told apart in `alike`: ties are FIFO
-here, so jids that tie come in falling order; data is kept byte for byte, so it is compact JSON.
+"""Reqless compared with the original: the script of the package, in a real redis-server.
+Every call goes to both, with the same `now`, and the replies must be equal. The package has the
+command names before reqless renamed them (dialect T), so dialect D is compared with the same
+script: under its old names, and except for the formats that changed with them.
+`alike` handles or removes intended differences: ties are FIFO here, so jids that tie are in
+descending order; data is stored byte for byte, so it is compact JSON.
 """
 
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ def original(server: Reference) -> Reference:
     return server
 
 
-#: The old names of those that were merely renamed.
+#: The old names of renamed commands.
 RENAMED = {
     "failureGroups.counts": "failed",
     "job.cancel": "cancel",
@@ -65,7 +63,7 @@ RENAMED = {
     "worker.jobs": "workers",
     "workers.counts": "workers",
 }
-#: And of those that were one command with several faces.
+#: The old names of commands that were split.
 FACES = {
     "job.addTag": ("tag", "add"),
     "job.removeTag": ("tag", "remove"),
@@ -78,7 +76,7 @@ FACES = {
 
 
 def early(call: Call) -> Call:
-    """A call under its old name."""
+    """The call under its old name."""
     command, now, *args = call
     if command in FACES:
         old, face = FACES[command]
@@ -95,7 +93,7 @@ def early(call: Call) -> Call:
 
 
 def modern(reply: Any) -> Any:
-    """As `alike`, and an old reply as it would be now: empty lists, words."""
+    """As `alike`, with an old reply converted to the new format: empty lists, words."""
     if isinstance(reply, dict):
         if "error" in reply:
             words = reply["error"].replace("RecurringJob On()", "Recur()")
@@ -455,18 +453,18 @@ SCENES = {
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
-def test_the_package_hears_what_the_original_says(original: Reference, scene: list[Call]) -> None:
+def test_dialect_t_equals_the_original(original: Reference, scene: list[Call]) -> None:
     ours = Ours("T")
     for call in map(early, scene):
         assert alike(ours.call(*call)) == alike(original.call(*call)), call
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
-def test_new_names_say_the_same(original: Reference, scene: list[Call]) -> None:
+def test_dialect_d_equals_the_original(original: Reference, scene: list[Call]) -> None:
     ours = Ours("D")
     for call in scene:
-        said = modern(alike(original.call(*early(call))))
-        assert modern(alike(ours.call(*call))) == said, call
+        original_reply = modern(alike(original.call(*early(call))))
+        assert modern(alike(ours.call(*call))) == original_reply, call
 
 
 @pytest.mark.parametrize("option", ["heartbeat", "grace-period", "application", "foo"])

@@ -1,7 +1,6 @@
-"""Anything, in any order: calls drawn at random are made of the original and of us.
-
-Each is made at a later moment than the one before, so that little ties; jids fall, so that the
-original's order of what does is ours.
+"""Random calls in random order to the original and to Millrace.
+Each call has a later time than the previous one, so that ties are rare; jids descend, so that the
+original orders ties like Millrace.
 """
 
 import json
@@ -32,7 +31,7 @@ class Walk:
         self.dice = random.Random(seed)
         self.now = 1000
         self.put = 0
-        #: Who has which job, and in which queue.
+        #: The worker and the queue of each job.
         self.held: dict[str, tuple[str, str]] = {}
 
     def call(self) -> Call:
@@ -42,7 +41,7 @@ class Walk:
             return self.ending(jid, *self.held.pop(jid))
         return self.dice.choice((self.putting, self.popping, self.popping, self.arranging))()
 
-    def heard(self, call: Call, reply: Any) -> None:
+    def record(self, call: Call, reply: Any) -> None:
         if call[0] == "pop" and isinstance(reply, list):
             self.held.update((job["jid"], (call[2], call[3])) for job in reply)
 
@@ -66,11 +65,11 @@ class Walk:
     def arranging(self) -> Call:
         raise NotImplementedError
 
-    def looks(self) -> list[Call]:
+    def inspecting(self) -> list[Call]:
         raise NotImplementedError
 
 
-def walk_along(walk: Walk, original: Reference, shown: Callable[[Any], Any]) -> None:
+def compare_walk(walk: Walk, original: Reference, shown: Callable[[Any], Any]) -> None:
     ours = Ours("T")
     for side in (ours, original):
         side.call("config.set", 0, "heartbeat", 100_000)
@@ -83,8 +82,8 @@ def walk_along(walk: Walk, original: Reference, shown: Callable[[Any], Any]) -> 
         told.append(json.dumps(call))
         reply = ours.call(*call)
         assert shown(reply) == shown(original.call(*call)), "\n".join(told)
-        walk.heard(call, reply)
-        for look in walk.looks():
+        walk.record(call, reply)
+        for look in walk.inspecting():
             seen = shown(ours.call(*look))
             assert seen == shown(original.call(*look)), "\n".join([*told, str(look)])
 
@@ -93,13 +92,13 @@ def walk_along(walk: Walk, original: Reference, shown: Callable[[Any], Any]) -> 
 
 
 class Throttling(Walk):
-    """What is retried comes later than those for whom it makes room: here they are ahead of it."""
+    """A retried job returns after the jobs for which it frees capacity; here they are ahead of it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
-        #: Once: those that are ahead of all others tie.
+        #: Once: jobs before all others tie.
         self.timed_out = False
-        #: Jobs that are there, and whose lock nobody took away: those keep their place here.
+        #: Existing jobs with an intact lock: these keep their position here.
         self.alive: list[str] = []
 
     def putting(self) -> Call:
@@ -139,7 +138,7 @@ class Throttling(Walk):
             ]
         )
 
-    def looks(self) -> list[Call]:
+    def inspecting(self) -> list[Call]:
         tids = ("t", "u", "v", "ql:q:q", "ql:q:p")
         return [
             ("queues", self.now),
@@ -152,10 +151,10 @@ class Throttling(Walk):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_throttles(original: Reference, seed: int) -> None:
-    walk_along(Throttling(seed), original, alike)
+    compare_walk(Throttling(seed), original, alike)
 
 
-# Everything else
+# All other commands
 
 
 class Living(Walk):
@@ -176,7 +175,7 @@ class Living(Walk):
             if self.dice.random() < 0.3:
                 options += [name, self.dice.choice(values)]
         jid = self.new_jid()
-        options += ["priority", int(jid[1:])]  # of equal ones, delayed jobs come in another order
+        options += ["priority", int(jid[1:])]  # equal delayed jobs have another order
         self.jids.append(jid)
         delay = self.dice.choice((0, 0, 4))
         return ("put", self.now, "me", self.queue(), jid, "klass", "{}", delay, *options)
@@ -210,7 +209,7 @@ class Living(Walk):
             ]
         )
 
-    def looks(self) -> list[Call]:
+    def inspecting(self) -> list[Call]:
         return [
             *[("get", self.now, jid) for jid in self.jids],
             ("queues", self.now),
@@ -226,9 +225,8 @@ class Living(Walk):
 
 
 def loosely(reply: Any) -> Any:
-    """As `alike`, less what we have otherwise on purpose: the throttles of a job that was moved on
-    are those of its queue, one that was moved on with a delay is `scheduled`; and less the order of
-    names, which ties decide.
+    """As `alike`, without intended differences: a moved job has the throttles of its queue, a job
+    moved with a delay is `scheduled`, and the order of names depends on ties.
     """
     return _loosely(alike(reply))
 
@@ -248,11 +246,11 @@ def _loosely(reply: Any) -> Any:
     found = {name: _loosely(value) for name, value in reply.items() if name != "throttles"}
     if "history" in found and found["state"] == "scheduled":
         found["state"] = "waiting"
-    if "expired" in found:  # whoever is tracked anew goes to the end there
+    if "expired" in found:  # a job that is tracked again goes to the end there
         found["jobs"] = sorted(found["jobs"], key=lambda job: job["jid"])
     return found
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_life_of_jobs(original: Reference, seed: int) -> None:
-    walk_along(Living(seed), original, loosely)
+def test_random_calls(original: Reference, seed: int) -> None:
+    compare_walk(Living(seed), original, loosely)

@@ -1,4 +1,4 @@
-"""Dialect D on the wire: each command, its reply to the byte, in the order of the sheet's list."""
+"""Dialect D on the wire: each command with its exact reply, in the order of the sheet."""
 
 from collections.abc import Iterator
 from importlib.resources import files
@@ -139,11 +139,13 @@ def test_complete_and_requeue(client: ReqlessClient) -> None:
     client.hears_text("depends")
 
 
-@pytest.mark.parametrize("rest", [("next", "bar"), ("next", "bar", "delay", 0, "depends", [])])
-def test_complete_and_requeue_with_the_word_next(client: ReqlessClient, rest: tuple) -> None:
+@pytest.mark.parametrize("more_args", [("next", "bar"), ("next", "bar", "delay", 0, "depends", [])])
+def test_complete_and_requeue_with_the_argument_next(
+    client: ReqlessClient, more_args: tuple
+) -> None:
     put(client, "a")
     pop(client, 2)
-    client.calls("job.completeAndRequeue", 3, "a", "w", "q", "{}", *rest).hears_text("waiting")
+    client.calls("job.completeAndRequeue", 3, "a", "w", "q", "{}", *more_args).hears_text("waiting")
     assert job(client, "a")["queue"] == "bar"
 
 
@@ -390,7 +392,7 @@ def test_a_throttle(client: ReqlessClient) -> None:
     client.calls("throttle.get", 0).hears_complaint("Throttle(): no tid provided")
 
 
-def test_a_full_throttle_lets_no_job_through(client: ReqlessClient) -> None:
+def test_a_full_throttle_delays_jobs(client: ReqlessClient) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     put(client, "a", 1, "throttles", ["t"])
     put(client, "b", 2, "throttles", ["t"])
@@ -429,7 +431,7 @@ def test_a_full_throttle_lets_no_job_through(client: ReqlessClient) -> None:
     ],
     ids=lambda end: end[0],
 )
-def test_whatever_makes_room_lets_the_next_one_through(client: ReqlessClient, end: tuple) -> None:
+def test_every_end_of_a_lease_admits_the_next_job(client: ReqlessClient, end: tuple) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     client.calls("config.set", 0, "grace-period", 0).hears(NIL)
     put(client, "a", 1, "throttles", ["t"], "retries", 0)
@@ -437,7 +439,7 @@ def test_whatever_makes_room_lets_the_next_one_through(client: ReqlessClient, en
     put(client, "b", 3, "throttles", ["t"])
     assert job(client, "b")["state"] == "throttled"
     client.calls(*end)
-    if end[0] == "queue.pop":  # the lock of the first has run out, and it has no more tries
+    if end[0] == "queue.pop":  # the lock of the first job has expired, and it has no retries left
         assert [each["jid"] for each in client.hears_json()] == ["b"]
         return
     client.hears_whatever()
@@ -445,7 +447,7 @@ def test_whatever_makes_room_lets_the_next_one_through(client: ReqlessClient, en
     assert pop(client, 10) == ["b"]
 
 
-def test_the_longest_waiting_goes_first(client: ReqlessClient) -> None:
+def test_the_longest_waiting_job_is_first(client: ReqlessClient) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     for number in range(4):
         put(client, f"j{number}", number, "throttles", ["t"])
@@ -457,7 +459,7 @@ def test_the_longest_waiting_goes_first(client: ReqlessClient) -> None:
     assert pop(client, 8, 4) == ["j1"]
 
 
-def test_a_retried_job_is_behind_those_that_it_kept_waiting(client: ReqlessClient) -> None:
+def test_a_retried_job_goes_behind_jobs_that_wait_for_its_throttle(client: ReqlessClient) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     put(client, "a", 1, "throttles", ["t"])
     put(client, "b", 2, "throttles", ["t"])
@@ -467,7 +469,7 @@ def test_a_retried_job_is_behind_those_that_it_kept_waiting(client: ReqlessClien
     client.calls("throttle.pending", 5, "t").hears_text('["a"]')
 
 
-def test_a_queue_has_a_throttle_of_its_own(client: ReqlessClient) -> None:
+def test_a_queue_has_its_own_throttle(client: ReqlessClient) -> None:
     client.calls("queue.throttle.set", 0, "q", 1).hears(NIL)
     put(client, "a", 1)
     put(client, "b", 2)
@@ -479,7 +481,7 @@ def test_a_queue_has_a_throttle_of_its_own(client: ReqlessClient) -> None:
     assert [each["jid"] for each in client.hears_json()] == ["c"]
 
 
-def test_a_job_released_from_what_it_waits_for_is_looked_at_by_the_next_pop(
+def test_a_job_released_from_its_throttle_is_examined_by_the_next_pop(
     client: ReqlessClient,
 ) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
@@ -494,18 +496,18 @@ def test_a_job_released_from_what_it_waits_for_is_looked_at_by_the_next_pop(
     client.calls("throttle.locks", 7, "t").hears_text('["b"]')
 
 
-def test_more_tries_find_more(client: ReqlessClient) -> None:
+def test_more_pop_retries_find_more_jobs(client: ReqlessClient) -> None:
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     for number in range(4):
         put(client, f"j{number}", number, "throttles", ["t"])
     put(client, "free", 9)
     assert pop(client, 10) == ["j0"]
-    assert pop(client, 11) == []  # it looks at one job, and sets it aside
+    assert pop(client, 11) == []  # the pop examines one job, and parks it
     client.calls("config.set", 12, "max-pop-retry", 9).hears(NIL)
     assert pop(client, 13) == ["free"]
 
 
-def test_a_limit_that_ends_lets_all_through(client: ReqlessClient) -> None:
+def test_an_expired_limit_admits_all_jobs(client: ReqlessClient) -> None:
     client.calls("throttle.set", 0, "t", 1, 100).hears(NIL)
     for number in range(4):
         put(client, f"j{number}", number, "throttles", ["t"])
@@ -518,11 +520,11 @@ def test_limits_that_have_ended_are_forgotten(talk: Reqless) -> None:
     for number in range(200):
         client.calls("throttle.set", number, f"t{number}", 1, 10).hears(NIL)
     assert len(talk.hub.api.qless.throttles.limits) < 100
-    assert sum(key.startswith("qless/throttle/") for key in talk.engine.notes) < 100
+    assert sum(key.startswith("qless/throttle/") for key in talk.engine.settings) < 100
     client.calls("throttle.get", 200, "t199").hears_text('{"id":"t199","maximum":1,"ttl":9}')
 
 
-def test_a_worker_of_another_protocol_makes_room_too(talk: Reqless) -> None:
+def test_a_worker_of_another_protocol_frees_capacity(talk: Reqless) -> None:
     client = talk.speaker()
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     put(client, "a", 1, "throttles", ["t"])
@@ -532,8 +534,8 @@ def test_a_worker_of_another_protocol_makes_room_too(talk: Reqless) -> None:
     assert pop(client, 4) == ["b"]
 
 
-def test_throttles_outlive_an_undone_commit(talk: Reqless) -> None:
-    """Everything is made anew from what is kept."""
+def test_throttles_survive_a_reverted_commit(talk: Reqless) -> None:
+    """All indexes are rebuilt from the stored state."""
     client = talk.speaker()
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     put(client, "a", 1, "throttles", ["t"])
@@ -577,7 +579,7 @@ def test_unknown_commands(client: ReqlessClient) -> None:
     client.calls("queue.frobnicate", 0).hears_complaint("Unknown command queue.frobnicate")
 
 
-def test_names_from_before_and_from_between(client: ReqlessClient) -> None:
+def test_older_and_intermediate_names(client: ReqlessClient) -> None:
     put(client, "a")
     client.calls("queues.list", 0)
     assert client.hears_json()[0]["name"] == "q"
@@ -589,7 +591,7 @@ def test_names_from_before_and_from_between(client: ReqlessClient) -> None:
     assert client.hears_json()["history"] == [{"queue": "q", "when": 1, "what": "put"}]
 
 
-def test_the_early_names(talk: Reqless) -> None:
+def test_the_oldest_names(talk: Reqless) -> None:
     """Dialect T: C with throttles, an offset in peek, and lists as arrays."""
     client = talk.speaker(SCRIPT_T)
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
@@ -611,7 +613,7 @@ def test_the_early_names(talk: Reqless) -> None:
     assert client.hears_json()["throttled"] == 1
 
 
-def test_scripts_are_told_apart() -> None:
+def test_scripts_are_recognized() -> None:
     package = files("reqless").joinpath("lua/qless.lua").read_bytes()
     assert recognise(package) == Script("T")
     assert recognise(SCRIPT_T) == Script("T")
@@ -619,16 +621,16 @@ def test_scripts_are_told_apart() -> None:
     assert recognise(SCRIPT_C) == Script("C")
 
 
-# While nothing can be made durable
+# While the store fails
 
 
-def test_what_only_looks_is_answered_while_the_store_fails(talk: Reqless) -> None:
+def test_reads_are_answered_while_the_store_fails(talk: Reqless) -> None:
     client = talk.speaker()
     client.calls("throttle.set", 0, "t", 1).hears(NIL)
     put(client, "a", 1, "throttles", ["t"])
     put(client, "b", 2, "throttles", ["t"])
     assert pop(client, 3, 2) == ["a"]
-    talk.acts(lambda world: setattr(world.engine, "halted", "the disk is full"))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", "the disk is full"))
     client.calls("throttle.pending", 4, "t").hears_text('["b"]')
     client.calls("throttle.get", 4, "t").hears_text('{"id":"t","maximum":1,"ttl":-1}')
     client.calls("queue.jobsByState", 4, "throttled", "q").hears_text('["b"]')
@@ -649,5 +651,13 @@ def test_what_only_looks_is_answered_while_the_store_fails(talk: Reqless) -> Non
         client.calls(*call).hears_resp_error(
             "MISCONF the disk is full: nothing was changed, try again later"
         )
-    talk.acts(lambda world: setattr(world.engine, "halted", ""))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", ""))
     client.calls("throttle.locks", 6, "t").hears_text('["a"]')
+
+
+def test_a_put_without_an_id_respects_a_full_throttle(client: ReqlessClient) -> None:
+    client.calls("throttle.set", 1, "t", 1).hears_whatever()
+    for _ in range(2):
+        client.calls("queue.put", 1, "me", "q", "", "klass", "{}", 0, "throttles", '["t"]')
+        client.hears_whatever()
+    assert len(pop(client, 2, 5)) == 1

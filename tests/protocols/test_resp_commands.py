@@ -35,12 +35,12 @@ from millrace import __version__
         (b"reset now", "ERR wrong number of arguments for 'reset' command"),
     ],
 )  # fmt: skip
-def test_errors_in_the_words_of_redis(line, error):
+def test_errors_have_the_texts_of_redis(line, error):
     with Resp() as talk:
         talk.connect().says(line + b"\r\n").hears_resp_error(error).is_still_there()
 
 
-def test_an_error_quotes_what_came_on_one_line():
+def test_an_error_quotes_its_input_on_one_line():
     with Resp() as talk:
         talk.connect().asks("a\r\nb", b"\xff\n").hears(
             b"-ERR unknown command 'a  b', with args beginning with: '\xff ' \r\n"
@@ -75,7 +75,7 @@ def test_ping_echo_quit():
         client.says(b"QUIT now\r\nPING\r\n").hears(OK).hears_the_end()
 
 
-def test_every_database_has_its_own_scratch_keys():
+def test_every_database_has_its_scratch_keys():
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "list", "x").hears(b":1\r\n")
         client.asks("SELECT", 15).hears(OK).asks("LLEN", "list").hears(b":0\r\n")
@@ -172,7 +172,7 @@ def test_info_is_text_in_resp3():
         )
 
 
-def test_info_counts_who_waits():
+def test_info_counts_waiting_clients():
     with Resp() as talk:
         talk.connect().asks("BRPOP", "list", 0)
         client = talk.connect()
@@ -237,13 +237,13 @@ def test_slowlog():
 # The end
 
 
-def test_a_client_that_says_no_more_gets_its_answers():
+def test_a_half_closed_client_receives_its_replies():
     with Resp() as talk:
         client = talk.connect().says(b"PING\r\n*1\r\n$4\r\nPI").hears(b"+PONG\r\n")
         client.says_no_more().hears_the_end()
 
 
-def test_a_client_that_says_no_more_waits_no_longer():
+def test_a_half_closed_client_stops_waiting():
     with Resp() as talk:
         client = talk.connect().says(b"BRPOP list 0\r\nPING\r\n").hears_nothing()
         client.says_no_more().hears(b"*-1\r\n", b"+PONG\r\n").hears_the_end()

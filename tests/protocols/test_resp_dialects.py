@@ -1,4 +1,4 @@
-"""Which script is this? By its SHA1, and by how it is written."""
+"""Recognition of scripts by their SHA1 and by their text."""
 
 from importlib.resources import files
 
@@ -20,7 +20,7 @@ def test_every_known_sha():
     assert known("0" * 40) is None
 
 
-def test_the_tables_are_whole():
+def test_the_tables_are_complete():
     per_command = [sha for shas in PER_COMMAND.values() for sha in shas.split()]
     unified = WITHOUT_WORKER.split(), WITH_WORKER.split()
     every = [*per_command, *unified[0], *unified[1]]
@@ -67,8 +67,8 @@ def test_the_script_inside_reqless():
 
 
 @pytest.mark.parametrize("package", ["qless", "reqless"])
-def test_the_library_alone_is_no_script(package):
-    """Plugins are the library and somebody's own code; that cannot be served."""
+def test_the_library_alone_is_not_recognized(package):
+    """A plugin is the library with other code, which cannot be served."""
     folder = "qless-core" if package == "qless" else "lua"
     text = files(pytest.importorskip(package)).joinpath(folder, "qless-lib.lua").read_bytes()
     assert recognise(text) is None
@@ -99,11 +99,11 @@ def test_the_library_alone_is_no_script(package):
         (b"\xff\x00", None),
     ],
 )  # fmt: skip
-def test_by_how_it_is_written(text, script):
+def test_recognition_by_text(text, script):
     assert recognise(text) == script
 
 
-def test_a_text_without_end_is_not_read(monkeypatch):
+def test_a_very_long_text_is_not_read(monkeypatch):
     monkeypatch.setattr(script_catalog, "MAX_SCRIPT_BYTES", 100)
     text = b"local ReqlessAPI = {}".ljust(100)
     assert recognise(text) == Script("D")

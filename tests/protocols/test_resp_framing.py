@@ -1,4 +1,4 @@
-"""Requests out of bytes in any pieces, with a limit on everything."""
+"""Requests from bytes in any segments, with limits."""
 
 import time
 import tracemalloc
@@ -9,19 +9,19 @@ from resp_conversation import request
 from millrace.protocols.qless.resp import (
     MAX_LINE,
     READ_BATCH_BYTES,
-    Limits,
     ProtocolError,
+    RequestLimits,
     Requests,
     read_whole,
     split_words,
 )
 
-LIMITS = Limits(100, 1000, 5000)
-LARGE = Limits(65_536, 64 << 20, 64 << 20)
+LIMITS = RequestLimits(100, 1000, 5000)
+LARGE = RequestLimits(65_536, 64 << 20, 64 << 20)
 
 
-def taken(*pieces: bytes, limits: Limits = LIMITS) -> list[list[bytes]]:
-    """All requests, and that nothing is left."""
+def taken(*pieces: bytes, limits: RequestLimits = LIMITS) -> list[list[bytes]]:
+    """All requests; no bytes may be left."""
     requests, found = Requests(), []
     for piece in pieces:
         requests.feed(piece)
@@ -31,8 +31,8 @@ def taken(*pieces: bytes, limits: Limits = LIMITS) -> list[list[bytes]]:
     return found
 
 
-def refused(data: bytes, limits: Limits = LIMITS) -> str:
-    """The complaint, which is the same whole and byte by byte."""
+def refused(data: bytes, limits: RequestLimits = LIMITS) -> str:
+    """The error, which is the same for the whole input and for single bytes."""
     texts = []
     for pieces in ([data], [data[n : n + 1] for n in range(len(data))] if len(data) < 5000 else []):
         requests = Requests()
@@ -71,7 +71,7 @@ def test_an_array_of_bulk_strings(words):
     assert taken(data[:5], data[5:] + data[:-1], data[-1:]) == [words] * 2
 
 
-def test_empty_requests_ask_for_nothing():
+def test_empty_requests_have_no_effect():
     assert taken(b"*0\r\n*-1\r\n\r\n\n   \r\n*1\r\n$1\r\na\r\n") == [[], [], [], [], [], [b"a"]]
 
 
@@ -118,7 +118,7 @@ def test_arrays_and_lines_mixed():
         (b"x" * (MAX_LINE + 1) + b"\n", "too big inline request"),
     ],
 )
-def test_what_is_no_request(data, complaint):
+def test_invalid_requests(data, complaint):
     assert refused(data) == complaint
     assert refused(request("PING") + data) == complaint
 
@@ -130,20 +130,23 @@ def test_at_the_limits():
     assert taken(b"x" * MAX_LINE + b"\n")
 
 
-def test_strangers_get_less():
-    strangers = Limits(2, 10, 15, "unauthenticated")
-    assert taken(request("AUTH", "sesame"), limits=strangers) == [[b"AUTH", b"sesame"]]
-    assert refused(request("a", "b", "c"), strangers) == "unauthenticated multibulk length"
-    assert refused(request("x" * 11), strangers) == "unauthenticated bulk length"
-    assert refused(request("x" * 8, "y" * 8), strangers) == "too big request"
-    assert refused(b"*x\r\n", strangers) == "invalid multibulk length"
-    assert refused(b"*1\r\n$-5\r\n", strangers) == "invalid bulk length"
+def test_unauthenticated_clients_have_lower_limits():
+    unauthenticated_limits = RequestLimits(2, 10, 15, "unauthenticated")
+    assert taken(request("AUTH", "sesame"), limits=unauthenticated_limits) == [[b"AUTH", b"sesame"]]
+    assert (
+        refused(request("a", "b", "c"), unauthenticated_limits)
+        == "unauthenticated multibulk length"
+    )
+    assert refused(request("x" * 11), unauthenticated_limits) == "unauthenticated bulk length"
+    assert refused(request("x" * 8, "y" * 8), unauthenticated_limits) == "too big request"
+    assert refused(b"*x\r\n", unauthenticated_limits) == "invalid multibulk length"
+    assert refused(b"*1\r\n$-5\r\n", unauthenticated_limits) == "invalid bulk length"
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_limits_hold_for_what_was_read_under_others(size):
-    """Three requests come at once; after the first one less is allowed."""
-    strangers = Limits(2, 10, 15, "unauthenticated")
+def test_new_limits_apply_to_buffered_requests(size):
+    """Three requests arrive together; the first one lowers the limits."""
+    unauthenticated_limits = RequestLimits(2, 10, 15, "unauthenticated")
     for second in (request("a", "b", "c"), request("x" * 11)):
         requests = Requests()
         data = request("RESET") + second + request("PING")
@@ -151,13 +154,13 @@ def test_limits_hold_for_what_was_read_under_others(size):
             requests.feed(data[n : n + size])
         assert requests.take(LIMITS) == [b"RESET"]
         with pytest.raises(ProtocolError, match="unauthenticated"):
-            requests.take(strangers)
+            requests.take(unauthenticated_limits)
 
 
-# Where hiredis helps
+# The hiredis parser
 
 
-def test_hiredis_reads_what_is_whole():
+def test_hiredis_reads_complete_requests():
     assert read_whole(request("a", "b")) == ([[b"a", b"b"]], 20 - 2)
     two = request("a") + request("", "*")
     assert read_whole(two) == ([[b"a"], [b"", b"*"]], len(two))
@@ -191,9 +194,9 @@ def test_hiredis_reads_what_is_whole():
         b"*1\r\n" * 20,
     ],
 )
-def test_hiredis_takes_more_than_is_a_request_and_we_do_not(data):
+def test_input_that_only_hiredis_accepts_is_refused(data):
     assert read_whole(data) == ([], 0)
-    assert read_whole(request("PING")) == ([[b"PING"]], 14)  # nothing of it is left anywhere
+    assert read_whole(request("PING")) == ([[b"PING"]], 14)  # no part of it is left
 
 
 @pytest.mark.parametrize(
@@ -211,7 +214,7 @@ def test_hiredis_takes_more_than_is_a_request_and_we_do_not(data):
         b"*1\r\n*99999\r\n",
     ],
 )
-def test_no_memory_is_taken_for_what_is_only_claimed(header):
+def test_a_length_alone_allocates_no_memory(header):
     tracemalloc.start()
     try:
         for data in (header, b"*1\r\n$4\r\nPING\r\n" + header):
@@ -232,7 +235,7 @@ def with_error(requests: Requests) -> None:
         pass
 
 
-def test_what_is_held_is_counted():
+def test_buffered_bytes_are_counted():
     requests = Requests()
     requests.feed(b"*3\r\n$100\r\n" + b"x" * 100 + b"\r\n$1000\r\n" + b"y" * 500)
     assert requests.take(LIMITS) is None
@@ -243,8 +246,8 @@ def test_what_is_held_is_counted():
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000, 1 << 20])
-def test_a_large_argument_takes_no_longer_than_it_must(size):
-    """What came is not looked at again and again: twice as much takes about twice as long."""
+def test_a_large_argument_takes_linear_time(size):
+    """The input is not scanned repeatedly: twice the input takes about twice the time."""
     times = []
     for length in (100_000, 200_000):
         data = request("EVAL", b"x" * length, "tail")
@@ -259,7 +262,7 @@ def test_a_large_argument_takes_no_longer_than_it_must(size):
     assert times[1] < 0.1 + 3 * times[0]
 
 
-def test_a_long_pipeline_in_pieces_that_fit_nothing():
+def test_a_long_pipeline_in_odd_segments():
     data = request("EVALSHA", "0123456789" * 4, 0, "put", "a" * 50) * 5000
     for size in (1000, READ_BATCH_BYTES - 1, READ_BATCH_BYTES + 1):
         found = taken(*(data[n : n + size] for n in range(0, len(data), size)))
@@ -267,7 +270,7 @@ def test_a_long_pipeline_in_pieces_that_fit_nothing():
         assert all(args[3] == b"put" for args in found)
 
 
-# Lines of words
+# Inline commands
 
 
 @pytest.mark.parametrize(
@@ -288,7 +291,7 @@ def test_a_long_pipeline_in_pieces_that_fit_nothing():
         (b"ping a\x00b", [b"ping", b"a\x00b"]),
     ],
 )
-def test_words(line, words):
+def test_inline_commands(line, words):
     assert split_words(line) == words
     assert taken(line + b"\r\n") == [words]
     assert taken(line + b"\n") == [words]

@@ -1,4 +1,4 @@
-"""What clients say first, byte for byte, and what they hear."""
+"""The first commands of clients, byte for byte, and their replies."""
 
 import pytest
 from resp_conversation import NIL, OK, Resp, bulk, greeting, request
@@ -10,7 +10,7 @@ UNKNOWN_SUBCOMMAND = b"-ERR unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT
 
 
 @pytest.mark.parametrize("version", ["2.10", "3.5", "4.6"])
-def test_old_redis_py_says_nothing_at_first(version):
+def test_old_redis_py_sends_no_handshake(version):
     with Resp() as talk:
         talk.connect().says(b"*1\r\n$4\r\nPING\r\n").hears(b"+PONG\r\n")
 
@@ -22,7 +22,7 @@ def test_old_redis_py_with_another_database(version):
 
 
 @pytest.mark.parametrize("version", ["5.0", "6.0", "7.0"])
-def test_newer_redis_py_tells_its_name(version):
+def test_newer_redis_py_sends_its_name(version):
     with Resp() as talk:
         talk.connect().says(
             b"*4\r\n$6\r\nCLIENT\r\n$7\r\nSETINFO\r\n$8\r\nLIB-NAME\r\n$8\r\nredis-py\r\n"
@@ -32,7 +32,7 @@ def test_newer_redis_py_tells_its_name(version):
         ).hears(OK, OK)
 
 
-def test_redis_py_8_wants_resp3():
+def test_redis_py_8_requires_resp3():
     with Resp() as talk:
         client = talk.connect()
         client.says(b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n").hears(
@@ -63,7 +63,7 @@ def test_redis_py_8_with_a_password():
         ).hears(greeting(3, 1)).asks("PING").hears(b"+PONG\r\n")
 
 
-def test_node_redis_2_asks_whether_the_server_is_ready():
+def test_node_redis_2_reads_info_first():
     with Resp() as talk:
         client = talk.connect().says(b"*1\r\n$4\r\ninfo\r\n")
         lines = client.hears_bulk().split(b"\r\n")
@@ -87,7 +87,7 @@ def test_hello_in_both_protocols():
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
+    ("arguments", "error"),
     [
         (("4",), "NOPROTO unsupported protocol version"),
         (("1",), "NOPROTO unsupported protocol version"),
@@ -99,9 +99,9 @@ def test_hello_in_both_protocols():
         (("3", "SETNAME", "a b"), "ERR Client names cannot contain spaces, newlines or special characters."),
     ],
 )  # fmt: skip
-def test_hello_that_changes_nothing(words, error):
+def test_an_invalid_hello_changes_nothing(arguments, error):
     with Resp() as talk:
-        client = talk.connect().asks("HELLO", *words).hears_resp_error(error)
+        client = talk.connect().asks("HELLO", *arguments).hears_resp_error(error)
         client.asks("CLIENT", "GETNAME").hears(NIL)
 
 
@@ -117,7 +117,7 @@ def test_wrong_passwords_are_limited_per_minute():
         client = talk.connect()
         for guess in range(10):
             client.asks("AUTH", f"wrong {guess}").hears_resp_error(WRONG)
-            if not guess:  # a repetition is no second guess
+            if not guess:  # a repetition is not counted
                 client.asks("AUTH", f"wrong {guess}").hears_resp_error(WRONG)
         client.asks("AUTH", "sesame").hears_resp_error(limited)
         client.asks("HELLO", 3, "AUTH", "default", "sesame").hears_resp_error(limited)
@@ -143,9 +143,9 @@ def test_a_password_is_needed():
             "<proto> AUTH <user> <pass> option can be used to authenticate the client and select "
             "the RESP protocol version at the same time"
         )
-        assert client.connection.overdue()
+        assert client.connection.handshake_overdue()
         client.asks("AUTH", "sesame").hears(OK).asks("PING").hears(b"+PONG\r\n")
-        assert not client.connection.overdue()
+        assert not client.connection.handshake_overdue()
         talk.connect().asks("auth", "default", "sesame").hears(OK)
         talk.connect().asks("QUIT").hears(OK).hears_the_end()
 
@@ -160,10 +160,10 @@ def test_no_password_is_needed():
         client.asks("AUTH", "default", "x").hears(OK)
         client.asks("AUTH", "other", "x").hears_resp_error(WRONG)
         client.asks("AUTH", "a", "b", "c").hears_resp_error("ERR syntax error")
-        assert not client.connection.overdue()
+        assert not client.connection.handshake_overdue()
 
 
-def test_strangers_may_send_little():
+def test_unauthenticated_clients_have_lower_limits():
     with Resp(password="sesame") as talk:
         talk.connect().says(b"*11\r\n").hears_resp_error(
             "ERR Protocol error: unauthenticated multibulk length"
@@ -176,7 +176,7 @@ def test_strangers_may_send_little():
         client.asks("EXISTS", *"abcdefghijkl").hears(b":0\r\n")
 
 
-def test_reset_makes_a_stranger_again():
+def test_reset_removes_the_authentication():
     with Resp(password="sesame") as talk:
         client = talk.connect()
         client.says(request("AUTH", "sesame") + request("ECHO", "x" * 20_000) + request("RESET"))
@@ -187,7 +187,7 @@ def test_reset_makes_a_stranger_again():
         ).hears_the_end()
 
 
-def test_too_many_clients():
+def test_too_many_clients_are_refused():
     with Resp(max_connections=2) as talk:
         first = talk.connect()
         talk.connect()
@@ -197,6 +197,6 @@ def test_too_many_clients():
 
 
 @pytest.mark.parametrize("line", [b"POST /\r\n", b"host: 127.0.0.1\r\n"])
-def test_a_browser_hears_nothing(line):
+def test_an_http_request_is_closed_without_a_reply(line):
     with Resp() as talk:
         talk.connect().says(line + b"SET a b\r\n").hears_the_end()

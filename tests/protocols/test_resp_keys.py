@@ -72,13 +72,13 @@ def test_kinds_do_not_mix():
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "list", "a").asks("HSET", "hash", "a", "b")
         client.hears(b":1\r\n", b":1\r\n")
-        for words in (
+        for command_words in (
             ("HSET", "list", "a", "b"), ("HGETALL", "list"), ("HMGET", "list", "a"),
             ("RPUSH", "hash", "a"), ("LPUSH", "hash", "a"), ("LLEN", "hash"), ("BRPOP", "hash", 0),
             ("LRANGE", "hash", 0, 0), ("ZCARD", "list"), ("ZSCORE", "hash", "a"), ("SMEMBERS", "list"),
             ("ZRANGE", "list", 0, -1), ("LLEN", "ql:set"), ("HGETALL", "ql:list"), ("ZCARD", "ql:list"),
         ):  # fmt: skip
-            client.asks(*words).hears_resp_error(WRONG_TYPE)
+            client.asks(*command_words).hears_resp_error(WRONG_TYPE)
         client.asks("TYPE", "list").asks("TYPE", "hash").asks("TYPE", "nope")
         client.hears(b"+list\r\n", b"+hash\r\n", b"+none\r\n")
 
@@ -104,7 +104,7 @@ def test_deleting_and_counting():
         assert talk.hub.api.flushed == 2
 
 
-def test_a_flush_of_everything():
+def test_a_flush_removes_all_keys_and_jobs():
     with Resp() as talk:
         client = talk.connect().asks("QLESS.PUT", 0, "a").hears(bulk("a"))
         client.asks("EXISTS", "ql:j:a").asks("FLUSHDB").asks("EXISTS", "ql:j:a")
@@ -112,7 +112,7 @@ def test_a_flush_of_everything():
         assert not talk.engine.jobs
 
 
-def test_keys_that_go():
+def test_keys_expire():
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
         client.asks("TTL", "a").asks("TTL", "nope").hears(b":-1\r\n", b":-2\r\n")
@@ -134,7 +134,7 @@ def test_keys_that_go():
         assert not talk.hub.scratch._expires
 
 
-def test_expired_keys_make_room():
+def test_expired_keys_free_space():
     with Resp(max_keys=2) as talk:
         client = talk.connect().asks("RPUSH", "a", "x").asks("HSET", "b", "x", "y")
         client.asks("EXPIRE", "a", 1).hears(b":1\r\n" * 3)
@@ -218,7 +218,7 @@ def test_hashes_lists_and_sets():
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command_words",
     [
         ("DEL", "a", "ql:list"),
         ("RPUSH", "ql:list", "x"),
@@ -228,10 +228,10 @@ def test_hashes_lists_and_sets():
         ("BRPOP", "ql:list", 1),
     ],
 )
-def test_they_cannot_be_written(words):
+def test_qless_keys_cannot_be_written(command_words):
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
-        client.asks(*words).hears_resp_error(
+        client.asks(*command_words).hears_resp_error(
             "ERR 'ql:list' is kept by Qless: only its own commands can change it"
         )
         client.asks("EXISTS", "a").hears(b":1\r\n")
@@ -240,7 +240,7 @@ def test_they_cannot_be_written(words):
 # Waiting for a list
 
 
-def test_whoever_waits_is_woken_at_once():
+def test_a_waiting_client_is_served_immediately():
     with Resp() as talk:
         waiter, pusher = talk.connect(), talk.connect()
         waiter.asks("BRPOP", "a", "b", 5).hears_nothing()
@@ -265,7 +265,7 @@ def test_a_wait_ends():
         talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
 
 
-def test_a_wait_without_end():
+def test_a_wait_without_a_timeout():
     with Resp() as talk:
         waiter = talk.connect().asks("BRPOP", "a", 0)
         talk.advance(10**9)
@@ -274,7 +274,7 @@ def test_a_wait_without_end():
         waiter.hears(bulks("a", "x"))
 
 
-def test_what_was_said_meanwhile_is_done_afterwards():
+def test_commands_behind_a_wait_run_afterwards():
     with Resp() as talk:
         waiter, pusher = talk.connect(), talk.connect()
         waiter.says(b"BRPOP a 5\r\nPING\r\nBRPOP a 5\r\nECHO x\r\n").hears_nothing()
@@ -298,7 +298,7 @@ def test_the_longest_waiter_is_first():
         waiters[0].hears_nothing()
 
 
-def test_whoever_is_gone_gets_nothing():
+def test_a_disconnected_client_receives_no_item():
     with Resp() as talk:
         talk.connect().asks("BRPOP", "a", 0).hangs_up()
         waiter = talk.connect().asks("BRPOP", "a", 0)
@@ -307,8 +307,10 @@ def test_whoever_is_gone_gets_nothing():
         assert not talk.engine.timers
 
 
-def test_an_item_that_comes_with_the_end_of_the_wait():
-    """Two waits end at the same moment, and what the one says next is what the other waited for."""
+def test_an_item_pushed_at_the_end_of_a_wait():
+    """Two waits end at the same time, and the next command of one client pushes an item for the
+    other.
+    """
     with Resp() as talk:
         one, two = talk.connect(), talk.connect()
         one.says(b"BRPOP a 1\r\nRPUSH b x\r\n")
@@ -318,7 +320,7 @@ def test_an_item_that_comes_with_the_end_of_the_wait():
         two.hears(bulks("b", "x"), b"+PONG\r\n")
 
 
-def test_a_list_that_is_gone_again_wakes_nobody():
+def test_a_removed_list_wakes_no_client():
     with Resp() as talk:
         waiter = talk.connect().asks("BRPOP", "a", 0)
         client = talk.connect().asks("MULTI").asks("RPUSH", "a", "x").asks("DEL", "a")
@@ -329,7 +331,7 @@ def test_a_list_that_is_gone_again_wakes_nobody():
         waiter.hears(bulks("a", "y"))
 
 
-def test_a_flush_wakes_nobody():
+def test_a_flush_wakes_no_client():
     with Resp() as talk:
         waiter = talk.connect().asks("BRPOP", "a", 0)
         client = talk.connect().asks("FLUSHDB").hears(OK)
@@ -361,12 +363,12 @@ def test_a_subscriber_may_wait_in_resp3():
         ("-1", "ERR timeout is negative"),
     ],
 )
-def test_a_wait_of_no_length(timeout, error):
+def test_an_invalid_timeout(timeout, error):
     with Resp() as talk:
         talk.connect().asks("BRPOP", "a", timeout).hears_resp_error(error)
 
 
-def test_a_field_that_is_asked_for_many_times_does_not_fill_the_memory():
+def test_a_field_requested_60000_times_is_limited():
     """16 MiB of scratch space, 65,536 times, would be a terabyte."""
     with Resp() as talk:
         client = talk.connect().asks("HSET", "h", "f", "x" * 1_000_000).hears(b":1\r\n")

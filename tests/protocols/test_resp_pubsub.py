@@ -1,13 +1,15 @@
-"""Subscribing, publishing, and what a subscriber may say."""
+"""Subscriptions, messages, and the commands that a subscriber may send."""
 
 import pytest
 from resp_conversation import OK, SHA_C, Resp, array, bulk
 
+from millrace.protocols.connection import Reply
 from millrace.protocols.qless import pubsub
-from millrace.protocols.qless.pubsub import MAX_CHANNEL_NAME, MAX_SUBSCRIPTIONS, Message
+from millrace.protocols.qless.pubsub import MAX_CHANNEL_NAME, MAX_SUBSCRIPTIONS
+from millrace.server.turns import refused_replies
 
 
-def told(word: str, name: str | None, count: int, sign: bytes = b"*") -> bytes:
+def confirmation(word: str, name: str | None, count: int, sign: bytes = b"*") -> bytes:
     shown = b"$-1\r\n" if name is None else bulk(name)
     shown = b"_\r\n" if name is None and sign == b">" else shown
     return sign + b"3\r\n" + bulk(word) + shown + b":%d\r\n" % count
@@ -16,42 +18,44 @@ def told(word: str, name: str | None, count: int, sign: bytes = b"*") -> bytes:
 # Subscribing
 
 
-def test_one_message_for_each_with_a_running_count():
+def test_each_subscription_is_confirmed_with_the_count():
     with Resp() as talk:
         client = talk.connect().asks("SUBSCRIBE", "a", "b", "a")
         client.hears(
-            told("subscribe", "a", 1), told("subscribe", "b", 2), told("subscribe", "a", 2)
+            confirmation("subscribe", "a", 1),
+            confirmation("subscribe", "b", 2),
+            confirmation("subscribe", "a", 2),
         )
-        client.asks("PSUBSCRIBE", "x*").hears(told("psubscribe", "x*", 3))
+        client.asks("PSUBSCRIBE", "x*").hears(confirmation("psubscribe", "x*", 3))
         client.asks("UNSUBSCRIBE", "nope", "a").hears(
-            told("unsubscribe", "nope", 3), told("unsubscribe", "a", 2)
+            confirmation("unsubscribe", "nope", 3), confirmation("unsubscribe", "a", 2)
         )
-        client.asks("UNSUBSCRIBE").hears(told("unsubscribe", "b", 1))
-        client.asks("PUNSUBSCRIBE").hears(told("punsubscribe", "x*", 0))
-        client.asks("UNSUBSCRIBE").hears(told("unsubscribe", None, 0))
-        client.asks("PUNSUBSCRIBE").hears(told("punsubscribe", None, 0))
+        client.asks("UNSUBSCRIBE").hears(confirmation("unsubscribe", "b", 1))
+        client.asks("PUNSUBSCRIBE").hears(confirmation("punsubscribe", "x*", 0))
+        client.asks("UNSUBSCRIBE").hears(confirmation("unsubscribe", None, 0))
+        client.asks("PUNSUBSCRIBE").hears(confirmation("punsubscribe", None, 0))
         client.asks("PING").hears(b"+PONG\r\n")
 
 
 def test_pushes_in_resp3():
     with Resp() as talk:
         client = talk.connect().speaks_resp3()
-        client.asks("SUBSCRIBE", "a").hears(told("subscribe", "a", 1, b">"))
-        client.asks("PSUBSCRIBE", "*").hears(told("psubscribe", "*", 2, b">"))
+        client.asks("SUBSCRIBE", "a").hears(confirmation("subscribe", "a", 1, b">"))
+        client.asks("PSUBSCRIBE", "*").hears(confirmation("psubscribe", "*", 2, b">"))
         client.asks("PING").hears(b"+PONG\r\n")
         client.asks("PUBLISH", "a", "hi").hears(
             b">3\r\n", bulk("message"), bulk("a"), bulk("hi"),
             b">4\r\n", bulk("pmessage"), bulk("*"), bulk("a"), bulk("hi"),
             b":2\r\n",
         )  # fmt: skip
-        client.asks("UNSUBSCRIBE", "x").hears(told("unsubscribe", "x", 2, b">"))
-        client.asks("UNSUBSCRIBE").hears(told("unsubscribe", "a", 1, b">"))
-        client.asks("UNSUBSCRIBE").hears(told("unsubscribe", None, 1, b">"))
+        client.asks("UNSUBSCRIBE", "x").hears(confirmation("unsubscribe", "x", 2, b">"))
+        client.asks("UNSUBSCRIBE").hears(confirmation("unsubscribe", "a", 1, b">"))
+        client.asks("UNSUBSCRIBE").hears(confirmation("unsubscribe", None, 1, b">"))
 
 
-def test_what_a_subscriber_may_say_in_resp2():
+def test_the_commands_of_a_subscriber_in_resp2():
     with Resp() as talk:
-        client = talk.connect().asks("SUBSCRIBE", "a").hears(told("subscribe", "a", 1))
+        client = talk.connect().asks("SUBSCRIBE", "a").hears(confirmation("subscribe", "a", 1))
         for name in ("echo", "multi", "evalsha", "hello", "publish", "auth", "QLESS.PUT"):
             client.asks(name, *[0] * (2 if name in {"evalsha", "publish"} else name != "multi"))
             client.hears_resp_error(
@@ -62,7 +66,7 @@ def test_what_a_subscriber_may_say_in_resp2():
         client.asks("PING").hears(array(bulk("pong"), bulk("")))
         client.asks("PING", "hi").hears(array(bulk("pong"), bulk("hi")))
         client.asks("RESET").hears(b"+RESET\r\n").asks("ECHO", "x").hears(bulk("x"))
-        client.asks("PSUBSCRIBE", "a").hears(told("psubscribe", "a", 1))
+        client.asks("PSUBSCRIBE", "a").hears(confirmation("psubscribe", "a", 1))
         client.asks("QUIT").hears(OK).hears_the_end()
         talk.connect().asks("PUBLISH", "a", "x").hears(b":0\r\n")
 
@@ -72,7 +76,7 @@ def test_subscriptions_are_bounded():
         client = talk.connect()
         many = [f"c{n}" for n in range(MAX_SUBSCRIPTIONS)]
         client.asks("SUBSCRIBE", *many)
-        client.hears(*(told("subscribe", name, n + 1) for n, name in enumerate(many)))
+        client.hears(*(confirmation("subscribe", name, n + 1) for n, name in enumerate(many)))
         client.asks("SUBSCRIBE", "more").hears_resp_error(
             "ERR a client may have 1000 subscriptions"
         )
@@ -85,12 +89,12 @@ def test_subscriptions_are_bounded():
 # Publishing
 
 
-def test_a_message_reaches_all_who_listen_before_its_publisher_is_answered():
+def test_a_message_reaches_all_subscribers_before_the_reply_to_its_publisher():
     with Resp() as talk:
         one, two, three = talk.connect(), talk.connect(), talk.connect()
-        one.asks("SUBSCRIBE", "news").hears(told("subscribe", "news", 1))
+        one.asks("SUBSCRIBE", "news").hears(confirmation("subscribe", "news", 1))
         two.asks("PSUBSCRIBE", "n?ws", "n*").hears(
-            told("psubscribe", "n?ws", 1), told("psubscribe", "n*", 2)
+            confirmation("psubscribe", "n?ws", 1), confirmation("psubscribe", "n*", 2)
         )
         three.asks("PUBLISH", "news", "hi").hears(b":3\r\n")
         one.hears_message("news", "hi")
@@ -107,11 +111,11 @@ def test_a_message_reaches_all_who_listen_before_its_publisher_is_answered():
         )
 
 
-def test_what_clients_test_suites_do():
-    """Listen to everything, act on another connection, stop listening, read up to that."""
+def test_the_sequence_of_client_test_suites():
+    """Subscribe to all channels, act on another connection, unsubscribe, read all messages."""
     with Resp() as talk:
         listener, actor = talk.connect(), talk.connect().loads()
-        listener.asks("PSUBSCRIBE", "*").hears(told("psubscribe", "*", 1))
+        listener.asks("PSUBSCRIBE", "*").hears(confirmation("psubscribe", "*", 1))
         actor.asks("EVALSHA", SHA_C, 0, "put", "a").asks("EVALSHA", SHA_C, 0, "put", "b")
         actor.hears(bulk("a"), bulk("b"))
         listener.asks("PUNSUBSCRIBE", "*")
@@ -120,13 +124,13 @@ def test_what_clients_test_suites_do():
                 array(bulk("pmessage"), bulk("*"), bulk("ql:log"), bulk(b'{"jid":"%b","event":"put"}' % jid))
                 for jid in (b"a", b"b")
             ),
-            told("punsubscribe", "*", 0),
+            confirmation("punsubscribe", "*", 0),
         )  # fmt: skip
 
 
-def test_whoever_says_quit_hears_no_more():
+def test_a_client_after_quit_receives_no_message():
     with Resp() as talk:
-        listener = talk.connect().asks("SUBSCRIBE", "a").hears(told("subscribe", "a", 1))
+        listener = talk.connect().asks("SUBSCRIBE", "a").hears(confirmation("subscribe", "a", 1))
         listener.says(b"QUIT\r\n").hears(OK).hears_the_end()
         connection = listener.connection
         connection.channels[b"a"] = None
@@ -139,9 +143,9 @@ def test_whoever_says_quit_hears_no_more():
 def test_pubsub():
     with Resp() as talk:
         talk.connect().asks("SUBSCRIBE", "a", "b").hears(
-            told("subscribe", "a", 1), told("subscribe", "b", 2)
+            confirmation("subscribe", "a", 1), confirmation("subscribe", "b", 2)
         )
-        talk.connect().asks("PSUBSCRIBE", "a*").hears(told("psubscribe", "a*", 1))
+        talk.connect().asks("PSUBSCRIBE", "a*").hears(confirmation("psubscribe", "a*", 1))
         client = talk.connect()
         client.asks("PUBSUB", "CHANNELS").hears(array(bulk("a"), bulk("b")))
         client.asks("PUBSUB", "CHANNELS", "[b]").hears(array(bulk("b")))
@@ -154,14 +158,14 @@ def test_pubsub():
         )
 
 
-# Messages that tell of a change
+# Messages about changes
 
 
-def test_they_wait_for_the_disk_with_the_change():
+def test_messages_wait_for_the_commit_of_the_change():
     with Resp() as talk:
         listener, actor = talk.connect(), talk.connect().loads()
         listener.asks("SUBSCRIBE", "ql:log", "x").hears(
-            told("subscribe", "ql:log", 1), told("subscribe", "x", 2)
+            confirmation("subscribe", "ql:log", 1), confirmation("subscribe", "x", 2)
         )
         actor.asks("EVALSHA", SHA_C, 0, "put", "a").hears(bulk("a"))
         listener.hears_message("ql:log", '{"jid":"a","event":"put"}')
@@ -171,42 +175,46 @@ def test_they_wait_for_the_disk_with_the_change():
         assert listener.wire.durable == [2]
 
 
-def test_a_listener_to_its_own_changes_waits_for_both():
+def test_a_subscriber_to_its_changes_waits_for_both():
     with Resp() as talk:
         client = talk.connect().speaks_resp3().loads()
-        client.asks("SUBSCRIBE", "ql:log").hears(told("subscribe", "ql:log", 1, b">"))
+        client.asks("SUBSCRIBE", "ql:log").hears(confirmation("subscribe", "ql:log", 1, b">"))
         client.asks("EVALSHA", SHA_C, 0, "put", "a").hears(
             b">3\r\n", bulk("message"), bulk("ql:log"), bulk('{"jid":"a","event":"put"}'), bulk("a")
         )
         assert client.wire.durable == [1, 3, 4]
 
 
-def test_if_the_change_is_refused_nobody_hears_of_it():
+def test_a_refused_change_publishes_no_message():
     with Resp() as talk:
         listener, actor = talk.connect(), talk.connect().loads()
-        listener.asks("SUBSCRIBE", "ql:log").hears(told("subscribe", "ql:log", 1))
+        listener.asks("SUBSCRIBE", "ql:log").hears(confirmation("subscribe", "ql:log", 1))
         actor.asks("EVALSHA", SHA_C, 0, "put", "a").hears(bulk("a"))
-        message = listener.wire.replies[listener.wire.durable[0]]
         listener.hears_message("ql:log", '{"jid":"a","event":"put"}')
-        assert isinstance(message, Message)
-        assert listener.connection.refused(message, "disk full") == b""
-        reply = actor.wire.replies[actor.wire.durable[-1]]
-        assert actor.connection.refused(reply, "disk full").startswith(b"-MISCONF disk full: ")
+        message, put = Reply(b"message", must_wait=True, optional=True), Reply(b"a", True)
+        subscribed = Reply(b"subscribed", must_wait=False)
+        assert listener.wire.optional == listener.wire.durable == [1]
+        assert actor.wire.optional == []
+        left = refused_replies(listener.connection, [subscribed, message, put], "disk full")
+        assert left[0] is subscribed
+        assert [reply.data for reply in left[1:]] == [
+            actor.connection.unavailable_reply("disk full")
+        ]
 
 
 @pytest.mark.parametrize("left", ["hangs_up", "says_no_more"])
-def test_whoever_leaves_listens_no_more(left):
+def test_a_closed_connection_has_no_subscriptions(left):
     with Resp() as talk:
-        listener = talk.connect().asks("SUBSCRIBE", "a").hears(told("subscribe", "a", 1))
-        listener.asks("PSUBSCRIBE", "a").hears(told("psubscribe", "a", 2))
+        listener = talk.connect().asks("SUBSCRIBE", "a").hears(confirmation("subscribe", "a", 1))
+        listener.asks("PSUBSCRIBE", "a").hears(confirmation("psubscribe", "a", 2))
         getattr(listener, left)()
         talk.connect().asks("PUBLISH", "a", "x").hears(b":0\r\n")
         assert not talk.hub.pubsub.channels
         assert not talk.hub.pubsub.patterns
 
 
-def test_a_client_that_would_be_told_too_much_is_cut(monkeypatch):
-    """A message comes once for each pattern that it matches; others hear it all the same."""
+def test_a_subscriber_with_too_much_unsent_data_is_disconnected(monkeypatch):
+    """A message is sent once for each matching pattern; other subscribers receive it."""
     monkeypatch.setattr(pubsub, "MAX_UNSENT_BYTES", 1000)
     with Resp() as talk:
         greedy, modest = talk.connect(), talk.connect()

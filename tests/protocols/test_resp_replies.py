@@ -1,4 +1,4 @@
-"""Values as RESP2 and RESP3 write them; hiredis must read them back."""
+"""Values in RESP2 and RESP3; hiredis must read them back."""
 
 import math
 
@@ -67,7 +67,7 @@ def test_both_protocols(value, resp2, resp3):
         assert not reader.has_data()
 
 
-def test_an_error_says_only_so_much():
+def test_an_error_is_truncated():
     written = encode(Error("ERR " + "ü" * 10_000), 2)
     assert len(written) < 4100
     assert written.startswith(b"-ERR \xc3\xbc")

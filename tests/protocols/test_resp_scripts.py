@@ -1,4 +1,4 @@
-"""SCRIPT, EVAL, EVALSHA and QLESS.<COMMAND>: which command is called, how, and what comes back."""
+"""SCRIPT, EVAL, EVALSHA and QLESS.<COMMAND>: the called commands, their arguments and replies."""
 
 import pytest
 from resp_conversation import (
@@ -41,7 +41,7 @@ def test_a_script_is_loaded_and_known():
 
 
 def test_a_known_sha_is_not_enough():
-    """Then the client loads the script, and the next time it is enough."""
+    """The client then loads the script, and the next call succeeds."""
     with Resp() as talk:
         client = talk.connect()
         client.asks("EVALSHA", "e22308e0c17253ff34e753088c8e9954c52a6dae", 0, "echo").hears(
@@ -49,13 +49,13 @@ def test_a_known_sha_is_not_enough():
         )
 
 
-def test_what_was_loaded_before_a_restart_is_still_known():
+def test_a_script_loaded_before_a_restart_is_known():
     with Resp() as talk:
         talk.acts(lambda world: world.hub.scripts.update({SHA_C: Script("C")}))
         talk.connect().asks("EVALSHA", SHA_C, 0, "echo", 1).hears(bulk("C  1"))
 
 
-def test_flushing_forgets_scripts_and_nothing_else():
+def test_script_flush_removes_only_scripts():
     with Resp() as talk:
         client = talk.connect().loads().asks("RPUSH", "a", "b").hears(b":1\r\n")
         client.asks("SCRIPT", "FLUSH").hears(OK)
@@ -84,22 +84,22 @@ def test_other_scripts_are_refused(script):
         client.asks("EVALSHA", sha_of(script), 0).hears(NO_SCRIPT)
 
 
-def test_loading_is_durable_before_it_is_said_and_loading_again_changes_nothing():
+def test_loading_waits_for_the_commit_and_a_repetition_changes_nothing():
     with Resp() as talk:
         client = talk.connect().loads().loads()
         assert client.wire.durable == [0]
 
 
-def test_a_script_whose_keeping_was_undone_is_kept_when_it_is_loaded_again():
+def test_a_reverted_script_is_stored_when_it_is_loaded_again():
     with Resp() as talk:
         client = talk.connect().loads()
-        talk.acts(lambda world: world.hub.api.kept.clear())  # as a batch that could not be written
+        talk.acts(lambda world: world.hub.api.kept.clear())  # as after a refused commit
         client.asks("EVALSHA", SHA_C, 0, "echo", 1).hears(bulk("C  1")).loads()
         assert talk.hub.api.kept == {SHA_C.decode(): Script("C")}
         assert client.wire.durable == [0, 2]
 
 
-def test_so_many_scripts_and_no_more(monkeypatch):
+def test_the_number_of_scripts_is_limited(monkeypatch):
     monkeypatch.setattr("millrace.protocols.qless.hub.MAX_SCRIPTS", 2)
     with Resp() as talk:
         client = talk.connect().loads(SCRIPT_B).loads(SCRIPT_C).loads(SCRIPT_B)
@@ -124,7 +124,7 @@ def test_script_errors():
 # Calling
 
 
-def test_eval_learns_and_calls():
+def test_eval_loads_and_calls():
     with Resp() as talk:
         client = talk.connect().asks("EVAL", SCRIPT_C, 0, "echo", "now", 1).hears(bulk("C  now,1"))
         client.asks("EVALSHA", SHA_C, 0, "echo").hears(bulk("C  "))
@@ -155,7 +155,7 @@ def test_a_script_per_command_has_keys():
             'ERR user_script:1: Put(): Arg "jid" missing'
         )
         client.loads(SCRIPT_GET).asks("EVALSHA", sha_of(SCRIPT_GET), 0, "x").hears_resp_error(
-            "ERR user_script:1: Unknown command get"  # of those few that are behind this port
+            "ERR user_script:1: Unknown command get"  # of the few commands on this port
         )
         assert talk.engine.find("job-1") is not None
 
@@ -179,7 +179,7 @@ def test_the_number_of_keys(words, error):
 
 
 @pytest.mark.parametrize(
-    ("what", "resp2", "resp3"),
+    ("value_name", "resp2", "resp3"),
     [
         ("nil", NIL, b"_\r\n"),
         ("true", b":1\r\n", b":1\r\n"),
@@ -189,14 +189,14 @@ def test_the_number_of_keys(words, error):
         ("list", b"*3\r\n$1\r\na\r\n:1\r\n$-1\r\n", b"*3\r\n$1\r\na\r\n:1\r\n_\r\n"),
     ],
 )
-def test_values_as_scripts_return_them(what, resp2, resp3):
+def test_values_are_returned_like_by_scripts(value_name, resp2, resp3):
     with Resp() as talk:
         client = talk.connect().loads()
-        client.asks("EVALSHA", SHA_C, 0, "value", what).hears(resp2)
-        client.speaks_resp3().asks("EVALSHA", SHA_C, 0, "value", what).hears(resp3)
+        client.asks("EVALSHA", SHA_C, 0, "value", value_name).hears(resp2)
+        client.speaks_resp3().asks("EVALSHA", SHA_C, 0, "value", value_name).hears(resp3)
 
 
-def test_after_a_large_reply_the_next_command_waits_its_turn():
+def test_after_a_large_reply_the_next_command_waits():
     with Resp() as talk:
         client = talk.connect().loads()
         client.asks("EVALSHA", SHA_C, 0, "value", "large").asks("PING")
@@ -216,7 +216,7 @@ def test_the_spec_as_plain_commands():
         assert client.wire.durable == [0]
 
 
-def test_every_command_of_the_spec_is_one():
+def test_every_command_of_the_spec_exists():
     names = """Cancel Complete Depends Fail Failed Get GetConfig Heartbeat Jobs Peek Pop Priority Put
         Queues Retry SetConfig Stats Tag Track Workers Unfail ConsistencyCheck"""
     assert {name.lower() for name in names.split()} <= SPEC_COMMANDS
@@ -232,7 +232,7 @@ def test_every_command_of_the_spec_is_one():
 # Changes
 
 
-def test_only_what_changes_something_waits_for_the_disk():
+def test_only_changes_wait_for_the_commit():
     with Resp() as talk:
         client = talk.connect().loads()
         client.asks("EVALSHA", SHA_C, 0, "put", "job-1").hears(bulk("job-1"))
@@ -244,7 +244,7 @@ def test_only_what_changes_something_waits_for_the_disk():
 
 
 def halt(reason: str):
-    return lambda world: setattr(world.engine, "halted", reason)
+    return lambda world: setattr(world.engine, "unavailable", reason)
 
 
 def test_while_the_store_fails_changes_are_refused():
@@ -269,5 +269,4 @@ def test_a_refused_reply():
     with Resp() as talk:
         client = talk.connect()
         said = b"-MISCONF disk full: nothing was changed, try again later\r\n"
-        assert client.connection.refusal("disk full") == said
-        assert client.connection.refused(bulk("job-1"), "disk full") == said
+        assert client.connection.unavailable_reply("disk full") == said

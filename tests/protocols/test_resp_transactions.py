@@ -3,13 +3,13 @@
 import pytest
 from resp_conversation import NIL, OK, QUEUED, SHA_C, Resp, array, bulk
 
-from millrace.protocols.qless import connection
+from millrace.protocols.qless import transactions
 from millrace.protocols.qless.commands import TOO_LARGE
 
 ABORTED = "EXECABORT Transaction discarded because of previous errors."
 
 
-def test_what_is_queued_is_done_in_one_go():
+def test_queued_commands_run_together():
     with Resp() as talk:
         client, other = talk.connect().loads(), talk.connect()
         client.asks("MULTI").hears(OK)
@@ -38,7 +38,7 @@ def test_an_empty_transaction():
         talk.connect().asks("MULTI").asks("EXEC").hears(OK, b"*0\r\n")
 
 
-def test_one_that_fails_does_not_stop_the_others():
+def test_a_failed_command_does_not_stop_the_others():
     with Resp() as talk:
         client = talk.connect().loads().asks("MULTI").hears(OK)
         client.asks("EVALSHA", SHA_C, 0, "nonsense").asks("SELECT", 99).asks("EVALSHA", "x", 0)
@@ -63,7 +63,7 @@ def test_one_that_fails_does_not_stop_the_others():
         (b"hello 3", "ERR Command not allowed inside a transaction"),
     ],
 )
-def test_what_cannot_be_queued_spoils_all_of_it(line, error):
+def test_an_invalid_command_aborts_the_transaction(line, error):
     with Resp() as talk:
         client = talk.connect().asks("MULTI").hears(OK).asks("RPUSH", "a", "b").hears(QUEUED)
         client.says(line + b"\r\n").hears_resp_error(error)
@@ -73,7 +73,7 @@ def test_what_cannot_be_queued_spoils_all_of_it(line, error):
         client.asks("MULTI").asks("PING").asks("EXEC").hears(OK, QUEUED, array(b"+PONG\r\n"))
 
 
-def test_what_makes_no_sense_spoils_nothing():
+def test_misplaced_commands_do_not_abort_the_transaction():
     with Resp() as talk:
         client = talk.connect()
         client.asks("EXEC").hears_resp_error("ERR EXEC without MULTI")
@@ -101,7 +101,7 @@ def test_quit_and_reset_are_not_queued():
         client.hears(OK, QUEUED, b"+RESET\r\n").asks("PING").hears(b"+PONG\r\n")
 
 
-def test_nothing_waits_in_a_transaction():
+def test_no_command_waits_in_a_transaction():
     with Resp() as talk:
         client = talk.connect().asks("MULTI").asks("BRPOP", "a", 0).asks("RPUSH", "a", "x")
         client.asks("BRPOP", "a", 0).asks("EXEC")
@@ -110,7 +110,7 @@ def test_nothing_waits_in_a_transaction():
         other.hears(OK, QUEUED, array(b"_\r\n"))
 
 
-def test_whoever_waits_is_served_after_all_of_it():
+def test_a_waiting_client_is_served_after_the_transaction():
     with Resp() as talk:
         waiter, client = talk.connect().asks("BRPOP", "a", 0), talk.connect()
         client.asks("MULTI").asks("RPUSH", "a", "x").asks("LPUSH", "a", "y").asks("LLEN", "a")
@@ -140,7 +140,7 @@ def test_a_transaction_is_bounded():
 # Watching
 
 
-def test_a_watched_key_that_somebody_changes():
+def test_a_changed_watched_key_aborts_the_transaction():
     with Resp() as talk:
         client, other = talk.connect(), talk.connect()
         for change in (
@@ -154,12 +154,12 @@ def test_a_watched_key_that_somebody_changes():
         ):
             client.asks("WATCH", "a", "b").hears(OK)
             other.asks(*change)
-            other._taken = len(other.wire.heard)  # whatever it was
+            other._taken = len(other.wire.heard)  # of any type
             client.asks("MULTI").asks("PING").asks("EXEC").hears(OK, QUEUED, b"*-1\r\n")
         client.asks("MULTI").asks("PING").asks("EXEC").hears(OK, QUEUED, array(b"+PONG\r\n"))
 
 
-def test_a_watched_key_that_nobody_changes():
+def test_an_unchanged_watched_key():
     with Resp() as talk:
         client, other = talk.connect(), talk.connect()
         client.asks("WATCH", "a", "ql:j:a", "ql:list", "ql:set", "ql:q:queue-work").hears(OK)
@@ -182,7 +182,7 @@ def test_a_watched_key_of_qless(key):
 
 
 @pytest.mark.parametrize("end", [("UNWATCH",), ("RESET",)])
-def test_watching_no_more(end):
+def test_unwatch(end):
     with Resp() as talk:
         client = talk.connect().asks("WATCH", "a").hears(OK)
         talk.connect().asks("RPUSH", "a", "x").hears(b":1\r\n")
@@ -207,7 +207,7 @@ def test_names_that_are_watched_are_bounded():
         assert list(talk.hub.scratch._watchers) == [b"k" * 1000]
 
 
-def test_what_is_queued_is_bounded_also_in_the_number_of_its_words():
+def test_the_number_of_queued_arguments_is_bounded():
     with Resp(max_line=10_000) as talk:
         client = talk.connect().asks("MULTI").hears(OK)
         client.asks("DEL", *[""] * 100).hears(QUEUED)
@@ -215,9 +215,9 @@ def test_what_is_queued_is_bounded_also_in_the_number_of_its_words():
         client.hears_resp_error("ERR a transaction may have 10000 commands, and not too large")
 
 
-def test_what_a_transaction_tells_is_bounded(monkeypatch):
-    """Each of a thousand commands may ask for the whole scratch space."""
-    monkeypatch.setattr(connection, "MAX_REPLY_BYTES", 1000)
+def test_the_replies_of_a_transaction_are_bounded(monkeypatch):
+    """Each of a thousand commands may read the whole scratch space."""
+    monkeypatch.setattr(transactions, "MAX_REPLY_BYTES", 1000)
     with Resp() as talk:
         client = talk.connect().asks("RPUSH", "l", "x" * 400).hears(b":1\r\n")
         client.asks("MULTI").hears(OK)

@@ -85,11 +85,11 @@ def test_sorted_sets(client: RespClient) -> None:
     client.asks("ZADD", "z", "x", "a").hears_resp_error("ERR value is not a valid float")
 
 
-def test_a_key_has_one_kind(client: RespClient) -> None:
+def test_a_key_has_one_type(client: RespClient) -> None:
     wrong = "WRONGTYPE Operation against a key holding the wrong kind of value"
     client.asks("SADD", "s", "a").hears(number(1))
-    for words in (("GET", "s"), ("INCR", "s"), ("ZADD", "s", 1, "a"), ("LPOP", "s")):
-        client.asks(*words).hears_resp_error(wrong)
+    for command_words in (("GET", "s"), ("INCR", "s"), ("ZADD", "s", 1, "a"), ("LPOP", "s")):
+        client.asks(*command_words).hears_resp_error(wrong)
     client.asks("SET", "s", "x").hears(OK)
 
 
@@ -107,12 +107,12 @@ def test_the_space_is_bounded() -> None:
 
 
 def test_qless_keys_are_not_scratch_keys(client: RespClient) -> None:
-    for words in (
+    for command_words in (
         ("SET", "ql:x", "1"),
         ("INCR", "ql:x"),
         ("SADD", "ql:x", "1"),
         ("ZREM", "ql:x", "1"),
     ):
-        client.asks(*words).hears_resp_error(
+        client.asks(*command_words).hears_resp_error(
             "ERR 'ql:x' is kept by Qless: only its own commands can change it"
         )

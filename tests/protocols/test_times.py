@@ -1,13 +1,14 @@
-"""Moments as text, and back."""
+"""Times as text, and back."""
 
 import importlib.util
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from millrace.protocols import times
+import millrace
 from millrace.protocols.times import parse_rfc3339, rfc3339
 
 SECOND = 1_000_000
@@ -35,26 +36,30 @@ def test_rfc3339(microseconds, text):
 
 @given(MOMENTS)
 @example(0)
-def test_what_is_written_is_read_again(moment):
-    text = rfc3339(moment)
+def test_a_formatted_time_can_be_parsed(time_micros):
+    text = rfc3339(time_micros)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,5}[1-9])?Z", text)
-    assert parse_rfc3339(text) == moment
+    assert parse_rfc3339(text) == time_micros
 
 
 @given(st.lists(MOMENTS | st.integers(0, 3 * SECOND), min_size=2, max_size=6))
-def test_what_was_asked_before_does_not_matter(moments):
-    fresh = [_fresh().rfc3339(moment) for moment in moments]
-    assert [rfc3339(moment) for moment in moments] == fresh
+def test_earlier_calls_do_not_matter(times_micros):
+    fresh = [_fresh().rfc3339(time_micros) for time_micros in times_micros]
+    assert [rfc3339(time_micros) for time_micros in times_micros] == fresh
 
 
-@pytest.mark.parametrize("moment", [-1, -500_000, -1_000_000])
-def test_moments_before_1970_asked_for_first(moment):
-    assert _fresh().rfc3339(moment).startswith("1969-12-31T23:59:59")
+@pytest.mark.parametrize("time_micros", [-1, -500_000, -1_000_000])
+def test_times_before_1970_in_the_first_call(time_micros):
+    assert _fresh().rfc3339(time_micros).startswith("1969-12-31T23:59:59")
+
+
+#: A compiled module can be loaded only under its name.
+SOURCE = Path(millrace.__file__).parent / "protocols" / "times.py"
 
 
 def _fresh():
-    """The module as it is before anything was asked of it."""
-    spec = importlib.util.spec_from_file_location("times_afresh", times.__file__)
+    """The module in its initial state."""
+    spec = importlib.util.spec_from_file_location("times_afresh", SOURCE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -76,7 +81,7 @@ def test_parse(text, same):
     assert parse_rfc3339(text) == parse_rfc3339(same)
 
 
-def test_long_ago_can_be_read():
+def test_early_times_can_be_parsed():
     assert parse_rfc3339("0001-01-01T00:00:00Z") < parse_rfc3339("1969-12-31T23:59:59Z") < 0
 
 
@@ -84,7 +89,7 @@ LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
 
 
 @pytest.mark.parametrize(
-    ("text", "rest", "part"),
+    ("text", "remaining_text", "part"),
     [
         ("", "", "2006"),
         ("x", "x", "2006"),
@@ -101,11 +106,11 @@ LAYOUT = "2006-01-02T15:04:05.999999999Z07:00"
         ("2026-11-15T19:43:51.Z", ".Z", "Z07:00"),
     ],
 )
-def test_what_cannot_be_parsed_is_told_in_gos_words(text, rest, part):
+def test_the_go_message_for_an_invalid_time(text, remaining_text, part):
     with pytest.raises(ValueError) as error:
         parse_rfc3339(text)
     assert str(error.value) == (
-        f'parsing time "{text}" as "{LAYOUT}": cannot parse "{rest}" as "{part}"'
+        f'parsing time "{text}" as "{LAYOUT}": cannot parse "{remaining_text}" as "{part}"'
     )
 
 
@@ -141,12 +146,12 @@ def test_only_ascii_digits_are_digits(zero):
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_moment_or_a_value_error(text):
+def test_any_text_is_a_time_or_a_value_error(text):
     try:
-        moment = parse_rfc3339(text)
+        time_micros = parse_rfc3339(text)
     except ValueError:
         return
-    assert parse_rfc3339(rfc3339(moment)) == moment
+    assert parse_rfc3339(rfc3339(time_micros)) == time_micros
 
 
 @pytest.mark.parametrize(
@@ -166,12 +171,12 @@ def test_the_first_and_the_last_years(text, microseconds, printed):
 
 
 @pytest.mark.parametrize("text", ["0001-02-29T00:00:00Z", "1900-02-29T00:00:00Z"])
-def test_days_that_a_year_does_not_have(text):
+def test_invalid_days(text):
     with pytest.raises(ValueError, match="out of range"):
         parse_rfc3339(text)
 
 
 @given(st.integers(0, 9999), st.integers(1, 12), st.integers(1, 28), st.integers(0, 86_399))
-def test_every_year_survives(year, month, day, second):
+def test_every_year_survives_the_round_trip(year, month, day, second):
     text = f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
     assert rfc3339(parse_rfc3339(text)) == text

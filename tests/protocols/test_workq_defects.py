@@ -1,14 +1,13 @@
-"""What the original server does wrong (section 2 of the sheet), each as a test it would fail.
-
-Those that need a disk or a socket are in tests/server/test_workq_server.py.
+"""Defects of the original server (section 2 of the sheet), each as a test that it would fail.
+tests/server/test_workq_server.py has the tests that need a disk or a socket.
 """
 
 import pytest
 from workq_conversation import Workq, uid
 
 
-def test_deleting_a_waiting_run_harms_nobody():
-    # The original's process ended with a segmentation fault at the run's time-out.
+def test_deleting_a_waiting_run_has_no_effect_on_others():
+    # The process of the original crashed at the timeout of the run.
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.runs(1, wait=300)
@@ -21,7 +20,7 @@ def test_deleting_a_waiting_run_harms_nobody():
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_deleting_a_leased_run_harms_nobody(late):
+def test_deleting_a_leased_run_has_no_effect_on_others(late):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.runs(1, ttr=500, wait=300)
@@ -36,7 +35,7 @@ def test_deleting_a_leased_run_harms_nobody(late):
     "jid", [b"urn:uuid:", b"urn:uuid:6ba7", b"urn:uuid:6ba7b810-9dad-11d1-80b4-00c04fd430c"]
 )
 def test_a_truncated_urn_is_an_invalid_id(jid):
-    # The original's process ended with an index out of range.
+    # The process of the original crashed with an index out of range.
     with Workq() as talk:
         client = talk.connect()
         client.says(b"delete %b\r\n" % jid).hears_client_error("Invalid ID")
@@ -46,8 +45,8 @@ def test_a_truncated_urn_is_an_invalid_id(jid):
 
 
 def test_no_wake_up_is_lost():
-    # Workers of overlapping names, more jobs than workers, jobs that come back and runs among them:
-    # whenever a job is ready, nobody who asked for it waits.
+    # Workers with overlapping names, more jobs than workers, returning jobs and runs: while a job
+    # is ready, no client waits for it.
     with Workq() as talk:
         names = ["a", "b", "c", "d"]
         workers = [talk.connect().leases(*names[n % 4 :], wait=86_400_000) for n in range(12)]
@@ -68,7 +67,7 @@ def test_no_wake_up_is_lost():
 
 
 @pytest.mark.parametrize("size", [4037, 4096, 4097, 8193])
-def test_crlf_may_come_apart_anywhere(size):
+def test_cr_and_lf_may_be_in_different_segments(size):
     # The original read CR and LF with one Read, and failed at the edge of its buffer.
     with Workq() as talk:
         client = (
@@ -77,44 +76,44 @@ def test_crlf_may_come_apart_anywhere(size):
         client.says(b"complete %b 4\r\ndone\r" % uid(1)).hears_nothing().says(b"\n").hears_ok()
 
 
-def test_a_client_that_left_takes_no_job():
+def test_a_disconnected_client_receives_no_job():
     with Workq() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.leases("ping", "pong", wait=60_000).hangs_up()
+        closed, client = talk.connect(), talk.connect()
+        closed.leases("ping", "pong", wait=60_000).hangs_up()
         client.adds(1)
         seen = client.inspects(1)
         assert (seen["attempts"], seen["state"]) == ("0", "0")
 
 
-def test_a_job_whose_lease_could_not_be_written_is_given_back():
+def test_a_job_with_an_unwritten_lease_is_returned():
     with Workq() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.leases(wait=60_000).stops_reading()
+        closed, client = talk.connect(), talk.connect()
+        closed.leases(wait=60_000).stops_reading()
         client.adds(1)
-        gone.hears_job(1).hangs_up()
+        closed.hears_job(1).hangs_up()
         assert client.inspects(1)["attempts"] == "0"
         client.leases().hears_job(1)
 
 
-def test_a_run_goes_with_its_client():
+def test_a_run_ends_with_its_client():
     with Workq() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.runs(1).hangs_up()
+        closed, client = talk.connect(), talk.connect()
+        closed.runs(1).hangs_up()
         client.leases().hears_timeout().adds(1).deletes(1).hears_ok()
-        gone = talk.connect().runs(2)
+        closed = talk.connect().runs(2)
         client.leases().hears_job(2)
-        gone.hangs_up()
+        closed.hangs_up()
         client.completes(2).hears_not_found()
 
 
-def test_a_run_goes_with_its_client_after_a_half_close():
+def test_a_run_ends_with_its_client_after_a_half_close():
     with Workq() as talk:
-        gone, client = talk.connect(), talk.connect()
-        gone.runs(1).says_no_more().hears_nothing().hangs_up()
+        closed, client = talk.connect(), talk.connect()
+        closed.runs(1).says_no_more().hears_nothing().hangs_up()
         client.leases().hears_timeout()
 
 
-def test_a_refused_size_is_no_way_to_smuggle_commands():
+def test_a_refused_size_cannot_inject_commands():
     with Workq() as talk:
         victim, attacker = talk.connect(), talk.connect()
         victim.adds(7)

@@ -1,7 +1,6 @@
-"""The examples of the Workq protocol's description, in its order, byte for byte.
-
-They are played as they stand there, less what the sheet decides: `+OK` always has its plus, the
-number of keys is right, and the moments are those of the test's clock.
+"""The examples of the description of the Workq protocol, in its order, byte for byte.
+They are replayed literally, with the changes of the sheet: `+OK` always has its plus, the number of
+keys is right, and the times are those of the test clock.
 """
 
 from workq_conversation import OK, Workq
@@ -14,9 +13,9 @@ def test_add():
     with Workq() as talk:
         talk.connect().says(ADD).hears(OK)
         job = talk.engine.find(ID4.decode())
-        assert (job.queue, job.rank, job.most_attempts, job.retries) == ("ping", 10, 3, 1)
-        assert (job.lease_for, job.payload) == (1_000_000, b"pong")
-        assert job.expires == talk.now + 60_000_000
+        assert (job.queue, job.rank, job.max_attempts, job.retries) == ("ping", 10, 3, 1)
+        assert (job.lease_duration, job.inline_payload) == (1_000_000, b"pong")
+        assert job.expires_at == talk.now + 60_000_000
 
 
 def test_schedule():

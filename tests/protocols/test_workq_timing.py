@@ -1,9 +1,11 @@
-"""Milliseconds: TTR, TTL, wait-timeouts and scheduled times, alone and together, on a clock that
-only moves when told. Every moment is checked from both sides: one millisecond before, nothing.
+"""Milliseconds: TTR, TTL, wait timeouts and scheduled times, alone and together, on a virtual
+clock. Every time is checked from both sides: one millisecond before, there is no effect.
 """
 
 import pytest
 from workq_conversation import Workq, uid
+
+from millrace.protocols.registry import MASENKO
 
 SERVER = (
     b"+OK 1\r\nserver 3\r\nactive-clients %d\r\nevicted-jobs %d\r\nstarted 2026-11-15T19:43:51Z\r\n"
@@ -11,11 +13,11 @@ SERVER = (
 IN_4_S = "2026-11-15T19:43:55Z"
 
 
-# Wait-timeouts
+# Wait timeouts
 
 
 @pytest.mark.parametrize("wait", [1, 100, 60_000])
-def test_a_lease_waits_as_long_as_it_was_told(wait):
+def test_a_lease_waits_for_its_timeout(wait):
     with Workq() as talk:
         client = talk.connect().leases("a", "b", wait=wait)
         talk.pass_ms(wait - 1)
@@ -24,7 +26,7 @@ def test_a_lease_waits_as_long_as_it_was_told(wait):
         client.hears_timeout()
 
 
-def test_a_job_that_comes_in_the_last_millisecond_is_given():
+def test_a_job_in_the_last_millisecond_is_delivered():
     with Workq() as talk:
         worker, client = talk.connect().leases(wait=100), talk.connect()
         talk.pass_ms(99)
@@ -32,7 +34,7 @@ def test_a_job_that_comes_in_the_last_millisecond_is_given():
         worker.hears_job(1)
 
 
-def test_a_job_that_comes_too_late_stays():
+def test_a_late_job_stays():
     with Workq() as talk:
         worker, client = talk.connect().leases(wait=100), talk.connect()
         talk.pass_ms(100)
@@ -42,7 +44,7 @@ def test_a_job_that_comes_too_late_stays():
 
 
 @pytest.mark.parametrize("wait", [1, 100, 60_000])
-def test_a_wait_for_a_result_is_as_long_as_it_was_told(wait):
+def test_a_wait_for_a_result_lasts_for_its_timeout(wait):
     with Workq() as talk:
         client = talk.connect().adds(1, ttl=100_000).asks_result(1, wait=wait)
         talk.pass_ms(wait - 1)
@@ -51,7 +53,7 @@ def test_a_wait_for_a_result_is_as_long_as_it_was_told(wait):
         client.hears_timeout()
 
 
-def test_waiters_are_served_in_the_order_in_which_they_came():
+def test_waiters_are_served_in_the_order_of_their_arrival():
     with Workq() as talk:
         workers = [talk.connect().leases("x", "ping", wait=1000) for _ in range(5)]
         client = talk.connect()
@@ -64,7 +66,7 @@ def test_waiters_are_served_in_the_order_in_which_they_came():
 # TTR
 
 
-def test_ttr_gives_the_job_back_to_the_millisecond():
+def test_ttr_returns_the_job_at_the_exact_millisecond():
     with Workq() as talk:
         client = talk.connect().adds(1, ttr=200).leases().hears_job(1)
         talk.pass_ms(199)
@@ -87,7 +89,7 @@ def test_ttr_starts_with_each_lease():
             talk.pass_ms(1)
 
 
-def test_ttr_gives_the_job_to_who_waits():
+def test_ttr_delivers_the_job_to_a_waiter():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         client.adds(1, ttr=200).leases().hears_job(1)
@@ -98,7 +100,7 @@ def test_ttr_gives_the_job_to_who_waits():
         worker.hears_job(1)
 
 
-def test_after_ttr_a_job_is_at_its_old_place():
+def test_after_ttr_a_job_is_at_its_old_position():
     with Workq() as talk:
         client = (
             talk.connect().adds(1, ttr=200).adds(2).adds(3, "-priority=1").leases().hears_job(3)
@@ -111,7 +113,7 @@ def test_after_ttr_a_job_is_at_its_old_place():
             client.leases().hears_job(number)
 
 
-def test_max_attempts_is_exactly_so_many_leases():
+def test_max_attempts_is_the_exact_number_of_leases():
     with Workq() as talk:
         client = talk.connect().adds(1, "-max-attempts=2", ttr=60)
         for attempt in (1, 2):
@@ -126,7 +128,7 @@ def test_max_attempts_is_exactly_so_many_leases():
         client.completes(1).hears_client_error("Duplicate result")
 
 
-def test_the_last_ttr_wakes_all_who_wait_for_the_result():
+def test_the_last_ttr_notifies_all_waiters_of_the_result():
     with Workq() as talk:
         clients = [talk.connect() for _ in range(3)]
         clients[0].adds(1, "-max-attempts=1", ttr=60).leases().hears_job(1)
@@ -175,7 +177,7 @@ def test_complete_stops_ttr():
 
 
 @pytest.mark.parametrize("state", ["0", "1", "2", "3", "4"])
-def test_ttl_takes_a_job_in_any_state(state):
+def test_ttl_removes_a_job_in_any_state(state):
     with Workq() as talk:
         client = talk.connect().adds(1, "-max-fails=2", ttr=86_400_000, ttl=500)
         if state in "34":
@@ -199,7 +201,7 @@ def test_ttl_takes_a_job_in_any_state(state):
         assert talk.engine.timers.next() > talk.now
 
 
-def test_ttl_is_not_renewed_by_anything():
+def test_ttl_is_never_renewed():
     with Workq() as talk:
         client = talk.connect().adds(1, ttr=100, ttl=1000)
         for _ in range(9):
@@ -212,7 +214,7 @@ def test_ttl_is_not_renewed_by_anything():
         client.asks_result(1).hears_not_found()
 
 
-def test_ttr_and_ttl_at_the_same_moment():
+def test_ttr_and_ttl_at_the_same_time():
     with Workq() as talk:
         client = talk.connect().adds(1, "-max-attempts=1", ttr=100, ttl=100).leases().hears_job(1)
         talk.pass_ms(100)
@@ -229,18 +231,18 @@ def test_the_end_of_the_ttl_ends_the_wait_for_the_result():
         client.hears_timeout()
 
 
-def test_delete_tells_no_waiter_for_the_result():
+def test_delete_notifies_no_waiter_of_the_result():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.adds(1).asks_result(1, wait=300)
-        other.deletes(1).hears_ok().adds(1).completes(1).hears_ok()  # another job of that id
+        other.deletes(1).hears_ok().adds(1).completes(1).hears_ok()  # another job with this id
         talk.pass_ms(299)
         client.hears_nothing()
         talk.pass_ms(1)
         client.hears_timeout()
 
 
-def test_evicted_jobs_counts_only_what_ttl_took_unfinished():
+def test_evicted_jobs_counts_only_unfinished_jobs():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.adds(1, ttl=100).adds(2, ttl=100).adds(3, ttl=100).adds(4, ttl=100)
@@ -289,7 +291,7 @@ def test_ttl_of_a_scheduled_job_starts_at_its_time():
         client.says(b"inspect server\r\n").hears(SERVER % (1, 1))
 
 
-def test_a_past_time_whose_ttl_is_not_over():
+def test_a_past_time_within_the_ttl():
     with Workq() as talk:
         client = talk.connect().schedules(1, "2026-11-15T19:43:50Z", ttl=1001)  # a second ago
         assert client.inspects(1)["time"] == "2026-11-15T19:43:50Z"
@@ -300,7 +302,7 @@ def test_a_past_time_whose_ttl_is_not_over():
         ).hears_client_error("Invalid Time")
 
 
-def test_a_time_before_1970_moves_no_clock():
+def test_a_time_before_1970_does_not_move_the_clock():
     with Workq() as talk:
         client = talk.connect().schedules(1, "0001-01-01T00:00:00Z", ttl=2**64 - 1).adds(2)
         assert client.inspects(1)["time"] == "0001-01-01T00:00:00Z"
@@ -333,10 +335,10 @@ def test_waiting_for_the_result_of_a_scheduled_job():
         client.hears_result(1)
 
 
-# run: both time-outs
+# run: both timeouts
 
 
-def test_a_run_that_nobody_takes():
+def test_a_run_without_a_worker():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.runs(1, wait=200)
@@ -347,7 +349,7 @@ def test_a_run_that_nobody_takes():
         other.leases().hears_timeout().says(b"inspect job %b\r\n" % uid(1)).hears_not_found()
 
 
-def test_a_run_that_is_taken_in_time_may_end_after_its_wait_timeout():
+def test_a_run_leased_in_time_may_end_after_its_wait_timeout():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         client.runs(1, ttr=500, wait=200)
@@ -358,7 +360,7 @@ def test_a_run_that_is_taken_in_time_may_end_after_its_wait_timeout():
         client.hears_result(1)
 
 
-def test_a_run_that_is_taken_late_has_its_whole_ttr():
+def test_a_run_leased_late_has_its_whole_ttr():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         client.runs(1, ttr=300, wait=500)
@@ -383,7 +385,7 @@ def test_the_end_of_ttr_ends_a_run_before_its_wait_timeout():
         client.hears_timeout()
 
 
-def test_ttr_and_wait_timeout_at_the_same_moment():
+def test_ttr_and_wait_timeout_at_the_same_time():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         client.runs(1, ttr=100, wait=100)
@@ -394,7 +396,7 @@ def test_ttr_and_wait_timeout_at_the_same_moment():
         assert not talk.engine.jobs
 
 
-def test_others_may_wait_for_the_result_of_a_run():
+def test_other_clients_can_wait_for_the_result_of_a_run():
     with Workq() as talk:
         client, worker, other = talk.connect(), talk.connect(), talk.connect()
         client.runs(1, wait=1000)
@@ -404,7 +406,7 @@ def test_others_may_wait_for_the_result_of_a_run():
         other.hears_result(1)
 
 
-def test_a_run_s_commands_behind_it_come_after_it():
+def test_commands_behind_a_run_are_executed_after_it():
     with Workq() as talk:
         client = talk.connect()
         client.says(
@@ -414,3 +416,15 @@ def test_a_run_s_commands_behind_it_come_after_it():
         client.hears_timeout()
         talk.pass_ms(50)
         client.hears_timeout().hears_client_error("Unknown command")
+
+
+def test_a_run_ends_after_its_ttr_if_a_worker_without_deadline_has_the_job():
+    """A Masenko lease has no deadline: the TTR of the run still limits the wait."""
+    with Workq() as talk:
+        client = talk.connect().runs(1, ttr=3000, wait=1000)
+        talk.acts(lambda world: world.engine.lease(["ping"], "m", MASENKO, world.now))
+        talk.pass_ms(2999)
+        client.hears_nothing()
+        talk.pass_ms(1)
+        client.hears_timeout()
+        assert not talk.engine.jobs

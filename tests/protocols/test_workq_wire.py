@@ -1,9 +1,10 @@
-"""The sheet's decisions (section 0) and facts (section 1), row by row, on the wire."""
+"""The decisions (section 0) and facts (section 1) of the sheet, on the wire."""
 
 import pytest
 from workq_conversation import OK, START, TIMEOUT, Workq, uid
 
-from millrace.engine.job import GOQUEUE, Push
+from millrace.engine.job import NewJob
+from millrace.protocols.registry import GOQUEUE
 
 ID = uid(1)
 BIG = 1_048_576
@@ -21,7 +22,7 @@ SIZE = error("Invalid payload size")
 
 
 def heard(*said: bytes) -> bytes:
-    """What a fresh client hears; the other playings are checked too."""
+    """The replies to a new client; the other runs are also checked."""
     with Workq() as talk:
         client = talk.connect()
         for piece in said:
@@ -32,7 +33,7 @@ def heard(*said: bytes) -> bytes:
 
 
 def stays_open(*said: bytes) -> bytes:
-    """As `heard`, of a client whose connection then still serves."""
+    """Like `heard`, for a client with a connection that stays open."""
     with Workq() as talk:
         client = talk.connect()
         for piece in said:
@@ -70,7 +71,7 @@ def test_d2_the_first_fail_is_final(flags):
         client.leases().hears_timeout()
 
 
-def test_d2_the_nth_fail_is_final_and_earlier_ones_give_the_old_place_back():
+def test_d2_the_nth_fail_is_final_and_earlier_ones_keep_the_position():
     with Workq() as talk:
         client = talk.connect().adds(1, "-max-fails=3").adds(2)
         for count in (1, 2):
@@ -111,7 +112,7 @@ def test_d3_ttl_up_to_64_bits(ttl):
         client.leases().hears_job(1)
 
 
-def test_d3_and_no_more():
+def test_d3_ttl_beyond_64_bits_is_refused():
     assert stays_open(b"add %b ping 1 %d 0\r\n\r\n" % (ID, 2**64)) == error("Invalid TTL")
     assert stays_open(
         b"schedule %b ping 1 %d %b 0\r\n\r\n" % (ID, 2**64, FUTURE.encode())
@@ -199,7 +200,7 @@ def test_d6_any_well_formed_uuid(jid):
     b"6ba7b8109-dad-11d1-80b4-00c04fd430c4",
     b"x", b"\xff" * 36, b"6ba7b810-9dad-11d1-80b4-00c04fd430\r4", b"6ba7b810-9dad-11d1-80b4-00c04fd430\x004",
 ])  # fmt: skip
-def test_d6_and_nothing_else(jid):
+def test_d6_malformed_uuids_are_refused(jid):
     bad = error("Invalid ID")
     assert stays_open(b"add %b ping 1 1000 0\r\n\r\n" % jid) == bad
     assert stays_open(b"run %b ping 1 1000 0\r\n\r\n" % jid) == bad
@@ -214,7 +215,7 @@ def test_d6_and_nothing_else(jid):
         assert stays_open(line % jid) == bad
 
 
-def test_d7_inspect_server_says_3():
+def test_d7_inspect_server_has_three_keys():
     assert b"\r\nserver 3\r\n" in heard(b"inspect server\r\n")
 
 
@@ -230,7 +231,7 @@ def test_d10_the_end_of_ttr_ends_a_run():
         worker.completes(1).hears_not_found().leases().hears_timeout()
 
 
-def test_d11_all_who_wait_for_a_result_get_it():
+def test_d11_all_waiters_receive_the_result():
     with Workq() as talk:
         clients = [talk.connect() for _ in range(5)]
         clients[0].adds(1)
@@ -241,7 +242,7 @@ def test_d11_all_who_wait_for_a_result_get_it():
             client.hears_result(1)
 
 
-def test_d12_the_choice_is_among_the_names_with_a_ready_job():
+def test_d12_a_random_name_with_a_ready_job_is_chosen():
     with Workq() as talk:
         client = (
             talk.connect()
@@ -260,7 +261,7 @@ def test_d13_delete_of_an_unknown_id():
     assert stays_open(b"delete 6ba7b810-9dad-11d1-80b4-00c04fd430c4\r\n") == b"-NOT-FOUND\r\n"
 
 
-def test_d14_lease_0_gives_a_ready_job():
+def test_d14_lease_0_returns_a_ready_job():
     with Workq() as talk:
         client = talk.connect()
         for number in range(1, 50):
@@ -310,7 +311,7 @@ def test_a_line_beyond_the_limit_closes_without_a_reply():
         talk.connect().says(b"x" * 1_058_575 + b"\r\n").hears(UNKNOWN)
 
 
-def test_commands_of_one_connection_run_one_after_another():
+def test_commands_of_one_connection_run_in_sequence():
     with Workq() as talk:
         client = talk.connect()
         client.says(
@@ -320,7 +321,7 @@ def test_commands_of_one_connection_run_one_after_another():
         client.hears(TIMEOUT, OK, b"+OK 1\r\n%b q 1\r\nx\r\n" % ID)
 
 
-def test_half_close_answers_everything_sent():
+def test_a_half_closed_client_receives_all_replies():
     with Workq() as talk:
         client = talk.connect()
         client.says(b"add %b q 1000 1000 1\r\nx\r\nlease q 0\r\nfoo\r\nlease q" % ID)
@@ -339,37 +340,37 @@ def test_after_a_half_close_leases_wait():
 
 
 @pytest.mark.parametrize("block", [b"xy", b"xy\r", b"x\n"])
-def test_a_size_that_is_too_small_is_refused_without_waiting(block):
+def test_a_size_below_the_payload_is_refused_immediately(block):
     """With a size of 1 the second byte must be a CR."""
     with Workq() as talk:
         client = talk.connect().says(b"add %b q 1000 1000 1\r\n" % ID + block)
         client.hears(SIZE).hears_the_end()
 
 
-def test_a_block_without_its_end_is_waited_for():
+def test_an_incomplete_block_is_awaited():
     with Workq() as talk:
         client = talk.connect().says(b"add %b q 1000 1000 1\r\nx" % ID).hears_nothing()
         client.says(b"\r").hears_nothing().says(b"\n").hears_ok()
 
 
-def test_the_backlog_is_all_that_waits_but_not_what_is_incomplete():
+def test_the_backlog_excludes_incomplete_commands():
     with Workq() as talk:
         client = talk.connect()
         client.says(b"lease a 1000\r\n").says(b"foo\r\n" * 1000)
-        assert client.connection.backlog == 5000
+        assert client.connection.unprocessed_bytes == 5000
         talk.pass_ms(1000)
         client.hears(TIMEOUT, UNKNOWN * 1000)
-        assert client.connection.backlog == 0
+        assert client.connection.unprocessed_bytes == 0
         client.says(b"add %b q 1000 1000 100000\r\n" % ID).says(b"x" * 99_000)
-        assert client.connection.backlog == 1
+        assert client.connection.unprocessed_bytes == 1
         client.says(b"x" * 1000 + b"\r\n").hears_ok()
 
 
-def test_a_queue_whose_name_this_protocol_does_not_have_is_shown_all_the_same():
+def test_a_queue_name_that_is_invalid_in_workq_is_escaped():
     with Workq() as talk:
         talk.acts(
             lambda world: world.engine.push(
-                Push("", "", b"", GOQUEUE, "a b\r\n%", 0, 1_000_000), world.now
+                NewJob("", "", b"", GOQUEUE, "a b\r\n%", 0, 1_000_000), world.now
             )
         )
         shown = b"a%20b%0D%0A%25"
@@ -379,7 +380,7 @@ def test_a_queue_whose_name_this_protocol_does_not_have_is_shown_all_the_same():
         )
         client.says(b"inspect job 00000000-0000-4000-8000-000000000001\r\n")
         client.hears(b"+OK 1\r\n00000000-0000-4000-8000-000000000001 12\r\nname %b\r\n" % shown)
-        client.hears(bytes(client.wire.heard[client._taken :]))  # the rest is as of any job
+        client.hears(bytes(client.wire.heard[client._taken :]))  # the rest is standard
 
 
 def test_half_close_while_waiting_for_a_result():
@@ -421,7 +422,7 @@ def test_the_end_of_a_connection_ends_a_wait_for_a_job():
         )
 
 
-def test_a_block_and_its_crlf_are_one_piece():
+def test_a_block_and_its_crlf_are_one_reply():
     with Workq() as talk:
         client = (
             talk.connect().adds(1, payload=b"x" * 5000).leases().hears_job(1, payload=b"x" * 5000)
@@ -456,7 +457,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("line", "reply"), REFUSED)
-def test_a_refused_command_has_one_reply_and_its_payload_is_no_command(line, reply):
+def test_a_refused_command_has_one_reply_and_its_payload_is_skipped(line, reply):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         other.adds(7)
@@ -464,7 +465,7 @@ def test_a_refused_command_has_one_reply_and_its_payload_is_no_command(line, rep
         assert client.state_of(7) == "0"
 
 
-def test_an_oversized_payload_is_passed_over():
+def test_an_oversized_payload_is_skipped():
     for size in (BIG + 1, 2_000_000):
         assert stays_open(b"add %b ping 1 1 %d\r\n" % (ID, size) + b"x" * size + b"\r\n") == SIZE
     payload = b"\r\ndelete %b\r\n" % uid(7) * 23_000
@@ -481,7 +482,7 @@ def test_an_oversized_payload_is_passed_over():
     "size",
     [b"x", b"-1", b"1.5", b"0x4", b"1_0", b"", b"99999999999999999999", b"67108865", b"9" * 5000],
 )
-def test_a_size_that_is_none_closes(size):
+def test_an_invalid_size_closes(size):
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         other.adds(7)
@@ -528,7 +529,7 @@ def test_sizes_may_have_a_plus_and_zeros(size):
 
 
 @pytest.mark.parametrize("total", [4095, 4096, 4097, 4098, 8192, 8193, 8194])
-def test_messages_around_the_original_s_buffer_size(total):
+def test_messages_around_the_buffer_size_of_the_original(total):
     head = b"add %b ping 1000 60000 %d\r\n" % (ID, 4000)
     payload = b"x" * (total - len(head) - 2)
     with Workq() as talk:
@@ -562,7 +563,7 @@ def test_wrong_counts(line):
         b" -x=",
     ],
 )
-def test_bad_flags_come_first(line):
+def test_bad_flags_are_checked_first(line):
     assert stays_open(line + b"\r\n") == FLAGS
 
 
@@ -571,7 +572,7 @@ def test_a_flag_without_a_value_is_an_argument():
     assert stays_open(b"add %b -x 1 1000 4\r\npong\r\n" % ID) == OK
 
 
-def test_flags_may_stand_anywhere_after_the_name():
+def test_flags_can_be_anywhere_after_the_name():
     with Workq() as talk:
         client = talk.connect()
         client.says(
@@ -627,12 +628,14 @@ def test_the_longest_wait():
         client.hears_timeout()
 
 
-@pytest.mark.parametrize("what", [b"queues", b"jobs q", b"scheduled-jobs q"])
-def test_bad_cursors_and_limits(what):
+@pytest.mark.parametrize("command_args", [b"queues", b"jobs q", b"scheduled-jobs q"])
+def test_bad_cursors_and_limits(command_args):
     for offset in (b"x", b"-1", b"4294967296"):
-        assert stays_open(b"inspect %b %b 1\r\n" % (what, offset)) == error("Invalid cursor offset")
+        assert stays_open(b"inspect %b %b 1\r\n" % (command_args, offset)) == error(
+            "Invalid cursor offset"
+        )
     for limit in (b"x", b"0", b"101", b"-1", b"99999"):
-        assert stays_open(b"inspect %b 0 %b\r\n" % (what, limit)) == error("Invalid limit")
+        assert stays_open(b"inspect %b 0 %b\r\n" % (command_args, limit)) == error("Invalid limit")
 
 
 @pytest.mark.parametrize("time", [
@@ -653,7 +656,7 @@ def test_good_times(time):
         assert client.inspects(1)["time"] == time[:19] + "Z"
 
 
-def test_a_duplicate_is_one_in_any_state_and_of_any_name():
+def test_a_duplicate_is_refused_in_any_state_and_under_any_name():
     duplicate = "Duplicate job"
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
@@ -750,7 +753,7 @@ def test_complete_and_fail_need_no_lease():
         assert [client.state_of(number) for number in (1, 2, 3, 4)] == ["1", "2", "1", "2"]
 
 
-def test_a_fail_of_a_scheduled_job_that_is_not_the_last_leaves_it_scheduled():
+def test_a_nonfinal_fail_of_a_scheduled_job_keeps_it_scheduled():
     with Workq() as talk:
         client = talk.connect().schedules(1, FUTURE, "-max-fails=2").fails_job(1).hears_ok()
         assert client.state_of(1) == "3"
@@ -761,7 +764,7 @@ def test_a_fail_of_a_scheduled_job_that_is_not_the_last_leaves_it_scheduled():
         assert talk.engine.retrying == 0
 
 
-def test_a_result_from_another_connection_after_the_lease_has_run_out():
+def test_a_result_from_another_connection_after_the_lease_expired():
     with Workq() as talk:
         worker, late, client = talk.connect(), talk.connect(), talk.connect()
         client.adds(1, ttr=100)
@@ -803,7 +806,7 @@ def test_the_states():
         assert client.state_of(2) == "2"
 
 
-def test_a_run_leaves_nothing_behind():
+def test_a_run_leaves_no_trace():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         for succeeded in (True, False):
@@ -819,7 +822,7 @@ def test_a_run_leaves_nothing_behind():
         )
 
 
-def test_a_run_for_a_worker_that_waits():
+def test_a_run_for_a_waiting_worker():
     with Workq() as talk:
         client, worker = talk.connect(), talk.connect()
         worker.leases(wait=1000)
@@ -857,7 +860,7 @@ def test_the_order_of_a_queue():
             client.leases().hears_job(number)
 
 
-def test_woken_jobs_are_behind_added_ones_and_by_their_time():
+def test_due_jobs_are_behind_added_ones_and_in_order_of_time():
     with Workq() as talk:
         client = talk.connect()
         client.schedules(1, "2026-11-15T19:43:54Z").schedules(2, "2026-11-15T19:43:53Z").schedules(
@@ -868,7 +871,7 @@ def test_woken_jobs_are_behind_added_ones_and_by_their_time():
         client.adds(5)
         for number in (4, 5, 2, 1, 3):
             client.leases().hears_job(number)
-        talk.advance(1)  # TTR is over: all at their old places
+        talk.advance(1)  # TTR is over: all jobs are at their old positions
         for number in (4, 5, 2, 1, 3):
             client.leases().hears_job(number)
 
@@ -891,11 +894,11 @@ def test_the_order_of_scheduled_jobs():
         client.says(b"inspect scheduled-jobs ping 4 1\r\n").hears(b"+OK 0\r\n")
 
 
-def test_queues_that_nobody_has_named():
+def test_unknown_queues():
     with Workq() as talk:
         client = talk.connect()
-        for what in (b"queue q", b"jobs q 0 1", b"scheduled-jobs q 0 1"):
-            client.says(b"inspect %b\r\n" % what).hears_not_found()
+        for command_args in (b"queue q", b"jobs q 0 1", b"scheduled-jobs q 0 1"):
+            client.says(b"inspect %b\r\n" % command_args).hears_not_found()
         client.leases("q").hears_timeout()
         client.says(b"inspect queue q\r\n").hears(
             b"+OK 1\r\nq 2\r\nready-len 0\r\nscheduled-len 0\r\n"
@@ -919,7 +922,7 @@ def test_queues_are_sorted_by_their_bytes():
         client.says(b"inspect queues 8 1\r\n").hears(b"+OK 0\r\n")
 
 
-def test_lengths_leave_leased_jobs_out():
+def test_lengths_exclude_leased_jobs():
     with Workq() as talk:
         client = talk.connect().adds(1).adds(2).schedules(3, FUTURE).leases().hears_job(1)
         client.says(b"inspect queue ping\r\n").hears(
@@ -928,7 +931,7 @@ def test_lengths_leave_leased_jobs_out():
         client.says(b"inspect jobs ping 1 10\r\n").hears(b"+OK 0\r\n")
 
 
-def test_payloads_are_shown_as_they_are():
+def test_payloads_are_shown_unchanged():
     with Workq() as talk:
         client = talk.connect().adds(1, payload=b"")
         client.says(b"inspect job %b\r\n" % ID)
@@ -961,7 +964,7 @@ def test_a_woken_job_still_shows_its_time():
         assert len(seen) == 13
 
 
-def test_a_hundred_mebibytes_of_jobs_come_in_pieces():
+def test_a_hundred_mebibytes_of_jobs_are_sent_in_parts():
     talk = Workq()
     client = talk.connect()
     for number in range(30):
@@ -972,7 +975,7 @@ def test_a_hundred_mebibytes_of_jobs_come_in_pieces():
     assert max(map(len, client.wire.replies)) < 1.2 * BIG
 
 
-# What must be durable before it is said
+# Replies that wait for a commit
 
 
 def test_which_replies_wait_for_the_disk():
@@ -985,13 +988,14 @@ def test_which_replies_wait_for_the_disk():
             client.hears(*client.wire.replies[before:])
             return len(client.wire.replies) - 1 in client.wire.durable
 
-        assert waits(b"add %b q 1000 60000 0\r\n\r\n" % ID)
-        assert waits(b"add %b q 1000 60000 0\r\n\r\n" % ID)  # Duplicate job
-        assert waits(b"schedule %b q 1000 60000 %b 0\r\n\r\n" % (uid(2), FUTURE.encode()))
         assert not waits(b"lease nothing 0\r\n")
+        assert waits(b"add %b q 1000 60000 0\r\n\r\n" % ID)
         assert not waits(b"lease q 0\r\n")
         assert not waits(b"inspect server\r\n")
         assert not waits(b"result %b 0\r\n" % ID)
+        talk.acts(lambda world: world.hold_commits())
+        assert waits(b"schedule %b q 1000 60000 %b 0\r\n\r\n" % (uid(2), FUTURE.encode()))
+        assert waits(b"add %b q 1000 60000 0\r\n\r\n" % uid(2))  # Duplicate job
         assert waits(b"complete %b 0\r\n\r\n" % ID)
         assert waits(b"complete %b 0\r\n\r\n" % ID)  # Duplicate result
         assert waits(b"result %b 0\r\n" % ID)
@@ -1002,11 +1006,12 @@ def test_which_replies_wait_for_the_disk():
         assert not waits(b"nonsense\r\n")
 
 
-def test_what_waiters_hear_waits_for_the_disk_too():
+def test_replies_to_waiters_wait_for_the_commit():
     with Workq() as talk:
         client, other, worker = talk.connect(), talk.connect(), talk.connect()
         client.adds(1).asks_result(1, wait=1000)
         other.runs(2, wait=100)
+        talk.acts(lambda world: world.hold_commits())
         worker.completes(1).hears_ok()
         client.hears_result(1)
         talk.pass_ms(100)
@@ -1016,10 +1021,10 @@ def test_what_waiters_hear_waits_for_the_disk_too():
 
 
 def halts(talk: Workq, reason: str = "disk full") -> None:
-    talk.acts(lambda world: setattr(world.engine, "halted", reason))
+    talk.acts(lambda world: setattr(world.engine, "unavailable", reason))
 
 
-def test_a_full_disk_refuses_changes_and_nothing_else():
+def test_a_full_disk_refuses_only_changes():
     refusal = b"-SERVER-ERROR disk full: nothing was changed, try again later\r\n"
     with Workq() as talk:
         client = talk.connect().adds(1).completes(1).hears_ok().adds(2)
@@ -1036,7 +1041,7 @@ def test_a_full_disk_refuses_changes_and_nothing_else():
         client.leases().hears_job(2)
 
 
-def test_who_waits_when_the_disk_fills_gets_its_job_later():
+def test_a_waiter_on_a_full_disk_receives_its_job_later():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.adds(1, ttr=1000).leases().hears_job(1)
@@ -1049,7 +1054,7 @@ def test_who_waits_when_the_disk_fills_gets_its_job_later():
         other.hears_job(1)
 
 
-def test_a_run_given_up_while_the_disk_is_full_goes_later():
+def test_a_run_abandoned_on_a_full_disk_is_removed_later():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.runs(1)
@@ -1067,7 +1072,7 @@ def test_a_run_given_up_while_the_disk_is_full_goes_later():
 # Jobs of other protocols
 
 
-def test_a_job_whose_id_is_no_uuid():
+def test_a_job_with_a_jid_that_is_no_uuid():
     from scene import unit
 
     alias = b"00000000-0000-4000-8000-000000000001"
@@ -1088,7 +1093,7 @@ def test_a_job_whose_id_is_no_uuid():
         client.says(b"fail %b 4\r\noops\r\n" % alias).hears(OK)
         assert next(iter(talk.engine.scheduled.values())).failure.message == "oops"
         client.says(b"complete %b 4\r\ndone\r\n" % alias).hears(OK)
-        client.says(b"result %b 0\r\n" % alias).hears_not_found()
+        client.says(b"result %b 0\r\n" % alias).hears(b"+OK 1\r\n%b 1 4\r\ndone\r\n" % alias)
         client.says(b"result 00000000-0000-4000-8000-0000000000ff 0\r\n").hears_not_found()
 
 
@@ -1098,7 +1103,7 @@ def test_too_many_connections():
         talk.connect().hears(b"-SERVER-ERROR too many connections\r\n").hears_the_end()
 
 
-def test_a_stopping_server_hands_out_nothing():
+def test_a_stopping_server_delivers_no_job():
     with Workq() as talk:
         client, other = talk.connect(), talk.connect()
         client.leases(wait=1000)
@@ -1108,7 +1113,7 @@ def test_a_stopping_server_hands_out_nothing():
         client.hears_timeout()
 
 
-def test_times_are_those_of_the_server():
+def test_the_clock_of_the_tests():
     assert START // 1_000_000 == 1_794_771_831
 
 

@@ -1,5 +1,5 @@
-"""Conversations in Workq: as in conversation.py, and played a third time with every CR and LF in
-different pieces.
+"""Conversations in Workq: as in conversation.py, and replayed with every CR and LF in different
+segments.
 
     with Workq() as talk:
         client = talk.connect()
@@ -23,7 +23,10 @@ from conversation import (
 
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
-from millrace.protocols.workq import WorkqConnection, WorkqHub
+from millrace.protocols.spec import protocol_rules
+from millrace.protocols.workq.connection import WorkqConnection
+from millrace.protocols.workq.hub import WorkqHub
+from millrace.store.records import decode_any, encode
 from wires import Dice
 
 OK = b"+OK\r\n"
@@ -35,7 +38,7 @@ _ERROR = re.compile(rb"-(?:(?:CLIENT|SERVER)-ERROR [^\r\n]{3,300}|TIMEOUT|NOT-FO
 
 
 def uid(number: int) -> bytes:
-    """The id of a test's job number so-and-so."""
+    """The id of the job with this number."""
     return b"6ba7b810-9dad-41d1-80b4-%012x" % number
 
 
@@ -43,7 +46,7 @@ class WorkqWorld(World):
     def __init__(self, options: dict[str, Any]) -> None:
         self.now = START
         self.dice = Dice()
-        self.engine = Engine(self.dice)
+        self.engine = Engine(self.dice, protocol_rules())
         self.hub: Any = WorkqHub(self.engine, started_at=START, **options)
         self.clients = []
 
@@ -56,9 +59,9 @@ class WorkqWorld(World):
     def snapshot(self) -> dict[str, Any]:
         engine = self.engine
         return {
-            "jobs": {seq: repr(job) for seq, job in engine.jobs.items()},
-            "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.known},
-            "evicted": engine.clocked.evicted,
+            "jobs": {seq: decode_any(encode(job)) for seq, job in engine.jobs.items()},
+            "queues": {q.name: list(q.counts) for q in engine.queues.values() if q.registered},
+            "evicted": engine.timer_counts.evicted,
             "connections": len(self.hub.connections),
             "awaited": engine.waiters.awaited,
             "timers": len(engine.timers),
@@ -66,7 +69,7 @@ class WorkqWorld(World):
 
 
 def assert_one_reply(reply: bytes) -> None:
-    """Every reply is handed over whole, a block with its CRLF, and is framed as go-workq reads."""
+    """Every reply is complete, a block with its CRLF, and has the framing of go-workq."""
     assert reply.endswith(b"\r\n"), reply
     if reply[:1] == b"-":
         assert _ERROR.fullmatch(reply), reply
@@ -92,7 +95,7 @@ class WorkqClient(Client):
         line = b"%b %d %d" % (uid(number), succeeded, len(result))
         return self.hears(b"+OK 1\r\n%b\r\n%b\r\n" % (line, result))
 
-    # What most tests say
+    # Common commands
 
     def adds(
         self,

@@ -13,6 +13,7 @@ from .speaker import (
     Leased,
     Nothing,
     Refused,
+    Reported,
     Result,
     Speaker,
     Work,
@@ -20,7 +21,7 @@ from .speaker import (
 from .workq import WorkqSpeaker
 
 __all__ = [
-    "EVERYBODY",
+    "ALL_SPEAKERS",
     "SPEAKERS",
     "Accepted",
     "Answer",
@@ -34,16 +35,17 @@ __all__ = [
     "Nothing",
     "QlessSpeaker",
     "Refused",
+    "Reported",
     "Result",
     "Speaker",
     "Work",
     "WorkqSpeaker",
 ]
 
-#: Those that have a port.
+#: Protocols with a port.
 SPEAKERS: dict[str, type[Speaker]] = {
     speaker.protocol: speaker
     for speaker in (WorkqSpeaker, MasenkoSpeaker, FaktorySpeaker, QlessSpeaker, GoqueueSpeaker)
 }
-#: HTTP has no port of its own in the server: the web room is in between.
-EVERYBODY: dict[str, type[Speaker]] = {**SPEAKERS, "http": HttpSpeaker}
+#: HTTP has no port in the server: the web process is in between.
+ALL_SPEAKERS: dict[str, type[Speaker]] = {**SPEAKERS, "http": HttpSpeaker}

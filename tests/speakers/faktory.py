@@ -1,4 +1,4 @@
-"""Faktory: a verb and its JSON, one line each, answered in RESP."""
+"""Faktory: a verb and its JSON, one line each; replies in RESP."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from hiredis import Reader, ReplyError
 from raw_faktory import line
 
 from .members import members
-from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, Work
+from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Reported, Speaker, Work
 
 
 class FaktorySpeaker(Speaker):
-    """Its payloads are JSON arrays. It is a worker by its name."""
+    """Its payloads are JSON arrays. Its name identifies the worker."""
 
     protocol = "faktory"
     can = frozenset({"id", "kind", "schedule", "retries", "ttr", "wait", "fail"})
@@ -25,11 +25,11 @@ class FaktorySpeaker(Speaker):
         super().__init__(name)
         self._password = password
         self._reader = Reader(replyError=ReplyError)
-        #: What the server asked for in its greeting, which nobody asked for.
+        #: The terms of the server's greeting, which the server sends without a request.
         self._terms: dict[str, Any] | None = None
 
     def hello(self) -> bytes:
-        """With a password the greeting must have been received before."""
+        """With a password, the greeting must have been received before."""
         fields = {"v": 2, "wid": self.name, "hostname": "tests", "pid": 1, "labels": []}
         if self._password:
             assert self._terms is not None, "receive the greeting first"
@@ -43,6 +43,23 @@ class FaktorySpeaker(Speaker):
         return self._ask("ping", "", line("BEAT", {"wid": self.name}))
 
     def push(self, work: Work, now: int) -> bytes:
+        return self._ask("push", work.id, b"PUSH %b\r\n" % self.unit(work))
+
+    def push_many(self, works: list[Work]) -> bytes:
+        """One command; the reply lists the jobs that are invalid."""
+        units = b",".join(self.unit(work) for work in works)
+        return self._ask("push many", "", b"PUSHB [%b]\r\n" % units)
+
+    def extension(self, name: str, fields: dict[str, Any], jobs: list[Work] | None = None) -> bytes:
+        """MILLRACE with these fields, and with jobs if they are given."""
+        text = json.dumps(fields).encode()
+        if jobs is not None:
+            units = b",".join(self.unit(work) for work in jobs)
+            text = b'%b,"jobs":[%b]}' % (text[:-1], units)
+        return self._ask(f"millrace {name}", "", b"MILLRACE %b\r\n" % text)
+
+    def unit(self, work: Work) -> bytes:
+        """A job as JSON."""
         fields: dict[str, Any] = {"jid": work.id, "jobtype": work.kind, "queue": work.queue}
         if work.retries is not None:
             fields["retry"] = work.retries
@@ -50,15 +67,25 @@ class FaktorySpeaker(Speaker):
             moment = datetime.fromtimestamp(work.due // 1_000_000, UTC)
             fields["at"] = f"{moment:%Y-%m-%dT%H:%M:%S}.{work.due % 1_000_000:06}Z"
         fields["reserve_for"] = round(work.ttr)
+        if work.tags or work.keep_result:
+            own: dict[str, Any] = {"tags": work.tags}
+            if work.keep_result:
+                own["keep_result"] = work.keep_result
+            fields["custom"] = {"millrace": own}
         unit = json.dumps(fields).encode()
-        command = b'PUSH %b,"args":%b}\r\n' % (unit[:-1], work.payload)
-        return self._ask("push", work.id, command)
+        return b'%b,"args":%b}' % (unit[:-1], work.payload)
 
     def lease(self, queue: str, now: int, wait: float = 0) -> bytes:
         return self._ask("lease", "", f"FETCH {queue}\r\n".encode())
 
     def complete(self, held: Held, now: int, result: bytes = b"") -> bytes:
+        """Without the result: plain Faktory has none."""
         return self._ask("complete", held.id, line("ACK", {"jid": held.id}))
+
+    def complete_with(self, held: Held, result: bytes) -> bytes:
+        """As the SDK's workers complete a job."""
+        fields = {"jid": held.id, "result": result.decode()}
+        return self._ask("complete", held.id, line("ACK", fields))
 
     def fail(self, held: Held, now: int, message: str = "failed") -> bytes:
         fields = {"jid": held.id, "errtype": "Failed", "message": message}
@@ -85,6 +112,8 @@ class FaktorySpeaker(Speaker):
         if command == "greeting":
             self._terms = json.loads(reply.removeprefix(b"HI "))
             return None
+        if command == "push many" or command.startswith("millrace "):
+            return Reported(command, job, reply)
         if command != "lease":
             return Accepted(command, job)
         if reply is None:

@@ -1,4 +1,4 @@
-"""Go Job Queue: words and strings that end in NUL, little-endian numbers, data behind its length."""
+"""Go Job Queue: strings that end in NUL, little-endian numbers, data after its length."""
 
 from collections.abc import Iterator
 from math import ceil
@@ -15,7 +15,7 @@ class Reply(NamedTuple):
 
 
 class GoqueueSpeaker(Speaker):
-    """DELETE completes a job that somebody holds, and cancels any other."""
+    """DELETE completes a leased job, and cancels any other."""
 
     protocol = "goqueue"
     can = frozenset({"priority", "ttr", "wait", "cancel"})
@@ -48,7 +48,7 @@ class GoqueueSpeaker(Speaker):
             yield reply
 
     def _next(self, data: bytes) -> tuple[Reply, int] | None:
-        """The first reply, and how many bytes it takes."""
+        """The first reply and its number of bytes."""
         word, found, rest = data.partition(b"\0")
         if not found:
             return None

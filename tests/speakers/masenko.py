@@ -9,7 +9,7 @@ from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, 
 
 
 class MasenkoSpeaker(Speaker):
-    """Its payloads are JSON; an empty one is none. What it holds it holds by its connection."""
+    """Its payloads are JSON; an empty one is none. Its connection holds its leases."""
 
     protocol = "masenko"
     can = frozenset({"kind", "schedule", "dependency", "retries", "dead queue", "wait", "fail"})
@@ -61,7 +61,9 @@ class MasenkoSpeaker(Speaker):
             return Nothing(command, job)
         if verb == b"ERR":
             problem = json.loads(text)["msg"]
-            if problem == "no heartbeat" and command:  # the answer to no command, but the last word
+            if (
+                problem == "no heartbeat" and command
+            ):  # the last message of the server, not a reply to a command
                 self._asked.appendleft((command, job))
                 command = job = ""
             return Refused(command, job, problem)

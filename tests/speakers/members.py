@@ -1,4 +1,4 @@
-"""The members of a JSON object, each as it was written."""
+"""The members of a JSON object, each with its original text."""
 
 import re
 
@@ -9,7 +9,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]|[^"\[\]{}]', re.DOTALL)
 
 
 def members(text: bytes) -> dict[str, bytes]:
-    """Also of what a fast reader refuses: lone surrogates, thousands of brackets."""
+    """Also handles input that a fast decoder rejects: lone surrogates, thousands of brackets."""
     try:
         return {key: bytes(raw) for key, raw in _fast(text).items()}
     except (msgspec.MsgspecError, RecursionError):
@@ -17,7 +17,7 @@ def members(text: bytes) -> dict[str, bytes]:
 
 
 def _slowly(text: bytes) -> dict[str, bytes]:
-    """An object without spaces between its members, whose keys have no escapes."""
+    """An object without spaces between its members and without escapes in its keys."""
     found: dict[str, bytes] = {}
     depth, start, key = 0, 1, ""
     for token in _TOKEN.finditer(text):

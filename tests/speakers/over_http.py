@@ -1,4 +1,6 @@
-"""HTTP, as it arrives at the server: the web room asks over the control socket, in lines of JSON."""
+"""HTTP, as it arrives at the server: the web process sends lines of JSON over the control
+socket.
+"""
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, 
 
 
 class HttpSpeaker(Speaker):
-    """A lease comes with a token, which is the right to end it."""
+    """A lease includes a token, which is the right to end it."""
 
     protocol = "http"
     can = frozenset(

@@ -1,5 +1,5 @@
-"""Qless in the dialect that all its clients of today speak: one script, called over RESP with the
-command, the time and the arguments. The script is never run, so a line of it is enough.
+"""Qless in the dialect of all its current clients: one script, called over RESP with the command,
+the time and the arguments. The server never runs the script, so a line of it is enough.
 """
 
 import json
@@ -13,12 +13,12 @@ from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Speaker, 
 
 SCRIPT = b"QlessAPI.put = function(now, me, queue, jid, klass, data, delay, ...) end"
 SHA = sha1(SCRIPT, usedforsecurity=False).hexdigest()
-#: The failure group of all that fails here.
+#: The failure group of all failed jobs.
 GROUP = "failed-by-tests"
 
 
 class QlessSpeaker(Speaker):
-    """Its payloads are JSON. A job is held by the worker of that name."""
+    """Its payloads are JSON. Its name identifies the holder of a job."""
 
     protocol = "qless"
     can = frozenset(
@@ -40,6 +40,10 @@ class QlessSpeaker(Speaker):
             options += ["retries", work.retries]
         if work.after:
             options += ["depends", json.dumps(work.after)]
+        if work.tags:
+            options += ["tags", json.dumps(work.tags)]
+        if work.limits:
+            options += ["throttles", json.dumps(work.limits)]
         given = (work.queue, work.id, work.kind, work.payload, delay, *options)
         return self._call("push", work.id, "put", now, self.name, *given)
 
@@ -47,7 +51,7 @@ class QlessSpeaker(Speaker):
         return self._call("lease", "", "pop", now, queue, self.name, 1)
 
     def complete(self, held: Held, now: int, result: bytes = b"") -> bytes:
-        """A result, which must be JSON, stands where else the job's data is given back."""
+        """A result, which must be JSON, replaces the job's data in the command."""
         given = (held.id, self.name, held.queue, result or held.payload)
         return self._call("complete", held.id, "complete", now, *given)
 
@@ -102,6 +106,6 @@ def _request(*words: object) -> bytes:
 
 
 def _seconds(microseconds: int) -> str:
-    """Exactly, and so that no float comes between."""
+    """Exact, without a float."""
     whole, rest = divmod(microseconds, 1_000_000)
     return f"{whole}.{rest:06}" if rest else str(whole)

@@ -6,12 +6,12 @@
     wire.send(speaker.lease("q", now))
     for answer in speaker.receive(wire.read()): ...
 
-Every command has exactly one answer, in the order of the commands. A speaker may be asked for as
-many commands as one likes before any of their bytes are sent: they can be pipelined.
+Every command has exactly one answer, in the order of the commands. Commands can be pipelined: a
+test can encode any number of them before it sends their bytes.
 
-Moments are microseconds since 1970, as in the engine; spans are seconds. `now` goes into the
-commands of those protocols that bring their own time, and is ignored by the others. What a protocol
-does not have is not in `can`, and asking for it is a mistake of the test's.
+Times are microseconds since 1970, as in the engine; durations are seconds. `now` is used in the
+commands of protocols with client times, and ignored in the remaining protocols. `can` lists the
+features of a protocol; using any other feature is an error of the test.
 """
 
 from abc import ABC, abstractmethod
@@ -23,61 +23,73 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """A job that somebody wants pushed. What a protocol has no word for is left out."""
+    """A job to push. Fields that a protocol does not have are left out."""
 
-    #: The client's own id, where the protocol has one. A UUID in lower case suits all.
+    #: The client's own id, where the protocol has one. A lower-case UUID works for all protocols.
     id: str
     queue: str
     payload: bytes
     kind: str = "kind"
-    #: Higher is sooner; Go Job Queue can only say 0 and below.
+    #: Higher is sooner; Go Job Queue only has 0 and below.
     rank: int = 0
-    #: When it is to be run first; 0: at once.
+    #: The earliest start; 0: immediately.
     due: int = 0
-    #: How long a worker may take, where the pusher says so.
+    #: Maximum duration of an attempt, where the producer sets it.
     ttr: float = 60
-    #: How long it is kept, done or not, where the pusher must say so.
+    #: Retention, done or not, where the producer must set it.
     ttl: float = 86_400
-    #: How often it is tried again after a failure. None: the protocol's own default.
+    #: Number of retries after a failure. None: the protocol's default.
     retries: int | None = None
-    #: How often it may be leased. 0: no limit.
+    #: Maximum number of leases. 0: no limit.
     most_attempts: int = 0
-    #: Jobs that it waits for, by the ids that this protocol shows.
+    #: Dependencies, by their ids in this protocol.
     after: tuple[str, ...] = ()
     dead_queue: str = ""
+    tags: tuple[str, ...] = ()
+    #: Keys of limits that the job uses while it is leased.
+    limits: tuple[str, ...] = ()
+    #: Retention of the result in seconds, where the producer can set it. 0: the protocol's own
+    #: rule.
+    keep_result: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A job as a worker got it."""
+    """A leased job, as the worker received it."""
 
-    #: As this protocol shows it.
+    #: In the form of this protocol.
     id: str
     queue: str
-    #: Empty where the protocol shows none.
+    #: Empty if the protocol does not show it.
     kind: str
-    #: What is on the wire: the bytes, or the JSON text as it was written.
+    #: The content on the wire: the bytes, or the original JSON text.
     payload: bytes
-    #: `base64` if the reply says that the payload is so encoded.
+    #: `base64` if the reply marks the payload as encoded.
     encoding: str = ""
-    #: As the protocol counts them; None where it does not tell.
+    #: As counted by the protocol; None if it does not show them.
     failures: int | None = None
-    #: The right to end this attempt, where the id alone is none.
+    #: The right to end this attempt, where the id alone is not enough.
     token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    #: The name of the method whose bytes this answers; empty if it answers nothing.
+    #: The name of the method whose bytes this answers; empty for an unrequested message.
     command: str
-    #: The job that the command was about; of a push that was accepted the id that it got, as this
-    #: protocol shows it.
+    #: The job of the command; for an accepted push, the id that was assigned in this protocol.
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted(Answer):
-    """It was done."""
+    """The command succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reported(Accepted):
+    """The command succeeded, and the reply has content."""
+
+    content: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +99,7 @@ class Leased(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Nothing(Answer):
-    """No job, or no result, in the time that was to be waited."""
+    """No job, or no result, within the waiting time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +109,7 @@ class Refused(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Result(Answer):
-    """How a job ended."""
+    """The end of a job."""
 
     succeeded: bool
     content: bytes
@@ -105,20 +117,20 @@ class Result(Answer):
 
 @dataclass(frozen=True, slots=True)
 class Closed(Answer):
-    """The connection ended before the answer came: nobody knows whether it was done."""
+    """The connection ended before the answer: the command may or may not have been executed."""
 
 
 class Speaker(ABC):
     protocol: ClassVar[str]
-    #: Of: id (the client gives it), kind, schedule, priority, dependency, retries, attempts (a
-    #: limit of leases), dead queue, ttr, ttl, wait (a lease can wait), fail, bury (fail for good),
-    #: renew, release, cancel (a job that nobody holds), result.
+    #: Of: id (set by the client), kind, schedule, priority, dependency, retries, attempts (a limit
+    #: of leases), dead queue, ttr, ttl, wait (a lease can wait), fail, bury (fail permanently),
+    #: renew, release, cancel (a job that is not leased), result.
     can: ClassVar[frozenset[str]]
-    #: A lease that finds nothing is answered after so many seconds at least.
+    #: Minimum seconds until the reply to a lease without a job.
     least_wait: ClassVar[float] = 0
 
     def __init__(self, name: str = "worker") -> None:
-        #: Who it is, where the protocol's workers have names.
+        #: The worker's name, where the protocol has one.
         self.name = name
         self._asked: deque[tuple[str, str]] = deque()
 
@@ -129,12 +141,12 @@ class Speaker(ABC):
     # Commands
 
     def hello(self) -> bytes:
-        """What is said first; it is answered where it is not empty."""
+        """The first message; it has an answer unless it is empty."""
         return b""
 
     def ping(self) -> bytes:
-        """What is said so that the server does not take us for gone; it is answered where it is not
-        empty. Masenko must hear something every 45 seconds, Faktory every minute.
+        """A message that keeps the connection alive; it has an answer unless it is empty. Masenko
+        requires one every 45 seconds, Faktory every minute.
         """
         return b""
 
@@ -146,30 +158,30 @@ class Speaker(ABC):
 
     @abstractmethod
     def complete(self, held: Held, now: int, result: bytes = b"") -> bytes:
-        """The attempt succeeded; the result, which should be JSON, is only said where the protocol
-        can say it.
+        """The attempt succeeded. The result should be JSON; it is only sent in protocols that have
+        results.
         """
 
     def fail(self, held: Held, now: int, message: str = "failed") -> bytes:
-        """The attempt failed, and may be repeated."""
+        """The attempt failed and may be retried."""
         raise NotImplementedError
 
     def bury(self, held: Held, now: int, message: str = "failed") -> bytes:
-        """The attempt failed, and need not be repeated."""
+        """The attempt failed and must not be retried."""
         raise NotImplementedError
 
     def renew(self, held: Held, now: int) -> bytes:
         raise NotImplementedError
 
     def release(self, held: Held, now: int) -> bytes:
-        """Somebody else shall have the job; it did not fail."""
+        """Give the job back without a failure."""
         raise NotImplementedError
 
     def cancel(self, job: str, now: int) -> bytes:
         raise NotImplementedError
 
     def result(self, job: str, now: int, wait: float = 0) -> bytes:
-        """Ask how a job ended."""
+        """Request the result of a job."""
         raise NotImplementedError
 
     def run(self, work: Work, now: int, wait: float) -> bytes:
@@ -189,7 +201,7 @@ class Speaker(ABC):
         return answers
 
     def close(self) -> list[Answer]:
-        """The connection has ended: what is unanswered stays so."""
+        """The connection has ended: unanswered commands remain unanswered."""
         answers: list[Answer] = [Closed(command, job) for command, job in self._asked]
         self._asked.clear()
         return answers
@@ -204,4 +216,4 @@ class Speaker(ABC):
 
     @abstractmethod
     def _answer(self, command: str, job: str, reply: Any) -> Answer | None:
-        """What a reply means to whoever gave that command; None: nothing."""
+        """The answer to that command, or None if the reply has no meaning."""

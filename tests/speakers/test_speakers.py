@@ -1,5 +1,5 @@
-"""The speakers themselves: what they say is understood, and what they hear they understand, in
-whatever pieces it comes.
+"""Tests of the speakers: the server understands their commands, and they decode its replies in
+pieces of any size.
 """
 
 import pytest
@@ -19,7 +19,7 @@ from speakers import (
     Speaker,
     Work,
 )
-from wires import START
+from wires import START, data_of
 
 
 def jid(number: int) -> str:
@@ -40,7 +40,7 @@ def client(request, house) -> Client:
     return house.client(request.param)
 
 
-#: What each method needs of `can`.
+#: The feature that each method requires.
 NEEDS = {
     "fail": "fail",
     "bury": "bury",
@@ -52,14 +52,14 @@ NEEDS = {
 }
 
 
-def test_what_it_can_it_has_a_method_for(client):
+def test_every_feature_has_a_method(client):
     kind = type(client.speaker)
     for method, need in NEEDS.items():
         has = getattr(kind, method) is not getattr(Speaker, method)
         assert has == (need in kind.can), method
 
 
-def test_a_job_goes_through(client):
+def test_a_job_is_pushed_leased_and_completed(client):
     job = client.push(work())
     held = client.lease("q")
     assert (held.id, held.queue, held.payload) == (job, "q", b"[1]")
@@ -72,21 +72,21 @@ def test_a_job_goes_through(client):
     assert client.speaker.unanswered == 0
 
 
-def test_any_number_of_commands_at_once(client):
-    """The answers come in the order of the commands, with nothing lost between them."""
+def test_commands_can_be_pipelined(client):
+    """The answers arrive complete and in the order of the commands."""
     speaker, now = client.speaker, client.now
-    said = b"".join(speaker.push(work(n), now) for n in range(3))
-    said += b"".join(speaker.lease("q", now) for _ in range(4))
+    requests = b"".join(speaker.push(work(n), now) for n in range(3))
+    requests += b"".join(speaker.lease("q", now) for _ in range(4))
     assert speaker.unanswered == 7
-    client.says(said)
+    client.says(requests)
     client.house.pass_time(speaker.least_wait)
     heard = client.hears()
     assert [type(answer) for answer in heard] == [*[Accepted] * 3, *[Leased] * 3, Nothing]
     assert [answer.id for answer in heard[:3]] == [answer.id for answer in heard[3:6]]
 
 
-def test_bytes_in_any_pieces(client):
-    """What was heard of a whole life is heard again byte by byte by another speaker."""
+def test_replies_can_arrive_in_any_pieces(client):
+    """Another speaker decodes all replies of a session byte by byte."""
     speaker = client.speaker
     again = SPEAKERS[speaker.protocol](speaker.name)
     held = Held(id="1" if "id" not in speaker.can else jid(1), queue="q", kind="", payload=b"[1]")
@@ -94,10 +94,10 @@ def test_bytes_in_any_pieces(client):
     for each in (speaker, again):
         if each is again:
             again.hello()
-        said = each.push(work(), START) + each.lease("q", START)
-        said += each.complete(held, START) + each.complete(wrong, START)
+        requests = each.push(work(), START) + each.lease("q", START)
+        requests += each.complete(held, START) + each.complete(wrong, START)
         if each is speaker:
-            client.says(said)
+            client.says(requests)
     wire = bytes(client.wire.heard)
     pieces = [again.receive(wire[at : at + 1]) for at in range(len(wire))]
     bytewise = [answer for piece in pieces for answer in piece]
@@ -106,7 +106,7 @@ def test_bytes_in_any_pieces(client):
     assert len(whole) == 4
 
 
-def test_a_priority_is_higher_first(house):
+def test_a_job_of_higher_priority_is_first(house):
     for protocol, kind in SPEAKERS.items():
         if "priority" in kind.can:
             client = house.client(protocol)
@@ -115,7 +115,7 @@ def test_a_priority_is_higher_first(house):
             assert order == [ids[1], ids[2], ids[0]], protocol
 
 
-def test_a_moment(house):
+def test_a_due_time(house):
     for number, (protocol, kind) in enumerate(SPEAKERS.items()):
         if "schedule" in kind.can:
             client = house.client(protocol)
@@ -128,7 +128,7 @@ def test_a_moment(house):
             client.complete(client.lease(protocol))
 
 
-def test_what_it_waits_for(house):
+def test_a_dependency(house):
     for protocol, kind in SPEAKERS.items():
         if "dependency" in kind.can:
             client = house.client(protocol)
@@ -140,15 +140,15 @@ def test_what_it_waits_for(house):
             assert client.lease(protocol).id == second
 
 
-def test_a_refusal(house):
-    asked = {
+def test_an_error_reply(house):
+    requested = {
         "workq": lambda s: s.cancel(jid(7), START),
         "masenko": lambda s: s.fail(Held(id="7", queue="", kind="", payload=b""), START),
         "faktory": lambda s: s.push(work(payload=b"{}"), START),
         "qless": lambda s: s.renew(Held(id="7", queue="", kind="", payload=b""), START),
         "goqueue": lambda s: s.cancel("7", START),
     }
-    for protocol, command in asked.items():
+    for protocol, command in requested.items():
         client = house.client(protocol)
         client.says(command(client.speaker))
         assert isinstance(client.hears_one(), Refused)
@@ -177,14 +177,14 @@ def test_failures_are_counted_as_the_protocol_shows_them(house):
         assert client.lease(protocol).failures == 1
 
 
-def test_what_is_unanswered_when_the_connection_ends(client):
+def test_unanswered_commands_when_the_connection_ends(client):
     client.speaker.push(work(), START)
     client.speaker.lease("q", START)
     assert [type(answer) for answer in client.speaker.close()] == [Closed, Closed]
     assert client.speaker.unanswered == 0
 
 
-def test_what_was_not_asked_for_is_told_too():
+def test_an_unrequested_message_is_an_answer_too():
     speaker = MasenkoSpeaker()
     assert speaker.receive(b'ERR {"msg":"no heartbeat"}\n') == [Refused("", "", "no heartbeat")]
     speaker.lease("q", START)
@@ -204,8 +204,8 @@ def test_a_password():
     house.listeners["faktory"].hub.challenge = lambda: (3, "aa")
     wire = house.listeners["faktory"].connect()
     speaker = FaktorySpeaker(password="secret")
-    assert speaker.receive(b"".join(wire.replies)) == []
+    assert speaker.receive(b"".join(data_of(wire))) == []
     wire.replies.clear()
     while wire.receive(speaker.hello(), START, 64) or not wire.replies:
         wire.run(START, 64)
-    assert speaker.receive(b"".join(wire.replies)) == [Accepted("hello", "")]
+    assert speaker.receive(b"".join(data_of(wire))) == [Accepted("hello", "")]

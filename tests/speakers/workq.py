@@ -1,4 +1,4 @@
-"""Workq: lines that end in CRLF, and blocks whose size a line tells."""
+"""Workq: lines that end in CRLF, and blocks with their size in the line before."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from .speaker import Accepted, Answer, Held, Leased, Nothing, Refused, Result, S
 
 
 class Reply(NamedTuple):
-    """The first line; of a lease or a result the second one, too, and its block."""
+    """The first line; for a lease or a result also the second line and its block."""
 
     line: bytes
     head: list[bytes]
@@ -16,7 +16,7 @@ class Reply(NamedTuple):
 
 
 class WorkqSpeaker(Speaker):
-    """A job's queue and its kind are one: its name."""
+    """A job's name is both its queue and its kind."""
 
     protocol = "workq"
     can = frozenset(

@@ -1,21 +1,28 @@
 """Input buffers: bytes that arrive in pieces become lines, and blocks of a known size."""
 
 from collections import deque
+from io import BytesIO
+from typing import Final
+
+#: A line above this size is never copied as a whole.
+LARGE_LINE: Final = 1 << 20
 
 
 class ByteBuffer:
-    """Input as lines, and as blocks of a known size.
+    """Input as lines, and as blocks of a known size. A protocol whose commands have no such
+    structure parses `data` from `start` on, and calls `join` if a command continues in later input.
 
     Bytes are searched once and copied a bounded number of times, however small the pieces are.
     """
 
-    __slots__ = ("_at", "_data", "_later", "_limit", "_searched", "too_long")
+    __slots__ = ("_later", "_limit", "_searched", "data", "start", "too_long")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._data = b""
-        self._at = 0
-        #: Input that arrived while `_data` was not consumed.
+        #: Input in one piece, which is consumed up to `start`.
+        self.data = b""
+        self.start = 0
+        #: Input that arrived while `data` was not consumed.
         self._later = bytearray()
         #: The first bytes of `_later`, up to here, contain no LF.
         self._searched = 0
@@ -23,56 +30,59 @@ class ByteBuffer:
         self.too_long = False
 
     def __len__(self) -> int:
-        return len(self._data) - self._at + len(self._later)
+        return len(self.data) - self.start + len(self._later)
+
+    @property
+    def memory_used(self) -> int:
+        """The buffered bytes, and consumed ones of the same piece."""
+        return len(self.data) + len(self._later)
 
     @property
     def head(self) -> bytes:
         """The first buffered byte, which tells a TLS client."""
-        return self._data[self._at : self._at + 1] or bytes(self._later[:1])
+        return self.data[self.start : self.start + 1] or bytes(self._later[:1])
 
     def feed(self, data: bytes) -> None:
-        if self._at == len(self._data) and not self._later:
-            self._data, self._at = data, 0
+        if self.start == len(self.data) and not self._later:
+            self.data, self.start = data, 0
         else:
             self._later += data
 
     def at(self, place: int) -> int:
         """The buffered byte at this position."""
-        place += self._at
-        return (
-            self._data[place] if place < len(self._data) else self._later[place - len(self._data)]
-        )
+        place += self.start
+        return self.data[place] if place < len(self.data) else self._later[place - len(self.data)]
 
     def line(self) -> bytes | None:
         """The next line without its LF; None if it is incomplete."""
-        at = self._at
-        end = self._data.find(b"\n", at)
+        at = self.start
+        end = self.data.find(b"\n", at)
         if end < 0:
-            if at == len(self._data) and not self._later:
-                self._data, self._at = b"", 0
+            if at == len(self.data) and not self._later:
+                self.data, self.start = b"", 0
                 return None
             return self._line_of_pieces()
         if end - at > self._limit:
             self.too_long = True
             return None
-        self._at = end + 1
-        return self._data[at:end]
+        self.start = end + 1
+        return self.data[at:end]
 
     def take(self, size: int) -> bytes | None:
         """The next `size` bytes; None if they have not all arrived."""
         if len(self) < size:
             return None
-        if len(self._data) - self._at < size:
+        if len(self.data) - self.start < size:
             self._join()
-        self._at += size
-        return self._data[self._at - size : self._at]
+        self.start += size
+        return self.data[self.start - size : self.start]
 
     def _line_of_pieces(self) -> bytes | None:
-        rest = self._data[self._at :]
+        rest = self.data[self.start :]
         if rest:
             self._later[:0] = rest
             self._searched += len(rest)
-        self._data, self._at = b"", 0
+        self.data, self.start = b"", 0
         if self._later.find(b"\n", self._searched) >= 0:
             self._join()
             return self.line()
@@ -80,9 +90,23 @@ class ByteBuffer:
         self.too_long = self._searched > self._limit
         return None
 
+    def consume(self, end: int) -> None:
+        """Consume `data` up to this position."""
+        if end == len(self.data):
+            self.data, self.start = b"", 0
+        else:
+            self.start = end
+
+    def join(self) -> bool:
+        """Put all input that is not consumed into `data`. False: `data` has not changed."""
+        if not self.start and not self._later:
+            return False
+        self._join()
+        return True
+
     def _join(self) -> None:
-        self._data = self._data[self._at :] + bytes(self._later)
-        self._at = self._searched = 0
+        self.data = self.data[self.start :] + bytes(self._later)
+        self.start = self._searched = 0
         self._later.clear()
 
 
@@ -93,12 +117,16 @@ class LineBuffer:
     and other clients do not wait while the buffer splits them.
     """
 
-    __slots__ = ("_at", "_partial", "limit", "pending", "size", "too_long")
+    __slots__ = ("_at", "_large", "_large_size", "_partial", "limit", "pending", "size", "too_long")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._partial = bytearray()
-        #: Pieces of complete lines, and the start of the next line in the first piece.
+        #: The incomplete line and its size, once it is large. Its value needs no copy.
+        self._large: BytesIO | None = None
+        self._large_size = 0
+        #: Pieces of complete lines, and the start of the next line in the first piece. A piece
+        #: without LF is one large line.
         self.pending: deque[bytes] = deque()
         self._at = 0
         #: The bytes of the pending lines.
@@ -107,7 +135,11 @@ class LineBuffer:
 
     def take(self) -> bytes:
         piece, at = self.pending[0], self._at
-        end = piece.index(b"\n", at)
+        end = piece.find(b"\n", at)
+        if end < 0:
+            self.pending.popleft()
+            self.size -= len(piece)
+            return piece
         self._at = end + 1
         self.size -= end + 1 - at
         if self._at == len(piece):
@@ -116,22 +148,26 @@ class LineBuffer:
         return piece[at:end]
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         """The buffered bytes: complete lines and an incomplete one."""
-        return self.size + len(self._partial)
+        return self.size + len(self._partial) + self._large_size
 
     @property
     def partial(self) -> bytes:
         """The first byte of the incomplete line, which tells a TLS client."""
-        return bytes(self._partial[:1])
+        return bytes(self._partial[:1] if self._large is None else self._large.getbuffer()[:1])
 
     @property
     def empty(self) -> bool:
-        return not self.pending and not self._partial and not self.too_long
+        return not (self.pending or self._partial or self._large_size or self.too_long)
 
     def feed(self, data: bytes) -> None:
         if self.too_long:
             return
+        if self._large is not None:
+            data = self._feed_large(self._large, data)
+            if not data:
+                return
         end = data.rfind(b"\n") + 1
         if end:
             whole = data[:end]
@@ -150,6 +186,25 @@ class LineBuffer:
         if data:
             self._partial += data
             self.too_long = len(self._partial) > self.limit
+            if len(self._partial) > LARGE_LINE:
+                self._large, self._large_size = BytesIO(), len(self._partial)
+                self._large.write(self._partial)
+                self._partial = bytearray()
+
+    def _feed_large(self, large: BytesIO, data: bytes) -> bytes:
+        """Add input to the large line, and return the input after its end."""
+        end = data.find(b"\n")
+        large.write(data if end < 0 else data[:end])
+        self._large_size += len(data) if end < 0 else end
+        self.too_long = self._large_size > self.limit
+        if self.too_long:
+            return b""
+        if end < 0:
+            return b""
+        self.pending.append(large.getvalue())
+        self.size += self._large_size
+        self._large, self._large_size = None, 0
+        return data[end + 1 :]
 
     def _before_too_long(self, whole: bytes) -> bytes:
         """The lines before the first one that is too long."""

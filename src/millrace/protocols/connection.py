@@ -1,29 +1,78 @@
 """The interface between the server and the connections of all protocols."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, ClassVar, Final
 
+from mypy_extensions import mypyc_attr
+
+from millrace.engine.caller import Caller
 from millrace.engine.engine import Engine
 from millrace.engine.job import Job
+from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
 from millrace.engine.waiters import JobOutcome, Waiter
-from millrace.engine.why import Reason
 
+from .errors import StoreUnavailable
+from .queue_rules import rule_of, whole
+from .registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 from .web_clients import web_error
 
-#: A slice of a long command counts as this many commands in a client's share of a turn.
-SLICE_COST: Final = 16
+#: A slice of a long command uses up the share of its client in a turn.
+SLICE_COST: Final = 64
+#: After a reply of this size the next command runs in the next turn, so that the reply is sent.
+LARGE_REPLY: Final = 65_536
+
+#: Jobs that a reply leases to its client, each with the number of the attempt.
+Leases = tuple[tuple[Job, int], ...]
 
 
+class LeaseRead:
+    """Leased jobs whose payloads another thread reads before the reply."""
+
+    __slots__ = ("deliver", "leases", "must_wait", "read")
+
+    def __init__(
+        self,
+        read: PayloadRead,
+        leases: Leases,
+        must_wait: bool,
+        deliver: Callable[[list[Job]], None],
+    ) -> None:
+        self.read = read
+        self.leases = leases
+        self.must_wait = must_wait
+        self.deliver = deliver
+
+
+class Reply:
+    """One reply, or a message without a request. The server acts on its fields alone."""
+
+    __slots__ = ("data", "leases", "must_wait", "optional")
+
+    def __init__(
+        self, data: bytes, must_wait: bool, leases: Leases = (), optional: bool = False
+    ) -> None:
+        self.data = data
+        #: It is sent after the changes of its turn are committed, or becomes `unavailable_reply`.
+        #: Later replies to the same client are sent after it.
+        self.must_wait = must_wait
+        #: The jobs return to their queues if the reply cannot be written.
+        self.leases = leases
+        #: A message that is dropped if its change cannot be committed.
+        self.optional = optional
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Hub:
     """The state shared by all connections of one protocol."""
 
-    #: The name of the protocol.
-    protocol = ""
-    #: The name in messages.
-    label = ""
+    #: The code of the protocol in the registry. Compiled code finds the value of a subclass only
+    #: because it is a class variable.
+    code: ClassVar[int] = 0
 
     def __init__(self, engine: Engine, max_connections: int) -> None:
         self.engine = engine
+        #: The rule for the queues of the port, if it has one.
+        self.rule = rule_of(engine)
         self.max_connections = max_connections
         self.connections: set[Connection] = set()
         #: The hubs of all protocols: `max_connections` limits the sum.
@@ -31,36 +80,49 @@ class Hub:
         #: The server stops: no job is leased.
         self.stopping = False
         #: Connections with messages caused by commands of other connections.
-        self.touched: set[Connection] = set()
+        self.with_messages: set[Connection] = set()
         #: Counters since the start: valid commands, and error replies.
         self.commands = 0
         self.errors = 0
+
+    @property
+    def protocol(self) -> str:
+        """The name of the protocol."""
+        return PROTOCOL_NAMES[self.code]
+
+    @property
+    def label(self) -> str:
+        """The name of the protocol in texts for people."""
+        return PROTOCOL_LABELS[self.protocol]
 
     @property
     def full(self) -> bool:
         """Whether the maximum number of connections is reached."""
         return sum(len(hub.connections) for hub in self.hubs) >= self.max_connections
 
+    def reload(self, settings: Any) -> None:
+        """Apply the section of the configuration after it was reloaded."""
+
     def stop(self) -> None:
         """The server stops: waiting clients get no job."""
         self.stopping = True
-        self.engine.deafen_all()
+        self.engine.stop_offering_all()
+
+    def allows(self, queue: str) -> bool:
+        """Whether the clients of this port may use a queue."""
+        return self.rule is None or self.rule.allows(queue)
 
     @property
     def busy(self) -> bool:
         """Whether a server that stops should wait for clients of this protocol."""
         return False
 
-    def job_tagged(self, job: Job, now: int) -> None:
-        """A client of another protocol has pushed a job with tags."""
-
     def alarm(self, what: str, now: int) -> None:
         """A time set with engine.alarm((self, what), when) has come."""
         raise NotImplementedError
 
-    def holds_back(self, job: Job, now: int) -> list[Reason]:
-        """The protocol's reasons why a ready job is not running."""
-        return []
+    def queue_forgotten(self, name: str) -> None:
+        """The engine has forgotten an empty queue."""
 
     def original_metrics(self) -> dict[str, dict[str, int]]:
         """Counters under the names that the original server exports, by label."""
@@ -72,17 +134,23 @@ class Hub:
             connection.clock_moved(by)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Connection:
     """One client's connection, sans-IO.
 
     The server calls `receive` with input, then `run` until it returns False; after each call it
-    sends `replies`. `marks` are the indexes of replies that announce a change: these replies, and
-    all later ones, are sent after the change is durable, or become `refusal`.
+    sends `replies`.
+
+    `run` is the dispatcher of every protocol. A protocol implements `step`, which executes one
+    command from the buffered input. A command replies at once, waits for a job (`waiter`), or
+    continues as a generator in slices (`begin_work`). While it runs, `caller` is the caller of the
+    engine: the engine sets `caller.must_wait`, and `reply` copies it into the reply.
     """
 
-    def __init__(self) -> None:
-        self.replies: list[bytes] = []
-        self.marks: list[int] = []
+    def __init__(self, engine: Engine, protocol: int) -> None:
+        self.engine = engine
+        self.caller = Caller(whole(engine), protocol)
+        self.replies: list[Reply] = []
         #: The connection ends after the replies.
         self.closing = False
         #: The client may still be sending: the server reads and discards input for a while before
@@ -90,13 +158,14 @@ class Connection:
         self.drains_input = False
         #: Set while a command waits for a job or for the end of one. Later commands wait.
         self.waiter: Waiter | None = None
+        #: Set while another thread reads the payloads of leased jobs; `waiter` is set too.
+        self.reading: LeaseRead | None = None
         #: A command that takes several turns: each `next` does a slice of it. Later commands wait.
         self.work: Iterator[None] | None = None
         #: The size of that command in bytes.
         self.work_size = 0
-        #: Jobs leased to this client by replies that are not written yet, each with its attempt: if
-        #: the replies cannot be written, the jobs return to their queues.
-        self.handed: list[tuple[Job, int]] = []
+        #: That command waits for a commit, or for work of the hub: continue it a little later.
+        self.work_polls = False
         #: The client's address, for the limit on wrong passwords; empty on a Unix socket.
         self.address = ""
         #: The session that owns the socket.
@@ -105,16 +174,16 @@ class Connection:
         self.is_native = False
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         """The size of the commands that have arrived and are not executed."""
         raise NotImplementedError
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         """The memory used by commands that are not executed, complete or not."""
         raise NotImplementedError
 
-    def discard(self) -> None:
+    def drop_input(self) -> None:
         """Drop the input that is not executed: the connection ends."""
         raise NotImplementedError
 
@@ -123,27 +192,154 @@ class Connection:
         raise NotImplementedError
 
     def receive(self, data: bytes, now: int, most: int) -> bool:
-        """Buffer input and execute commands: `feed`, then `run`."""
-        raise NotImplementedError
+        """Buffer input and execute commands."""
+        self.feed(data)
+        return self.run(now, most)
 
     def run(self, now: int, most: int) -> bool:
         """Execute at most `most` commands. True: more commands are ready to run."""
+        engine, caller = self.engine, self.caller
+        engine.caller = caller
+        try:
+            while self.waiter is None and not self.closing:
+                if most <= 0 and (self.work is not None or self.has_input()):
+                    return True
+                if self.work is None:
+                    caller.must_wait = False
+                    cost = self.step(now)
+                else:
+                    cost = self.work_slice()
+                if not cost:
+                    return False
+                most -= cost
+                replies = self.replies
+                if replies and len(replies[-1].data) > LARGE_REPLY:
+                    most = 0
+            return False
+        finally:
+            engine.caller = engine.server_caller
+
+    def dispatch(self, line: bytes, now: int) -> None:
+        """Execute a command that arrived as one complete line, while no other is buffered."""
+        engine, caller = self.engine, self.caller
+        engine.caller, caller.must_wait = caller, False
+        try:
+            self.execute_line(line, now)
+        finally:
+            engine.caller = engine.server_caller
+
+    def execute_line(self, line: bytes, now: int) -> None:
+        """Execute the command in a line, for protocols that call `dispatch`."""
         raise NotImplementedError
+
+    def notify(self, now: int, tell: Callable[..., None], *what: object) -> None:
+        """Call a method of this connection with the result of a wait, or with an alarm."""
+        engine, caller = self.engine, self.caller
+        engine.caller = caller
+        if self.work is None:
+            caller.must_wait = False
+        try:
+            tell(*what, now)
+        finally:
+            engine.caller = engine.server_caller
+
+    def has_input(self) -> bool:
+        """Whether input is buffered that may contain a complete command."""
+        raise NotImplementedError
+
+    def step(self, now: int) -> int:
+        """Execute the next command. Return its cost in commands, or 0 if it is incomplete."""
+        raise NotImplementedError
+
+    def store_problem(self, *, pushes: bool) -> str:
+        """The reason why a command with changes is refused, or empty."""
+        return self.engine.unavailable or (self.engine.pushes_refused if pushes else "")
+
+    def require_store(self, *, pushes: bool = False) -> None:
+        """Raise StoreUnavailable if a command with changes must be refused."""
+        if reason := self.store_problem(pushes=pushes):
+            raise StoreUnavailable(reason)
 
     def deliver(self, job: Job, now: int) -> None:
         """The wait ends with a job."""
         raise NotImplementedError
 
-    def conclude(self, outcome: JobOutcome, now: int) -> None:
+    def job_ended(self, outcome: JobOutcome, now: int) -> None:
         """The wait ends because the awaited job has ended."""
         raise NotImplementedError
 
-    def hand(self, job: Job, reply: bytes, engine: Engine) -> None:
-        """Reply with a job that was leased to this client."""
-        if job.seq in engine.unsettled:
-            self.marks.append(len(self.replies))
-        self.handed.append((job, job.attempt))
-        self.replies.append(reply)
+    def end_wait(self, waiter: Waiter, job: Job, now: int) -> None:
+        """The wait ends with a job, which may have uncommitted changes."""
+        self.caller.must_wait = waiter.must_wait
+        self.deliver(job, now)
+
+    def reply(self, data: bytes) -> None:
+        """Add a reply."""
+        self.replies.append(Reply(data, self.caller.must_wait))
+
+    def reply_with_job(self, job: Job, data: bytes) -> None:
+        """Add a reply with a job that was leased to this client."""
+        self.replies.append(Reply(data, self.caller.must_wait, ((job, job.attempt),)))
+
+    def reply_with_large_job(self, job: Job, head: bytes, payload: bytes, tail: bytes) -> None:
+        """Add a reply with a leased job without a copy of its payload."""
+        must_wait = self.caller.must_wait
+        self.replies.append(Reply(head, must_wait, ((job, job.attempt),)))
+        # If the commit is refused, one error replaces all three.
+        self.replies.append(Reply(payload, must_wait, optional=True))
+        self.replies.append(Reply(tail, must_wait, optional=True))
+
+    def reply_with_jobs(self, jobs: list[Job], data: bytes) -> None:
+        """Add a reply with several jobs that were leased to this client."""
+        leases = tuple([(job, job.attempt) for job in jobs])
+        self.replies.append(Reply(data, self.caller.must_wait, leases))
+
+    def read_first(self, jobs: list[Job], deliver: Callable[[list[Job]], None]) -> bool:
+        """If payloads of leased jobs are large, let another thread read them, and call `deliver`
+        afterwards with the jobs that are still leased. Later commands wait.
+        """
+        fetch = self.engine.payload_fetcher
+        seqs = [job.seq for job in jobs if job.stored_size > MAX_DIRECT_READ]
+        if fetch is None or not seqs or self.engine.fetched:
+            return False
+        read = PayloadRead(seqs, self)
+        leases = tuple([(job, job.attempt) for job in jobs])
+        self.reading = LeaseRead(read, leases, self.caller.must_wait, deliver)
+        self.waiter = Waiter((), "", self.caller.protocol, self)
+        fetch(read)
+        return True
+
+    def payloads_read(self, read: PayloadRead, now: int) -> None:
+        """The payloads of leased jobs are in memory: deliver the jobs. Leases can have ended in
+        the meantime.
+        """
+        reading, jobs = self.reading, self.engine.jobs
+        if reading is None or reading.read is not read or read.payloads is None:
+            return
+        self.reading = None
+        if read.error is not None:
+            raise read.error
+        self.caller.must_wait = reading.must_wait
+        leased = [
+            job
+            for job, attempt in reading.leases
+            if job.attempt == attempt and jobs.get(job.seq) is job
+        ]
+        if not leased:
+            self.caller.wait()
+            self.timed_out(now)
+            return
+        self.waiter = None
+        fetched = self.engine.fetched
+        fetched.update(read.payloads)
+        try:
+            reading.deliver(leased)
+        finally:
+            fetched.clear()
+
+    def add_message(self, data: bytes, *, must_wait: bool) -> None:
+        """Add a message that a command of another client has caused."""
+        self.replies.append(Reply(data, must_wait, optional=True))
 
     def begin_work(self, work: Iterator[None], size: int = 0) -> None:
         """Execute the rest of a command in slices, so that other clients are served in between."""
@@ -152,9 +348,18 @@ class Connection:
     def work_slice(self) -> int:
         """Do the next slice of the long command; the cost in commands."""
         assert self.work is not None
+        self.work_polls = False
         if next(self.work, self) is self:
             self.work, self.work_size = None, 0
         return SLICE_COST
+
+    def drop_work(self) -> None:
+        """Give up a long command. Its `finally` clauses run here: those of an abandoned compiled
+        generator never run.
+        """
+        work, self.work, self.work_size = self.work, None, 0
+        if isinstance(work, Generator):
+            work.close()
 
     def stop_waiting(self, now: int) -> None:
         """The server stops: answer a command that waits as if its time were over."""
@@ -162,13 +367,8 @@ class Connection:
     def reject_web_client(self, hub: Hub) -> None:
         """Answer in HTTP and close: this client speaks HTTP or TLS (see web_clients.py)."""
         hub.errors += 1
-        self.replies.append(web_error(hub.label))
+        self.reply(web_error(hub.label))
         self.closing = self.drains_input = True
-
-    def wait_for_commit(self, engine: Engine) -> None:
-        """Hold the next reply until all earlier changes are committed."""
-        if engine.has_uncommitted:
-            self.marks.append(len(self.replies))
 
     def timed_out(self, now: int) -> None:
         """The wait ends without a result."""
@@ -181,22 +381,18 @@ class Connection:
     def clock_moved(self, by: int) -> None:
         """The clock was set."""
 
-    def overdue(self) -> bool:
+    def handshake_overdue(self) -> bool:
         """Whether the handshake is overdue; checked once after the handshake timeout."""
         return False
 
-    def ended(self, now: int) -> bool:
+    def input_closed(self, now: int) -> bool:
         """The client has closed its sending side. True: its commands are still answered."""
         return self.waiter is None
 
-    def refusal(self, reason: str) -> bytes:
+    def unavailable_reply(self, reason: str) -> bytes:
         """The reply to a change that could not be made durable."""
         raise NotImplementedError
 
-    def refused(self, reply: bytes, reason: str) -> bytes:
-        """The replacement of a reply whose change could not be made durable."""
-        return self.refusal(reason)
-
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         """The connection was lost."""
         raise NotImplementedError

@@ -100,7 +100,7 @@ def deep_pieces(line: bytes) -> list[bytes]:
 
 
 def folded(line: bytes, known: frozenset[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The members by lower-case key, without nulls, and beside them those that are not `known`."""
+    """The `known` members by lower-case key, without nulls, and the other members."""
     mine: dict[str, bytes] = {}
     others: dict[str, bytes] = {}
     for key, raw in members(line).items():

@@ -1,8 +1,8 @@
-"""JSON taken apart as Go's encoding/json does, and Go's words for what is none.
+"""A JSON scanner with the rules and the error messages of Go's encoding/json.
 
-For what a fast decoder refuses, or reads otherwise: keys in any case, keys that come twice, lone
-surrogates, bytes that are no UTF-8, ten thousand brackets. It is slow, so callers bound what they
-give it.
+The scanner reads input that a fast decoder refuses or reads differently: keys in any case, repeated
+keys, lone surrogates, bytes that are not UTF-8, ten thousand nested brackets. It is slow, so
+callers limit the size of the input.
 """
 
 import re
@@ -14,7 +14,7 @@ END: Final = "unexpected end of JSON input"
 TOO_DEEP: Final = "exceeded max depth"
 MAX_DEPTH: Final = 10_000
 
-# What may come next, by what Go says when something else does.
+# The expected input, by the message of Go for other input.
 VALUE: Final = "looking for beginning of value"
 KEY: Final = "looking for beginning of object key string"
 COLON: Final = "after object key"
@@ -28,7 +28,7 @@ _STRING: Final = re.compile(
 )  # up to its closing quote
 _HEX: Final = re.compile(rb"[0-9a-fA-F]{0,4}")
 _NUMBER: Final = re.compile(rb"-?(?:0|[1-9][0-9]*+)(\.[0-9]++)?([eE][+-]?[0-9]++)?")
-# What takes a step each, many at a time: values without anything in them, each with its comma.
+# Scalars and empty values, each with its comma, matched in one step.
 _VALUE: Final = rb'(?:%b"|%b|true|false|null|\[%b\]|\{%b\})%b,%b' % (
     _STRING.pattern,
     _NUMBER.pattern,
@@ -52,7 +52,7 @@ SURROGATE: Final = re.compile(f"[{chr(0xD800)}-{chr(0xDFFF)}]")
 
 
 def kind(raw: bytes) -> str:
-    """What Go calls a value of this kind."""
+    """The name of this kind of value in Go."""
     first = raw[0]
     return _KINDS.get(first) or ("bool" if first in _BOOL else "number")
 
@@ -116,8 +116,8 @@ def pieces(text: bytes) -> list[bytes]:
 
 
 def members(text: bytes) -> list[tuple[str, bytes]]:
-    """The members of an object, in their order, a key as often as it came, in lower case; BadJson
-    if it is something else. To Go null is an object without members.
+    """The members of an object in their order, with repeated keys, in lower case. Raise BadJson for
+    another value. In Go, null is an object without members.
     """
     found = pieces(text)
     what = kind(text.lstrip(b" \t\r\n"))
@@ -130,12 +130,12 @@ def members(text: bytes) -> list[tuple[str, bytes]]:
 
 
 def folded(key: str) -> str:
-    """Go compares names of members without regard to case; to it a long s is an s."""
+    """A key for comparison: Go ignores the case, and treats a long s as an s."""
     return key.lower().replace("\u017f", "s")
 
 
 def string(raw: bytes) -> str:
-    """The text of a string; what is no text in it is U+FFFD, byte by byte."""
+    """The text of a string. Each byte that is not UTF-8 becomes U+FFFD."""
     text = raw[1:-1].decode("utf-8", "surrogateescape")
     if "\\" in text:
         text = _ESCAPE.sub(_unescaped, text)
@@ -143,7 +143,7 @@ def string(raw: bytes) -> str:
 
 
 def quoted(text: str) -> str:
-    """As Go's %q prints it."""
+    """The text in the form of Go's %q."""
     return '"' + "".join(map(_visible, text)) + '"'
 
 
@@ -154,7 +154,7 @@ def _after(brackets: bytearray) -> str:
 
 
 def _scalar(text: bytes, at: int) -> int:
-    """Where the string, number or word that begins here ends."""
+    """The end of the string, number or word that begins here."""
     char = text[at]
     if char == 0x22:
         return _string(text, at)

@@ -6,33 +6,44 @@
     MILLRACE {"discard": LOAD, "most": N}            or are removed
     MILLRACE {"loads": true}                         all loads that are known
     MILLRACE {"read": {...}}                         a page of jobs, with everything
+    MILLRACE {"result": {...}}                       the state and the result of a job
+    MILLRACE {"cancel": [...]}                       cancel jobs
+    MILLRACE {"fetch": {...}}                        fetch several jobs
+    MILLRACE {"ack": [...]}                          acknowledge several jobs
+    MILLRACE {"limit": {...}}                        and recur, unrecur, track, untrack
 
-Each may take several turns: others are served meanwhile. What a load is, is in engine/loads.py.
+extensions.py has those from `result` to `ack`, features.py the last ones.
+
+Each may take several turns: others are served meanwhile. engine/bulk_loads.py describes loads.
 """
 
 import re
 from base64 import b64encode
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import msgspec
 
-from millrace.engine import loads
+from millrace.engine import bulk_loads
 from millrace.engine.engine import Engine
 from millrace.engine.errors import LoadError
-from millrace.engine.job import FAKTORY, FOREVER, PROTOCOLS, Job
-from millrace.engine.policy import SECOND
+from millrace.engine.job import FOREVER, SECOND, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, SCHEDULED, STATE_NAMES
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.payload_reads import forget, read_ahead
 from millrace.protocols.payloads import BASE64
+from millrace.protocols.registry import FAKTORY, PROTOCOL_NAMES
+from millrace.records import JobDetail, JobRecord
+from millrace.records.forms import export
+from millrace.records.types import STATES
 
-from . import work_unit
+from . import extensions, features, work_unit
 
 #: Jobs that are staged, released or written in one slice.
-SLICE: Final = 100
+BULK_BATCH_SIZE: Final = 50
 #: Jobs that are examined in one slice.
-GLANCE: Final = 2000
+SCAN_BATCH_SIZE: Final = 2000
 #: Jobs of one command.
 MAX_JOBS: Final = 10_000
 MAX_PAGE: Final = 1000
@@ -49,7 +60,6 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9._:-]{1,200}")
 Steps = Generator[None, None, Any]
 #: Called after each slice; raises an error if the changes of an earlier slice were reverted.
 GoOn = Callable[[], None]
-State = Literal["scheduled", "blocked", "ready", "leased", "done", "dead"]
 
 
 class Read(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,53 +71,36 @@ class Read(msgspec.Struct, forbid_unknown_fields=True):
     most: int = 500
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True):
+class BulkRequest(msgspec.Struct, forbid_unknown_fields=True):
     open: str | None = None
     stage: str | None = None
     release: str | None = None
     discard: str | None = None
     loads: bool | None = None
     read: Read | None = None
+    result: extensions.ResultRequest | None = None
+    cancel: list[str] | None = None
+    fetch: extensions.FetchRequest | None = None
+    ack: list[extensions.Acknowledgement] | None = None
+    limit: features.LimitRequest | None = None
+    recur: features.RecurRequest | None = None
+    unrecur: str | None = None
+    track: features.Ids | None = None
+    untrack: features.Ids | None = None
     jobs: list[msgspec.Raw] | None = None
     most: int = 1000
 
     @property
     def changes(self) -> bool:
-        return self.read is None and self.loads is None
+        return (
+            self.read is None and self.loads is None and self.result is None and self.fetch is None
+        )
 
 
-class Told(msgspec.Struct, omit_defaults=True):
-    """A job as it is read. Times are microseconds since 1970, and absent where there is none."""
-
-    seq: int
-    jid: str
-    queue: str
-    kind: str
-    origin: str
-    state: str
-    priority: float
-    created: int
-    attempt: int
-    failures: int
-    retries: int
-    payload: str
-    #: `base64` if the payload, or the result, is no UTF-8 text.
-    payload_encoding: str = ""
-    result: str | None = None
-    result_encoding: str = ""
-    due: int = 0
-    ready_at: int = 0
-    leased_at: int = 0
-    deadline: int = 0
-    ended_at: int = 0
-    worker: str = ""
-    protocol: str = ""
-    error_group: str = ""
-    error_message: str = ""
-    backtrace: list[str] = []
-    failed_at: int = 0
-    tags: list[str] = []
-    load: str = ""
+#: A job as it is read. Values that do not apply to the job are absent.
+ExportedJob: Final = export(
+    "ExportedJob", JobRecord, (JobDetail, "backtrace"), (JobDetail, "result"), (JobDetail, "load")
+)
 
 
 class Reading:
@@ -132,19 +125,19 @@ class Readings:
     def __len__(self) -> int:
         return len(self._of)
 
-    def get(self, who: object, now: int) -> Reading | None:
-        if who in self._of:
-            self._asked[who] = now
-        return self._of.get(who)
+    def get(self, client: object, now: int) -> Reading | None:
+        if client in self._of:
+            self._asked[client] = now
+        return self._of.get(client)
 
-    def begin(self, who: object, reading: Reading, now: int) -> None:
-        self.end(who)
-        self.check_room(who, now)
-        self._of[who], self._asked[who] = reading, now
+    def begin(self, client: object, reading: Reading, now: int) -> None:
+        self.end(client)
+        self.check_room(client, now)
+        self._of[client], self._asked[client] = reading, now
 
-    def check_room(self, who: object, now: int) -> None:
+    def check_room(self, client: object, now: int) -> None:
         """Make room for another read; an idle one ends."""
-        if who in self._of or len(self._of) < MAX_READINGS:
+        if client in self._of or len(self._of) < MAX_READINGS:
             return
         idle = min(self._asked, key=self._asked.__getitem__)
         if self._asked[idle] > now - IDLE:
@@ -153,16 +146,16 @@ class Readings:
             )
         self.end(idle)
 
-    def end(self, who: object) -> None:
-        self._of.pop(who, None)
-        self._asked.pop(who, None)
+    def end(self, client: object) -> None:
+        self._of.pop(client, None)
+        self._asked.pop(client, None)
 
 
-_decode: Final = msgspec.json.Decoder(Request).decode
+_decode: Final = msgspec.json.Decoder(BulkRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def parse(line: bytes) -> Request:
+def parse(line: bytes) -> BulkRequest:
     """The request, checked as far as possible without the engine."""
     try:
         line = go_json.repair_text(line)
@@ -174,9 +167,23 @@ def parse(line: bytes) -> Request:
         raise ClientError(f"invalid MILLRACE: {go_json.plain(problem)}") from None
     given = (request.open, request.stage, request.release, request.discard)
     names = [name for name in given if name is not None]
-    if len(names) + (request.loads is not None) + (request.read is not None) != 1:
+    others = (
+        request.loads,
+        request.read,
+        request.result,
+        request.cancel,
+        request.fetch,
+        request.ack,
+        request.limit,
+        request.recur,
+        request.unrecur,
+        request.track,
+        request.untrack,
+    )
+    if len(names) + sum(each is not None for each in others) != 1:
         raise ClientError(
-            "invalid MILLRACE: expected one of open, stage, release, discard, loads, read"
+            "invalid MILLRACE: expected one of open, stage, release, discard, loads, read, result,"
+            " cancel, fetch, ack, limit, recur, unrecur, track, untrack"
         )
     if names and _NAME.fullmatch(names[0]) is None:
         raise ClientError(f"invalid MILLRACE: the name of a load must match {_NAME.pattern}")
@@ -184,6 +191,10 @@ def parse(line: bytes) -> Request:
         raise ClientError("invalid MILLRACE: jobs and stage go together")
     if request.jobs is not None and len(request.jobs) > MAX_JOBS:
         raise ClientError(f"invalid MILLRACE: more than {MAX_JOBS} jobs")
+    if request.cancel is not None and len(request.cancel) > extensions.MAX_CANCELLED:
+        raise ClientError(f"invalid MILLRACE: more than {extensions.MAX_CANCELLED} jobs")
+    if request.ack is not None and len(request.ack) > extensions.MAX_ACKNOWLEDGED:
+        raise ClientError(f"invalid MILLRACE: more than {extensions.MAX_ACKNOWLEDGED} jobs")
     _within("most", request.most, 1, MAX_JOBS)
     if request.read is not None:
         _check_read(request.read)
@@ -191,8 +202,8 @@ def parse(line: bytes) -> Request:
 
 
 def _check_read(read: Read) -> None:
-    if read.state is not None and read.state not in get_args(State):
-        raise ClientError(f"invalid MILLRACE: state must be one of {', '.join(get_args(State))}")
+    if read.state is not None and read.state not in STATES:
+        raise ClientError(f"invalid MILLRACE: state must be one of {', '.join(STATES)}")
     _within("most", read.most, 1, MAX_PAGE)
     _within("parts", read.parts, 1, MAX_PARTS)
     _within("part", read.part, 0, read.parts - 1)
@@ -203,13 +214,13 @@ def _within(name: str, value: int, least: int, most: int) -> None:
         raise ClientError(f"invalid MILLRACE: {name} must be from {least} to {most}")
 
 
-def answer(
-    engine: Engine, request: Request, readings: Readings, who: object, go_on: GoOn, now: int
+def execute_bulk(
+    engine: Engine, request: BulkRequest, readings: Readings, client: object, go_on: GoOn, now: int
 ) -> Generator[None, None, bytes]:
     """Execute the request in slices; the body of the reply."""
     try:
         if request.open is not None:
-            return _encode(loads.begin(engine, request.open, now))
+            return _encode(bulk_loads.open_load(engine, request.open, now))
         if request.stage is not None:
             found = yield from _stage(engine, request.stage, request.jobs or [], go_on, now)
         elif request.release is not None:
@@ -217,43 +228,61 @@ def answer(
         elif request.discard is not None:
             found = yield from _discard(engine, request.discard, request.most, go_on, now)
         elif request.read is not None:
-            return (yield from _page(engine, request.read, readings, who, now))
+            return (yield from _page(engine, request.read, readings, client, now))
+        elif request.cancel is not None:
+            return (yield from extensions.cancel_jobs(engine, request.cancel, go_on, now))
+        elif request.loads is None:
+            found = {"changed": _change_feature(engine, request, now)}
         else:
-            found = {"loads": loads.listed(engine)}
+            found = {"loads": bulk_loads.list_loads(engine)}
         return _encode(found)
     except LoadError as problem:
         raise ClientError(str(problem)) from None
 
 
+def _change_feature(engine: Engine, request: BulkRequest, now: int) -> int:
+    if request.limit is not None:
+        return features.set_limit(engine, request.limit, now)
+    if request.recur is not None:
+        return features.put_recurring(engine, request.recur, now)
+    if request.unrecur is not None:
+        return features.delete_recurring(engine, request.unrecur)
+    if request.track is not None:
+        return features.track(engine, request.track, now)
+    return features.track(engine, request.untrack or [], None)
+
+
 def _stage(engine: Engine, load: str, units: list[msgspec.Raw], go_on: GoOn, now: int) -> Steps:
-    """Stage the good ones; the answer tells of those that cannot be, as PUSHB does."""
-    loads.need_open(engine, load)
+    """Stage the valid jobs. The reply lists the invalid ones, as that of PUSHB does."""
+    bulk_loads.require_open(engine, load)
     new, invalid = 0, {}
     for number, unit in enumerate(units, 1):
         line = bytes(unit)
         try:
             push = work_unit.read(line, now)
+            if extensions.MARK in push.wire_fields:
+                extensions.apply_extensions(push, engine)
             if b'"priority"' in line:
-                push.rank = _priority(line)
+                push.rank = _priority(line, push.rank)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
         except ClientError as problem:
             invalid[work_unit.jid_of(line)] = str(problem)[:MAX_REASON]
         else:
-            new += loads.stage(engine, load, push, now)
-        if number % SLICE == 0:
+            new += bulk_loads.stage(engine, load, push, now)
+        if number % BULK_BATCH_SIZE == 0:
             yield
             go_on()
-            loads.need_open(engine, load)
+            bulk_loads.require_open(engine, load)
     return {"new": new, "known": len(units) - new - len(invalid), "invalid": invalid}
 
 
-def _priority(line: bytes) -> float:
+def _priority(line: bytes, default: float) -> float:
     """Faktory knows no priority: a member of this name is the job's rank among all in its queue."""
     mine, _ = go_json.folded(line, frozenset({"priority"}))
     raw = mine.get("priority")
     if raw is None:
-        return 0
+        return default
     try:
         return msgspec.json.decode(raw, type=float)
     except msgspec.MsgspecError:
@@ -261,9 +290,11 @@ def _priority(line: bytes) -> float:
 
 
 def _release(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Steps:
-    loads.seal(engine, load, now)
+    bulk_loads.seal(engine, load, now)
     done = 0
-    while done < most and (count := loads.release(engine, load, min(SLICE, most - done), now)):
+    while done < most and (
+        count := bulk_loads.release(engine, load, min(BULK_BATCH_SIZE, most - done), now)
+    ):
         done += count
         yield
         go_on()
@@ -273,7 +304,7 @@ def _release(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Ste
 def _discard(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Steps:
     done = 0
     while done < most and (
-        count := loads.discard(engine, load, min(SLICE, most - done), FAKTORY, now)
+        count := bulk_loads.discard(engine, load, min(BULK_BATCH_SIZE, most - done), FAKTORY, now)
     ):
         done += count
         yield
@@ -285,41 +316,43 @@ def _discard(engine: Engine, load: str, most: int, go_on: GoOn, now: int) -> Ste
 
 
 def _page(
-    engine: Engine, read: Read, readings: Readings, who: object, now: int
+    engine: Engine, read: Read, readings: Readings, client: object, now: int
 ) -> Generator[None, None, bytes]:
     """The next jobs of a reading, and where to go on."""
     if read.cursor is None:
         reading = Reading(read, [])
-        readings.begin(who, reading, now)  # reserves the place while the read is prepared
+        readings.begin(client, reading, now)  # reserves the place while the read is prepared
         yield from _fill(engine, read, reading)
     else:
-        found = readings.get(who, now)
+        found = readings.get(client, now)
         if found is None or not 0 <= read.cursor <= len(found.seqs):
             raise ClientError("no such cursor on this connection: read from the beginning")
         reading = found
-    told: list[bytes] = []
+    jobs: list[bytes] = []
     size, at = 0, read.cursor or 0
-    while at < len(reading.seqs) and len(told) < read.most and size < PAGE_BYTES:
+    while at < len(reading.seqs) and len(jobs) < read.most and size < PAGE_BYTES:
         job = engine.jobs.get(reading.seqs[at])
         at += 1
         if job is not None and reading.wants(job):
-            told.append(_encode(_told(job)))
-            size += len(told[-1])
-        if at % SLICE == 0:
+            yield from read_ahead(engine, job)
+            jobs.append(_encode(_exported(job, engine.payload(job))))
+            forget(engine, job)
+            size += len(jobs[-1])
+        if at % BULK_BATCH_SIZE == 0:
             yield
     if at == len(reading.seqs):
-        readings.end(who)
-    if not engine.halted:
-        engine.depend()  # the reply waits until its content is durable
+        readings.end(client)
+    if not engine.unavailable:
+        engine.caller.wait()  # the reply waits until its content is durable
     cursor = b"null" if at == len(reading.seqs) else b"%d" % at
-    return b'{"cursor":%b,"jobs":[%b]}' % (cursor, b",".join(told))
+    return b'{"cursor":%b,"jobs":[%b]}' % (cursor, b",".join(jobs))
 
 
 def _fill(engine: Engine, read: Read, reading: Reading) -> Generator[None, None, None]:
     """Which jobs there are now that are wanted."""
     seqs, jobs = list(_candidates(engine, reading.state)), engine.jobs
-    for start in range(0, len(seqs), GLANCE):
-        for seq in seqs[start : start + GLANCE]:
+    for start in range(0, len(seqs), SCAN_BATCH_SIZE):
+        for seq in seqs[start : start + SCAN_BATCH_SIZE]:
             if seq % read.parts == read.part:
                 job = jobs.get(seq)
                 if job is not None and reading.wants(job):
@@ -330,9 +363,9 @@ def _fill(engine: Engine, read: Read, reading: Reading) -> Generator[None, None,
 def _candidates(engine: Engine, state: int) -> Iterable[int]:
     """The numbers of all jobs that may be in that state."""
     if state == DEAD:
-        return (*engine.dead, *engine.dying)
+        return (*engine.dead, *engine.dead_kept)
     if state == DONE:
-        return (*engine.done, *engine.kept)
+        return (*engine.done, *engine.done_kept)
     indexes = {SCHEDULED: engine.scheduled, BLOCKED: engine.blocked, LEASED: engine.leased}
     return indexes.get(state, engine.jobs)
 
@@ -341,39 +374,42 @@ def _state(name: str | None) -> int:
     return -1 if name is None else STATE_NAMES.index(name)
 
 
-def _told(job: Job) -> Told:
-    payload, encoding = _text(job.payload)
-    told = Told(
-        job.seq,
-        job.jid,
-        job.queue,
-        job.kind,
-        PROTOCOLS[job.origin],
-        STATE_NAMES[job.state],
-        job.rank,
-        job.created,
-        job.attempt,
-        job.failures,
-        job.retries,
-        payload,
-        encoding,
+def _exported(job: Job, raw_payload: bytes) -> Any:
+    payload, payload_encoding = _decode_text(raw_payload)
+    found = ExportedJob(
+        jid=job.jid,
+        seq=job.seq,
+        queue=job.queue,
+        kind=job.kind,
+        state=STATE_NAMES[job.state],
+        origin=PROTOCOL_NAMES[job.origin],
+        priority=job.rank,
+        created=job.created,
+        due=0 if job.due_at == FOREVER else job.due_at,
+        ready_at=job.ready_at,
+        leased_at=job.leased_at,
+        ended_at=job.ended_at,
+        attempt=job.attempt,
+        failures=job.failures,
+        retries=job.retries,
+        worker=job.holder,
+        protocol=PROTOCOL_NAMES[job.holder_protocol],
+        payload=payload,
+        payload_encoding=payload_encoding,
     )
-    told.due = 0 if job.due == FOREVER else job.due
-    told.ready_at, told.leased_at, told.ended_at = job.ready_at, job.leased_at, job.ended_at
-    told.worker, told.protocol = job.holder, PROTOCOLS[job.actor]
     if job.state == LEASED and job.deadline != FOREVER:
-        told.deadline = job.deadline
+        found.deadline = job.deadline
     if (failure := job.failure) is not None:
-        told.error_group, told.error_message = failure.group, failure.message
-        told.backtrace, told.failed_at = failure.backtrace, failure.last_at
+        found.error_group, found.error_message = failure.group, failure.message
+        found.backtrace, found.failed_at = failure.backtrace, failure.last_at
     if (extra := job.extra) is not None:
-        told.tags, told.load = extra.tags, extra.load
+        found.tags, found.load = extra.tags, extra.load
         if extra.result is not None:
-            told.result, told.result_encoding = _text(extra.result)
-    return told
+            found.result, found.result_encoding = _decode_text(extra.result)
+    return found
 
 
-def _text(data: bytes) -> tuple[str, str]:
+def _decode_text(data: bytes) -> tuple[str, str]:
     try:
         return data.decode(), ""
     except UnicodeDecodeError:

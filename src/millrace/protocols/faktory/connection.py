@@ -1,21 +1,24 @@
 """One Faktory client's connection: framing, then the commands in the spec's order."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
 
-from millrace.engine.job import FAKTORY, Job, Push
-from millrace.engine.policy import SECOND
+from millrace.engine.job import SECOND, Job, NewJob, payload_size
+from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
-from millrace.engine.waiters import Waiter
+from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
 from millrace.protocols import go_json
-from millrace.protocols.buffers import LineBuffer
+from millrace.protocols.buffers import LARGE_LINE, LineBuffer
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import BadJson, ClientError
+from millrace.protocols.errors import BadJson, ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
+from millrace.protocols.queue_rules import QueueRefused
+from millrace.protocols.registry import FAKTORY
 from millrace.protocols.web_clients import is_web_request
 
 from . import bulk as many
@@ -35,19 +38,20 @@ MAX_ERROR: Final = 1000
 #: password can send it.
 MAX_HELLO: Final = 1 << 18
 #: Jobs of a PUSHB, and queues of a QUEUE command, in one slice.
-SLICE: Final = 100
-#: After a reply of this size the next command waits for the next turn, and the reply can go out.
-LARGE_REPLY: Final = 65_536
+COMMAND_BATCH_SIZE: Final = 100
 #: A push is compared with this number of the newest jobs with its jid.
 MAX_DUPLICATES: Final = 16
 #: An identical push within this time is taken for the same one, sent again.
 RESEND_PERIOD: Final = 60 * SECOND
 #: Queues in one FETCH or QUEUE: each is looked at before other clients are served.
 MAX_QUEUES: Final = 10_000
-#: And so much all their names may take.
+#: The maximum size of all their names.
 MAX_QUEUES_BYTES: Final = 1 << 20
-#: Commands whose replies depend on no durable state; a lease decides by its job.
-NEVER_WAIT: Final = frozenset({b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER"})
+#: Commands whose replies depend on no durable state, or that decide themselves whether to wait; a
+#: lease decides by its job.
+NEVER_WAIT: Final = frozenset(
+    {b"FETCH", b"BEAT", b"INFO", b"END", b"BATCH", b"TRACK", b"WORKER", b"MILLRACE"}
+)
 PUSHING: Final = frozenset({b"PUSH", b"PUSHB"})
 #: Commands that are refused while the store cannot be written, besides some of QUEUE.
 CHANGING: Final = frozenset({b"PUSH", b"PUSHB", b"ACK", b"FAIL", b"FLUSH", b"MUTATE"})
@@ -70,50 +74,53 @@ def bulk(body: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(body), body)
 
 
-def error(text: str) -> bytes:
+def error_reply(text: str) -> bytes:
     """An error reply in one line."""
     flat = " ".join(text[:MAX_ERROR].splitlines())
     return b"-ERR %b\r\n" % flat.encode("utf-8", "replace")
 
 
-def shown(data: bytes) -> str:
+def quote_input(data: bytes) -> str:
     """A client's bytes for an error text."""
     return data[:MAX_ECHO].decode("utf-8", "replace")
 
 
 class FaktoryConnection(Connection):
     def __init__(self, hub: FaktoryHub) -> None:
-        super().__init__()
+        super().__init__(hub.engine, hub.code)
         self.hub = hub
-        self.engine = hub.engine
         self.identified = False
         self.worker: Worker | None = None
         self._lines = LineBuffer(hub.max_line)
         self._idle = True  # no input, wait or long command: input can be executed directly
         self._fetch_names: bytes | None = None
         self._fetch_queues: tuple[str, ...] = ()
+        #: The id of the job whose end the client waits for.
+        self._awaited_id = ""
+        #: The FETCH that waits is a bulk fetch: its reply is an array.
+        self._fetches_many = False
         #: The password at the time of the greeting; the hub's password can change later.
         self._password = hub.password
         self._iterations, self._salt = 0, ""
         if self._password:
             self._iterations, self._salt = hub.challenge()
-            self._say(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self._iterations, self._salt.encode()))
+            self.reply(b'+HI {"v":2,"i":%d,"s":"%b"}\r\n' % (self._iterations, self._salt.encode()))
         else:
-            self._say(b'+HI {"v":2}\r\n')
+            self.reply(b'+HI {"v":2}\r\n')
 
     # Framing
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         return self._lines.size
 
     @property
-    def held(self) -> int:
-        return self._lines.held + (0 if self.work is None else self.work_size)
+    def memory_used(self) -> int:
+        return self._lines.memory_used + (0 if self.work is None else self.work_size)
 
-    def discard(self) -> None:
+    def drop_input(self) -> None:
         self._lines = LineBuffer(0)
-        self.work = None
+        self.drop_work()
 
     def feed(self, data: bytes) -> None:
         self._idle = False
@@ -123,7 +130,7 @@ class FaktoryConnection(Connection):
         # The usual case: one complete command, and the connection is idle.
         end = len(data) - 1
         if self._idle and 0 <= end <= self._lines.limit and data.find(b"\n") == end:
-            self._execute(data[:-1], now)
+            self.dispatch(data[:-1], now)
             self._idle = self.waiter is None and self.work is None and not self.closing
             return self.work is not None and self.run(now, most)
         self._lines.feed(data)
@@ -133,26 +140,27 @@ class FaktoryConnection(Connection):
         )
         return more
 
-    def run(self, now: int, most: int) -> bool:
-        pending = self._lines.pending
-        while most > 0 and self.waiter is None and not self.closing:
-            if self.work is not None:
-                most -= self.work_slice()
-            elif pending:
-                most -= 1
-                self._execute(self._lines.take(), now)
-                if self.replies and len(self.replies[-1]) > LARGE_REPLY:
-                    most = 0
-            else:
-                if not self.identified and is_web_request(self._lines.partial):
-                    self.reject_web_client(self.hub)
-                elif self._lines.too_long:
-                    self._end(error(f"command too long: the limit is {self._lines.limit} bytes"))
-                    self.drains_input = True
-                return False
-        return self.waiter is None and not self.closing and bool(pending or self.work)
+    def has_input(self) -> bool:
+        return bool(self._lines.pending)
 
-    def _execute(self, line: bytes, now: int) -> None:
+    def step(self, now: int) -> int:
+        if self._lines.pending:
+            self.execute_line(self._lines.take(), now)
+            return 1
+        if not self.identified and is_web_request(self._lines.partial):
+            self.reject_web_client(self.hub)
+        elif self._lines.too_long:
+            self.reply_and_close(
+                error_reply(f"command too long: the limit is {self._lines.limit} bytes")
+            )
+            self.drains_input = True
+        return 0
+
+    def execute_line(self, line: bytes, now: int) -> None:
+        if len(line) > LARGE_LINE and line.startswith(b"PUSH ") and self.identified:
+            self.hub.commands += 1
+            self.begin_work(self._push_large(line, now), len(line))
+            return
         verb, space, argument = line.removesuffix(b"\r").partition(b" ")
         if not self.identified:
             if is_web_request(line):
@@ -160,55 +168,49 @@ class FaktoryConnection(Connection):
             else:
                 self._hello(verb, argument, now)
             return
-        command = self._commands.get(verb)
+        command = COMMANDS.get(verb)
         if command is None and is_web_request(line):
             self.reject_web_client(self.hub)
             return
         if command is None:
-            self._say_error(error(f"unknown command {shown(verb)}"))
+            self.reply_error(error_reply(f"unknown command {quote_input(verb)}"))
             return
         engine = self.engine
         self.hub.commands += 1
-        if engine.halted and verb in CHANGING:
-            self._say_error(self.refusal(engine.halted))
+        if engine.unavailable and verb in CHANGING:
+            self.reply_error(self.unavailable_reply(engine.unavailable))
             return
         if engine.pushes_refused and verb in PUSHING:
-            self._say_error(self.refusal(engine.pushes_refused))
+            self.reply_error(self.unavailable_reply(engine.pushes_refused))
             return
-        before, said = engine.changes, len(self.replies)
+        if engine.durable and verb not in NEVER_WAIT:
+            self.caller.wait()
         try:
             command(self, argument if space else None, now)
         except ClientError as problem:
-            self._say_error(error(str(problem)))
-        if len(self.replies) > said and (
-            engine.changes != before or (verb not in NEVER_WAIT and engine.has_uncommitted)
-        ):
-            self.marks.append(len(self.replies) - 1)
+            self.reply_error(error_reply(str(problem)))
 
-    def _say(self, reply: bytes) -> None:
-        self.replies.append(reply)
-
-    def _say_error(self, reply: bytes) -> None:
+    def reply_error(self, reply: bytes) -> None:
         self.hub.errors += 1
-        self.replies.append(reply)
+        self.reply(reply)
 
-    def _end(self, reply: bytes) -> None:
+    def reply_and_close(self, reply: bytes) -> None:
         self.hub.errors += reply[:1] == b"-"
-        self.replies.append(reply)
+        self.reply(reply)
         self.closing = True
 
-    def refusal(self, reason: str) -> bytes:
-        return error(_refused(reason))
+    def unavailable_reply(self, reason: str) -> bytes:
+        return error_reply(str(StoreUnavailable(reason)))
 
-    def overdue(self) -> bool:
+    def handshake_overdue(self) -> bool:
         return not self.identified and self.work is None
 
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.work = None  # it refers to this connection
+        self.drop_work()  # it refers to this connection
         self.hub.readings.end(self)
         if self.waiter is not None:
-            self.engine.unwait(self.waiter)
+            self.engine.cancel_wait(self.waiter)
             self.waiter = None
         if self.identified:
             self.hub.connections.discard(self)
@@ -220,10 +222,14 @@ class FaktoryConnection(Connection):
 
     def _hello(self, verb: bytes, argument: bytes, now: int) -> None:
         if verb != b"HELLO" or not argument.startswith(b"{"):
-            self._end(error(f"expected HELLO {{...}} first, got {shown(verb) or 'an empty line'}"))
+            self.reply_and_close(
+                error_reply(
+                    f"expected HELLO {{...}} first, got {quote_input(verb) or 'an empty line'}"
+                )
+            )
             return
         if len(argument) > MAX_HELLO:
-            self._end(error(f"invalid HELLO: longer than {MAX_HELLO} bytes"))
+            self.reply_and_close(error_reply(f"invalid HELLO: longer than {MAX_HELLO} bytes"))
             return
         try:
             known = frozenset({"hostname", "wid", "pid", "labels", "v", "pwdhash", "rss_kb"})
@@ -236,11 +242,11 @@ class FaktoryConnection(Connection):
             pwdhash = go_json.string(mine.get("pwdhash"), "pwdhash")
             rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
         except BadJson as problem:
-            self._end(error(f"invalid HELLO: {problem}"))
+            self.reply_and_close(error_reply(f"invalid HELLO: {problem}"))
             return
         hello = _Hello(wid, hostname, pid, labels, rss_kb)
         if self._password:
-            rounds = self._iterations if version >= 2 else 1  # clients of old hash once
+            rounds = self._iterations if version >= 2 else 1  # old clients hash once
             self.begin_work(self._check(hello, pwdhash, rounds, now))
         else:
             self._welcome(hello, now)
@@ -253,20 +259,20 @@ class FaktoryConnection(Connection):
             admitted = yield from admits(self._password, pwdhash, rounds, self._salt)
             logins.check(self.address, seconds)  # again, because many clients can guess at once
         except TooManyGuesses as problem:
-            self._end(error(str(problem)))
+            self.reply_and_close(error_reply(str(problem)))
             return
         if admitted:
             self._welcome(hello, now)
         else:
             if pwdhash:  # a client without a password does not guess
                 logins.add(self.address, pwdhash, seconds)
-            self._end(error("Invalid password"))
+            self.reply_and_close(error_reply("Invalid password"))
 
     def _welcome(self, hello: _Hello, now: int) -> None:
         hub = self.hub
-        self._say(OK)
+        self.reply(OK)
         if hub.full:
-            self._end(error(f"too many connections: {hub.max_connections + 1}"))
+            self.reply_and_close(error_reply(f"too many connections: {hub.max_connections + 1}"))
             return
         self.identified = True
         hub.connections.add(self)
@@ -281,13 +287,13 @@ class FaktoryConnection(Connection):
 
     def _flush(self, _: bytes | None, now: int) -> None:
         self.engine.flush(now)
-        self._say(OK)
+        self.reply(OK)
 
     def _info(self, _: bytes | None, now: int) -> None:
-        self._say(bulk(info.write(self.hub, now)))
+        self.reply(bulk(info.write(self.hub, now)))
 
     def _finish(self, _: bytes | None, now: int) -> None:
-        self._end(OK)
+        self.reply_and_close(OK)
 
     # Producers
 
@@ -296,13 +302,30 @@ class FaktoryConnection(Connection):
             push = work_unit.read(_need(argument) if argument is None else argument, now)
         except BadJson as problem:
             raise ClientError(f"invalid JSON: {problem}") from None
-        if push.jid in self.engine.by_jid or extensions.MARK in push.spec:
+        if push.jid in self.engine.by_jid or extensions.MARK in push.wire_fields:
             self._take(push, now)
         else:
             self.engine.push(push, now)
-        self.replies.append(OK)
+        self.reply(OK)
 
-    def _take(self, push: Push, now: int) -> None:
+    def _push_large(self, line: bytes, now: int) -> Iterator[None]:
+        """PUSH of a large work unit, in slices."""
+        if reason := self.store_problem(pushes=True):
+            self.reply_error(self.unavailable_reply(reason))
+            return
+        end = len(line) - line.endswith(b"\r")
+        try:
+            push = yield from work_unit.read_in_slices(line, len(b"PUSH "), end, now)
+            self.require_store(pushes=True)
+            self._take(push, now)
+        except BadJson as mistake:
+            self.reply_error(error_reply(f"invalid JSON: {mistake}"))
+        except ClientError as problem:
+            self.reply_error(error_reply(str(problem)))
+        else:
+            self.reply(OK)
+
+    def _take(self, push: NewJob, now: int) -> None:
         """Push, unless a client has sent the same work unit again after a read timeout.
 
         A job that a worker has fetched, or that is older, was not sent again: its client may push
@@ -315,16 +338,13 @@ class FaktoryConnection(Connection):
                     job.state in {READY, SCHEDULED, BLOCKED}
                     and not job.attempt
                     and now - job.created < RESEND_PERIOD
-                    and work_unit.same(job, push)
+                    and work_unit.same(job, engine.payload(job), push)
                 ):
-                    engine.depend()
+                    self.caller.wait()
                     return
-        if extensions.MARK in push.spec:
+        if extensions.MARK in push.wire_fields:
             extensions.apply_extensions(push, engine)
-        job = engine.push(push, now)
-        if push.tags:
-            for hub in self.hub.hubs:
-                hub.job_tagged(job, now)
+        engine.push(push, now)
 
     def _push_bulk(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(_need(argument))
@@ -339,43 +359,46 @@ class FaktoryConnection(Connection):
         except RecursionError:
             try:
                 units = [msgspec.Raw(unit) for unit in go_json.deep_elements(line)]
-            except BadJson as problem:
-                raise ClientError(f"invalid JSON: {problem}") from None
+            except BadJson as deep_problem:
+                raise ClientError(f"invalid JSON: {deep_problem}") from None
         self.begin_work(self._pushing(units, now), len(line))
 
     def _pushing(self, units: list[msgspec.Raw], now: int) -> Iterator[None]:
         """Read all jobs, then push the valid ones, in slices."""
         failed: dict[str, str] = {}
-        pushes: list[Push] = []
-        undone = self.engine.reverts
+        pushes: list[NewJob] = []
+        undone, rule = self.engine.revert_count, self.hub.rule
         try:
             for number, unit in enumerate(units, 1):
                 try:
-                    pushes.append(work_unit.read(bytes(unit), now))
-                except BadJson as problem:  # one job of a wrong type refuses them all
-                    self._say_error(error(f"invalid JSON: {problem}"))
+                    push = work_unit.read(bytes(unit), now)
+                    if rule is not None:
+                        rule.check_push(push)
+                    pushes.append(push)
+                except BadJson as wrong_type:  # one job of a wrong type refuses them all
+                    self.reply_error(error_reply(f"invalid JSON: {wrong_type}"))
                     return
                 except ClientError as problem:
                     failed[work_unit.jid_of(bytes(unit))] = str(problem)[:MAX_ERROR]
-                if number % SLICE == 0:
+                if number % COMMAND_BATCH_SIZE == 0:
                     yield
             for number, push in enumerate(pushes, 1):
                 self._take(push, now)
-                if number % SLICE == 0:
+                if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._go_on(undone)
+                    self._continue(undone)
         except ClientError as problem:
-            self.wait_for_commit(self.engine)
-            self._say_error(error(str(problem)))
+            self.caller.wait()
+            self.reply_error(error_reply(str(problem)))
             return
-        self.marks.append(len(self.replies))
-        self._say(bulk(msgspec.json.encode(failed)))
+        self.caller.wait()
+        self.reply(bulk(msgspec.json.encode(failed)))
 
-    def _go_on(self, undone: int) -> None:
+    def _continue(self, undone: int) -> None:
         """Stop a long command if the changes of an earlier slice were reverted."""
         engine = self.engine
-        if engine.reverts != undone or engine.halted:
-            reason = engine.halted or "the store failed"
+        if engine.revert_count != undone or engine.unavailable:
+            reason = engine.unavailable or "the store failed"
             raise ClientError(f"{reason}: only a part was done, try again later")
 
     # Consumers
@@ -392,34 +415,63 @@ class FaktoryConnection(Connection):
             queues = ()  # the worker or the server stops: no job is leased
         job = self.engine.lease(queues, holder, FAKTORY, now)
         if job is not None:
-            self._hand(job)
+            self._reply_with_job(job)
             return
         self.waiter = Waiter(queues, holder, FAKTORY, self)
         self.engine.wait(self.waiter, now + FETCH_WAIT)
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
-        self._hand(job)
+        if self._fetches_many:
+            self._fetches_many = False
+            self._reply_with_jobs([job])
+        else:
+            self._reply_with_job(job)
 
-    def _hand(self, job: Job) -> None:
-        self.hand(job, bulk(work_unit.write(job)), self.engine)
+    def _reply_with_job(self, job: Job) -> None:
+        if job.stored_size > MAX_DIRECT_READ:
+            if not self.read_first([job], self._reply_with_first):
+                head, payload, tail = work_unit.write_large(job, self.engine.payload(job))
+                size = len(head) + len(payload) + len(tail)
+                self.reply_with_large_job(job, b"$%d\r\n%b" % (size, head), payload, tail + b"\r\n")
+            return
+        self.reply_with_job(job, bulk(work_unit.write(job, self.engine.payload(job))))
+
+    def _reply_with_first(self, jobs: list[Job]) -> None:
+        self._reply_with_job(jobs[0])
 
     def timed_out(self, now: int) -> None:
         self.waiter = None
-        self._say(NOTHING)
+        if self._awaited_id:
+            self._say_result()
+        elif self._fetches_many:
+            self._fetches_many = False
+            self._reply_with_jobs([])
+        else:
+            self.reply(NOTHING)
+
+    def stop_waiting(self, now: int) -> None:
+        """The server stops: FETCH gets no job, and a client that waits for the end of a job gets
+        its present state.
+        """
+        if self.waiter is not None:
+            self.engine.cancel_wait(self.waiter)
+            self.timed_out(now)
 
     def _ack(self, argument: bytes | None, now: int) -> None:
         try:
             line = _need(argument) if argument is None else argument
-            jid = _decode_ack(line if line.isascii() else go_json.repair_text(line))["jid"]
+            body = _decode_ack(line if line.isascii() else go_json.repair_text(line))
+            jid = body["jid"]
         except (msgspec.MsgspecError, KeyError, RecursionError):
-            raise ClientError(f"invalid ACK {shown(argument or b'')}") from None
+            raise ClientError(f"invalid ACK {quote_input(argument or b'')}") from None
+        result = extensions.result_of_ack(body["result"]) if "result" in body else None
         job = self._held(jid or "", now)
         if job is not None:
-            self.engine.complete(job, now, FAKTORY)
+            self.engine.complete(job, now, FAKTORY, result=result)
         else:
-            self.engine.depend()  # another client's ACK can be uncommitted
-        self.replies.append(OK)
+            self.caller.wait()  # another client's ACK can be uncommitted
+        self.reply(OK)
 
     def _held(self, jid: str, now: int) -> Job | None:
         """The leased job with this jid. Every client may end it, unless it was leased over a
@@ -428,7 +480,7 @@ class FaktoryConnection(Connection):
         holder = "" if self.worker is None else self.worker.wid
         engine = self.engine
         held = engine.find_leased(jid, FAKTORY, holder)
-        return held or engine.regain(jid, holder, FAKTORY, now)
+        return held or engine.reclaim_by_id(jid, holder, FAKTORY, now)
 
     def _fail(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(_need(argument))
@@ -439,35 +491,44 @@ class FaktoryConnection(Connection):
             message = cut(go_json.string(mine.get("message"), "message"), 1000)
             backtrace = go_json.strings(mine.get("backtrace"), "backtrace")[:MAX_BACKTRACE]
         except BadJson:
-            raise ClientError(f"invalid FAIL {shown(line)}") from None
+            raise ClientError(f"invalid FAIL {quote_input(line)}") from None
         if not jid:
             raise ClientError("missing JID")
         job = self._held(jid, now)
         if job is None:
-            raise ClientError(f"Job not found {shown(jid.encode())}")
+            raise ClientError(f"Job not found {quote_input(jid.encode())}")
         self.engine.fail(job, now, FAKTORY, group, message, backtrace)
-        self._say(OK)
+        self.reply(OK)
 
     def _beat(self, argument: bytes | None, now: int) -> None:
         line = go_json.repair_text(_need(argument))
         try:
-            mine, _ = go_json.folded(line, frozenset({"wid", "current_state", "rss_kb"}))
+            mine, _ = go_json.folded(line, frozenset({"wid", "current_state", "rss_kb", "running"}))
             wid = go_json.string(mine.get("wid"), "wid")
             state = go_json.string(mine.get("current_state"), "current_state")
             rss_kb = go_json.integer(mine.get("rss_kb"), "rss_kb") or 0
+            running = go_json.strings(mine.get("running"), "running")
         except BadJson:
-            raise ClientError(f"invalid BEAT {shown(line)}") from None
+            raise ClientError(f"invalid BEAT {quote_input(line)}") from None
         worker = self.hub.workers.known.get(wid)
         if worker is None:
-            raise ClientError(f"unknown worker {shown(wid.encode())}")
+            raise ClientError(f"unknown worker {quote_input(wid.encode())}")
         worker.beat_at = now
         worker.rss_kb = rss_kb
         if state in {"quiet", "terminate"}:
             self.hub.advance(worker, WORKER_STATES.index(state))
+        members: dict[str, str | list[str]] = {}
         if worker.state:
-            self._say(bulk(b'{"state":"%b"}' % WORKER_STATES[worker.state].encode()))
+            members["state"] = WORKER_STATES[worker.state]
+        if running and (revoked := extensions.revoked_jobs(self.engine, wid, running, now)):
+            members["cancelled"] = revoked
+            self.caller.wait()
+        if running and extensions.renew_leases(self.engine, wid, running, now):
+            self.caller.wait()
+        if members:
+            self.reply(bulk(msgspec.json.encode(members)))
         else:
-            self._say(OK)
+            self.reply(OK)
 
     # Beyond the spec
 
@@ -475,40 +536,44 @@ class FaktoryConnection(Connection):
         sub, space, rest = _need(argument).strip().partition(b" ")
         what = sub.upper()
         names = _queue_names(rest)
+        if self.hub.rule is not None and names != ["*"]:
+            for name in names:
+                self.hub.rule.check(name)
         if what in {b"PAUSE", b"RESUME", b"REMOVE"}:
             if not space:
                 raise ClientError("internal error")
-            if self.engine.halted:
-                raise ClientError(_refused(self.engine.halted))
+            if self.engine.unavailable:
+                raise StoreUnavailable(self.engine.unavailable)
             self.begin_work(self._change_queues(what, names, now))
         elif what == b"LATENCY":
             if names == ["*"]:
                 raise ClientError("QUEUE LATENCY does not support wildcards")
-            self._say(bulk(info.latency(self.engine, names, now)))
+            self.reply(bulk(info.latency(self.engine, names, now)))
         else:
-            raise ClientError(f"no such QUEUE subcommand: {shown(sub)}")
+            raise ClientError(f"no such QUEUE subcommand: {quote_input(sub)}")
 
     def _change_queues(self, what: bytes, names: list[str], now: int) -> Iterator[None]:
         engine = self.engine
         if names == ["*"]:
             names = list(engine.queues)
-        undone = engine.reverts
+        undone = engine.revert_count
         try:
             for number, name in enumerate(names, 1):
                 if what == b"REMOVE":
-                    for _ in engine.remove_queue_in_slices(name, now):
-                        yield
-                        self._go_on(undone)
+                    with closing(engine.remove_queue_in_slices(name, now)) as steps:
+                        for _ in steps:
+                            yield
+                            self._continue(undone)
                 else:
                     engine.pause(name, paused=what == b"PAUSE", now=now)
-                if number % SLICE == 0:
+                if number % COMMAND_BATCH_SIZE == 0:
                     yield
-                    self._go_on(undone)
+                    self._continue(undone)
         except ClientError as problem:
-            self._say_error(error(str(problem)))
+            self.reply_error(error_reply(str(problem)))
             return
-        self.marks.append(len(self.replies))
-        self._say(OK)
+        self.caller.wait()
+        self.reply(OK)
 
     def _mutate(self, argument: bytes | None, now: int) -> None:
         operation = mutate.read(argument or b"")
@@ -516,17 +581,17 @@ class FaktoryConnection(Connection):
 
     def _mutating(self, operation: "mutate.Operation", now: int) -> Iterator[None]:
         engine = self.engine
-        undone = engine.reverts
+        undone = engine.revert_count
         try:
             for _ in mutate.carry_out(engine, operation, now):
                 yield
-                self._go_on(undone)
+                self._continue(undone)
         except ClientError as problem:
-            self.wait_for_commit(self.engine)
-            self._say_error(error(str(problem)))
+            self.caller.wait()
+            self.reply_error(error_reply(str(problem)))
             return
-        self.marks.append(len(self.replies))
-        self._say(OK)
+        self.caller.wait()
+        self.reply(OK)
 
     def _batch(self, _: bytes | None, now: int) -> None:
         raise ClientError("batch subsystem is only available in Faktory Enterprise")
@@ -536,7 +601,7 @@ class FaktoryConnection(Connection):
 
     def _worker(self, argument: bytes | None, now: int) -> None:
         """WORKER QUIET|TERMINATE wid|*: an extension, as on the original's web page."""
-        words = shown_all(argument or b"").split()
+        words = quote_all(argument or b"").split()
         states = {"QUIET": QUIET, "TERMINATE": TERMINATE}
         if len(words) != 2 or words[0].upper() not in states:
             raise ClientError("expected WORKER QUIET|TERMINATE <wid>|*")
@@ -551,52 +616,113 @@ class FaktoryConnection(Connection):
             raise ClientError(f"worker {words[1][:MAX_ECHO]} is not connected")
         for worker in chosen:
             self.hub.advance(worker, states[words[0].upper()])
-        self._say(OK)
+        self.reply(OK)
 
     def _millrace(self, argument: bytes | None, now: int) -> None:
         """MILLRACE: an extension for bulk loads and bulk reads."""
         line = _need(argument)
         request = many.parse(line)
-        if self.engine.halted and request.changes:
-            raise ClientError(_refused(self.engine.halted))
+        if self.hub.rule is not None and request.read is None:
+            raise QueueRefused("bulk loads are not allowed on this port: it has a rule for queues")
+        if self.engine.unavailable and request.changes:
+            raise StoreUnavailable(self.engine.unavailable)
         if self.engine.pushes_refused and request.stage is not None:
-            raise ClientError(_refused(self.engine.pushes_refused))
-        self.begin_work(self._answering(request, now), len(line))
+            raise StoreUnavailable(self.engine.pushes_refused)
+        if request.result is not None:
+            self._result(request.result, now)
+        elif request.fetch is not None:
+            self._fetch_many(request.fetch, now)
+        elif request.ack is not None:
+            self.begin_work(self._acknowledging(request.ack, now), len(line))
+        else:
+            self.begin_work(self._answering(request, now), len(line))
 
-    def _answering(self, request: "many.Request", now: int) -> Iterator[None]:
-        engine = self.engine
-        before, go_on = engine.changes, partial(self._go_on, engine.reverts)
-        try:
-            body = yield from many.answer(engine, request, self.hub.readings, self, go_on, now)
-        except ClientError as problem:
-            self.wait_for_commit(engine)
-            self._say_error(error(str(problem)))
+    def _fetch_many(self, request: "extensions.FetchRequest", now: int) -> None:
+        """Lease up to `count` jobs; without a ready job, wait for one as FETCH does."""
+        worker, engine = self.worker, self.engine
+        holder = "" if worker is None else worker.wid
+        queues = tuple(dict.fromkeys(request.queues))
+        if (worker is not None and worker.state) or self.hub.stopping:
+            queues = ()
+        jobs: list[Job] = []
+        size = 0
+        while len(jobs) < request.count and size < extensions.FETCH_BYTES_LIMIT:
+            job = engine.lease(queues, holder, FAKTORY, now)
+            if job is None:
+                break
+            jobs.append(job)
+            size += payload_size(job)
+        if jobs:
+            self._reply_with_jobs(jobs)
             return
-        if engine.changes != before or engine.has_uncommitted:
-            self.marks.append(len(self.replies))
-        self._say(bulk(body))
+        self._fetches_many = True
+        self.waiter = Waiter(queues, holder, FAKTORY, self)
+        engine.wait(self.waiter, now + FETCH_WAIT)
 
-    _commands: Final = {
-        b"FLUSH": _flush,
-        b"INFO": _info,
-        b"END": _finish,
-        b"PUSH": _push,
-        b"PUSHB": _push_bulk,
-        b"FETCH": _fetch,
-        b"ACK": _ack,
-        b"FAIL": _fail,
-        b"BEAT": _beat,
-        b"QUEUE": _queue,
-        b"MUTATE": _mutate,
-        b"BATCH": _batch,
-        b"TRACK": _track,
-        b"WORKER": _worker,
-        b"MILLRACE": _millrace,
-    }
+    def _reply_with_jobs(self, jobs: list[Job]) -> None:
+        """Reply with several leased jobs."""
+        self._fetches_many = self.read_first(jobs, self._reply_with_jobs)
+        if self._fetches_many:
+            return
+        units = [work_unit.write(job, self.engine.payload(job)) for job in jobs]
+        self.reply_with_jobs(jobs, bulk(b"[%b]" % b",".join(units)))
 
+    def _acknowledging(self, acks: "list[extensions.Acknowledgement]", now: int) -> Iterator[None]:
+        """Complete several jobs in slices. As with ACK, unknown jobs are no error."""
+        engine = self.engine
+        undone, done = engine.revert_count, 0
+        try:
+            results = [extensions.result_of_ack(ack.result) for ack in acks]
+            for number, (ack, result) in enumerate(zip(acks, results, strict=True), 1):
+                job = self._held(ack.jid, now)
+                if job is not None:
+                    engine.complete(job, now, FAKTORY, result=result)
+                    done += 1
+                if number % COMMAND_BATCH_SIZE == 0:
+                    yield
+                    self._continue(undone)
+        except ClientError as problem:
+            self.caller.wait()
+            self.reply_error(error_reply(str(problem)))
+            return
+        self.caller.wait()
+        self.reply(bulk(b'{"acknowledged":%d}' % done))
 
-def _refused(reason: str) -> str:
-    return f"{reason}: nothing was changed, try again later"
+    def _result(self, request: "extensions.ResultRequest", now: int) -> None:
+        """Reply with the state of a job, at once or when it ends."""
+        job = extensions.newest_job(self.engine, request.jid)
+        if job is None or not request.wait or extensions.has_ended(job) or self.hub.stopping:
+            self.caller.wait()
+            self.reply(bulk(extensions.describe_job(request.jid, job)))
+            return
+        self._awaited_id = request.jid
+        self.waiter = Waiter((), "", FAKTORY, self)
+        self.waiter.wants_removal = True
+        self.engine.wait_for_end(job, self.waiter, now + round(request.wait * SECOND))
+
+    def job_ended(self, outcome: JobOutcome, now: int) -> None:
+        self.waiter, jid, self._awaited_id = None, self._awaited_id, ""
+        self.caller.wait()  # the end of the job may not be committed yet
+        self.reply(bulk(extensions.describe_outcome(jid, outcome)))
+
+    def _say_result(self) -> None:
+        jid, self._awaited_id = self._awaited_id, ""
+        self.caller.wait()
+        self.reply(bulk(extensions.describe_job(jid, extensions.newest_job(self.engine, jid))))
+
+    def _answering(self, request: "many.BulkRequest", now: int) -> Iterator[None]:
+        engine = self.engine
+        go_on = partial(self._continue, engine.revert_count)
+        try:
+            body = yield from many.execute_bulk(
+                engine, request, self.hub.readings, self, go_on, now
+            )
+        except ClientError as problem:
+            self.caller.wait()
+            self.reply_error(error_reply(str(problem)))
+            return
+        self.caller.wait()
+        self.reply(bulk(body))
 
 
 def _need(argument: bytes | None) -> bytes:
@@ -610,13 +736,13 @@ def _queue_names(data: bytes) -> list[str]:
     """The distinct queue names of a command in their order."""
     if len(data) > MAX_QUEUES_BYTES:
         raise ClientError(f"names of queues too long: at most {MAX_QUEUES_BYTES} bytes")
-    names = list(dict.fromkeys(shown_all(data).split()))
+    names = list(dict.fromkeys(quote_all(data).split()))
     if len(names) > MAX_QUEUES:
         raise ClientError(f"too many queues: at most {MAX_QUEUES}, not {len(names)}")
     return names
 
 
-def shown_all(data: bytes) -> str:
+def quote_all(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
@@ -626,3 +752,22 @@ def cut(text: str, most: int) -> str:
     if len(text) * 4 > most:
         text = text.encode()[:most].decode("utf-8", "ignore")
     return text or "unknown"
+
+
+COMMANDS: Final = {
+    b"FLUSH": FaktoryConnection._flush,
+    b"INFO": FaktoryConnection._info,
+    b"END": FaktoryConnection._finish,
+    b"PUSH": FaktoryConnection._push,
+    b"PUSHB": FaktoryConnection._push_bulk,
+    b"FETCH": FaktoryConnection._fetch,
+    b"ACK": FaktoryConnection._ack,
+    b"FAIL": FaktoryConnection._fail,
+    b"BEAT": FaktoryConnection._beat,
+    b"QUEUE": FaktoryConnection._queue,
+    b"MUTATE": FaktoryConnection._mutate,
+    b"BATCH": FaktoryConnection._batch,
+    b"TRACK": FaktoryConnection._track,
+    b"WORKER": FaktoryConnection._worker,
+    b"MILLRACE": FaktoryConnection._millrace,
+}

@@ -1,19 +1,20 @@
 """The state shared by all Faktory connections: engine, workers, counters of INFO."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from hashlib import sha256
 from hmac import compare_digest
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY
-from millrace.engine.policy import SECOND
-from millrace.engine.workers import TERMINATE, Worker, Workers
+from millrace.engine.job import SECOND, Job
+from millrace.engine.workers import TERMINATE, Worker, WorkerRegistry
 from millrace.protocols.connection import Hub
 from millrace.protocols.logins import LoginLimiter
+from millrace.protocols.registry import FAKTORY
 
 from .bulk import Readings
+from .settings import FaktoryConfig
 
 if TYPE_CHECKING:
     from .connection import FaktoryConnection
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
 LOST_AFTER: Final = 60 * SECOND
 
 #: Jobs of a lost worker that fail in one turn.
-AT_ONCE: Final = 500
+LOST_WORKER_BATCH_SIZE: Final = 100
 
 #: Rounds of the password hash in one slice.
-ROUNDS: Final = 256
+HASH_BATCH_SIZE: Final = 256
 
 Challenge = Callable[[], tuple[int, str]]
 
@@ -35,14 +36,13 @@ def admits(password: str, pwdhash: str, rounds: int, salt: str) -> Generator[Non
     digest = (password + salt).encode()
     for number in range(rounds):
         digest = sha256(digest).digest()
-        if number % ROUNDS == ROUNDS - 1:
+        if number % HASH_BATCH_SIZE == HASH_BATCH_SIZE - 1:
             yield
     return compare_digest(digest.hex().encode(), pwdhash.encode())
 
 
 class FaktoryHub(Hub):
-    protocol = "faktory"
-    label = "Faktory"
+    code: ClassVar[int] = FAKTORY
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class FaktoryHub(Hub):
         self.password = password
         self.max_line = max_line
         self.recover_lost_workers = recover_lost_workers
-        self.workers = Workers()
+        self.workers = WorkerRegistry()
         self.of_worker: dict[str, set[FaktoryConnection]] = {}
         self.readings = Readings()
         self.logins = LoginLimiter()
@@ -79,14 +79,18 @@ class FaktoryHub(Hub):
         if not peers:
             del self.of_worker[worker.wid]
             if self.recover_lost_workers:
-                self.engine.alarm((self, worker.wid), self._lost_at(worker, now))
+                self.engine.set_alarm((self, worker.wid), self._lost_at(worker, now))
 
     def advance(self, worker: Worker, state: int) -> None:
         """Move a worker on to quiet or terminate: it gets no more jobs, on any connection."""
         if worker.advance(state):
             for connection in self.of_worker.get(worker.wid, ()):
                 if connection.waiter is not None:
-                    self.engine.deafen(connection.waiter)
+                    self.engine.stop_offering(connection.waiter)
+
+    def reload(self, settings: FaktoryConfig) -> None:
+        self.password = settings.password
+        self.recover_lost_workers = settings.recover_lost_workers
 
     def stop(self) -> None:
         """The server stops: no job is leased, and every worker learns it at its next BEAT."""
@@ -109,16 +113,20 @@ class FaktoryHub(Hub):
         if worker is not None and worker.connections:
             return
         lost_at = now if worker is None else self._lost_at(worker, worker.beat_at)
-        if now < lost_at or self.engine.halted:
-            self.engine.alarm((self, wid), max(lost_at, now + SECOND))
+        if now < lost_at or self.engine.unavailable:
+            self.engine.set_alarm((self, wid), max(lost_at, now + SECOND))
             return
-        leased = self.engine.leased.values()
-        mine = list(islice((j for j in leased if j.holder == wid and j.actor == FAKTORY), AT_ONCE))
-        if len(mine) == AT_ONCE:
-            self.engine.alarm((self, wid), now)  # the rest follows in the next turn
+        mine = list(islice(self._leased_by(wid), LOST_WORKER_BATCH_SIZE))
+        if len(mine) == LOST_WORKER_BATCH_SIZE:
+            self.engine.set_alarm((self, wid), now)  # the rest follows in the next turn
         message = f"worker {wid} is gone, and sent no BEAT for {LOST_AFTER // SECOND} s"
         for job in mine:
             self.engine.fail(job, now, FAKTORY, "WorkerLost", message, [])
+
+    def _leased_by(self, wid: str) -> Iterator[Job]:
+        for job in self.engine.leased.values():
+            if job.holder == wid and job.holder_protocol == FAKTORY:
+                yield job
 
     def _lost_at(self, worker: Worker, now: int) -> int:
         return max(worker.beat_at + LOST_AFTER, now)

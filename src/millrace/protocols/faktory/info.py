@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dict[str, Any]:
-    """INFO's content. Every counter is an integer: some clients parse nothing else. `depths` are
+    """INFO's content. Every counter is an integer: some clients parse only integers. `depths` are
     the queues' sizes in the order of their names, if they are known already.
     """
     engine = hub.engine
@@ -38,10 +38,10 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
                 "working": leased,
             },
             "tasks": {
-                "Busy": {"reaped": engine.clocked.expired, "size": leased},
-                "Dead": _task(engine.clocked.purged, dead),
-                "Retries": _task(engine.clocked.retried, engine.retrying),
-                "Scheduled": _task(engine.clocked.started, scheduled),
+                "Busy": {"reaped": engine.timer_counts.expired, "size": leased},
+                "Dead": _task(engine.timer_counts.purged, dead),
+                "Retries": _task(engine.timer_counts.retried, engine.retrying),
+                "Scheduled": _task(engine.timer_counts.started, scheduled),
                 "Workers": {"reaped": 0, "size": len(hub.of_worker)},
             },
             "total_failures": engine.totals.failures,
@@ -62,7 +62,7 @@ def read(hub: FaktoryHub, now: int, depths: dict[str, int] | None = None) -> dic
 
 
 def counted(engine: Engine) -> dict[str, int]:
-    found = {q.name: q.counts[READY] for q in engine.queues.values() if q.known}
+    found = {q.name: q.counts[READY] for q in engine.queues.values() if q.registered}
     return dict(sorted(found.items()))
 
 

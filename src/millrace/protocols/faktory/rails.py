@@ -4,7 +4,9 @@ from typing import Final
 
 import msgspec
 
-from millrace.engine.job import FAKTORY, Job
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job, payload_size
+from millrace.protocols.registry import FAKTORY
 
 WRAPPER: Final = "ActiveJob::QueueAdapters::FaktoryAdapter::JobWrapper"
 MAILERS: Final = frozenset({"ActionMailer::DeliveryJob", "ActionMailer::MailDeliveryJob"})
@@ -12,7 +14,7 @@ MAILERS: Final = frozenset({"ActionMailer::DeliveryJob", "ActionMailer::MailDeli
 MAX_PAYLOAD: Final = 16_384
 
 
-class _Custom(msgspec.Struct):
+class _RailsFields(msgspec.Struct):
     wrapped: str = ""
 
 
@@ -20,29 +22,29 @@ class _Delivery(msgspec.Struct):
     arguments: list[msgspec.Raw] = []
 
 
-_custom = msgspec.json.Decoder(_Custom).decode
+_custom = msgspec.json.Decoder(_RailsFields).decode
 _delivery = msgspec.json.Decoder(list[_Delivery]).decode
 _text = msgspec.json.Decoder(str).decode
 
 
-def wrapped(job: Job) -> str:
+def wrapped(engine: Engine, job: Job) -> str:
     """The class or method that a wrapper runs, `Invite` or `UserMailer#welcome`; else empty."""
     if job.kind != WRAPPER or job.origin != FAKTORY:
         return ""
-    custom = job.spec.partition(b"\n")[0]
+    custom = job.wire_fields.partition(b"\n")[0]
     if not custom or len(custom) > MAX_PAYLOAD:
         return ""
     try:
         name = _custom(custom).wrapped
     except (msgspec.MsgspecError, RecursionError):
         return ""
-    return _mail(job.payload) or name if name in MAILERS else name
+    if name not in MAILERS or payload_size(job) > MAX_PAYLOAD:
+        return name
+    return _mail(engine.payload(job)) or name
 
 
 def _mail(payload: bytes) -> str:
     """`UserMailer#welcome`"""
-    if len(payload) > MAX_PAYLOAD:
-        return ""
     try:
         mailer, method = map(_text, _delivery(payload)[0].arguments[:2])
     except (msgspec.MsgspecError, RecursionError, IndexError, ValueError):

@@ -1,33 +1,38 @@
 """Work units: Faktory's job as JSON, to and from the engine's.
 
 The payload of a Faktory job is its `args`, byte for byte. What else came with it (custom,
-created_at, at, unknown members) is kept in `spec`, four pieces of JSON text between newlines, which
-no piece can contain because the command was one line. A `failure` that the client sent is a fifth
-piece; it is delivered until the job fails here.
+created_at, at, unknown members) is kept in `wire_fields`, four pieces of JSON text between
+newlines, which no piece can contain because the command was one line. A
+`failure` that the client sent is a fifth piece; it is delivered until the job fails here.
 """
 
 import re
+from codecs import getincrementaldecoder
+from collections.abc import Generator
+from io import BytesIO
 from typing import Final
 
 import msgspec
 
-from millrace.engine.job import FAKTORY, MASENKO, Job, Push
-from millrace.engine.policy import SECOND
+from millrace.engine.job import SECOND, Job, NewJob
 from millrace.engine.states import DEAD
 from millrace.protocols import go_json
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
+from millrace.protocols.registry import FAKTORY, MASENKO
 from millrace.protocols.times import parse_rfc3339, rfc3339
 
-DEFAULT_RETRY: Final = 25
+from .forms import ABSENT, DEFAULT_RETRY, WorkUnitForm
+
 DEFAULT_RESERVE: Final = 1800
+#: Bytes of a large work unit that one step checks or copies.
+COPY_BYTES: Final = 1 << 20
 MIN_RESERVE: Final = 60
 MAX_RESERVE: Final = 86_400
 QUEUE_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 #: Longer names are not remembered, to bound the memory.
 MAX_REMEMBERED: Final = 255
 _INT_MAX: Final = (1 << 63) - 1
-_ABSENT: Final = msgspec.Raw()
 #: The spec of a work unit with only the required members.
 _PLAIN: Final = b"\n\n\n"
 #: The spec of a work unit with a payload in base64.
@@ -52,26 +57,11 @@ _KNOWN: Final = frozenset(
 )
 
 
-class _WorkUnit(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A work unit as nearly every client writes it; other forms are read by `_read_unusual`."""
-
-    jid: str
-    jobtype: str
-    args: msgspec.Raw
-    queue: str = "default"
-    retry: int = DEFAULT_RETRY
-    reserve_for: int = 0
-    at: str = ""
-    backtrace: int = 0
-    created_at: str = ""
-    custom: msgspec.Raw = _ABSENT
-
-
-_decode = msgspec.json.Decoder(_WorkUnit).decode
+_decode = msgspec.json.Decoder(WorkUnitForm).decode
 _encode_text = msgspec.json.Encoder().encode
 
 
-def read(line: bytes, now: int) -> Push:
+def read(line: bytes, now: int) -> NewJob:
     """A pushed work unit; raises its first error."""
     if not line.isascii():
         line = go_json.repair_text(line)
@@ -82,9 +72,44 @@ def read(line: bytes, now: int) -> Push:
         unit = _decode(line)
     except (msgspec.MsgspecError, RecursionError):
         return _read_unusual(line, now)
+    return _from_form(unit, bytes(unit.args), now)
+
+
+def read_in_slices(line: bytes, start: int, end: int, now: int) -> Generator[None, None, NewJob]:
+    """The work unit in a part of a large line, as `read` reads it. The line is searched, checked
+    and copied in several steps; only the decoder needs one.
+    """
+    view = memoryview(line)[start:end]
+    is_ascii = line.isascii()
+    yield
+    if not is_ascii:
+        check = getincrementaldecoder("utf-8")()
+        try:
+            for at in range(0, len(view), COPY_BYTES):
+                check.decode(view[at : at + COPY_BYTES], at + COPY_BYTES >= len(view))
+                yield
+        except UnicodeDecodeError:
+            return read(bytes(view), now)
+    has_cr = line.find(b"\r", start, end) >= 0
+    yield
+    if has_cr:
+        return read(bytes(view), now)
+    try:
+        unit = _decode(view)
+    except (msgspec.MsgspecError, RecursionError):
+        return read(bytes(view), now)
+    yield
+    raw = memoryview(unit.args)
+    args = BytesIO()
+    for at in range(0, len(raw), COPY_BYTES):
+        args.write(raw[at : at + COPY_BYTES])
+        yield
+    return _from_form(unit, args.getvalue(), now)
+
+
+def _from_form(unit: WorkUnitForm, args: bytes, now: int) -> NewJob:
     created = _encode_text(unit.created_at) if unit.created_at else b""
-    custom = b"" if unit.custom is _ABSENT else bytes(unit.custom)
-    args = bytes(unit.args)
+    custom = b"" if unit.custom is ABSENT else bytes(unit.custom)
     if (  # the usual push
         unit.retry == DEFAULT_RETRY
         and not unit.reserve_for
@@ -96,7 +121,7 @@ def read(line: bytes, now: int) -> Push:
         and len(unit.jid) >= 8
         and unit.jobtype
     ):
-        return Push(
+        return NewJob(
             unit.jid,
             unit.jobtype,
             args,
@@ -128,7 +153,7 @@ def jid_of(line: bytes) -> str:
     return go_json.string(mine.get("jid"), "jid")
 
 
-def _read_unusual(line: bytes, now: int) -> Push:
+def _read_unusual(line: bytes, now: int) -> NewJob:
     mine, others = go_json.folded(line, _KNOWN)
     retry = go_json.integer(mine.get("retry"), "retry")
     created = mine.get("created_at", b"")
@@ -153,7 +178,7 @@ def _read_unusual(line: bytes, now: int) -> Push:
         now,
     )
     if failure:
-        push.spec += b"\n" + failure
+        push.wire_fields += b"\n" + failure
     return push
 
 
@@ -170,7 +195,7 @@ def _push(
     custom: bytes,
     tail: bytes,
     now: int,
-) -> Push:
+) -> NewJob:
     """Check in the original's order."""
     if not all(-_INT_MAX - 1 <= n <= _INT_MAX for n in (retry, reserve_for, backtrace)):
         raise BadJson("a number is out of range")
@@ -203,7 +228,7 @@ def _push(
     lease_for = max(MIN_RESERVE, reserve_for or DEFAULT_RESERVE) * SECOND
     if due <= now:
         due = 0
-    return Push(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
+    return NewJob(jid, jobtype, args, FAKTORY, queue, retry, lease_for, spec, 0, due)
 
 
 def _check_name(queue: str) -> None:
@@ -217,35 +242,46 @@ def _check_name(queue: str) -> None:
         _good_names.add(queue)
 
 
-def same(job: Job, push: Push) -> bool:
+def same(job: Job, payload: bytes, push: NewJob) -> bool:
     """Whether the push is identical to the work unit of the job."""
     return (
-        job.payload == push.payload
-        and job.spec == push.spec
+        payload == push.payload
+        and job.wire_fields == push.wire_fields
         and job.kind == push.kind
         and job.queue == push.queue
         and job.retries == push.retries
-        and job.lease_for == push.lease_for
+        and job.lease_duration == push.lease_duration
         and job.origin == push.origin
     )
 
 
-def _foreign(job: Job) -> tuple[bytes, bytes]:
+def _foreign(job: Job, payload: bytes) -> tuple[bytes, bytes]:
     """Payload and spec of a job that another protocol pushed: a JSON array as it is, other JSON as
     an array of one, other text as a JSON string, other bytes as base64, which `custom` tells.
     """
-    if not job.payload and job.origin == MASENKO:
+    if not payload and job.origin == MASENKO:
         return b"[]", _PLAIN  # it was pushed without any
-    payload, encoded = as_json(job.payload)
+    payload, encoded = as_json(payload)
     # A line break can only stand between values here, and clients read work units as lines.
     payload = payload.replace(b"\r", b" ").replace(b"\n", b" ").strip()
     spec = _ENCODED if encoded else _PLAIN
     return payload if payload[:1] == b"[" else b"[%b]" % payload, spec
 
 
-def write(job: Job) -> bytes:
+def write_large(job: Job, payload: bytes) -> tuple[bytes, bytes, bytes]:
+    """The work unit in three parts, without a copy of a payload that needs no conversion."""
+    if job.origin != FAKTORY:
+        return write(job, payload), b"", b""
+    head, _, tail = write(job, b"\0").partition(b"\0")  # JSON contains no such byte
+    return head, payload, tail
+
+
+def write(job: Job, payload: bytes) -> bytes:
     """The work unit as a worker gets it, in the original's order of keys."""
-    args, spec = (job.payload, job.spec) if job.origin == FAKTORY else _foreign(job)
+    if job.origin == FAKTORY:
+        args, spec = payload, job.wire_fields
+    else:
+        args, spec = _foreign(job, payload)
     if spec == _PLAIN and job.failure is None:  # as below, for most jobs
         return (
             b'{"retry":%d,"jid":%b,"queue":%b,"jobtype":%b,"created_at":"%b","enqueued_at":"%b","args":%b}'
@@ -285,8 +321,8 @@ def _failure(job: Job) -> bytes:
     failure = job.failure
     assert failure is not None
     count = job.failures - 1
-    waits = job.due and job.state != DEAD
-    next_at = b',"next_at":"%b"' % rfc3339(job.due).encode() if waits else b""
+    waits = job.due_at and job.state != DEAD
+    next_at = b',"next_at":"%b"' % rfc3339(job.due_at).encode() if waits else b""
     backtrace = b',"backtrace":' + _encode_text(failure.backtrace) if failure.backtrace else b""
     return (
         b',"failure":{"failed_at":"%b"%b,"message":%b,"errtype":%b%b,"retry_count":%d,"remaining":%d}'

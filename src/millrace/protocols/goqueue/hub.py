@@ -1,12 +1,14 @@
 """The state shared by all Go Job Queue connections: engine, limits, connections."""
 
+from typing import ClassVar
+
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Hub
+from millrace.protocols.registry import GOQUEUE
 
 
 class GoqueueHub(Hub):
-    protocol = "goqueue"
-    label = "Go Job Queue"
+    code: ClassVar[int] = GOQUEUE
 
     def __init__(
         self,

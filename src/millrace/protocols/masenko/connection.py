@@ -1,24 +1,25 @@
 """One Masenko client's connection: framing, the heartbeat, then the commands in the spec's order.
 
-A command is a line: a verb, and after a space its JSON. A task that was fetched is the connection's
-until it says what became of it; when the connection ends, all that it still has have failed.
+A command is a line: a verb, and after a space its JSON. A connection holds a task from FETCH until
+ACK or NACK. When the connection ends, the tasks that it holds fail.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
-from millrace.engine.job import MASENKO, Job
+from millrace.engine.job import Job
+from millrace.engine.payloads import MAX_DIRECT_READ
+from millrace.engine.transactions import TRANSACTION_BATCH_SIZE
 from millrace.engine.waiters import Waiter
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import ClientError
+from millrace.protocols.errors import ClientError, StoreUnavailable
+from millrace.protocols.registry import MASENKO
 from millrace.protocols.web_clients import is_web_request
 
 from . import info, tasks
-from .forsaken import leave_queue
-from .held import Held
 from .hub import MasenkoHub
-from .replies import EMPTY, OK, PONG, error
+from .replies import EMPTY, OK, PONG, error_reply
 from .transaction import Transaction
 
 #: The heartbeat's name among the engine's alarms.
@@ -42,15 +43,11 @@ LONG_LINE: Final = 1 << 12
 
 class MasenkoConnection(Connection):
     def __init__(self, hub: MasenkoHub) -> None:
-        super().__init__()
+        super().__init__(hub.engine, hub.code)
         self.hub = hub
-        self.engine = hub.engine
-        #: The holder of its leases; empty before the first FETCH.
-        self.name = ""
         self._lines = LineBuffer(hub.max_line)
         #: The time of the last line; 0 before the first call with a time.
         self._heard_at = 0
-        self._held = Held(hub.engine)
         self._transaction: Transaction | None = None
         self._asked: bytes | None = None
         self._queues: tuple[str, ...] = ()
@@ -59,25 +56,26 @@ class MasenkoConnection(Connection):
         self._fetch_until = 0
         self._ended = False
         if hub.full:
-            self._say_error(error("too many connections"))
+            self.reply_error(error_reply("too many connections"))
             self.closing = True
         else:
             hub.connections.add(self)
-            self.engine.alarm(self._alarm, 0)
+            self.engine.set_alarm(self._alarm, 0)
 
     # Framing
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         return self._lines.size
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         transaction = self._transaction
-        return self._lines.held + (0 if transaction is None else transaction.held)
+        return self._lines.memory_used + (0 if transaction is None else transaction.memory_used)
 
-    def discard(self) -> None:
-        self._lines, self._transaction, self.work = LineBuffer(0), None, None
+    def drop_input(self) -> None:
+        self._lines, self._transaction = LineBuffer(0), None
+        self.drop_work()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
@@ -86,7 +84,7 @@ class MasenkoConnection(Connection):
         lines = self._lines
         if 0 <= data.find(b"\n") == len(data) - 1 <= lines.limit and lines.empty and not self._busy:
             self._heard_at = now
-            self._take(data[:-1], now)  # the usual case: one complete line
+            self.dispatch(data[:-1], now)  # the usual case: one complete line
             return self.work is not None
         lines.feed(data)
         return self.run(now, most)
@@ -95,36 +93,29 @@ class MasenkoConnection(Connection):
     def _busy(self) -> bool:
         return self.waiter is not None or self.work is not None or self.closing
 
-    def run(self, now: int, most: int) -> bool:
-        lines = self._lines
-        while self.waiter is None and not self.closing:
-            if self.work is not None:
-                if most <= 0:
-                    return True
-                most -= self.work_slice()
-                continue
-            if not lines.pending:
-                self._run_dry()
-                return False
-            if most <= 0:
-                return True
-            line = lines.take()
-            most -= 1 + len(line) // LONG_LINE
-            self._heard_at = now
-            self._take(line, now)
-        return False
+    def has_input(self) -> bool:
+        return bool(self._lines.pending)
+
+    def step(self, now: int) -> int:
+        if not self._lines.pending:
+            self._run_dry()
+            return 0
+        line = self._lines.take()
+        self._heard_at = now
+        self.execute_line(line, now)
+        return 1 + len(line) // LONG_LINE
 
     def _run_dry(self) -> None:
-        """Everything is done that has come."""
+        """All complete lines are executed."""
         if not self.is_native and is_web_request(self._lines.partial):
             self.reject_web_client(self.hub)
         elif self._lines.too_long:
-            self._say_error(error(f"line longer than {self.hub.max_line} bytes"))
+            self.reply_error(error_reply(f"line longer than {self.hub.max_line} bytes"))
             self.closing = self.drains_input = True
         elif self._ended:
             self.closing = True
 
-    def _take(self, line: bytes, now: int) -> None:
+    def execute_line(self, line: bytes, now: int) -> None:
         if not self.is_native:
             if is_web_request(line):
                 self.reject_web_client(self.hub)
@@ -138,16 +129,16 @@ class MasenkoConnection(Connection):
         if self._transaction is not None:
             self._collect(self._transaction, capitals(verb), payload, now)
             return
-        do = self._commands.get(verb)
+        do = COMMANDS.get(verb)
         if do is None:
             known = capitals(verb)
-            do = self._commands.get(known)
+            do = COMMANDS.get(known)
             if do is None:
                 if is_web_request(line):
                     self.reject_web_client(self.hub)
                     return
                 text = verb.decode("utf-8", "surrogateescape")
-                self._say_error(error(f"unknown verb {text}"))
+                self.reply_error(error_reply(f"unknown verb {text}"))
                 return
             verb = known
         self.hub.requests[verb] += 1
@@ -157,31 +148,24 @@ class MasenkoConnection(Connection):
     def _execute(
         self, do: Callable[["MasenkoConnection", bytes, int], None], payload: bytes, now: int
     ) -> None:
-        engine, replies = self.engine, self.replies
-        before, said = engine.changes, len(replies)
+        if self.engine.durable and do not in NEVER_WAIT:
+            self.caller.wait()
         try:
             do(self, payload, now)
         except ClientError as problem:
-            self._say_error(error(str(problem)))
-        if len(replies) > said and (
-            engine.changes != before or (do not in self._never_wait and engine.has_uncommitted)
-        ):
-            self.marks.append(len(replies) - 1)
+            self.reply_error(error_reply(str(problem)))
 
-    def _say(self, verb: bytes, reply: bytes) -> None:
+    def respond(self, verb: bytes, reply: bytes) -> None:
+        """Count a reply and add it."""
         self.hub.responses[verb] += 1
-        self.replies.append(reply)
+        self.reply(reply)
 
-    def _say_error(self, reply: bytes) -> None:
+    def reply_error(self, reply: bytes) -> None:
         self.hub.errors += 1
-        self._say(b"ERR", reply)
+        self.respond(b"ERR", reply)
 
-    def _need_store(self, *, pushes: bool = False) -> None:
-        if reason := self.engine.halted or (self.engine.pushes_refused if pushes else ""):
-            raise ClientError(refused(reason))
-
-    def refusal(self, reason: str) -> bytes:
-        return error(refused(reason))
+    def unavailable_reply(self, reason: str) -> bytes:
+        return error_reply(str(StoreUnavailable(reason)))
 
     # Heartbeat
 
@@ -190,7 +174,7 @@ class MasenkoConnection(Connection):
         return (self, HEARTBEAT)
 
     def alarm(self, what: str, now: int) -> None:
-        """Cut a client that has said nothing for too long; else look again when it will have."""
+        """Close the connection of a silent client, or set the alarm for the next check."""
         heartbeat = self.hub.heartbeat
         if not self._heard_at:
             self._heard_at = now  # a new connection
@@ -198,23 +182,23 @@ class MasenkoConnection(Connection):
         if self.waiter is not None or self._lines.pending:
             until = max(until, now + heartbeat // 2)  # the client waits for a reply
         if now > until and not self.closing:
-            self._say_error(error("no heartbeat"))
+            self.reply_error(error_reply("no heartbeat"))
             self.closing = True
         elif not self.closing:
-            self.engine.alarm(self._alarm, until + 1)
+            self.engine.set_alarm(self._alarm, until + 1)
 
     def clock_moved(self, by: int) -> None:
         if self._heard_at:
             self._heard_at += by
 
     def _waited(self, now: int) -> None:
-        """A wait is over, and may have taken all of the heartbeat: half of it is still to come."""
+        """A wait has ended. The client gets at least half of the heartbeat for its next line."""
         self.waiter = None
         self._heard_at = max(self._heard_at, now - self.hub.heartbeat // 2)
 
     # The end of a connection
 
-    def ended(self, now: int) -> bool:
+    def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
         finds out if the client is gone.
         """
@@ -223,53 +207,44 @@ class MasenkoConnection(Connection):
 
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
-            self.engine.unwait(self.waiter)
+            self.engine.cancel_wait(self.waiter)
             self.timed_out(now)
 
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         self.closing = True
         engine = self.engine
-        engine.unalarm(self._alarm)
-        self.discard()  # cancelled alarms are kept for a while
+        engine.cancel_alarm(self._alarm)
+        self.drop_input()  # cancelled alarms are kept for a while
         self.hub.connections.discard(self)
         if self.waiter is not None:
-            engine.unwait(self.waiter)
+            engine.cancel_wait(self.waiter)
             self.waiter = None
         if self.hub.stopping:
             return  # its tasks are ready again after the start, without a failure
-        engine.holders.discard(self.name)
-        unheard = (
-            set() if engine.halted else {seq for seq in map(self._unheard, self.handed) if seq}
-        )
-        self.hub.forsake(self.name, [seq for seq in self._held if seq not in unheard], now)
-
-    def _unheard(self, handed: tuple[Job, int]) -> int:
-        """The id of a task whose reply was never written, which the server gives back."""
-        job, attempt = handed
-        same = self.engine.jobs.get(job.seq) is job and job.attempt == attempt
-        return job.seq if same else 0
+        if self.caller.holder:
+            engine.end_leases_of(self.caller.holder, now)
 
     # Commands
 
     def _ping(self, payload: bytes, now: int) -> None:
-        self._say(b"PONG", PONG)
+        self.respond(b"PONG", PONG)
 
     def _push(self, payload: bytes, now: int) -> None:
-        self._need_store(pushes=True)
+        self.require_store(pushes=True)
         push = tasks.read_push(payload)
         engine = self.engine
         if push.blockers:
             if min(push.blockers) <= 0:
                 raise ClientError("cannot use relative blocked by outside of a transaction")
-            push.blockers = [tasks.seq_of(b, engine.next_seq) for b in push.blockers]
+            push.blockers = tasks.blocker_seqs(push.blockers, engine.next_seq)
         try:
             tasks.check_size(push, self.hub.max_payload)
         except ClientError as problem:
-            engine.burn(1)
+            engine.skip_seqs(1)
             text = f"cannot push to queue: wall append: serialize operation: {problem}"
             raise ClientError(text) from None
         job = engine.push(push, now)
-        self._say(b"OK", b'OK {"id":%d}\n' % job.seq)
+        self.respond(b"OK", b'OK {"id":%d}\n' % job.seq)
 
     def _fetch(self, payload: bytes, now: int) -> None:
         if payload != self._asked:
@@ -277,22 +252,22 @@ class MasenkoConnection(Connection):
             self._asked = payload if len(payload) <= MAX_ASKED else None
         queues = self._queues
         if not queues:
-            self._say(b"EMPTY", EMPTY)
+            self.respond(b"EMPTY", EMPTY)
             return
-        if not self.name:
-            self.name = self.hub.name(now)
-            self.engine.holders.add(self.name)
+        if not self.caller.holder:
+            self.caller.holder = self.hub.name(now)
+            self.engine.holders.add(self.caller.holder)
         if self.hub.stopping:
             queues = ()  # the server stops: no task is leased
         if len(queues) > MAX_WAIT_QUEUES:
             self._fetch_until = now + self._timeout
             self.begin_work(self._scan(now), len(payload))
             return
-        job = self.engine.lease(queues, self.name, MASENKO, now)
+        job = self.engine.lease(queues, self.caller.holder, MASENKO, now)
         if job is not None:
-            self._hand(job)
+            self._reply_with_job(job)
             return
-        self.waiter = Waiter(queues, self.name, MASENKO, self)
+        self.waiter = Waiter(queues, self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, now + self._timeout)
 
     def _scan(self, now: int) -> Iterator[None]:
@@ -302,25 +277,29 @@ class MasenkoConnection(Connection):
         queues = self._queues
         for start in range(0, len(queues), SCAN_BATCH_SIZE):
             job = self.engine.lease(
-                queues[start : start + SCAN_BATCH_SIZE], self.name, MASENKO, now
+                queues[start : start + SCAN_BATCH_SIZE], self.caller.holder, MASENKO, now
             )
             if job is not None:
                 self._fetch_until = 0
-                self._hand(job)
+                self._reply_with_job(job)
                 return
             yield
         pause = max(SCAN_INTERVAL, len(queues) * SCAN_PAUSE_PER_QUEUE)
-        self.waiter = Waiter((), self.name, MASENKO, self)
+        self.waiter = Waiter((), self.caller.holder, MASENKO, self)
         self.engine.wait(self.waiter, min(self._fetch_until, now + pause))
 
     def deliver(self, job: Job, now: int) -> None:
         self._waited(now)
-        self._hand(job)
+        self._reply_with_job(job)
 
-    def _hand(self, job: Job) -> None:
-        self._held.add(job.seq)
+    def _reply_with_first(self, jobs: list[Job]) -> None:
+        self._reply_with_job(jobs[0])
+
+    def _reply_with_job(self, job: Job) -> None:
+        if job.stored_size > MAX_DIRECT_READ and self.read_first([job], self._reply_with_first):
+            return
         self.hub.responses[b"OK"] += 1
-        self.hand(job, tasks.written(job), self.engine)
+        self.reply_with_job(job, tasks.written(job, self.engine.payload(job)))
 
     def timed_out(self, now: int) -> None:
         self._waited(now)
@@ -328,49 +307,55 @@ class MasenkoConnection(Connection):
             self.begin_work(self._scan(now))
             return
         self._fetch_until = 0
-        self._say(b"EMPTY", EMPTY)
+        self.respond(b"EMPTY", EMPTY)
 
     def _ack(self, payload: bytes, now: int) -> None:
-        self._need_store()
+        self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "ackRequest")
         self.engine.complete(self._acquired(seq, now), now, MASENKO)
-        self._held.end(seq)
-        self._say(b"OK", OK)
+        self.respond(b"OK", OK)
 
     def _nack(self, payload: bytes, now: int) -> None:
-        self._need_store()
+        self.require_store()
         seq = tasks.read_id(payload, self.engine.next_seq, "nackRequest")
         job = self._acquired(seq, now)
         queue = job.queue
         self.engine.fail(job, now, MASENKO, "Nack", "", [])
-        leave_queue(self.engine, job, queue, now)
-        self._held.end(seq)
-        self._say(b"OK", OK)
+        self.engine.remove_queue_if_left(job, queue, now)
+        self.respond(b"OK", OK)
 
     def _acquired(self, seq: int, now: int) -> Job:
         job = self._find(seq, now)
         if job is None:
-            self.engine.depend()  # its end can be uncommitted
+            self.caller.wait()  # its end can be uncommitted
             raise ClientError("task not acquired")
         return job
 
     def _find(self, seq: int, now: int) -> Job | None:
         """A task that this connection has."""
-        job = self.engine.jobs.get(seq) if seq in self._held else None
-        return job if job and self.engine.reclaim(job, self.name, MASENKO, now) else None
+        engine, holder = self.engine, self.caller.holder
+        job = engine.jobs.get(seq) if engine.holds_lease(holder, seq) else None
+        return job if job and engine.reclaim(job, holder, MASENKO, now) else None
 
     def _info(self, payload: bytes, now: int) -> None:
-        self._say(b"OK", info.answer(self.hub))
+        """All queues are written at once if they are few, else in slices."""
+        self.begin_work(self._send_info())
+        if len(self.engine.queues) < info.INFO_BATCH_SIZE:
+            self.work_slice()
+
+    def _send_info(self) -> Iterator[None]:
+        reply = yield from info.write_info(self.hub)
+        self.respond(b"OK", reply)
 
     def _quit(self, payload: bytes, now: int) -> None:
-        self._say(b"OK", OK)
+        self.respond(b"OK", OK)
         self.closing = True
 
     # Transactions
 
     def _atomic(self, payload: bytes, now: int) -> None:
         self._transaction = Transaction(
-            self.engine, self._held, self.hub.max_payload, self.hub.max_transaction
+            self.engine, self.caller.holder, self.hub.max_payload, self.hub.max_transaction
         )
 
     def _collect(self, transaction: Transaction, verb: bytes, payload: bytes, now: int) -> None:
@@ -383,61 +368,133 @@ class MasenkoConnection(Connection):
         transaction, self._transaction = self._transaction, None
         assert transaction is not None
         pushes = any(not isinstance(operation, int) for operation in transaction.operations)
-        self._need_store(pushes=pushes)
+        self.require_store(pushes=pushes)
         transaction.check()
+        if len(transaction.operations) > TRANSACTION_BATCH_SIZE:
+            self.begin_work(self._apply_in_slices(transaction, now), transaction.memory_used)
+            return
         held: dict[int, Job] = {}
         for number, operation in enumerate(transaction.operations):
             if not isinstance(operation, int):
                 continue
             job = self._find(operation, now)
             if job is None:  # another client has ended it
-                self.engine.depend()
-                self.engine.burn(number - len(held))
+                self.caller.wait()
+                self.engine.skip_seqs(number - len(held))
                 raise ClientError(f"task {operation} not acquired")
             held[operation] = job
         ids = self._apply(transaction, held, now)
-        reply = b'OK {"ids":[%b]}\n' % b",".join(b"%d" % seq for seq in ids)
-        self._say(b"OK", reply if ids and len(reply) <= MAX_IDS else OK)
+        self.respond(b"OK", _ids_reply(ids))
 
     def _apply(self, transaction: Transaction, held: dict[int, Job], now: int) -> list[int]:
-        """Nothing can fail any more: do all of it, in its order; the ids of the new tasks."""
+        """Apply all operations in their order. Return the ids of the new tasks."""
         engine = self.engine
         ids: list[int] = []
         for operation in transaction.operations:
             if isinstance(operation, int):
                 engine.complete(held[operation], now, MASENKO)
-                self._held.end(operation)
                 continue
-            operation.blockers = [
-                ids[b] if b < 0 else tasks.seq_of(b, engine.next_seq) for b in operation.blockers
-            ]
+            operation.blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
             ids.append(engine.push(operation, now).seq)
         self.hub.requests[b"PUSH"] += len(ids)
         self.hub.requests[b"ACK"] += len(held)
         return ids
 
-    _commands: Final = {
-        b"PING": _ping,
-        b"PUSH": _push,
-        b"FETCH": _fetch,
-        b"ACK": _ack,
-        b"NACK": _nack,
-        b"INFO": _info,
-        b"QUIT": _quit,
-        b"ATOMIC": _atomic,
-    }
-    #: Commands whose replies depend on no durable state; a lease decides by its job.
-    _never_wait: Final = frozenset({_ping, _fetch, _info, _quit})
+    def _apply_in_slices(self, transaction: Transaction, now: int) -> Iterator[None]:
+        """Stage a large transaction over several turns, then let it take effect as a whole."""
+        engine, transactions = self.engine, self.engine.transactions
+        name, reverts = transactions.begin(now), engine.revert_count
+        ids: list[int] = []
+        acked: list[int] = []
+        sealed = False
+        try:
+            for number, operation in enumerate(transaction.operations, 1):
+                if isinstance(operation, int):
+                    if self._find(operation, now) is None:  # another client has ended it
+                        self.caller.wait()
+                        self.reply_error(error_reply(f"task {operation} not acquired"))
+                        return
+                    acked.append(operation)
+                else:
+                    blockers = tasks.blocker_seqs(operation.blockers, engine.next_seq, ids)
+                    operation.blockers = blockers
+                    ids.append(transactions.stage(name, operation, now).seq)
+                if number % TRANSACTION_BATCH_SIZE == 0:
+                    yield
+                    if engine.unavailable or engine.revert_count != reverts:
+                        self.reply_error(
+                            self.unavailable_reply(engine.unavailable or "a commit failed")
+                        )
+                        return
+            self._seal(name, acked, now)
+            sealed = True
+        finally:
+            if not sealed:
+                transactions.abandon(name, now)
+        self.hub.requests[b"PUSH"] += len(ids)
+        if not (yield from self._carry_out(name, now)):
+            self.reply_error(self.unavailable_reply(engine.unavailable or "a commit failed"))
+            return
+        if engine.durable:
+            self.caller.must_wait = False  # the seal is durable: no later refusal undoes it
+        self.respond(b"OK", _ids_reply(ids))
+
+    def _carry_out(self, name: str, now: int) -> Generator[None, None, bool]:
+        """Carry out a sealed transaction before its reply: every client that knows of the OK must
+        find all of it. Return whether the seal is durable.
+        """
+        engine, transactions = self.engine, self.engine.transactions
+        turn, reverts = engine.turn, engine.revert_count
+        while transactions.is_sealed(name) or engine.is_turn_uncommitted(turn):
+            self.work_polls = not transactions.is_sealed(name)
+            yield
+            if engine.revert_count != reverts:
+                reverts = engine.revert_count
+                if not transactions.is_sealed(name):
+                    return False  # the commit of the seal was refused
+            if engine.unavailable:
+                break  # the engine continues later
+            if transactions.is_sealed(name):
+                transactions.carry_out(name, now)
+        return True
+
+    def _seal(self, name: str, acked: list[int], now: int) -> None:
+        self.engine.transactions.seal(name, MASENKO, self.caller.holder, acked, now)
+        self.hub.requests[b"ACK"] += len(acked)
 
 
-def refused(reason: str) -> str:
-    return f"{reason}: nothing was changed, try again later"
+def _ids_reply(ids: list[int]) -> bytes:
+    if not ids or len(ids) > MAX_IDS:
+        return OK
+    reply = b'OK {"ids":[%b]}\n' % b",".join(b"%d" % seq for seq in ids)
+    return reply if len(reply) <= MAX_IDS else OK
 
 
 def capitals(verb: bytes) -> bytes:
-    """In capitals as Go makes them: letter by letter, none of them becomes two."""
+    """The verb in upper case, as in Go: each letter becomes one letter."""
     if verb.isascii():
         return verb.upper()
     text = verb.decode("utf-8", "surrogateescape")
     upper = "".join(char.upper() if len(char.upper()) == 1 else char for char in text)
     return upper.encode("utf-8", "surrogateescape")
+
+
+COMMANDS: Final = {
+    b"PING": MasenkoConnection._ping,
+    b"PUSH": MasenkoConnection._push,
+    b"FETCH": MasenkoConnection._fetch,
+    b"ACK": MasenkoConnection._ack,
+    b"NACK": MasenkoConnection._nack,
+    b"INFO": MasenkoConnection._info,
+    b"QUIT": MasenkoConnection._quit,
+    b"ATOMIC": MasenkoConnection._atomic,
+}
+#: Commands whose replies depend on no durable state; a lease decides by its job.
+NEVER_WAIT: Final = frozenset(
+    {
+        MasenkoConnection._ping,
+        MasenkoConnection._fetch,
+        MasenkoConnection._info,
+        MasenkoConnection._quit,
+    }
+)

@@ -14,12 +14,12 @@ _UNITS: Final = {
     "h": 3_600_000_000_000,
 }
 _PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^.0-9]+)")
-_MOST: Final = (1 << 63) - 1
+_MAX_DURATION: Final = (1 << 63) - 1
 #: Longer durations are refused.
 _MAX_TEXT: Final = 256
 
 
-def parse(text: str) -> int:
+def parse_duration(text: str) -> int:
     """An optional sign, then one or more numbers, each with its unit; or ValueError."""
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
@@ -37,13 +37,13 @@ def parse(text: str) -> int:
         total += _UNITS[unit] * int(whole or "0")
         if fraction:
             total += _UNITS[unit] * int(fraction) // 10 ** len(fraction)
-        if total > _MOST:
+        if total > _MAX_DURATION:
             raise ValueError(text)
         at = match.end()
     return -total if text[0] == "-" else total
 
 
-def shown(nanoseconds: int) -> str:
+def format_duration(nanoseconds: int) -> str:
     """`45s`, `1m30s`, `1.5s`, `500ms`, `1h0m0s`."""
     if nanoseconds == 0:
         return "0s"

@@ -1,24 +1,20 @@
 """The state shared by all Masenko connections: engine, heartbeat, counters of INFO."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.policy import SECOND
+from millrace.engine.job import SECOND
 from millrace.protocols.connection import Hub
-
-from .forsaken import Forsaken
+from millrace.protocols.registry import MASENKO
 
 MAX_LINE: Final = 8 << 20
 MAX_LOG_PAYLOAD: Final = 65_535
 MAX_LOG_RECORD: Final = 1_000_000
 HEARTBEAT: Final = 45 * SECOND
-#: The name of the alarm that fails the tasks of lost connections.
-FORSAKEN: Final = "forsaken"
 
 
 class MasenkoHub(Hub):
-    protocol = "masenko"
-    label = "Masenko"
+    code: ClassVar[int] = MASENKO
 
     def __init__(
         self,
@@ -43,7 +39,6 @@ class MasenkoHub(Hub):
             (b"PING", b"PUSH", b"FETCH", b"ACK", b"NACK", b"INFO", b"QUIT", b"ATOMIC"), 0
         )
         self.responses = dict.fromkeys((b"OK", b"EMPTY", b"ERR", b"PONG"), 0)
-        self._forsaken = Forsaken(engine)
         self._named = 0
         self._named_since = 0
 
@@ -61,17 +56,3 @@ class MasenkoHub(Hub):
         self._named_since = self._named_since or now
         self._named += 1
         return f"masenko-{self._named_since:x}-{self._named}"
-
-    def forsake(self, holder: str, seqs: list[int], now: int) -> None:
-        """Fail the tasks of a connection that has ended."""
-        if not seqs:
-            return
-        waiting = bool(self._forsaken)
-        self._forsaken.add(holder, seqs)
-        if not waiting:
-            self.alarm(FORSAKEN, now)
-
-    def alarm(self, what: str, now: int) -> None:
-        self._forsaken.fail_some(now)
-        if self._forsaken:
-            self.engine.alarm((self, FORSAKEN), now)

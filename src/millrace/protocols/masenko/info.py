@@ -1,11 +1,16 @@
 """The reply to INFO."""
 
+from collections.abc import Generator
+from typing import Final
+
 from millrace.engine.queues import Queue
 from millrace.engine.states import LEASED, READY, SCHEDULED
 
 from .hub import MasenkoHub
 from .replies import encoded
 
+#: Queues that one slice writes.
+INFO_BATCH_SIZE: Final = 500
 #: The names of the original's Prometheus series.
 _METRICS = (
     b'{"masenko_clients_total":%d,"masenko_requests_total":%b,"masenko_responses_total":%b,'
@@ -13,20 +18,27 @@ _METRICS = (
 )
 
 
-def answer(hub: MasenkoHub) -> bytes:
-    """The reply with all queues in the order of their creation."""
-    known = [queue for queue in hub.engine.queues.values() if queue.known]
-    named = [(encoded(queue.name), _counts(queue)) for queue in known]
-    queues = b",".join(b'{"name":%b,%b}' % pair for pair in named)
+def write_info(hub: MasenkoHub) -> Generator[None, None, bytes]:
+    """The reply with all queues in the order of their creation, in slices."""
+    known = [queue for queue in hub.engine.queues.values() if queue.registered]
+    queues: list[bytes] = []
+    totals: list[bytes] = []
+    for number, queue in enumerate(known, 1):
+        name, counts = encoded(queue.name), _counts(queue)
+        queues.append(b'{"name":%b,%b}' % (name, counts))
+        if hub.with_metrics:
+            totals.append(b"%b:{%b}" % (name, counts))
+        if number % INFO_BATCH_SIZE == 0:
+            yield
     if not hub.with_metrics:
-        return b'OK {"queues":[%b]}\n' % queues
+        return b'OK {"queues":[%b]}\n' % b",".join(queues)
     metrics = _METRICS % (
         len(hub.connections),
         _by_verb(hub.requests),
         _by_verb(hub.responses),
-        b",".join(b"%b:{%b}" % pair for pair in named),
+        b",".join(totals),
     )
-    return b'OK {"queues":[%b],"metrics":%b}\n' % (queues, metrics)
+    return b'OK {"queues":[%b],"metrics":%b}\n' % (b",".join(queues), metrics)
 
 
 def _counts(queue: Queue) -> bytes:

@@ -24,7 +24,7 @@ _ESCAPES: Final = {
 _NO_TEXT: Final = re.compile(f"[{chr(0xDC80)}-{chr(0xDCFF)}]")
 
 
-def error(text: str) -> bytes:
+def error_reply(text: str) -> bytes:
     if len(text) > MAX_ECHO:
         text = text[:MAX_ECHO] + "..."
     return b'ERR {"msg":%b}\n' % encoded(text)

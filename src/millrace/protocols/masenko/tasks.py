@@ -6,64 +6,46 @@ kept byte for byte.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from millrace.engine.job import EARLIER, MASENKO, Job, Push
-from millrace.engine.policy import SECOND
+from millrace.engine.job import BEFORE_ARRIVALS, SECOND, Job, NewJob
 from millrace.protocols import go_json, go_scanner
 from millrace.protocols.errors import BadJson, ClientError
 from millrace.protocols.payloads import BASE64, as_json
+from millrace.protocols.registry import MASENKO
 from millrace.protocols.times import parse_rfc3339
 
 from . import durations
+from .forms import DEFAULT_QUEUE, AckForm, FetchForm, PushForm
 from .replies import MAX_ECHO, encoded, safe
 
 UNREADABLE: Final = "cannot unmarshal payload"
-DEFAULT_QUEUE: Final = "default"
-DEFAULT_RETRY: Final = 20
 MAX_RETRY: Final = 255
 MAX_BLOCKERS: Final = 255
 MAX_NAME: Final = 255
-MAX_MOMENT: Final = 64
+MAX_TIME_LENGTH: Final = 64
 #: A longer line is not read step by step as Go would, because that is slow.
 MAX_UNUSUAL: Final = 80 << 10
+#: Backslashes in a longer line with lone surrogates: examining them takes some milliseconds.
+MAX_BACKSLASHES: Final = 10_000
 #: The lease duration for workers of protocols with deadlines; Masenko has none.
-LEASE_FOR: Final = 1800 * SECOND
+LEASE_DURATION: Final = 1800 * SECOND
 _UINT32: Final = (1 << 32) - 1
 _INT64: Final = (1 << 63) - 1
 _UINT8: Final = 255
 
 _NAME: Final = re.compile(r"[0-9A-Za-z_-]")
 _SPACES: Final = re.compile(rb'("(?:[^"\\]++|\\.)*+")|[ \t\r\n]++', re.DOTALL)
-_ABSENT: Final = msgspec.Raw()
 #: Names that were checked before, with their JSON.
 _good_names: dict[str, bytes] = {}
 
 
-class _Push(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    name: str = ""
-    queue: str = DEFAULT_QUEUE
-    deadqueue: str = ""
-    payload: msgspec.Raw = _ABSENT
-    retry: int = DEFAULT_RETRY
-    execute_at: str | None = None
-    blocked_by: list[int] = []
-
-
-class _Fetch(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    queues: tuple[str, ...] | None = (DEFAULT_QUEUE,)
-    timeout: int | str | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class _Ack(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    id: int = 0
-
-
-_decode_push = msgspec.json.Decoder(_Push).decode
-_decode_fetch = msgspec.json.Decoder(_Fetch).decode
-_decode_ack = msgspec.json.Decoder(_Ack).decode
+_decode_push = msgspec.json.Decoder(PushForm).decode
+_decode_fetch = msgspec.json.Decoder(FetchForm).decode
+_decode_ack = msgspec.json.Decoder(AckForm).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
@@ -71,7 +53,7 @@ _REFUSED: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 # PUSH
 
 
-def read_push(line: bytes) -> Push:
+def read_push(line: bytes) -> NewJob:
     """A task as pushed, its size unchecked, and its blockers as they were written."""
     try:
         task = _decode_push(line)
@@ -89,7 +71,7 @@ def read_push(line: bytes) -> Push:
         and not task.blocked_by
     ):
         payload = bytes(task.payload)
-        return Push("", task.name, payload, MASENKO, task.queue, task.retry, LEASE_FOR)
+        return NewJob("", task.name, payload, MASENKO, task.queue, task.retry, LEASE_DURATION)
     if (
         task.blocked_by
         and not -_INT64 - 1 <= min(task.blocked_by) <= max(task.blocked_by) <= _INT64
@@ -97,8 +79,8 @@ def read_push(line: bytes) -> Push:
         raise ClientError(UNREADABLE)
     due = place = 0
     if task.execute_at is not None:
-        due = _moment(task.execute_at)
-        place = EARLIER + due
+        due = _parse_time(task.execute_at)
+        place = BEFORE_ARRIVALS + due
     queue, dead_queue = task.queue or DEFAULT_QUEUE, task.deadqueue
     if not _is_name(queue) or (dead_queue and not _is_name(dead_queue)):
         raise ClientError(f"invalid queue name {go_scanner.quoted(queue[:MAX_ECHO])}")
@@ -106,22 +88,22 @@ def read_push(line: bytes) -> Push:
         raise ClientError(f"invalid task name {go_scanner.quoted(task.name[:MAX_ECHO])}")
     if len(task.blocked_by) > MAX_BLOCKERS:
         raise ClientError("at most 255 blocked by task IDs can be provided")
-    return Push(
+    return NewJob(
         "",
         task.name,
         bytes(task.payload),
         MASENKO,
         queue,
         task.retry,
-        LEASE_FOR,
-        due=max(0, due),
+        LEASE_DURATION,
+        due_at=max(0, due),
         blockers=task.blocked_by,
-        place=place,
+        position=place,
         dead_queue=dead_queue,
     )
 
 
-def check_blockers(push: Push, before: int) -> None:
+def check_blockers(push: NewJob, before: int) -> None:
     """Check relative ids: -1 is the previous push of the transaction, which has `before` pushes."""
     for blocker in push.blockers:
         if blocker == 0:
@@ -130,7 +112,7 @@ def check_blockers(push: Push, before: int) -> None:
             raise ClientError("invalid relative task position in blocked by")
 
 
-def check_size(push: Push, max_payload: int) -> None:
+def check_size(push: NewJob, max_payload: int) -> None:
     """The original's log has a byte for the length of a name, and two for that of a payload."""
     for name, what in (
         (push.queue, "queue"),
@@ -143,13 +125,17 @@ def check_size(push: Push, max_payload: int) -> None:
         raise ClientError("input: arguments too big")
 
 
-def seq_of(number: int, next_seq: int) -> int:
-    """The task id: as in the original, numbers above all known ids are cut to 32 bits."""
-    return number if number < next_seq else number & _UINT32
+def blocker_seqs(numbers: list[int], next_seq: int, pushed: Sequence[int] = ()) -> list[int]:
+    """The tasks that these numbers name; a negative number counts back in `pushed`. As in the
+    original, numbers above all known ids are cut to 32 bits, and a task that does not exist yet
+    blocks nothing: the new task is no blocker of itself.
+    """
+    seqs = [pushed[n] if n < 0 else n if n < next_seq else n & _UINT32 for n in numbers]
+    return [seq for seq in seqs if seq < next_seq]
 
 
-def _unusual_push(line: bytes) -> _Push:
-    task = _Push()
+def _unusual_push(line: bytes) -> PushForm:
+    task = PushForm()
     try:
         for name, raw in _members(line):
             if name == "payload":
@@ -159,9 +145,9 @@ def _unusual_push(line: bytes) -> _Push:
             elif raw == b"null":
                 task.execute_at = None if name == "execute_at" else task.execute_at
             elif name in {"name", "queue", "deadqueue", "execute_at"}:
-                setattr(task, name, _text(raw))
+                setattr(task, name, decode_text(raw))
                 if name == "execute_at":
-                    _moment(_text(raw))
+                    _parse_time(decode_text(raw))
             elif name == "retry":
                 task.retry = _unsigned(raw, MAX_RETRY)
     except BadJson:
@@ -177,9 +163,9 @@ def _integers(raw: bytes) -> list[int]:
     return [_integer(each.strip()) for each in inner.split(b",")] if inner else []
 
 
-def _moment(text: str) -> int:
+def _parse_time(text: str) -> int:
     """`execute_at` in microseconds, cut to a whole second."""
-    if len(text) > MAX_MOMENT or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
+    if len(text) > MAX_TIME_LENGTH or "," in text:  # ISO 8601 allows a comma, RFC 3339 does not
         raise ClientError(UNREADABLE)
     try:
         moment = parse_rfc3339(text)
@@ -204,7 +190,7 @@ def _is_name(text: str) -> bool:
 
 def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     """The queues in their order, and the timeout in microseconds."""
-    fetch = _Fetch()
+    fetch = FetchForm()
     if line:
         try:
             fetch = _decode_fetch(line)
@@ -222,13 +208,13 @@ def read_fetch(line: bytes, heartbeat: int) -> tuple[tuple[str, ...], int]:
     if timeout <= 0:
         raise ClientError("timeout must be greater than zero")
     if timeout > heartbeat * 1000:
-        most = durations.shown(heartbeat * 1000)
+        most = durations.format_duration(heartbeat * 1000)
         raise ClientError(f"timeout must be smaller than the heartbeat frequency {most}")
     return tuple(dict.fromkeys(fetch.queues or ())), max(1, timeout // 1000)
 
 
-def _unusual_fetch(line: bytes) -> _Fetch:
-    fetch = _Fetch()
+def _unusual_fetch(line: bytes) -> FetchForm:
+    fetch = FetchForm()
     try:
         for name, raw in _members(line):
             if name == "queues":
@@ -244,14 +230,14 @@ def _names(raw: bytes) -> tuple[str, ...]:
     """The names; Go keeps the default value where an element is null."""
     left = (DEFAULT_QUEUE, "")
     found = enumerate(_elements(raw))
-    return tuple(left[n > 0] if each == b"null" else _text(each) for n, each in found)
+    return tuple(left[n > 0] if each == b"null" else decode_text(each) for n, each in found)
 
 
 def _timeout(raw: bytes) -> int | str | None:
     if raw == b"null":
         return None
     if go_scanner.kind(raw) == "string":
-        text = _text(raw)
+        text = decode_text(raw)
         _duration(text)
         return text
     return _integer(raw)
@@ -259,7 +245,7 @@ def _timeout(raw: bytes) -> int | str | None:
 
 def _duration(text: str) -> int:
     try:
-        return durations.parse(text)
+        return durations.parse_duration(text)
     except ValueError:
         raise ClientError(UNREADABLE) from None
 
@@ -312,16 +298,35 @@ def _unusual_id(line: bytes, next_seq: int, record: str) -> int:
 
 
 def _members(line: bytes) -> list[tuple[str, bytes]]:
-    """The members as Go reads them. A long line is read by the fast decoder, which refuses lone
-    surrogates and more than 900 levels.
+    """The members as Go reads them. A long line is read by the fast decoder, which refuses more
+    than 900 levels.
     """
     if len(line) <= MAX_UNUSUAL:
         return go_scanner.members(line)
     try:
         found = _decode_members(line)
     except _REFUSED as problem:
-        raise BadJson(go_json.plain(problem)) from None
+        return _mended_members(line, go_json.plain(problem))
     return [(go_scanner.folded(key), bytes(raw)) for key, raw in found.items()]
+
+
+def _mended_members(line: bytes, problem: str) -> list[tuple[str, bytes]]:
+    """The members of a long line with lone surrogates, which the fast decoder refuses. A payload
+    must not contain them, because it would change.
+    """
+    if line.count(b"\\") > MAX_BACKSLASHES:
+        raise BadJson(problem)
+    mended = go_json.mend(line)
+    if mended == line:
+        raise BadJson(problem)
+    try:
+        decoded = _decode_members(mended)
+    except _REFUSED as other:
+        raise BadJson(go_json.plain(other)) from None
+    found = [(go_scanner.folded(key), bytes(raw)) for key, raw in decoded.items()]
+    if any(name == "payload" and rb"\ufffd" in raw for name, raw in found):
+        raise BadJson(problem)
+    return found
 
 
 def _elements(raw: bytes) -> list[bytes]:
@@ -330,7 +335,7 @@ def _elements(raw: bytes) -> list[bytes]:
     return go_scanner.pieces(raw)
 
 
-def _text(raw: bytes) -> str:
+def decode_text(raw: bytes) -> str:
     if go_scanner.kind(raw) != "string":
         raise BadJson(UNREADABLE)
     return go_scanner.string(raw)
@@ -353,14 +358,14 @@ def _integer(raw: bytes) -> int:
 # To a reply
 
 
-def written(job: Job) -> bytes:
+def written(job: Job, payload: bytes) -> bytes:
     """The reply to FETCH."""
     queue, name = job.queue, job.kind or job.queue
     return b'OK {"id":%d,"queue":%b,"name":%b%b%b}\n' % (
         job.seq,
         _good_names.get(queue) or encoded(queue),
         _good_names.get(name) or encoded(name),
-        _payload(job.payload) if job.origin == MASENKO else _foreign(job.payload),
+        _payload(payload) if job.origin == MASENKO else _foreign(payload),
         b',"failures":%d' % min(job.failures, _UINT8) if job.failures else b"",
     )
 

@@ -8,11 +8,11 @@ input of the connection.
 from typing import Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Push
+from millrace.engine.job import NewJob
 from millrace.protocols.errors import ClientError
+from millrace.protocols.queue_rules import rule_of
 
 from . import tasks
-from .held import Held
 
 #: The sizes of records in the original's log.
 PUSH_SIZE: Final = 19
@@ -28,24 +28,26 @@ class Transaction:
         "_acked",
         "_engine",
         "_failure",
-        "_held",
+        "_holder",
         "_lines",
         "_max_payload",
         "_max_size",
+        "_rule",
         "_size",
         "_unwritable",
         "operations",
         "pushes",
     )
 
-    def __init__(self, engine: Engine, held: Held, max_payload: int, max_size: int) -> None:
+    def __init__(self, engine: Engine, holder: str, max_payload: int, max_size: int) -> None:
         self._engine = engine
-        self._held = held
+        self._holder = holder
+        self._rule = rule_of(engine)
         #: Limits of the original's log. 0: none.
         self._max_payload = max_payload
         self._max_size = max_size
         #: The operations: tasks to push, and ids of tasks to acknowledge.
-        self.operations: list[Push | int] = []
+        self.operations: list[NewJob | int] = []
         self.pushes = 0
         self._lines = 0
         self._size = 2
@@ -55,7 +57,7 @@ class Transaction:
         self._unwritable = ""
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         """The approximate memory in bytes."""
         return self._size + OPERATION_COSTS * len(self.operations)
 
@@ -71,7 +73,7 @@ class Transaction:
             elif verb == b"ACK":
                 self._ack(payload)
             else:
-                self._fail(f"{_text(verb)} is not allowed in transaction.")
+                self._fail(f"{_verb_text(verb)} is not allowed in transaction.")
         except ClientError as problem:
             self._fail(f"message {number}: {verb.decode()}: {problem}")
 
@@ -79,12 +81,14 @@ class Transaction:
         """Raise the error of the transaction; the ids of its pushes are then skipped."""
         problem = self._failure or self._unwritable
         if problem:
-            self._engine.burn(self.pushes)
+            self._engine.skip_seqs(self.pushes)
             raise ClientError(problem)
 
     def _push(self, payload: bytes) -> None:
         push = tasks.read_push(payload)
         tasks.check_blockers(push, self.pushes)
+        if self._rule is not None:
+            self._rule.check_push(push)
         self.pushes += 1
         if self._unwritable:
             return
@@ -99,14 +103,14 @@ class Transaction:
 
     def _ack(self, payload: bytes) -> None:
         seq = tasks.read_id(payload, self._engine.next_seq, "ackRequest")
-        if seq not in self._held or seq in self._acked:
+        if seq in self._acked or not self._engine.holds_lease(self._holder, seq):
             self._fail(f"task {seq} not acquired")
             return
         self._acked.add(seq)
         if not self._unwritable:
             self._keep(seq, ACK_SIZE)
 
-    def _keep(self, operation: Push | int, size: int) -> None:
+    def _keep(self, operation: NewJob | int, size: int) -> None:
         self._size += size
         if 0 < self._max_size < self._size:
             self._give_up("buffer too small: size")
@@ -122,7 +126,7 @@ class Transaction:
         self.operations.clear()
 
 
-def _text(verb: bytes) -> str:
+def _verb_text(verb: bytes) -> str:
     """The verb in an error: as in the original, U+FFFD for each byte that is not UTF-8."""
     shown = verb.decode("utf-8", "surrogateescape")
     return "".join("\ufffd" if 0xDC80 <= ord(char) <= 0xDCFF else char for char in shown)

@@ -1,17 +1,23 @@
 """Replies with a large number of jobs: `pop` and `peek` with a large count run in slices."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 
 from millrace.engine.job import Job
+from millrace.protocols.payload_reads import forget, is_large, read_ahead
 
 from . import lua_values as lua
 from .commands import MAX_REPLY_BYTES
+from .names import decode_name
 from .resp import Reply
 from .state import Qless
 
 #: Number of jobs that are popped or written in one slice.
-JOBS_BATCH_SIZE: Final = 200
+JOBS_BATCH_SIZE: Final = 25
+#: Up to this number is popped or written at once.
+MAX_JOBS_AT_ONCE: Final = 50
+#: Number of arguments that one slice of a command without a reply uses.
+ARGUMENTS_BATCH_SIZE: Final = 100
 
 JobWriter = Callable[[Qless, Job], bytes]
 
@@ -22,8 +28,10 @@ def reply(
     """The reply to `pop` (queue, worker, count) or `peek` (queue, count)."""
     at = 2 if call.command == "pop" else 1
     count = lua.tonumber(call.args[at]) if len(call.args) > at else None
-    if count is None or count <= JOBS_BATCH_SIZE:
+    if count is None or count <= MAX_JOBS_AT_ONCE:
         jobs: list[Job] = api.do(call.command, call.now, call.args)
+        if any(is_large(api.engine, job) for job in jobs):
+            return in_slices(api.qless, jobs, write, finish)
         return finish([write(api.qless, job) for job in jobs])
     if call.command == "pop":
         return _pop(api, call, count, write, finish)
@@ -40,25 +48,68 @@ def _pop(
         wanted = min(JOBS_BATCH_SIZE, count - len(found))
         args = [*call.args[:2], b"%d" % -(-wanted // 1), *call.args[3:]]
         jobs: list[Job] = api.do(call.command, call.now, args)
-        rows = [write(api.qless, job) for job in jobs]
-        found += rows
-        size += sum(map(len, rows))
+        for job in jobs:
+            yield from read_ahead(api.engine, job)
+            found.append(write(api.qless, job))
+            forget(api.engine, job)
+            size += len(found[-1])
         if len(jobs) < wanted:
             break
         yield
     return finish(found)
 
 
+def multiget(
+    q: Qless, args: list[bytes], write: JobWriter, finish: Callable[[list[bytes]], Reply]
+) -> Reply | Generator[None, None, Reply]:
+    """The reply to a request for jobs by their jids, each once: a request could repeat the jid of a
+    large job.
+    """
+    unique = dict.fromkeys(map(decode_name, args))
+    if len(args) > MAX_JOBS_AT_ONCE:
+        return in_slices(q, map(q.find, unique), write, finish)
+    jobs = [job for job in map(q.find, unique) if job is not None]
+    if any(is_large(q.engine, job) for job in jobs):
+        return in_slices(q, jobs, write, finish)
+    return finish([write(q, job) for job in jobs])
+
+
+def get(q: Qless, job: Job | None, write: JobWriter) -> Reply | Generator[None, None, Reply]:
+    """The reply to a request for one job."""
+    if job is None:
+        return None
+    if is_large(q.engine, job):
+        return in_slices(q, [job], write, _only)
+    return write(q, job)
+
+
+def _only(rows: list[bytes]) -> Reply:
+    return rows[0] if rows else None
+
+
+def change_in_slices(
+    q: Qless, now: int, args: list[bytes], change: Callable[[Qless, int, list[bytes]], Any]
+) -> Generator[None, None, Reply]:
+    """Apply a command without a reply to its arguments, some in each slice."""
+    for start in range(0, len(args), ARGUMENTS_BATCH_SIZE):
+        change(q, now, args[start : start + ARGUMENTS_BATCH_SIZE])
+        yield
+    return None
+
+
 def in_slices(
-    q: Qless, jobs: list[Job], write: JobWriter, finish: Callable[[list[bytes]], Reply]
+    q: Qless, jobs: Iterable[Job | None], write: JobWriter, finish: Callable[[list[bytes]], Reply]
 ) -> Generator[None, None, Reply]:
     """Encode jobs up to the maximum size of a reply. Jobs removed between slices are skipped."""
     found: list[bytes] = []
     size = 0
     for number, job in enumerate(jobs, 1):
-        if job.seq in q.engine.jobs and size < MAX_REPLY_BYTES:
-            found.append(write(q, job))
-            size += len(found[-1])
+        if job is not None and size < MAX_REPLY_BYTES:
+            yield from read_ahead(q.engine, job)
+            if job.seq in q.engine.jobs:
+                found.append(write(q, job))
+                size += len(found[-1])
+            forget(q.engine, job)
         if number % JOBS_BATCH_SIZE == 0:
             yield
     return finish(found)

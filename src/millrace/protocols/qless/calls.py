@@ -5,19 +5,14 @@ the differences of dialect A and of the spec, and dialect_d.py the differences o
 """
 
 from collections.abc import Callable, Generator, Iterator
-from math import ceil
 from typing import Any, Final
-
-from millrace.engine.job import Job, extra_of
-from millrace.engine.why import Reason
 
 from . import batches, dialect_a, dialect_d, edits, flush, queries, recurring, throttles, work
 from . import lua_values as lua
 from .arguments import Args
 from .commands import Slices
-from .contract import Refused, ScriptError
+from .contract import QlessRefused, ScriptError
 from .hub import QlessHub
-from .job_view import part_of
 from .queries import job_json
 from .redis_view import RedisView
 from .resp import Reply
@@ -50,6 +45,9 @@ PLAIN: Final = frozenset({bytes, int, str, list, type(None)})
 #: Commands that return jobs.
 _JOBS: Final = frozenset({"pop", "peek"})
 
+#: Commands without a reply that do the same for each argument.
+_LISTS: Final = frozenset({"pause", "unpause", "queue.forget", "worker.deregister"})
+
 _SCRIPT: Final = "qless/script/"
 
 
@@ -60,11 +58,10 @@ class QlessApi:
         self.hub = hub
         self.engine = hub.engine
         self.qless = Qless(hub)
-        self.engine.keeper = self.qless.attend
         hub.api = self
         hub.virtual = RedisView(self.qless)
-        hub.scripts.update((sha.encode(), script) for sha, script in self.learned().items())
-        self._learned_for = self.engine.reverts
+        hub.scripts.update((sha.encode(), script) for sha, script in self.loaded_scripts().items())
+        self._learned_for = self.engine.revert_count
 
     def call(
         self, dialect: str, command: str, keys: list[bytes], args: list[bytes], now: int
@@ -75,58 +72,72 @@ class QlessApi:
         qless.early = early
         qless.lower_first = early and self.hub.dialect != "original"
         if early:
-            # A call without a time uses the clock of the last caller.
-            clock = now + self.engine.theirs
-            call = dialect_a.translate(command, keys, args, clock, spec=dialect == "spec")
+            call = dialect_a.translate(command, keys, args, spec=dialect == "spec")
         elif keys:
             raise ScriptError("No Keys should be provided")
         else:
             call = _unified(dialect, command, args)
-        if self.engine.halted:
+        if self.engine.unavailable:
             if not _only_reads(call[0], call[2]):
-                raise Refused
+                raise QlessRefused
         elif self.engine.pushes_refused and call[0] in PUSHING:
-            raise Refused
-        elif self._learned_for != self.engine.reverts:
-            self._learn_again()
+            raise QlessRefused
+        elif self._learned_for != self.engine.revert_count:
+            self._reload_scripts()
         self.hub.leased = call[0] == "pop"
         return self._answer(call, now)
 
     def _answer(self, call: dialect_a.Call, now: int) -> Reply | Slices:
-        caller, throttles = call[1], self.qless.throttles
-        self.engine.skew = self.engine.theirs = caller - now
+        time, limits, caller = call[1], self.engine.limits, self.engine.caller
+        if time == dialect_a.NO_TIME:
+            # The clock of the client's last call applies; without one, each job has its own.
+            time = now + caller.clock_offset
+            call = call._replace(now=time)
+            caller.own_clock = caller.clock_offset != 0
+        else:
+            caller.use_own_clock(time, now)
+        own_clock = caller.own_clock
         try:
-            if throttles.pending:
-                throttles.settle(caller)
+            if limits.in_use:
+                limits.settle_for(time)
             reply = call[3](self, call)
-            if throttles.pending:
-                throttles.settle(caller)
+            if limits.in_use:
+                limits.settle_for(time)
         finally:
-            self.engine.skew = 0
+            caller.own_clock = False
         if reply.__class__ not in PLAIN and isinstance(reply, Generator):
-            return self._in_slices(reply, caller, now)
+            return self._in_slices(reply, time, own_clock=own_clock)
         return reply
 
-    def _in_slices(self, work: Slices, caller: int, now: int) -> Slices:
+    def _in_slices(self, work: Slices, time: int, *, own_clock: bool) -> Slices:
         """Run each slice of a command as the command itself runs."""
         engine, qless = self.engine, self.qless
-        undone = engine.reverts
+        undone = engine.revert_count
         modes = qless.early, qless.lower_first
         while True:
             qless.early, qless.lower_first = modes
-            engine.skew = engine.theirs = caller - now
+            caller = engine.caller
+            caller.own_clock = own_clock
             try:
                 next(work)
             except StopIteration as ended:
                 reply: Reply = ended.value
                 return reply
             finally:
-                engine.skew = 0
+                if engine.limits.in_use:
+                    engine.limits.settle(time)
+                caller.own_clock = False
             yield
-            if engine.reverts != undone:
-                raise Refused
+            if engine.revert_count != undone:
+                raise QlessRefused
 
     def do(self, command: str, now: int, args: Args) -> Any:
+        """Run a command. With many arguments, some commands return a generator."""
+        if len(args) > batches.ARGUMENTS_BATCH_SIZE:
+            if command in _LISTS:
+                return batches.change_in_slices(self.qless, now, args, COMMANDS[command])
+            if command == "cancel":
+                return work.cancel_in_slices(self.qless, now, args)
         return COMMANDS[command](self.qless, now, args)
 
     def flush(self, now: int, *, everything: bool) -> Iterator[None]:
@@ -134,55 +145,39 @@ class QlessApi:
         qless.refresh()
         return flush.flush(qless, now, everything=everything)
 
-    def job_tagged(self, job: Job, now: int) -> None:
-        """Index the tags of a job of another protocol."""
+    def forget_queue(self, name: str) -> None:
         self.qless.refresh()
-        part = part_of(job)
-        self.qless.set_tags(job, part, [(tag, now) for tag in extra_of(job).tags])
+        self.qless.forget_queue(name)
 
     def flush_server(self, now: int) -> None:
         self.engine.flush(now)
         self.qless.flush()
 
-    def holds_back(self, job: Job, now: int) -> list[Reason]:
-        self.qless.refresh()
-        found = []
-        most = self.qless.setting(f"{job.queue}-max-concurrency")
-        if 0 < most <= self.qless.running(job.queue, now):
-            about = f"Qless's setting {job.queue}-max-concurrency"
-            found.append(Reason("limit", count=int(most), about=about))
-        for tid in throttles.names_of(job):
-            maximum = self.qless.throttles.maximum(tid, now)
-            if 0 < maximum <= len(self.qless.throttles.some_holders(tid, ceil(maximum))):
-                about = f"Qless's throttle {tid}"
-                found.append(Reason("limit", count=int(maximum), about=about))
-        return found
-
     # Scripts
 
-    def learn(self, sha: str, script: Script) -> None:
+    def load_script(self, sha: str, script: Script) -> None:
         key = _SCRIPT + sha
         value = f"{script.dialect} {script.command}".encode()
-        if self.engine.notes.get(key) != value:
-            self.engine.note(key, value)
+        if self.engine.settings.get(key) != value:
+            self.engine.set_setting(key, value)
 
-    def _learn_again(self) -> None:
+    def _reload_scripts(self) -> None:
         """Store the scripts again, because the engine may have reverted the notes of loaded
         scripts.
         """
-        self._learned_for = self.engine.reverts
+        self._learned_for = self.engine.revert_count
         for sha, script in self.hub.scripts.items():
-            self.learn(sha.decode(), script)
+            self.load_script(sha.decode(), script)
 
-    def forget(self) -> None:
-        for key in [key for key in self.engine.notes if key.startswith(_SCRIPT)]:
-            self.engine.note(key, None)
+    def flush_scripts(self) -> None:
+        for key in [key for key in self.engine.settings if key.startswith(_SCRIPT)]:
+            self.engine.set_setting(key, None)
 
-    def learned(self) -> dict[str, Script]:
+    def loaded_scripts(self) -> dict[str, Script]:
         """Return the scripts that clients have loaded, including before a restart."""
         return {
             key[len(_SCRIPT) :]: Script(*value.decode().split(" ", 1))
-            for key, value in self.engine.notes.items()
+            for key, value in self.engine.settings.items()
             if key.startswith(_SCRIPT)
         }
 
@@ -219,6 +214,6 @@ def _as_it_says(api: Any, call: dialect_a.Call) -> Any:
     command, now, args, _ = call
     if command in _JOBS:
         return batches.reply(api, call, job_json, lua.listed)
-    found = COMMANDS[command](api.qless, now, args)
-    reply: Reply = found
-    return reply
+    if command == "multiget":
+        return batches.multiget(api.qless, args, job_json, lua.listed)
+    return api.do(command, now, args)

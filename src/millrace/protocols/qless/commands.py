@@ -24,6 +24,8 @@ UNQUEUED: Final = 4
 ALONE: Final = 8
 #: Its reply depends on no durable state.
 NEVER_WAITS: Final = 16
+#: It changes nothing.
+READS: Final = 32
 
 #: Maximum size of the reply to a command that can request the same item repeatedly.
 MAX_REPLY_BYTES: Final = 64 << 20

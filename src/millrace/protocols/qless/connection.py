@@ -4,29 +4,29 @@ This module implements the connection itself: conversion of requests to commands
 the handshake and transactions. The modules scripts, keys, pubsub and info implement the commands.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from functools import partial
 from hmac import compare_digest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from millrace.engine.job import QLESS
-from millrace.engine.policy import SECOND
+from millrace.engine.job import SECOND
 from millrace.engine.waiters import Waiter
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import ClientError
+from millrace.protocols.errors import ClientError, StoreUnavailable
 from millrace.protocols.logins import TooManyGuesses
+from millrace.protocols.queue_rules import QueueRefused
+from millrace.protocols.registry import QLESS
 from millrace.protocols.web_clients import is_web_request
 
 from . import info, keys, pubsub, scripts
 from .commands import (
     ALONE,
     ANY,
-    MAX_REPLY_BYTES,
     NEVER_WAITS,
+    READS,
     STRANGER,
     SUBSCRIBER,
     SYNTAX,
-    TOO_LARGE,
     UNQUEUED,
     Answer,
     Command,
@@ -39,12 +39,13 @@ from .commands import (
     unknown_subcommand,
     wrong_count,
 )
-from .contract import Refused, ScriptError
+from .contract import QlessRefused, ScriptError
 from .hub import QlessHub
-from .pubsub import Message
 from .resp import (
+    LONG_LIST,
     NO_LIST,
     OK,
+    Committed,
     Error,
     ProtocolError,
     Reply,
@@ -52,24 +53,21 @@ from .resp import (
     Simple,
     Verbatim,
     encode,
-    size_of,
+    encode_in_slices,
 )
 from .scratch import scratch_prefix
 from .state import database_prefix
+from .transactions import Queued, QueuedCommands, WorkStep
 
-#: After a reply of this size, the next command waits for the next turn so that the reply is sent.
-LARGE_REPLY: Final = 65_536
-#: Cost of a slice of a long command, in commands, in addition to the command itself.
-SLICE_COST: Final = 15
-#: Maximum number of commands of a transaction, and of slices of its long commands.
+#: Maximum number of commands of a transaction.
 MAX_TRANSACTION_COMMANDS: Final = 10_000
-MAX_TRANSACTION_SLICES: Final = 400
 TOO_MANY_COMMANDS: Final = (
     f"ERR a transaction may have {MAX_TRANSACTION_COMMANDS} commands, and not too large"
 )
-TOO_MUCH_WORK: Final = "ERR the commands of this transaction examine too much: run them one by one"
-#: Maximum number of keys that a client may watch.
+#: Maximum number of keys that a client may watch. The content of the first ones is compared; any
+#: change counts as a change of the others.
 MAX_WATCHED_KEYS: Final = 1000
+MAX_COMPARED_KEYS: Final = 50
 MAX_WATCHED_NAME: Final = 1000
 #: Overhead of an argument in bytes.
 ARGUMENT_COSTS: Final = 64
@@ -96,32 +94,10 @@ NO_LOGIN: Final = (
 PLAIN_REPLIES: Final = frozenset({bytes, int, str, list, type(None)})
 
 
-class _Step:
-    """One slice of a long command. Calling it returns the reply, or itself if there is more."""
-
-    __slots__ = ("_work",)
-
-    def __init__(self, work: Slices) -> None:
-        self._work = work
-
-    def __call__(self) -> object:
-        try:
-            next(self._work)
-        except StopIteration as ended:
-            return ended.value
-        return self
-
-
-class Queued(NamedTuple):
-    command: Command
-    args: list[bytes]
-
-
 class QlessConnection(Connection):
     def __init__(self, hub: QlessHub) -> None:
-        super().__init__()
+        super().__init__(hub.engine, hub.code)
         self.hub = hub
-        self.engine = hub.engine
         self._requests = Requests()
         #: Whether the buffered data is an incomplete request.
         self._incomplete = False
@@ -132,7 +108,7 @@ class QlessConnection(Connection):
         #: RESP 2 or 3.
         self.protocol = 2
         self._name = b""
-        self._database = 0
+        self.database = 0
         #: Prefixes of the names of its jobs and of its scratch keys.
         self._prefix = ""
         self.scratch_prefix = b""
@@ -146,15 +122,11 @@ class QlessConnection(Connection):
         self._queued: list[Queued] | None = None
         self._queued_size = 0
         self._spoilt = False
-        self._slices_left = 0
         #: Whether EXEC is running. A command must not block then.
         self.transacting = False
-        #: A command that runs in slices, and whether it has changed anything.
-        self._work: Slices | None = None
-        self._work_changed = False
         #: State since WATCH: the watched keys, with the content of keys of Qless, and whether a key
         #: has changed.
-        self._watched: dict[tuple[int, bytes], int] = {}
+        self._watched: dict[tuple[int, bytes], Hashable] = {}
         self.disturbed = False
         #: The lists that BRPOP waits for.
         self._awaited: list[bytes] = []
@@ -169,63 +141,57 @@ class QlessConnection(Connection):
     # Framing
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         """Count an incomplete request as one byte, so that the server reads the rest of it."""
         held = len(self._requests)
         return min(held, 1) if self._incomplete else held
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         return len(self._requests) + self._queued_size
 
-    def discard(self) -> None:
+    def drop_input(self) -> None:
         self._requests = Requests()
-        self._work = None
+        self.drop_work()
         self._discard_queue()
 
     def feed(self, data: bytes) -> None:
         self._requests.feed(data)
         self._incomplete = False
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
-        self._requests.feed(data)
-        self._incomplete = False
-        return self.run(now, most)
+    def has_input(self) -> bool:
+        return bool(self._requests)
 
     def run(self, now: int, most: int) -> bool:
-        while self.waiter is None and not self.closing:
-            if most <= 0:
-                return bool(self._requests) or self._work is not None
-            most -= 1
-            if self._work is not None:
-                most -= SLICE_COST
-                self._continue_work(now)
-                continue
-            try:
-                request = self._requests.take(self._limits)
-            except ProtocolError as problem:
-                self._complain(Error(f"ERR Protocol error: {problem}"))
-                self.closing = True
-                return False
-            if request is None:
-                self._incomplete = True
-                self.closing = self._ended
-                if not self.is_native and is_web_request(self._requests.head):
-                    self.reject_web_client(self.hub)
-                return False
-            if not self.is_native and request:
-                if self._requests.inline and is_web_request(b" ".join(request)):
-                    self.reject_web_client(self.hub)
-                    return False
-                self.is_native = True
-            if request:
-                self._execute(request, now)
-                if self.replies and len(self.replies[-1]) > LARGE_REPLY:
-                    most = 0
-        return False
+        if self.hub.transactions.exclusive is not None and self.waiter is None:
+            waits = self.work is not None or (self.has_input() and not self._incomplete)
+            return waits and not self.closing
+        return super().run(now, most)
+
+    def step(self, now: int) -> int:
+        try:
+            request = self._requests.take(self._limits)
+        except ProtocolError as problem:
+            self._complain(Error(f"ERR Protocol error: {problem}"))
+            self.closing = True
+            return 0
+        if request is None:
+            self._incomplete = True
+            self.closing = self._ended
+            if not self.is_native and is_web_request(self._requests.head):
+                self.reject_web_client(self.hub)
+            return 0
+        if not self.is_native and request:
+            if self._requests.inline and is_web_request(b" ".join(request)):
+                self.reject_web_client(self.hub)
+                return 0
+            self.is_native = True
+        if request:
+            self._execute(request, now)
+        return 1
 
     def say(self, reply: Reply) -> None:
-        self.replies.append(encode(reply, self.protocol))
+        self.reply(encode(reply, self.protocol))
 
     def _complain(self, reply: Error) -> None:
         self.hub.errors += 1
@@ -253,42 +219,41 @@ class QlessConnection(Connection):
                 self._complain(Error(problem))
             return
         if self._queued is not None and not command.rights & UNQUEUED:
-            self._queue(command, request[1:])
+            self._queue(command, request)
             return
-        engine, hub, replies = self.engine, self.hub, self.replies
-        before, said = engine.changes, len(replies)
+        hub = self.hub
         hub.commands += 1
         hub.leased = False
-        answer = self._perform(command, request[1:], now)
+        answer = self.perform(command, request[1:], now)
+        if isinstance(answer, list) and len(answer) > LONG_LIST:
+            answer = _returned(answer)
         if answer.__class__ not in PLAIN_REPLIES and isinstance(answer, Generator):
-            self._work, self._work_changed = answer, engine.changes != before
-            self._continue_work(now)
+            self.begin_work(self._reply_in_slices(answer))
+            self.work_slice()
             return
         reply: Any = answer
         if not isinstance(reply, Nothing):
-            replies.append(encode(reply, self.protocol))
-        if len(replies) > said and (
-            engine.changes != before
-            or (not (command.rights & NEVER_WAITS or hub.leased) and engine.has_uncommitted)
-        ):
-            self.marks.append(len(replies) - 1)
-        if hub.scratch.pushed:
-            for waiter, key, item in hub.scratch.served(now):
+            if not (command.rights & NEVER_WAITS or hub.leased):
+                self.caller.wait()
+            self.reply(encode(reply, self.protocol))
+        self.serve_lists(now)
+
+    def serve_lists(self, now: int) -> None:
+        """Deliver items that were pushed to lists to the clients that wait for them."""
+        if self.hub.scratch.pushed:
+            for waiter, key, item in self.hub.scratch.served(now):
                 waiter.take_item(key, item, now)
 
-    def _continue_work(self, now: int) -> None:
-        """Run the next slice of the current command, and send its reply after the last slice."""
-        assert self._work is not None
-        before = self.engine.changes
-        answer = self._attempt(_Step(self._work))
-        self._work_changed |= self.engine.changes != before
-        if isinstance(answer, _Step):
-            return
-        self._work = None
+    def _reply_in_slices(self, work: Slices) -> Iterator[None]:
+        """Run a long command slice by slice, and reply after the last one."""
+        step = WorkStep(work)
+        while (answer := self.attempt(step)) is step:
+            yield
         if not isinstance(answer, Nothing):
-            if self._work_changed or self.engine.has_uncommitted:
-                self.marks.append(len(self.replies))
-            self.replies.append(encode(answer, self.protocol))
+            data = yield from encode_in_slices(answer, self.protocol)
+            if not isinstance(answer, Committed):
+                self.caller.wait()
+            self.reply(data)
 
     def _problem(self, command: Command | None, request: list[bytes]) -> str:
         """Return the reason for rejecting this command, checked in the order that Redis uses."""
@@ -308,41 +273,37 @@ class QlessConnection(Connection):
             return "ERR Command not allowed inside a transaction"
         return ""
 
-    def _perform(self, command: Command, args: list[bytes], now: int) -> Answer:
-        answer: Answer = self._attempt(partial(command.do, self, args, now))
+    def perform(self, command: Command, args: list[bytes], now: int) -> Answer:
+        answer: Answer = self.attempt(partial(command.do, self, args, now))
         return answer
 
-    def _attempt(self, action: Callable[[], Any]) -> Any:
+    def attempt(self, action: Callable[[], Any]) -> Any:
         """Run an action in the database of this connection, and return its result or its error."""
         self.hub.prefix = self._prefix
         try:
             return action()
         except ScriptError as problem:
             found = Error(f"ERR user_script:1: {problem}")
+        except QueueRefused as problem:
+            found = Error(f"NOPERM {problem}")
         except ClientError as problem:
             found = Error(str(problem))
-        except Refused:
-            found = Error(_refusal(self.engine.halted or self.engine.pushes_refused))
+        except QlessRefused:
+            found = Error(_refusal(self.engine.unavailable or self.engine.pushes_refused))
         finally:
             self.hub.prefix = ""
         self.hub.errors += 1
         return found
 
-    def refusal(self, reason: str) -> bytes:
+    def unavailable_reply(self, reason: str) -> bytes:
         return encode(Error(_refusal(reason)), self.protocol)
-
-    def refused(self, reply: bytes, reason: str) -> bytes:
-        """Return the reply after its change was refused. A pushed message is dropped without a
-        reply.
-        """
-        return b"" if isinstance(reply, Message) else self.refusal(reason)
 
     # The end of a connection
 
-    def overdue(self) -> bool:
+    def handshake_overdue(self) -> bool:
         return not self._known
 
-    def ended(self, now: int) -> bool:
+    def input_closed(self, now: int) -> bool:
         """The client has closed its side. Pending requests are answered, and a blocked command
         ends.
         """
@@ -352,13 +313,13 @@ class QlessConnection(Connection):
             self.say(NO_LIST)
         return True
 
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         self.closing = True
-        self._work = None
+        self.drop_work()
         self.hub.connections.discard(self)
-        self.hub.touched.discard(self)
+        self.hub.with_messages.discard(self)
         self.hub.pubsub.leave(self)
-        self.engine.unalarm((self, "goes on"))
+        self.engine.cancel_alarm((self, "goes on"))
         self._unwatch()
         if self.waiter is not None:
             self._stop_waiting()
@@ -375,9 +336,9 @@ class QlessConnection(Connection):
         """End a blocked command with the item that was pushed to its list."""
         self._stop_waiting()
         self.say([key.removeprefix(self.scratch_prefix), item])
-        self.hub.touched.add(self)
+        self.hub.with_messages.add(self)
         if self._requests:
-            self.engine.alarm((self, "goes on"), now)
+            self.engine.set_alarm((self, "goes on"), now)
 
     def alarm(self, what: str, now: int) -> None:
         """Wake the server after a blocked command, so that it processes the requests received
@@ -389,10 +350,13 @@ class QlessConnection(Connection):
             self._stop_waiting()
             self.say(NO_LIST)
 
+    def stop_waiting(self, now: int) -> None:
+        self.timed_out(now)
+
     def _stop_waiting(self) -> None:
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
-        self.engine.unwait(waiter)
+        self.engine.cancel_wait(waiter)
         self.hub.scratch.unwait(self._awaited, self)
         self._awaited = []
 
@@ -461,11 +425,11 @@ class QlessConnection(Connection):
         number = integer(args[0])
         if not 0 <= number < DATABASES:
             raise ClientError("ERR DB index is out of range")
-        self._use_database(number)
+        self.use_database(number)
         return OK
 
-    def _use_database(self, number: int) -> None:
-        self._database = number
+    def use_database(self, number: int) -> None:
+        self.database = number
         self._prefix = self.hub.prefix = database_prefix(number)
         self.scratch_prefix = scratch_prefix(number)
 
@@ -480,7 +444,7 @@ class QlessConnection(Connection):
         self.hub.pubsub.leave(self)
         self.protocol = 2
         self._name = b""
-        self._use_database(0)
+        self.use_database(0)
         self._known = not self.hub.password
         self._limits = self.hub.limits if self._known else self.hub.strangers
         return Simple("RESET")
@@ -515,7 +479,7 @@ class QlessConnection(Connection):
     def _described(self) -> str:
         queued = -1 if self._queued is None else len(self._queued)
         return (
-            f"id={self.number} name={self._name.decode()} db={self._database} "
+            f"id={self.number} name={self._name.decode()} db={self.database} "
             f"sub={len(self.channels)} psub={len(self.patterns)} multi={queued} user=default "
             f"resp={self.protocol}\n"
         )
@@ -532,9 +496,9 @@ class QlessConnection(Connection):
         self._queued = []
         return OK
 
-    def _queue(self, command: Command, args: list[bytes]) -> None:
+    def _queue(self, command: Command, words: list[bytes]) -> None:
         assert self._queued is not None
-        self._queued_size += sum(map(len, args)) + ARGUMENT_COSTS * len(args)
+        self._queued_size += sum(map(len, words[1:])) + ARGUMENT_COSTS * (len(words) - 1)
         if (
             len(self._queued) >= MAX_TRANSACTION_COMMANDS
             or self._queued_size > self.hub.limits.request
@@ -543,59 +507,54 @@ class QlessConnection(Connection):
             self._spoilt = True
             self._complain(Error(TOO_MANY_COMMANDS))
         else:
-            self._queued.append(Queued(command, args))
+            self._queued.append(Queued(command, words))
             self.say(Simple("QUEUED"))
 
     def _exec(self, args: list[bytes], now: int) -> Answer:
         if self._queued is None:
             raise ClientError("ERR EXEC without MULTI")
         queued, spoilt, disturbed = self._queued, self._spoilt, self._is_disturbed()
+        size = self._queued_size
         self._discard_queue()
         self._unwatch()
         if spoilt:
             raise ClientError("EXECABORT Transaction discarded because of previous errors.")
         if disturbed:
             return NO_LIST
-        self.transacting = True
-        self._slices_left = MAX_TRANSACTION_SLICES
+        self._queued_size = size
+        if all(command.rights & READS for command, _ in queued):
+            return self._run_queued(QueuedCommands(self, queued, None, now).run())
+        record = self.hub.transactions.new_record(queued, size, now)
+        return self._run_queued(self._carry_out(QueuedCommands(self, queued, record, now)))
+
+    def _run_queued(self, work: Slices) -> Slices:
         try:
-            return self._perform_all(queued, now)
+            return (yield from work)
         finally:
-            self.transacting = False
-            self.hub.leased = False
+            self._queued_size = 0
 
-    def _perform_all(self, queued: list[Queued], now: int) -> list[Reply]:
-        """Run all commands. The maximum size of one reply limits the total size."""
-        answers: list[Reply] = []
-        room = MAX_REPLY_BYTES
-        for command, words in queued:
-            answer = self._perform_queued(command, words, now)
-            size = size_of(answer)
-            if size > room:
-                answer = Error(TOO_LARGE)
-            else:
-                room -= size
-            answers.append(answer)
-        return answers
+    def _carry_out(self, transaction: QueuedCommands) -> Slices:
+        """Run a transaction with changes: its first step here, the others by the hub."""
+        step = WorkStep(transaction.run())
+        answer: Any = step()
+        if answer is step:
+            running = self.hub.transactions.start(step, self)
+            while not running.has_ended:
+                self.work_polls = True
+                yield
+            answer = running.result
+        reply: Reply = answer
+        return reply
 
-    def _perform_queued(self, command: Command, args: list[bytes], now: int) -> Reply:
-        answer = self._perform(command, args, now)
-        if isinstance(answer, Generator):
-            answer = self._attempt(partial(self._finish, answer))
-        assert not isinstance(answer, Nothing), "a command in a transaction has an answer"
-        return answer
-
-    def _finish(self, work: Slices) -> Reply:
-        """Run all slices of a command without a break, up to the slice limit of the transaction."""
-        while self._slices_left > 0:
-            self._slices_left -= 1
-            try:
-                next(work)
-            except StopIteration as ended:
-                reply: Reply = ended.value
-                return reply
-        work.close()
-        raise ClientError(TOO_MUCH_WORK)
+    def attempt_step(self, step: Callable[[], object]) -> object:
+        """Run a step of a transaction outside of the commands of this connection."""
+        engine = self.engine
+        engine.caller = self.caller
+        try:
+            answer: object = self.attempt(step)
+            return answer
+        finally:
+            engine.caller = engine.server_caller
 
     def _discard(self, args: list[bytes], now: int) -> Answer:
         if self._queued is None:
@@ -617,8 +576,9 @@ class QlessConnection(Connection):
         if any(len(key) > MAX_WATCHED_NAME for key in args):
             raise ClientError(f"ERR the name of a watched key may have {MAX_WATCHED_NAME} bytes")
         for key in args:
-            if (self._database, key) not in self._watched:
-                self._watched[self._database, key] = self._content(key)
+            if (self.database, key) not in self._watched:
+                position = len(self._watched)
+                self._watched[self.database, key] = self._content(key, position)
                 self.hub.scratch.watch(self.scratch_prefix + key, self)
         return OK
 
@@ -635,19 +595,24 @@ class QlessConnection(Connection):
     def _is_disturbed(self) -> bool:
         if self.disturbed:
             return True
-        for (database, key), before in self._watched.items():
+        for position, ((database, key), before) in enumerate(self._watched.items()):
             self.hub.prefix = database_prefix(database)
-            if self._content(key) != before:
+            if self._content(key, position) != before:
                 return True
         return False
 
-    def _content(self, key: bytes) -> int:
-        """Return a hash of the content of a Qless key. Scratch keys report their changes
-        themselves.
+    def _content(self, key: bytes, position: int) -> Hashable:
+        """Return the version of a Qless key, or a hash of its content. Scratch keys report their
+        changes themselves.
         """
         if not key.startswith(keys.OURS):
             return 0
         virtual = self.hub.virtual
+        if position >= MAX_COMPARED_KEYS:
+            return virtual.version_of_all()
+        version = virtual.version(key)
+        if version is not None:
+            return version
         kind = virtual.kind(key)
         if kind == "zset":
             return hash(tuple(virtual.scores(key)))
@@ -679,6 +644,12 @@ class QlessConnection(Connection):
     }
 
 
+def _returned(answer: Reply) -> Slices:
+    """An answer as a long command, so that it is encoded in slices."""
+    return answer
+    yield
+
+
 def _checked_name(name: bytes) -> bytes:
     if any(not 0x21 <= byte <= 0x7E for byte in name) or len(name) > MAX_CLIENT_NAME:
         raise ClientError("ERR Client names cannot contain spaces, newlines or special characters.")
@@ -686,4 +657,4 @@ def _checked_name(name: bytes) -> bytes:
 
 
 def _refusal(reason: str) -> str:
-    return f"MISCONF {reason}: nothing was changed, try again later"
+    return f"MISCONF {StoreUnavailable(reason)}"

@@ -1,23 +1,39 @@
 """ConsistencyCheck: the indexes of the engine and of Qless, against the jobs and notes."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Generator, Mapping
+from typing import Any, Final
 
 from millrace.engine import consistency
-from millrace.engine.consistency import Report
-from millrace.engine.job import QLESS
-from millrace.engine.timers import is_heap
+from millrace.engine.annotations import Annotations
+from millrace.engine.consistency import ConsistencyReport
+from millrace.engine.limits import SETTING, Limit, read_limit
+from millrace.engine.recurring import SETTING as RECURRING
+from millrace.engine.recurring import RecurringJob, read_recurring
+from millrace.protocols.queue_rules import QueueRefused
 
 from . import lua_values as lua
-from .job_view import part_of
-from .state import Heap, Qless
+from .commands import Slices
+from .contract import ScriptError
+from .state import Qless
+
+#: Problems of more jobs are repaired by a restart: the repair rebuilds all indexes at once.
+MAX_REPAIRED_JOBS: Final = 10_000
 
 
-def report(q: Qless, now: int, *, resolve: bool) -> bytes:
+def report(q: Qless, now: int, *, resolve: bool) -> Slices:
     """Return the problems found, and with `resolve` the number of repaired problems."""
-    found = check(q)
+    if q.hub.rule is not None:
+        raise QueueRefused(
+            "a check of all jobs is not allowed on this port: it has a rule for queues"
+        )
+    found = yield from check_in_slices(q)
     repaired = 0
     if resolve and found.total:
+        if len(q.engine.jobs) > MAX_REPAIRED_JOBS:
+            raise ScriptError(
+                f"ConsistencyCheck(): {found.total} problems found. A running server repairs up "
+                f"to {MAX_REPAIRED_JOBS} jobs; a restart rebuilds all indexes"
+            )
         consistency.repair(q.engine, now)
         _rebuild(q)
         repaired = found.total - check(q).total
@@ -28,85 +44,71 @@ def report(q: Qless, now: int, *, resolve: bool) -> bytes:
             "total": found.total,
             "problems": [problem._asdict() for problem in found.problems],
             "repaired": repaired,
+            "skipped": found.skipped,
         }
     )
 
 
-def check(q: Qless) -> Report:
+def check(q: Qless) -> ConsistencyReport:
+    """Check everything at once."""
+    work = check_in_slices(q)
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            found: ConsistencyReport = ended.value
+            return found
+
+
+def check_in_slices(q: Qless) -> Generator[None, None, ConsistencyReport]:
     """Check the engine, then compare the state of Qless with the state computed from the engine."""
-    found = consistency.check(q.engine)
-    right = Qless(q.hub)
-    right.refresh()
-    _compare_heaps(q, "lock", q.locks, right.locks, found)
-    _compare_heaps(q, "schedule", q.schedule, right.schedule, found)
-    _compare_tags(q, right, found)
-    _compare("config", q.config, right.config, found)
-    _compare("tracking", q.tracked, right.tracked, found)
-    _compare("recurring", q.recurring, right.recurring, found)
-    _compare("throttle", q.throttles.limits, right.throttles.limits, found)
-    _compare_throttled(q, right, found)
+    found = yield from consistency.check_in_slices(q.engine)
+    _compare("config", q.config, q.stored_config(), found)
+    yield
+    _compare("tracking", q.tracked, _tracked(q), found)
+    yield
+    _compare("recurring", _fields(q.recurring), _fields(_recurring(q)), found)
+    yield
+    _compare("throttle", _fields(q.throttles.limits), _fields(_limits(q)), found)
     return found
 
 
+def _tracked(q: Qless) -> dict[str, int]:
+    """Return the tracked ids as the store has them."""
+    right = Annotations({})
+    right.load(q.engine.settings)
+    return right.tracked
+
+
+def _recurring(q: Qless) -> dict[str, RecurringJob]:
+    """Return the recurring jobs as the store has them."""
+    kept = [value for key, value in q.engine.settings.items() if key.startswith(RECURRING)]
+    records = [read_recurring(value) for value in kept]
+    return {record.jid: record for record in records}
+
+
+def _limits(q: Qless) -> dict[str, Limit]:
+    """Return the limits as the store has them."""
+    notes = q.engine.settings.items()
+    return {
+        key[len(SETTING) :]: read_limit(value) for key, value in notes if key.startswith(SETTING)
+    }
+
+
+def _fields(
+    records: Mapping[str, RecurringJob] | Mapping[str, Limit],
+) -> dict[str, tuple[Any, ...]]:
+    return {name: record.fields() for name, record in records.items()}
+
+
 def _rebuild(q: Qless) -> None:
+    q.engine.load_settings()
     q._build()  # noqa: SLF001 - it never thinks by itself that it must
-    for job in q.engine.jobs.values():
-        if job.origin == QLESS and job.extra is not None:
-            names = _names(part_of(job).tag_names())
-            if job.extra.tags != names:
-                job.extra.tags = names
-                q.engine.touch(job)
 
 
-def _names(tags: Iterable[Any]) -> list[str]:
-    return [str(tag) for tag in tags]
-
-
-def _compare_heaps(
-    q: Qless, what: str, has: dict[str, Heap], right: dict[str, Heap], found: Report
+def _compare(
+    what: str, has: dict[str, Any], right: dict[str, Any], found: ConsistencyReport
 ) -> None:
-    """Report missing entries. Additional entries are valid: stale ones are skipped on use."""
-    for queue, expected in right.items():
-        for moment, seq in sorted(set(expected) - set(has.get(queue, ()))):
-            detail = f"it is not known that something is due at {lua.seconds(moment).decode()}"
-            found.add(what, detail, job=q.engine.jobs[seq])
-    for queue, heap in has.items():
-        if not is_heap(heap):
-            found.add(what, "the earliest is not the first", queue=queue)
-
-
-def _compare_tags(q: Qless, right: Qless, found: Report) -> None:
-    jobs = q.engine.jobs
-    for tag in q.tags.keys() | right.tags.keys():
-        has, expected = q.tags.get(tag, {}), right.tags.get(tag, {})
-        for seq in has.keys() | expected.keys():
-            if has.get(seq) == expected.get(seq):
-                continue
-            if seq not in jobs:
-                found.add("tag", f"{tag} leads to job {seq}, which is gone")
-            elif seq not in expected:
-                found.add("tag", f"{tag} leads to a job that does not have it", job=jobs[seq])
-            else:
-                found.add("tag", f"the job is not found by {tag}, or not in order", job=jobs[seq])
-    for job in jobs.values():
-        if job.origin == QLESS and job.extra is not None:
-            names = _names(part_of(job).tag_names())
-            if job.extra.tags != names:
-                found.add("tag", f"events have {job.extra.tags}, the job has {names}", job=job)
-
-
-def _compare_throttled(q: Qless, right: Qless, found: Report) -> None:
-    """Check that the heap of a throttle contains its jobs. Otherwise they would never run."""
-    for tid, expected in right.throttles.pending.items():
-        for _, _, seq in sorted(set(expected) - set(q.throttles.pending.get(tid, ()))):
-            job = q.engine.jobs[seq]
-            found.add("throttle", f"it is not known that the job waits for {tid}", job=job)
-    for tid, heap in q.throttles.pending.items():
-        if not is_heap(heap):
-            found.add("throttle", f"who waits longest for {tid} is not the first")
-
-
-def _compare(what: str, has: dict[str, Any], right: dict[str, Any], found: Report) -> None:
     """Compare named items in memory with the durable items."""
     for name in has.keys() | right.keys():
         if name not in right:

@@ -4,30 +4,33 @@ The order of arguments and the format of jobs differ from later dialects, and so
 nil where later scripts raise an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
 from millrace.engine.states import DONE
 
 from . import batches, consistency, queries, recurring, work
 from . import lua_values as lua
 from .arguments import Args
+from .commands import Slices
 from .contract import ScriptError
 from .job_view import (
     klass_of,
-    read_part,
     remaining,
     shown_data,
     shown_expiry,
     shown_priority,
     shown_worker,
-    state_of,
 )
 from .names import decode_name, encode_name
 from .resp import Reply
 from .state import UNLISTED, Qless
+
+#: The time of a call without one.
+NO_TIME: Final = -1
 
 
 class Call(NamedTuple):
@@ -36,7 +39,7 @@ class Call(NamedTuple):
     command: str
     now: int
     args: Args
-    answer: Callable[[Any, "Call"], Reply]
+    answer: Callable[[Any, "Call"], Reply | Slices]
 
 
 class _Form(NamedTuple):
@@ -46,18 +49,18 @@ class _Form(NamedTuple):
 
     command: str
     now_at: int | None
-    answer: Callable[[Any, Call], Reply]
+    answer: Callable[[Any, Call], Reply | Slices]
 
 
-def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> Call:
+def translate(command: str, keys: Args, args: Args, *, spec: bool) -> Call:
     """Translate a call of dialect A to the form of dialect C."""
     if command in _FAMILIES:
-        return _FAMILIES[command](args, now)
+        return _FAMILIES[command](args)
     form = _FORMS.get(command)
     if form is None:
         raise ScriptError(f"Unknown command {command}")
     args = list(args)
-    caller = now
+    caller = NO_TIME
     if form.now_at is not None:
         caller = _time(args, form.now_at)
         del args[form.now_at]
@@ -68,7 +71,7 @@ def translate(command: str, keys: Args, args: Args, now: int, *, spec: bool) -> 
     elif command == "unfail":
         args = [args[1], args[0], *args[2:]] if len(args) > 1 else args[1:]
     elif command == "jobs":
-        return _jobs(args, now, spec=spec)
+        return _jobs(args, spec=spec)
     return Call(form.command, caller, args, form.answer)
 
 
@@ -89,9 +92,13 @@ def _as_it_is(api: Any, call: Call) -> Reply:
     return reply
 
 
-def _nothing(api: Any, call: Call) -> Reply:
-    api.do(call.command, call.now, call.args)
-    return None
+def _nothing(api: Any, call: Call) -> Any:
+    found = api.do(call.command, call.now, call.args)
+    return _without_reply(found) if isinstance(found, Generator) else None
+
+
+def _without_reply(work: Generator[None, None, Any]) -> Generator[None, None, None]:
+    yield from work
 
 
 #: Parts of the errors that dialect A replaces by nil: the job does not exist, or the worker does
@@ -114,7 +121,7 @@ def _nil_if_missing(api: Any, answer: Callable[[], Reply]) -> Reply:
         return answer()
     except ScriptError as error:
         if any(words in str(error) for words in _NIL):
-            api.engine.depend()
+            api.engine.caller.wait()
             return None
         raise
 
@@ -123,11 +130,11 @@ def _jobs_popped(api: Any, call: Call) -> Any:
     return batches.reply(api, call, partial(job_json, alone=True), list)
 
 
-def _job(api: Any, call: Call) -> Reply:
+def _job(api: Any, call: Call) -> Any:
     if not call.args:
         raise ScriptError("Job(): no jid provided")
     job = api.qless.find(decode_name(call.args[0]))
-    return None if job is None else job_json(api.qless, job, alone=False)
+    return batches.get(api.qless, job, partial(job_json, alone=False))
 
 
 def _fail(api: Any, call: Call) -> Reply:
@@ -135,9 +142,11 @@ def _fail(api: Any, call: Call) -> Reply:
     return _nil_if_missing(api, lambda: work.fail_any(api.qless, call.now, call.args))
 
 
-def _failed(api: Any, call: Call) -> Reply:
+def _failed(api: Any, call: Call) -> Any:
     """Return the counts of all groups, or the jobs of one group."""
-    reply: bytes = api.do("failed", call.now, call.args)
+    reply = api.do("failed", call.now, call.args)
+    if isinstance(reply, Generator):
+        return _failed_in_slices(api.qless, reply, call.args)
     if not call.args:
         return reply
     found = lua.decode(reply)
@@ -145,11 +154,27 @@ def _failed(api: Any, call: Call) -> Reply:
     return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
 
 
+def _failed_in_slices(
+    q: Qless, work: Generator[None, None, bytes], args: list[bytes]
+) -> Generator[None, None, bytes]:
+    reply = yield from work
+    if not args:
+        return reply
+    found = lua.decode(reply)
+    shown: list[bytes] = []
+    for number, jid in enumerate(found["jobs"] or (), 1):
+        if q.find(jid) is not None:
+            shown.append(_failed_job(q, jid))
+        if number % batches.JOBS_BATCH_SIZE == 0:
+            yield
+    return b'{"total":%d,"jobs":%b}' % (found["total"], lua.listed(shown))
+
+
 def _failed_job(q: Qless, jid: str) -> bytes:
     """Return a failed job with the message and type of the failure, as in the spec."""
     job = q.find(jid)
     assert job is not None
-    failure = read_part(job).failure
+    failure = read_details(job).last_error
     message = "" if failure is None else failure.message
     whole = job_json(q, job, alone=True)
     more = (lua.string(message), lua.string(queries.group_of(job)))
@@ -166,7 +191,7 @@ def _tracked(api: Any, call: Call) -> Reply:
         name = qless.scoped(jid)
         new = name not in qless.tracked
         qless.publish("track", encode_name(jid))
-        qless.track(name, call.now)
+        qless.engine.track(name, call.now)
         return int(new)
     reply = _as_it_is(api, call)
     assert isinstance(reply, bytes)
@@ -181,7 +206,7 @@ def _config_get(api: Any, call: Call) -> Reply:
     return reply
 
 
-def _check(api: Any, call: Call) -> Reply:
+def _check(api: Any, call: Call) -> Slices:
     return consistency.report(api.qless, call.now, resolve=call.args[:1] not in ([], [b"0"]))
 
 
@@ -189,8 +214,8 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     """Encode a job in the format of dialect A: decoded data, and history by stages. In a list, the
     job does not include its dependencies.
     """
-    part = read_part(job)
-    data, encoding = shown_data(job)
+    part = read_details(job)
+    data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"klass":%b,"state":"%b","queue":%b,"worker":%b,"tracked":%b,"priority":%b,'
         b'"expires":%b,"retries":%d,"remaining":%d,"data":%b%b,"tags":%b,"history":%b,"failure":%b,'
@@ -198,7 +223,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
     ) % (
         lua.string(q.local(job.jid)),
         lua.string(klass_of(job)),
-        state_of(job).encode(),
+        q.shown_state(job).encode(),
         b'""' if job.state == DONE else lua.string(q.local(job.queue)),
         lua.string(shown_worker(job)),
         b"true" if job.jid in q.tracked else b"false",
@@ -209,7 +234,7 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
         data,
         encoding,
         lua.encode(part.tag_names()) if part.tags else lua.NOTHING,
-        lua.encode(queries.stages(part.history)),
+        lua.encode(queries.stages(part.log)),
         queries.failure_json(job),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.NOTHING if alone else lua.strings(queries.dependencies(q, job)),
@@ -219,10 +244,10 @@ def job_json(q: Qless, job: Job, *, alone: bool) -> bytes:
 # Commands with subcommands
 
 
-def _jobs(args: Args, now: int, *, spec: bool) -> Call:
+def _jobs(args: Args, *, spec: bool) -> Call:
     """complete, offset, count; or state, now, queue, offset, count. The spec has no paging."""
     args = list(args)
-    caller = now
+    caller = NO_TIME
     if args[:1] != [b"complete"] and len(args) > 1:
         caller = _time(args, 1)
         del args[1]
@@ -232,34 +257,36 @@ def _jobs(args: Args, now: int, *, spec: bool) -> Call:
     return Call("jobs", caller, args, _as_it_is)
 
 
-def _tag(args: Args, now: int) -> Call:
+def _tag(args: Args) -> Call:
     """Add | remove, jid, now, tags; get, tag, offset, count; top"""
     if args[:1] in ([b"add"], [b"remove"]):
         caller = _time(args, 2)
         return Call("tag", caller, [*args[:2], *args[3:]], _or_nil)
-    return Call("tag", now, args, _as_it_is)
+    return Call("tag", NO_TIME, args, _as_it_is)
 
 
-def _track(args: Args, now: int) -> Call:
+def _track(args: Args) -> Call:
     """No arguments; or track | untrack, jid, now, tags"""
-    caller = _time(args, 2) if len(args) > 2 else now
+    caller = _time(args, 2) if len(args) > 2 else NO_TIME
     return Call("track", caller, args[:2], _tracked)
 
 
-def _config(args: Args, now: int) -> Call:
+def _config(args: Args) -> Call:
     """Get | set | unset, option, value"""
     action = decode_name(args[0]) if args else "get"
     if action not in {"get", "set", "unset"}:
         raise ScriptError(f"Config(): Unrecognized action {action}")
-    return Call(f"config.{action}", now, args[1:], _config_get if action == "get" else _as_it_is)
+    return Call(
+        f"config.{action}", NO_TIME, args[1:], _config_get if action == "get" else _as_it_is
+    )
 
 
-def _setconfig(args: Args, now: int) -> Call:
+def _setconfig(args: Args) -> Call:
     """option, value; the option is removed if there is no value"""
-    return Call("config.set" if len(args) > 1 else "config.unset", now, args, _as_it_is)
+    return Call("config.set" if len(args) > 1 else "config.unset", NO_TIME, args, _as_it_is)
 
 
-def _recur(args: Args, now: int) -> Call:
+def _recur(args: Args) -> Call:
     """On | off | get | update | tag | untag"""
     action = decode_name(args[0]) if args else ""
     rest = args[1:]
@@ -275,7 +302,7 @@ def _recur(args: Args, now: int) -> Call:
     }.get(action)
     if command is None:
         raise ScriptError("Recur(): First argument must be one of on, off, get, update, tag, untag")
-    return Call(command, now, rest, _recurring if action == "get" else _or_nil)
+    return Call(command, NO_TIME, rest, _recurring if action == "get" else _or_nil)
 
 
 def _recurring(api: Any, call: Call) -> Reply:
@@ -283,7 +310,7 @@ def _recurring(api: Any, call: Call) -> Reply:
     return recurring.get(api.qless, call.now, call.args, decoded=True)
 
 
-_FAMILIES: Final[dict[str, Callable[[Args, int], Call]]] = {
+_FAMILIES: Final[dict[str, Callable[[Args], Call]]] = {
     "tag": _tag,
     "track": _track,
     "config": _config,

@@ -14,7 +14,7 @@ from . import queue_patterns
 from .arguments import Args
 from .contract import ScriptError
 from .dialect_a import Call
-from .dialect_d_replies import NEW, OLD, Answer, Shape
+from .dialect_d_replies import NEW, OLD, Answer, ReplyShape
 from .names import decode_name
 from .resp import Reply
 
@@ -75,7 +75,7 @@ def _words(words: str, call: Call, *, new: bool) -> str:
 # Names
 
 
-def _shared(shape: Shape, names: dict[str, str]) -> dict[str, _Translation]:
+def _shared(shape: ReplyShape, names: dict[str, str]) -> dict[str, _Translation]:
     """Return the commands that D and T share except for the format of jobs."""
     forms = {
         "get": _Translation("get", partial(answers.get, shape)),

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from millrace.engine.annotations import read_details
 from millrace.engine.job import Job
+from millrace.engine.leases import clear_holder
+from millrace.engine.limits import OF_QUEUE
 from millrace.engine.states import DEAD, READY
 
 from . import batches, queries, throttles, work
@@ -15,11 +18,9 @@ from . import recurring as recurring_jobs
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
 from .dialect_a import Call
-from .job_view import read_part
-from .names import encode_name
+from .names import decode_name, encode_name
 from .resp import Reply
 from .state import Qless
-from .throttles import OF_QUEUE
 
 DEFAULTS: Final = {
     "application": "reqless",
@@ -33,15 +34,15 @@ DEFAULTS: Final = {
 }
 
 
-class Shape(NamedTuple):
+class ReplyShape(NamedTuple):
     """The key of a queue in a history, and the encoding of an empty list as a complete reply."""
 
     queue: str
     nothing: bytes
 
 
-OLD: Final = Shape("q", b"{}")
-NEW: Final = Shape("queue", b"[]")
+OLD: Final = ReplyShape("q", b"{}")
+NEW: Final = ReplyShape("queue", b"[]")
 
 Answer = Callable[[Any, Call], Reply]
 
@@ -65,35 +66,37 @@ def encoded(api: Any, call: Call) -> Reply:
     return lua.encode(as_it_is(api, call))
 
 
-def job_json(shape: Shape, q: Qless, job: Job) -> bytes:
+def job_json(shape: ReplyShape, q: Qless, job: Job) -> bytes:
     names = lua.encode([q.local_throttle(tid) for tid in throttles.names_of(job)])
     return queries.job_json(q, job, shape.queue)[:-1] + b',"throttles":%b}' % names
 
 
-def _jobs(shape: Shape, q: Qless, jobs: list[Job]) -> bytes:
+def _jobs(shape: ReplyShape, q: Qless, jobs: list[Job]) -> bytes:
     if not jobs:
         return shape.nothing
     return lua.listed([job_json(shape, q, job) for job in jobs])
 
 
-def get(shape: Shape, api: Any, call: Call) -> Reply:
+def get(shape: ReplyShape, api: Any, call: Call) -> Any:
     job = api.qless.find(text(call.args, 0, "Job(): no jid provided"))
-    return None if job is None else job_json(shape, api.qless, job)
+    return batches.get(api.qless, job, partial(job_json, shape))
 
 
-def multiget(shape: Shape, api: Any, call: Call) -> Reply:
-    found = map(api.qless.find, dict.fromkeys(texts(call.args)))
-    return _jobs(shape, api.qless, [job for job in found if job is not None])
+def multiget(shape: ReplyShape, api: Any, call: Call) -> Any:
+    def finish(rows: list[bytes]) -> Reply:
+        return lua.listed(rows) if rows else shape.nothing
+
+    return batches.multiget(api.qless, call.args, partial(job_json, shape), finish)
 
 
-def pop(shape: Shape, api: Any, call: Call) -> Any:
+def pop(shape: ReplyShape, api: Any, call: Call) -> Any:
     def finish(rows: list[bytes]) -> Reply:
         return lua.listed(rows) if rows else shape.nothing
 
     return batches.reply(api, call, partial(job_json, shape), finish)
 
 
-def peek(shape: Shape, api: Any, call: Call) -> Reply:
+def peek(shape: ReplyShape, api: Any, call: Call) -> Reply:
     """queue, offset, count"""
     text(call.args, 0, "Queue(): no queue name provided")
     offset = int(number(call.args, 1, 'Peek(): Arg "offset" missing or not a number: '))
@@ -106,7 +109,7 @@ def peek(shape: Shape, api: Any, call: Call) -> Reply:
 
 
 def _is_throttled(job: Job) -> bool:
-    return job.state == READY and read_part(job).throttled is not None
+    return job.state == READY and read_details(job).parked is not None
 
 
 def put(api: Any, call: Call) -> Reply:
@@ -118,13 +121,11 @@ def put(api: Any, call: Call) -> Reply:
         return as_it_is(api, call)
     job = q.find(text(call.args, 2, ""))
     queues = [text(call.args, 1, "")] + ([q.local(job.queue)] if job is not None else [])
-    reply: Reply = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
+    reply: bytes = api.do(call.command, call.now, _with_throttles(call.args, 6, queues))
     if q.throttles:
-        job = q.find(text(call.args, 2, ""))
+        job = q.find(decode_name(reply))
         assert job is not None
-        tid = q.throttles.full(job, call.now) if job.state == READY else None
-        if tid is not None:
-            q.throttles.set_aside(job, tid, call.now)
+        q.throttles.park_if_full(job, call.now)
     return reply
 
 
@@ -150,7 +151,7 @@ def retry(api: Any, call: Call) -> Reply:
     reply = as_it_is(api, call)
     job = api.qless.find(text(call.args, 0, ""))
     if job is not None and job.state == DEAD:
-        history = read_part(job).history
+        history = read_details(job).log
         when, what, more = history[-1]
         history[-1] = (when, "failed-retries" if what == "failed" else what, more)
     return reply
@@ -161,11 +162,11 @@ def timeout(api: Any, call: Call) -> Reply:
     api.do("timeout", call.now, call.args)
     for job in filter(None, map(api.qless.find, texts(call.args))):
         if job.state == READY:
-            job.holder = ""
+            clear_holder(job)
     return None
 
 
-def tracked(shape: Shape, api: Any, call: Call) -> Reply:
+def tracked(shape: ReplyShape, api: Any, call: Call) -> Reply:
     if call.args:
         return as_it_is(api, call)
     q: Qless = api.qless
@@ -179,7 +180,7 @@ def by_state(api: Any, call: Call) -> Any:
     """state, queue, offset, count"""
     if call.args[:1] != [b"throttled"]:
         return as_it_is(api, call)
-    queue = api.qless.scoped(text(call.args, 1, 'Jobs(): Arg "queue" missing'))
+    queue = api.qless.queue_name(text(call.args, 1, 'Jobs(): Arg "queue" missing'))
     offset = int(number(call.args, 2, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(call.args, 3, 'Jobs(): Arg "count" not a number: ', 25))
     found = api.qless.throttles.throttled(queue)
@@ -192,17 +193,17 @@ def by_state_encoded(api: Any, call: Call) -> Reply:
 
 def length(api: Any, call: Call) -> Reply:
     """Return the length of a queue without throttled jobs."""
-    queue = api.qless.scoped(text(call.args, 0, "Queue(): no queue name provided"))
+    queue = api.qless.queue_name(text(call.args, 0, "Queue(): no queue name provided"))
     length: int = api.do("length", call.now, call.args)
     throttled: int = api.qless.throttles.counted()[queue]
     return length - throttled
 
 
-def counts(shape: Shape, api: Any, call: Call) -> Any:
+def counts(shape: ReplyShape, api: Any, call: Call) -> Any:
     q: Qless = api.qless
     throttled = q.throttles.counted()
     if call.args:
-        name = q.scoped(text(call.args, 0, ""))
+        name = q.queue_name(text(call.args, 0, ""))
         return _counts_json(q, call.now, name, throttled[name])
 
     def write(name: str) -> bytes:

@@ -1,17 +1,22 @@
 """Changes to jobs and queues: dependencies, priorities, tags, tracking, pauses, options."""
 
+from collections.abc import Generator
 from typing import Final
 
-from millrace.engine.job import QLESS
-from millrace.engine.states import BLOCKED
+from millrace.engine.annotations import details_of, tags_of
+from millrace.engine.leases import clear_holder
+from millrace.engine.states import BLOCKED, DEAD
+from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from . import queries
 from .arguments import Args, number, raw, text, texts
 from .contract import ScriptError
-from .job_view import forget_holder, part_of, state_of
 from .names import encode_name
 from .state import Qless
+
+#: Jobs that one slice of `unfail` moves.
+UNFAIL_BATCH_SIZE: Final = 50
 
 # Jobs
 
@@ -22,7 +27,7 @@ def depends(q: Qless, now: int, args: Args) -> int:
     command = text(args, 1, 'Depends(): Arg "command" missing')
     job = q.find(jid)
     if job is None or job.state != BLOCKED:
-        state = "false" if job is None else state_of(job)
+        state = "false" if job is None else q.shown_state(job)
         raise ScriptError(f"Depends(): Job {jid} not in the depends state: {state}")
     others = [other for other in map(q.find, texts(args, 2)) if other is not None]
     if command == "on":
@@ -44,13 +49,10 @@ def priority(q: Qless, now: int, args: Args) -> int:
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Priority(): Job {jid} does not exist")
-    part = part_of(job)
+    q.promote_found(job, now)
+    part = details_of(job)
     part.priority, part.lower_first = value, q.lower_first
-    if part.throttled is not None:
-        part.throttled.rank = part.rank
-        q.engine.touch(job)
-        return lua.whole(value)
-    q.engine.rerank(job, job.rank if part.stalled else part.rank, 0)
+    q.engine.set_rank(job, job.rank if part.front else part.rank, 0)
     return lua.whole(value)
 
 
@@ -68,16 +70,15 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Tag(): Job {jid} does not exist")
-    part, names = part_of(job), texts(args, 2)
+    tags, names = tags_of(job), texts(args, 2)
     if command == "add":
-        known = set(part.tag_names())
+        known = {tag for tag, _ in tags}
         added = [name for name in dict.fromkeys(names) if name not in known]
-        tags = [*part.tags, *((name, now) for name in added)]
+        tags = [*tags, *((name, now) for name in added)]
     else:
-        tags = [each for each in part.tags if str(each[0]) not in names]
-    q.set_tags(job, part, tags)
-    q.engine.touch(job)
-    return lua.encode(part.tag_names()) if part.tags else lua.NOTHING
+        tags = [each for each in tags if str(each[0]) not in names]
+    q.engine.set_tags(job, tags)
+    return lua.encode([tag for tag, _ in tags]) if tags else lua.NOTHING
 
 
 def track(q: Qless, now: int, args: Args) -> bytes:
@@ -91,14 +92,14 @@ def track(q: Qless, now: int, args: Args) -> bytes:
     if action not in {"track", "untrack"}:
         raise ScriptError(f'Track(): Unknown action "{command}"')
     if job is None and action == "untrack" and q.scoped(jid) not in q.tracked:
-        q.engine.depend()
+        q.engine.caller.wait()
         return b"0"
     if job is None and action == "track":
         raise ScriptError("Track(): Job does not exist")
     q.publish(action, encode_name(jid))
     name = q.scoped(jid) if job is None else job.jid
     before = name in q.tracked
-    q.track(name, now if action == "track" else None)
+    q.engine.track(name, now if action == "track" else None)
     return b"%d" % (before != (action == "track"))
 
 
@@ -111,23 +112,35 @@ def log(q: Qless, now: int, args: Args) -> None:
     job = q.find(jid)
     if job is None:
         raise ScriptError(f"Log(): Job {jid} does not exist")
-    part_of(job).add(message, now, q.max_history, more if isinstance(more, dict) else None)
-    q.engine.touch(job)
+    fields = more if isinstance(more, dict) else None
+    q.engine.log(job, message, now, q.max_history, fields)
 
 
-def unfail(q: Qless, now: int, args: Args) -> int:
+def unfail(q: Qless, now: int, args: Args) -> int | Generator[None, None, int]:
     """queue, group, count"""
     queue = text(args, 0, "Queue(): no queue name provided")
     group = text(args, 1, 'Unfail(): Arg "group" missing')
     count = int(number(args, 2, 'Unfail(): Arg "count" not a number: ', 25))
-    found = queries.failure_groups(q).get(group, [])[: max(0, count)]
+    work: int | Generator[None, None, int]
+    work = queries.at_once_if_few(q, _unfail(q, now, queue, group, max(0, count)))
+    return work
+
+
+def _unfail(q: Qless, now: int, queue: str, group: str, count: int) -> Generator[None, None, int]:
+    groups = yield from queries.failure_groups(q)
+    found = groups.get(group, [])[:count]
     if found:
-        q.see(q.scoped(queue), now)
-    for job in found:
-        part_of(job).add("put", now, q.max_history, {"q": queue})
-        forget_holder(job)
-        q.engine.move(job, q.scoped(queue), now, QLESS)
-    return len(found)
+        q.register_queue(q.queue_name(queue), now)
+    moved = 0
+    for done, job in enumerate(found, 1):
+        if job.state == DEAD and q.engine.jobs.get(job.seq) is job:
+            details_of(job).add_entry("put", now, q.max_history, {"q": queue})
+            clear_holder(job)
+            q.engine.move(job, q.queue_name(queue), now, QLESS)
+            moved += 1
+        if done % UNFAIL_BATCH_SIZE == 0:
+            yield
+    return moved
 
 
 # Queues and workers
@@ -145,15 +158,17 @@ def unpause(q: Qless, now: int, args: Args) -> None:
 
 def _pause(q: Qless, now: int, args: Args, *, paused: bool) -> None:
     for name in _some(args):
-        q.pause(q.scoped(name), now, paused=paused)
-        q.engine.depend()
+        q.pause(q.queue_name(name), now, paused=paused)
+        q.engine.caller.wait()
 
 
 def forget_queue(q: Qless, now: int, args: Args) -> None:
-    """queues; removes only the names, not the jobs"""
-    for name in _some(args):
-        q.engine.forget_queue(q.scoped(name))
-        q.unsee(q.scoped(name))
+    """queues; removes only the names, not the jobs and the pauses"""
+    for name in map(q.queue_name, _some(args)):
+        paused = q.is_paused(name)
+        q.engine.forget_queue(name)
+        q.forget_queue(name)
+        q.pause(name, now, paused=paused)
 
 
 def deregister(q: Qless, now: int, args: Args) -> None:
@@ -176,14 +191,14 @@ def config_set(q: Qless, now: int, args: Args) -> None:
     """option, value"""
     option = text(args, 0, 'config.set(): Arg "option" missing')
     value = text(args, 1, 'config.set(): Arg "value" missing')
-    q.log({"option": option, "event": "config_set", "value": value})
+    q.publish_log({"option": option, "event": "config_set", "value": value})
     q.set_config(q.scoped(option), value)
 
 
 def config_unset(q: Qless, now: int, args: Args) -> None:
     """option"""
     option = text(args, 0, 'config.unset(): Arg "option" missing')
-    q.log({"event": "config_unset", "option": option})
+    q.publish_log({"event": "config_unset", "option": option})
     q.set_config(q.scoped(option), None)
 
 

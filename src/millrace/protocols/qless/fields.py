@@ -4,25 +4,25 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, Final
 
-from millrace.engine.job import Job
-from millrace.engine.policy import SECOND
+from millrace.engine.annotations import read_details
+from millrace.engine.job import SECOND, Job
+from millrace.engine.leases import FRONT_RANK
+from millrace.engine.recurring import RecurringJob
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.stats import Spread
+from millrace.engine.statistics import Spread
 from millrace.protocols.payloads import BASE64
 
 from . import lua_values as lua
-from . import queries, work
+from . import queries
 from .job_view import (
     klass_of,
-    read_part,
     remaining,
     shown_data,
     shown_expiry,
     shown_worker,
-    state_of,
 )
 from .names import encode_name
-from .state import Qless, Recurring
+from .state import Qless
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -35,26 +35,26 @@ TIME_WEIGHS: Final = 10_000_000_000 * SECOND
 
 def _waiting_score(job: Job) -> float:
     """Return a score by priority, then by time. A job that lost its lock by `timeout` is first."""
-    return inf if job.rank >= work.FIRST else job.rank - job.place / TIME_WEIGHS
+    return inf if job.rank >= FRONT_RANK else job.rank - job.position / TIME_WEIGHS
 
 
 def _put_at(job: Job) -> float:
-    puts = (when for when, what, _ in reversed(read_part(job).history) if what == "put")
+    puts = (when for when, what, _ in reversed(read_details(job).log) if what == "put")
     return float(next(puts, job.created / SECOND))
 
 
 def _time(job: Job) -> float:
     """Return the time at which the job was last put, popped or completed."""
-    part = read_part(job)
+    part = read_details(job)
     if job.state == DONE:
         return part.done_at / SECOND
-    return (part.since or job.leased_at or job.created) / SECOND
+    return (part.waiting_since or job.leased_at or job.created) / SECOND
 
 
 SCORES: Final[dict[int, Callable[[Job], float]]] = {
     READY: _waiting_score,
     LEASED: lambda job: job.deadline / SECOND,
-    SCHEDULED: lambda job: job.due / SECOND,
+    SCHEDULED: lambda job: job.due_at / SECOND,
     BLOCKED: _put_at,
 }
 
@@ -94,8 +94,8 @@ def of_stage(when: float, what: str, more: dict[str, Any] | None) -> bytes:
 
 
 def of_job(q: Qless, job: Job) -> Fields:
-    part = read_part(job)
-    data, encoding = shown_data(job)
+    part = read_details(job)
+    data, encoding = shown_data(q.engine, job)
     found = [
         (b"jid", encode_name(q.local(job.jid))),
         (b"klass", encode_name(klass_of(job))),
@@ -103,32 +103,32 @@ def of_job(q: Qless, job: Job) -> Fields:
         (b"data", data),
         (b"priority", number(part.priority)),
         (b"tags", _tags_json(part.tag_names())),
-        (b"state", state_of(job).encode()),
+        (b"state", q.shown_state(job).encode()),
         (b"worker", encode_name(shown_worker(job))),
         (b"expires", _expires(job)),
         (b"queue", b"" if job.state == DONE else encode_name(q.local(job.queue))),
         (b"retries", b"%d" % job.retries),
         (b"remaining", b"%d" % remaining(job)),
         (b"time", b"%.20f" % _time(job)),
-        (b"history", lua.encode(queries.stages(part.history))),
+        (b"history", lua.encode(queries.stages(part.log))),
     ]
     failure = queries.failure_json(job)
     if failure != lua.NOTHING or job.state == DONE:
         found.append((b"failure", failure))
     if part.spawned_from:
         found.append((b"spawned_from_jid", encode_name(part.spawned_from)))
-    if part.expired_at is not None:
+    if part.lapsed_at is not None:
         found.append((b"grace", b"1"))
-    if job.state == BLOCKED and job.due:
-        found.append((b"scheduled", _moment(job.due)))
-    if part.throttles:
-        found.append((b"throttles", _throttles_json(q, part.throttles)))
+    if job.state == BLOCKED and job.due_at:
+        found.append((b"scheduled", _moment(job.due_at)))
+    if part.limits:
+        found.append((b"throttles", _throttles_json(q, part.limits)))
     if encoding:
         found.append((b"encoding", BASE64.encode()))
     return found
 
 
-def of_recurring(q: Qless, recurring: Recurring) -> Fields:
+def of_recurring(q: Qless, recurring: RecurringJob) -> Fields:
     found = [
         (b"jid", encode_name(q.local(recurring.jid))),
         (b"klass", encode_name(recurring.klass)),

@@ -3,19 +3,20 @@
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.engine.job import QLESS, Job
+from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED
+from millrace.protocols.registry import QLESS
 
-from .contract import Refused
+from .contract import QlessRefused
 from .state import Qless
 
 #: Number of jobs that one slice examines.
-FLUSH_BATCH_SIZE: Final = 200
+FLUSH_BATCH_SIZE: Final = 50
 
 
 def flush(q: Qless, now: int, *, everything: bool) -> Iterator[None]:
     """Remove the jobs, settings and statistics of the database in use, or of all of them."""
-    engine, undone = q.engine, q.engine.reverts
+    engine, undone = q.engine, q.engine.revert_count
     for number, seq in enumerate(list(engine.blocked), 1):
         job = engine.blocked.get(seq)
         if job is not None and _is_flushed(q, job, everything):
@@ -39,5 +40,5 @@ def _is_flushed(q: Qless, job: Job, everything: bool) -> bool:
 
 def _pause(q: Qless, undone: int) -> Iterator[None]:
     yield
-    if q.engine.halted or q.engine.reverts != undone:
-        raise Refused
+    if q.engine.unavailable or q.engine.revert_count != undone:
+        raise QlessRefused

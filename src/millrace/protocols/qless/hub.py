@@ -1,33 +1,36 @@
 """State shared by all Qless connections: engine, commands, scripts, subscriptions, scratch keys."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job
-from millrace.engine.why import Reason
 from millrace.protocols.connection import Hub
 from millrace.protocols.errors import ClientError
 from millrace.protocols.logins import LoginLimiter
+from millrace.protocols.registry import QLESS
 
-from .contract import Api, Refused, Virtual
+from .contract import Api, QlessRefused
 from .pubsub import PubSub
-from .resp import Limits
+from .resp import RequestLimits
 from .scratch import ScratchKeys
 from .script_catalog import Script
+from .settings import QlessConfig
+from .transactions import RunningTransactions
+
+if TYPE_CHECKING:
+    from .redis_view import RedisView
 
 #: About three hundred builds of Qless exist.
 MAX_SCRIPTS: Final = 1000
 #: Limits of requests before AUTH.
-STRANGERS: Final = Limits(10, 16_384, 65_536, "unauthenticated")
+STRANGERS: Final = RequestLimits(10, 16_384, 65_536, "unauthenticated")
 
 
 class QlessHub(Hub):
-    protocol = "qless"
-    label = "Qless"
+    code: ClassVar[int] = QLESS
     #: The commands of Qless, and its keys as in Redis.
     api: Api
-    virtual: Virtual
+    virtual: "RedisView"
 
     def __init__(
         self,
@@ -47,19 +50,27 @@ class QlessHub(Hub):
         self.password = password
         #: "spec" or "original": the order of priorities in dialect A.
         self.dialect = dialect
-        self.limits = Limits(max_arguments, max_line, max_line)
+        self.limits = RequestLimits(max_arguments, max_line, max_line)
         self.strangers = STRANGERS
-        #: Scripts that clients loaded, by SHA1; durable.
-        self.scripts: dict[bytes, Script] = {}
+        self._scripts: dict[bytes, Script] = {}
+        #: The number of reverts of the engine when `_scripts` was last compared with its settings.
+        self._scripts_at = engine.revert_count
         self.logins = LoginLimiter()
         self.pubsub = PubSub(self)
         self.scratch = ScratchKeys(max_keys, max_scratch)
+        self.transactions = RunningTransactions(self)
         #: The command in progress is a pop: its reply waits only for earlier changes of its jobs.
         self.leased = False
         #: Counters since the start.
         self.received = 0
         #: Prefix of names in the database of the current command.
         self.prefix = ""
+
+    def reload(self, settings: QlessConfig) -> None:
+        self.password = settings.password
+
+    def alarm(self, what: str, now: int) -> None:
+        self.transactions.advance(now)
 
     def publish(self, channel: bytes, payload: bytes) -> int:
         """Publish a change to all subscribers, as soon as the change is durable."""
@@ -69,19 +80,17 @@ class QlessHub(Hub):
         """Remove the jobs that were pushed over Qless and the keys of the database in use, or of
         all databases. Scripts and jobs of other protocols remain.
         """
-        if self.engine.halted:
-            raise Refused
+        if self.engine.unavailable:
+            raise QlessRefused
         if everything:
             self.scratch.clear()
         else:
             self.scratch.clear_database(scratch_prefix, now)
         yield from self.api.flush(now, everything=everything)
 
-    def holds_back(self, job: Job, now: int) -> list[Reason]:
-        return self.api.holds_back(job, now)
-
-    def job_tagged(self, job: Job, now: int) -> None:
-        self.api.job_tagged(job, now)
+    def queue_forgotten(self, name: str) -> None:
+        if self.allows(name):
+            self.api.forget_queue(name)
 
     def flush_server(self, now: int) -> None:
         """Remove all jobs of all protocols."""
@@ -92,17 +101,29 @@ class QlessHub(Hub):
         """Return the approximate number of keys: scratch keys, and two for each job."""
         return len(self.scratch.names(now)) + 2 * len(self.engine.by_jid)
 
+    @property
+    def scripts(self) -> dict[bytes, Script]:
+        """Scripts that clients loaded, by SHA1. They are durable: a refused commit restores the
+        scripts that SCRIPT FLUSH removed.
+        """
+        if self._scripts_at != self.engine.revert_count:
+            self._scripts_at = self.engine.revert_count
+            self._scripts.update(
+                (sha.encode(), each) for sha, each in self.api.loaded_scripts().items()
+            )
+        return self._scripts
+
     def learn(self, sha: str, script: Script) -> None:
         """Accept calls of this script."""
         key = sha.encode()
         if key not in self.scripts and len(self.scripts) >= MAX_SCRIPTS:
             raise ClientError(f"ERR {MAX_SCRIPTS} scripts are loaded: SCRIPT FLUSH forgets them")
-        self.api.learn(sha, script)
+        self.api.load_script(sha, script)
         self.scripts[key] = script
 
     def forget(self) -> None:
         """Reject calls of every script until it is loaded again."""
-        if self.engine.halted:
-            raise Refused
-        self.api.forget()
+        if self.engine.unavailable:
+            raise QlessRefused
+        self.api.flush_scripts()
         self.scripts.clear()

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from millrace import __version__
-from millrace.engine.policy import DAY, SECOND
+from millrace.engine.job import DAY, SECOND
 from millrace.protocols.errors import ClientError
 
 from .commands import (
@@ -68,7 +68,7 @@ def _clients(hub: "QlessHub", _now: int) -> str:
 
 def _persistence(hub: "QlessHub", _now: int) -> str:
     """Return `loading`, which some clients wait for, and whether changes are refused."""
-    return f"loading:0\r\nchanges_refused:{hub.engine.halted}\r\n"
+    return f"loading:0\r\nchanges_refused:{hub.engine.unavailable}\r\n"
 
 
 def _stats(hub: "QlessHub", _now: int) -> str:

@@ -2,18 +2,19 @@
 patterns and throttles there. All other keys are scratch keys.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
-from millrace.engine.job import FOREVER
-from millrace.engine.policy import SECOND
+from millrace.engine.job import FOREVER, SECOND
 from millrace.protocols.errors import ClientError
+from millrace.protocols.globs import matcher, pattern_of
 
 from .commands import (
     ANY,
     MAX_REPLY_BYTES,
     NEVER_WAITS,
     NOTHING,
+    READS,
     SYNTAX,
     TOO_LARGE,
     WRONG_TYPE,
@@ -26,7 +27,6 @@ from .commands import (
     wrong_count,
 )
 from .contract import writable_kind
-from .globs import matcher, pattern_of
 from .resp import NO_LIST, OK, Map, Reply, Set, Simple, size_of
 from .scratch import kind_of
 
@@ -40,7 +40,11 @@ MAX_SCAN_COUNT: Final = 1000
 #: Bytes of names that one slice of KEYS examines, and the additional cost of each name.
 SLICE_BYTES: Final = 16_384
 NAME_COST: Final = 32
-NAMES_BATCH_SIZE: Final = 1000
+#: The cost of a step that finds no name, such as a queue without jobs.
+EXAMINED_COST: Final = 512
+NAMES_BATCH_SIZE: Final = 50
+#: Keys of one command that a slice examines or deletes.
+KEYS_BATCH_SIZE: Final = 100
 BAD_TIMEOUT: Final = "ERR timeout is not a float or out of range"
 
 
@@ -97,18 +101,18 @@ def _keys(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     found: list[Reply] = [name for name in scratch if matches(name)]
     examined = 0
     for name in connection.hub.virtual.names():
-        if matches(name):
+        if name and matches(name):
             found.append(name)
             if len(found) > MAX_KEYS_LISTED:
                 raise ClientError(f"ERR more than {MAX_KEYS_LISTED} keys match")
-        examined += NAME_COST + len(name)
+        examined += NAME_COST + (len(name) or EXAMINED_COST)
         if examined > SLICE_BYTES:
             examined = 0
             yield
     return found
 
 
-def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     """Return some keys and the cursor of the next call, which is the number of a job. Cursor 0
     marks the start and the end. The first call also returns the keys that do not belong to jobs.
     """
@@ -126,7 +130,7 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
         raise ClientError(SYNTAX)
     hub = connection.hub
     names = hub.scratch.names(now, connection.scratch_prefix) if start == 0 else []
-    following, ours = hub.virtual.scan(max(0, start), min(count, MAX_SCAN_COUNT))
+    following, ours = yield from hub.virtual.scan(max(0, start), min(count, MAX_SCAN_COUNT))
     matches = matcher(pattern)
     found: list[Reply] = [name for name in (*names, *ours) if matches(name)]
     return [b"%d" % following, found]
@@ -134,15 +138,17 @@ def _scan(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 def _dbsize(connection: "QlessConnection", _args: list[bytes], now: int) -> Slices:
     count = len(connection.hub.scratch.names(now, connection.scratch_prefix))
-    for number, _ in enumerate(connection.hub.virtual.names(), 1):
-        count += 1
+    for number, name in enumerate(connection.hub.virtual.names(), 1):
+        count += bool(name)
         if number % NAMES_BATCH_SIZE == 0:
             yield
     return count
 
 
 def _exists(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    return sum(1 for key in args if _kind(connection, key, now))
+    if len(args) <= KEYS_BATCH_SIZE:
+        return sum(1 for key in args if _kind(connection, key, now))
+    return _count_in_slices(args, lambda key: bool(_kind(connection, key, now)))
 
 
 def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
@@ -150,8 +156,20 @@ def _type(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
 
 
 def _del(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
-    _scratch(*(key for key in args if not writable_kind(key)))
-    return sum(_delete(connection, key, now) for key in args)
+    _scratch(*(key for key in args if key.startswith(OURS) and not writable_kind(key)))
+    if len(args) <= KEYS_BATCH_SIZE:
+        return sum(_delete(connection, key, now) for key in args)
+    return _count_in_slices(args, lambda key: _delete(connection, key, now))
+
+
+def _count_in_slices(keys: list[bytes], act: Callable[[bytes], bool]) -> Slices:
+    """Return the number of keys for which `act` returns true."""
+    count = 0
+    for number, key in enumerate(keys, 1):
+        count += act(key)
+        if number % KEYS_BATCH_SIZE == 0:
+            yield
+    return count
 
 
 def _delete(connection: "QlessConnection", key: bytes, now: int) -> bool:
@@ -195,15 +213,10 @@ def _flushall(connection: "QlessConnection", args: list[bytes], now: int) -> Ans
 def _flush(
     connection: "QlessConnection", args: list[bytes], now: int, *, everything: bool
 ) -> Answer:
-    """Remove the data pushed over Qless. Within a transaction, this cannot be interrupted."""
+    """Remove the data pushed over Qless."""
     if args and args[0].upper() not in {b"SYNC", b"ASYNC"}:
         raise ClientError(SYNTAX)
-    work = connection.hub.flush(now, connection.scratch_prefix, everything=everything)
-    if not connection.transacting:
-        return _with_ok(work)
-    for _ in work:
-        pass
-    return OK
+    return _with_ok(connection.hub.flush(now, connection.scratch_prefix, everything=everything))
 
 
 def _with_ok(work: Iterable[None]) -> Slices:
@@ -314,26 +327,24 @@ def _pop(connection: "QlessConnection", args: list[bytes], now: int, *, left: bo
     count = integer(args[1], "ERR value is out of range, must be positive")
     if count < 0:
         raise ClientError("ERR value is out of range, must be positive")
-    have = scratch.list_at(key, now)
-    if have is None:
-        return NO_LIST
-    return [scratch.pop(key, now, left=left) for _ in range(min(count, len(have)))]
+    items = scratch.pop_many(key, count, now, left=left)
+    return NO_LIST if items is None else list(items)
 
 
-def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _llen(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "list", now):
         return 0
     if args[0].startswith(OURS):
-        return connection.hub.virtual.length(args[0])
+        return (yield from connection.hub.virtual.length(args[0]))
     return len(connection.hub.scratch.list_at(_own(connection, args[0]), now) or ())
 
 
-def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _lrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     integer(args[1]), integer(args[2])
     if not _is(connection, args[0], "list", now):
         return []
     if args[0].startswith(OURS):
-        have = connection.hub.virtual.items(args[0])
+        have = yield from connection.hub.virtual.read(args[0])
     else:
         have = connection.hub.scratch.list_at(_own(connection, args[0]), now) or []
     return list(have[_span(len(have), args[1], args[2])])
@@ -407,10 +418,18 @@ def _members(connection: "QlessConnection", key: bytes, now: int) -> list[bytes]
 
 
 def _smembers(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+    if _is(connection, args[0], "set", now) and args[0].startswith(OURS):
+        return _long_members(connection, args[0])
     return Set(_members(connection, args[0], now))
 
 
-def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _long_members(connection: "QlessConnection", key: bytes) -> Slices:
+    return Set((yield from connection.hub.virtual.read(key)))
+
+
+def _sismember(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
+    if _is(connection, args[0], "set", now) and args[0].startswith(OURS):
+        return int(args[1] in (yield from connection.hub.virtual.read(args[0])))
     return int(args[1] in _members(connection, args[0], now))
 
 
@@ -442,20 +461,20 @@ def _zrem(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
     return connection.hub.scratch.remove_scores(_own(connection, args[0]), args[1:], now)
 
 
-def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _zscore(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "zset", now):
         return None
     if args[0].startswith(OURS):
-        return connection.hub.virtual.score(args[0], args[1])
+        return (yield from connection.hub.virtual.score(args[0], args[1]))
     have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
     return None if have is None else have.scores.get(args[1])
 
 
-def _zcard(connection: "QlessConnection", args: list[bytes], now: int) -> Answer:
+def _zcard(connection: "QlessConnection", args: list[bytes], now: int) -> Slices:
     if not _is(connection, args[0], "zset", now):
         return 0
     if args[0].startswith(OURS):
-        return connection.hub.virtual.length(args[0])
+        return (yield from connection.hub.virtual.length(args[0]))
     have = connection.hub.scratch.sorted_set_at(_own(connection, args[0]), now)
     return 0 if have is None else len(have.scores)
 
@@ -480,17 +499,17 @@ def _zrange(connection: "QlessConnection", args: list[bytes], now: int) -> Slice
 
 
 COMMANDS: Final = {
-    b"KEYS": Command(_keys, 1, 1),
-    b"DBSIZE": Command(_dbsize),
-    b"EXISTS": Command(_exists, 1, ANY),
-    b"TYPE": Command(_type, 1, 1),
+    b"KEYS": Command(_keys, 1, 1, READS),
+    b"DBSIZE": Command(_dbsize, 0, 0, READS),
+    b"EXISTS": Command(_exists, 1, ANY, READS),
+    b"TYPE": Command(_type, 1, 1, READS),
     b"DEL": Command(_del, 1, ANY),
-    b"TTL": Command(_ttl, 1, 1),
+    b"TTL": Command(_ttl, 1, 1, READS),
     b"EXPIRE": Command(_expire, 2, 2, NEVER_WAITS),
     b"FLUSHDB": Command(_flushdb, 0, 1),
     b"FLUSHALL": Command(_flushall, 0, 1),
-    b"SCAN": Command(_scan, 1, 5),
-    b"GET": Command(_get, 1, 1),
+    b"SCAN": Command(_scan, 1, 5, READS),
+    b"GET": Command(_get, 1, 1, READS),
     b"SET": Command(_set, 2, 6),
     b"SETEX": Command(_setex, 3, 3),
     b"INCR": Command(_incr, 1, 1),
@@ -501,20 +520,20 @@ COMMANDS: Final = {
     b"LPUSH": Command(_lpush, 2, ANY),
     b"LPOP": Command(_lpop, 1, 2),
     b"RPOP": Command(_rpop, 1, 2),
-    b"LLEN": Command(_llen, 1, 1),
-    b"LRANGE": Command(_lrange, 3, 3),
+    b"LLEN": Command(_llen, 1, 1, READS),
+    b"LRANGE": Command(_lrange, 3, 3, READS),
     b"BRPOP": Command(_brpop, 2, ANY, NEVER_WAITS),
     b"HSET": Command(_hset, 3, ANY),
-    b"HGET": Command(_hget, 2, 2),
-    b"HGETALL": Command(_hgetall, 1, 1),
-    b"HMGET": Command(_hmget, 2, ANY),
-    b"SMEMBERS": Command(_smembers, 1, 1),
-    b"SISMEMBER": Command(_sismember, 2, 2),
+    b"HGET": Command(_hget, 2, 2, READS),
+    b"HGETALL": Command(_hgetall, 1, 1, READS),
+    b"HMGET": Command(_hmget, 2, ANY, READS),
+    b"SMEMBERS": Command(_smembers, 1, 1, READS),
+    b"SISMEMBER": Command(_sismember, 2, 2, READS),
     b"SADD": Command(_sadd, 2, ANY),
     b"SREM": Command(_srem, 2, ANY),
     b"ZADD": Command(_zadd, 3, ANY),
     b"ZREM": Command(_zrem, 2, ANY),
-    b"ZSCORE": Command(_zscore, 2, 2),
-    b"ZCARD": Command(_zcard, 1, 1),
-    b"ZRANGE": Command(_zrange, 3, 4),
+    b"ZSCORE": Command(_zscore, 2, 2, READS),
+    b"ZCARD": Command(_zcard, 1, 1, READS),
+    b"ZRANGE": Command(_zrange, 3, 4, READS),
 }

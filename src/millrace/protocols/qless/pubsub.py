@@ -8,6 +8,7 @@ change itself. If the change is refused, the message is dropped.
 from typing import TYPE_CHECKING, Final
 
 from millrace.protocols.errors import ClientError
+from millrace.protocols.globs import matcher, pattern_of
 
 from .commands import (
     ALONE,
@@ -20,7 +21,6 @@ from .commands import (
     expect,
     unknown_subcommand,
 )
-from .globs import matcher, pattern_of
 from .resp import Push, Reply, encode
 
 if TYPE_CHECKING:
@@ -35,12 +35,6 @@ MAX_CHANNEL_NAME: Final = 1000
 MAX_UNSENT_BYTES: Final = 80 << 20
 
 Listeners = dict["QlessConnection", None]
-
-
-class Message(bytes):
-    """A reply without a request: it is dropped if it cannot be sent."""
-
-    __slots__ = ()
 
 
 class PubSub:
@@ -64,23 +58,21 @@ class PubSub:
         return told
 
     def _tell(self, listeners: Listeners, parts: list[Reply], changes: bool) -> int:
-        written: dict[int, Message] = {}
+        written: dict[int, bytes] = {}
         for listener in listeners:
             if listener.closing:
                 continue  # its last reply has been sent
             message = written.get(listener.protocol)
             if message is None:
-                message = Message(encode(Push(parts), listener.protocol))
+                message = encode(Push(parts), listener.protocol)
                 written[listener.protocol] = message
             listener.told = len(message) + (listener.told if listener.replies else 0)
             if listener.told > MAX_UNSENT_BYTES:
                 listener.closing = True  # as Redis closes a subscriber that does not read
-                self._hub.touched.add(listener)
+                self._hub.with_messages.add(listener)
                 continue
-            if changes:
-                listener.marks.append(len(listener.replies))
-            listener.replies.append(message)
-            self._hub.touched.add(listener)
+            listener.add_message(message, must_wait=changes)
+            self._hub.with_messages.add(listener)
         return len(listeners)
 
     def leave(self, connection: "QlessConnection") -> None:

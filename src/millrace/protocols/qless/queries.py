@@ -1,27 +1,27 @@
 """Commands that read: jobs, queues, workers, failures, tags, statistics, options."""
 
 from collections.abc import Callable, Generator, Iterable
+from itertools import islice
 from typing import Any, Final
 
-from millrace.engine.job import QLESS, Job
+from millrace.engine.annotations import read_details
+from millrace.engine.job import Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.engine.stats import DAY, SLOTS, QueueDay, Spread
+from millrace.engine.statistics import DAY, SLOTS, QueueDay, Spread
+from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, number, text, texts
 from .contract import ScriptError
 from .job_view import (
-    Stage,
     klass_of,
-    read_part,
     remaining,
     shown_data,
     shown_expiry,
     shown_priority,
-    state_of,
 )
 from .names import decode_name, encode_name
-from .slices import sort_in_slices
+from .slices import SLICE_SIZE, map_in_slices, sort_in_slices
 from .state import DEFAULTS, Qless
 
 #: Number of queues that one slice writes.
@@ -32,9 +32,9 @@ QUEUES_BATCH_SIZE: Final = 100
 
 def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
     """Encode a job for all commands. In a history, dialect D has a different key for the queue."""
-    part, state, encode = read_part(job), job.state, lua.encode
+    part, state, encode = read_details(job), job.state, lua.encode
     over = state in {DONE, DEAD}
-    data, encoding = shown_data(job)
+    data, encoding = shown_data(q.engine, job)
     return (
         b'{"jid":%b,"retries":%d,"data":%b%b,"failure":%b,"expires":%b,"remaining":%d,'
         b'"spawned_from_jid":%b,"dependencies":%b,"klass":%b,"tracked":%b,"tags":%b,"queue":%b,'
@@ -44,7 +44,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         job.retries,
         encode(decode_name(data)),
         encoding,
-        lua.NOTHING if part.failure is None and not over else failure_json(job),
+        lua.NOTHING if part.last_error is None and not over else failure_json(job),
         b"0" if over else shown_expiry(job),
         remaining(job),
         encode(part.spawned_from) if part.spawned_from else b"false",
@@ -53,8 +53,8 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
         b"true" if job.jid in q.tracked else b"false",
         encode(part.tag_names()) if part.tags else lua.NOTHING,
         b'""' if state == DONE else encode(q.local(job.queue)),
-        b"running" if state == LEASED else state_of(job).encode(),
-        history_json(part.history, queue_key),
+        b"running" if state == LEASED else q.shown_state(job).encode(),
+        history_json(part.log, queue_key),
         lua.strings([q.local(each.jid) for each in q.engine.dependents(job)]),
         lua.number(shown_priority(job, lower_first=q.lower_first)),
         b'""' if over else encode(job.holder),
@@ -62,7 +62,7 @@ def job_json(q: Qless, job: Job, queue_key: str = "q") -> bytes:
 
 
 def failure_json(job: Job) -> bytes:
-    failure = read_part(job).failure
+    failure = read_details(job).last_error
     if failure is not None:
         return b'{"group":%b,"message":%b,"when":%b,"worker":%b}' % (
             lua.string(failure.group),
@@ -86,7 +86,7 @@ def history_json(history: list[Any], queue_key: str) -> bytes:
     return lua.encode([_shown_stage(stage, queue_key) for stage in history])
 
 
-def _shown_stage(stage: Stage, queue_key: str) -> dict[str, Any]:
+def _shown_stage(stage: Any, queue_key: str) -> dict[str, Any]:
     when, what, more = stage
     if more is None:
         return {"when": when, "what": what}
@@ -131,20 +131,23 @@ def jobs(q: Qless, now: int, args: Args) -> list[str]:
     state = text(args, 0, 'Jobs(): Arg "state" missing')
     first = 1 if state == "complete" else 2
     if state != "complete":
-        queue = q.scoped(text(args, 1, 'Jobs(): Arg "queue" missing'))
+        queue = q.queue_name(text(args, 1, 'Jobs(): Arg "queue" missing'))
     offset = int(number(args, first, 'Jobs(): Arg "offset" not a number: ', 0))
     count = int(number(args, first + 1, 'Jobs(): Arg "count" not a number: ', 25))
     if state == "complete":
         return part_list(q, reversed(completed(q)), offset, offset + count - 1)
     if state == "running":
-        return limited(q, [j for j in q.locked(queue) if j.deadline >= now], offset, count)
+        running = [job for job in q.engine.deadlines.leased(queue) if job.deadline >= now]
+        return limited(q, running, offset, count)
     if state == "stalled":
-        return limited(q, [j for j in q.locked(queue) if j.deadline <= now], offset, count)
+        expired = [job for job in q.engine.deadlines.leased(queue) if job.deadline <= now]
+        return limited(q, expired, offset, count)
     if state == "recurring":
         return limited_names(recurring_of(q, queue), offset, count)
     if state == "scheduled":
-        q.make_due(queue, now, float("inf"))
-        waiting = sorted(q.queue_jobs(queue, SCHEDULED), key=lambda job: (job.due, job.jid))
+        q.engine.deadlines.find_due(queue, now, q.engine.deadlines.max_found)
+        found = (job for job in q.queue_jobs(queue, SCHEDULED) if not _is_due(q, job, now))
+        waiting = sorted(found, key=lambda job: (job.due_at, job.jid))
         return part_list(q, waiting, offset, offset + count - 1)
     if state == "depends":
         waiting = list(q.queue_jobs(queue, BLOCKED))
@@ -152,9 +155,14 @@ def jobs(q: Qless, now: int, args: Args) -> list[str]:
     raise ScriptError(f'Jobs(): Unknown type "{state}"')
 
 
+def _is_due(q: Qless, job: Job, now: int) -> bool:
+    """Return whether a job is due, by the clock that its due time follows."""
+    return job.due_at <= (now if job.origin == QLESS else q.engine.caller.server_time(now))
+
+
 def completed(q: Qless) -> list[Job]:
     """Return the completed jobs, the oldest first."""
-    return [job for job in q.engine.kept.values() if q.is_listed(job.queue)]
+    return [job for job in q.engine.done_kept.values() if q.is_listed(job.queue)]
 
 
 def recurring_of(q: Qless, queue: str) -> list[str]:
@@ -165,10 +173,14 @@ def recurring_of(q: Qless, queue: str) -> list[str]:
 def part_list(q: Qless, found: Iterable[Job], first: int, last: int) -> list[str]:
     """Return a range from `first` to `last` inclusive. Negative values count from the end."""
     names = [q.local(job.jid) for job in found]
-    size = len(names)
+    return names[slice(*range_of(len(names), first, last))]
+
+
+def range_of(size: int, first: int, last: int) -> tuple[int, int]:
+    """Return the start and the end of the range from `first` to `last` of a list."""
     first = max(0, first + size) if first < 0 else first
     last = last + size if last < 0 else last
-    return names[first : last + 1] if last >= first else []
+    return first, max(first, last + 1)
 
 
 def limited(q: Qless, found: list[Job], offset: int, count: int) -> list[str]:
@@ -184,7 +196,7 @@ def limited_names(names: list[str], offset: int, count: int) -> list[str]:
 
 def length(q: Qless, now: int, args: Args) -> int:
     """queue"""
-    queue = q.engine.queues.get(q.scoped(text(args, 0, "Queue(): no queue name provided")))
+    queue = q.engine.queues.get(q.queue_name(text(args, 0, "Queue(): no queue name provided")))
     return 0 if queue is None else sum(queue.counts[s] for s in (LEASED, READY, SCHEDULED))
 
 
@@ -194,7 +206,7 @@ def length(q: Qless, now: int, args: Args) -> int:
 def queues(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
     """No arguments for all; or one name"""
     if args:
-        return counts_json(q, now, q.scoped(text(args, 0, "")))
+        return counts_json(q, now, q.queue_name(text(args, 0, "")))
     return list_queues(q, lambda name: counts_json(q, now, name), lua.listed)
 
 
@@ -210,7 +222,7 @@ def list_queues(
 def _many_queues(
     q: Qless, write: Callable[[str], bytes], finish: Callable[[list[bytes]], bytes]
 ) -> Generator[None, None, bytes]:
-    names = [queue.name for queue in q.engine.queues.values() if queue.known]
+    names = [queue.name for queue in q.engine.queues.values() if queue.registered]
     seen, listed = q.first_seen, q.is_listed
     order = yield from sort_in_slices((seen.get(name, 0), name) for name in names if listed(name))
     rows: list[bytes] = []
@@ -223,7 +235,7 @@ def _many_queues(
 
 def queue_names(q: Qless) -> list[str]:
     """Return the engine's names of all queues, by the time of their first use."""
-    names = (queue.name for queue in q.engine.queues.values() if queue.known)
+    names = (queue.name for queue in q.engine.queues.values() if queue.registered)
     known = filter(q.is_listed, names)
     return sorted(known, key=lambda name: (q.first_seen.get(name, 0), name))
 
@@ -235,15 +247,15 @@ def counts_json(q: Qless, now: int, name: str) -> bytes:
 
 
 def counted(q: Qless, now: int, name: str) -> dict[str, Any]:
-    q.make_due(name, now, float("inf"))
+    due = len(q.engine.deadlines.find_due(name, now, float("inf")))
     queue = q.engine.queues.get(name)
     by_state = [0] * 6 if queue is None else queue.counts
-    stalled = sum(job.deadline <= now for job in q.locked(name))
+    stalled = sum(job.deadline <= now for job in q.engine.deadlines.leased(name))
     return {
-        "waiting": by_state[READY],
+        "waiting": by_state[READY] + due,
         "running": by_state[LEASED] - stalled,
         "stalled": stalled,
-        "scheduled": by_state[SCHEDULED],
+        "scheduled": by_state[SCHEDULED] - due,
         "depends": by_state[BLOCKED],
         "recurring": q.recurring_count(name),
     }
@@ -276,10 +288,10 @@ def prune_workers(q: Qless, now: int) -> None:
 def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
     """Return each worker's running and stalled jobs. A job with a lock that expires now is both."""
     found: dict[str, tuple[list[str], list[str]]] = {}
-    held = (job for job in q.engine.leased.values() if job.actor == QLESS)
+    held = (job for job in q.engine.leased.values() if job.holder_protocol == QLESS)
     leased = [job for job in held if q.is_listed(job.queue)]
     for job in sorted(leased, key=lambda job: (job.deadline, job.jid), reverse=True):
-        if read_part(job).expired_at is not None:
+        if read_details(job).lapsed_at is not None:
             continue  # its worker has been notified of the lost lock
         running, stalled = found.setdefault(job.holder, ([], []))
         if job.deadline >= now:
@@ -292,35 +304,59 @@ def held_by(q: Qless, now: int) -> dict[str, tuple[list[str], list[str]]]:
 # Failures
 
 
-def failed(q: Qless, now: int, args: Args) -> bytes:
+def failed(q: Qless, now: int, args: Args) -> bytes | Generator[None, None, bytes]:
     """Groups with their counts; or group, start, limit"""
     start = int(number(args, 1, 'Failed(): Arg "start" is not a number: ', 0))
     limit = int(number(args, 2, 'Failed(): Arg "limit" is not a number: ', 25))
-    groups = failure_groups(q)
+    reply: bytes | Generator[None, None, bytes]
+    reply = at_once_if_few(q, _failed(q, args, start, limit))
+    return reply
+
+
+def _failed(q: Qless, args: Args, start: int, limit: int) -> Generator[None, None, bytes]:
+    groups = yield from failure_groups(q)
     if not args:
         return lua.encode({group: len(found) for group, found in groups.items()})
     found = groups.get(text(args, 0, ""), [])
-    names = part_list(q, reversed(found), start, start + limit - 1)
+    first, last = range_of(len(found), start, start + limit - 1)
+    listed = islice(reversed(found), first, last)
+    names = yield from map_in_slices(listed, lambda job: q.local(job.jid))
     return b'{"total":%d,"jobs":%b}' % (len(found), lua.strings(names))
 
 
+def at_once_if_few(q: Qless, work: Generator[None, None, Any]) -> Any:
+    """The result of work on all failed jobs, or the work itself if they are many."""
+    if len(q.engine.dead) + len(q.engine.dead_kept) > SLICE_SIZE:
+        return work
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value
+
+
 def group_of(job: Job) -> str:
-    failure = read_part(job).failure
+    failure = read_details(job).last_error
     if failure is not None:
         return failure.group
     return "" if job.failure is None else job.failure.group
 
 
-def failure_groups(q: Qless) -> dict[str, list[Job]]:
-    """Return the failed jobs by group, the oldest failure first."""
-    groups: dict[str, list[Job]] = {}
-    for job in (*q.engine.dead.values(), *q.engine.dying.values()):
-        if not q.is_listed(job.queue):
-            continue
-        groups.setdefault(group_of(job), []).append(job)
-    for found in groups.values():
-        found.sort(key=lambda job: 0 if job.failure is None else job.failure.last_at)
-    return groups
+def failure_groups(q: Qless) -> Generator[None, None, dict[str, list[Job]]]:
+    """Return the failed jobs by group, the oldest failure first, in slices."""
+    groups: dict[str, list[tuple[int, int, Job]]] = {}
+    jobs = (*q.engine.dead.values(), *q.engine.dead_kept.values())
+    for count, job in enumerate(jobs, 1):
+        if job.state == DEAD and q.is_listed(job.queue):
+            failed_at = 0 if job.failure is None else job.failure.last_at
+            groups.setdefault(group_of(job), []).append((failed_at, count, job))
+        if count % SLICE_SIZE == 0:
+            yield
+    ordered: dict[str, list[Job]] = {}
+    for group, found in groups.items():
+        order = yield from sort_in_slices(found)
+        ordered[group] = [job for _, _, job in order]
+    return ordered
 
 
 # Tags
@@ -358,10 +394,12 @@ def tags_top(q: Qless, args: Args) -> list[str]:
 
 def stats(q: Qless, now: int, args: Args) -> bytes:
     """queue, date"""
-    queue = q.scoped(text(args, 0, "Queue(): no queue name provided"))
+    queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
     date = lua.moment(number(args, 1, 'Stats(): Arg "date" missing or not a number: '))
     number_of_day = date // DAY
-    day = q.engine.count().days.get((queue, number_of_day)) or QueueDay(queue, number_of_day)
+    day = q.engine.current_statistics().days.get((queue, number_of_day)) or QueueDay(
+        queue, number_of_day
+    )
     today = now // DAY
     with_histogram = today - number_of_day < q.setting("histogram-history")
     if today - number_of_day >= q.setting("stats-history"):
@@ -375,7 +413,7 @@ def stats(q: Qless, now: int, args: Args) -> bytes:
                 job.queue == queue
                 and job.failure is not None
                 and job.failure.last_at // DAY == number_of_day
-                for job in (*q.engine.dead.values(), *q.engine.dying.values())
+                for job in (*q.engine.dead.values(), *q.engine.dead_kept.values())
             ),
             "wait": _spread(day.wait, with_histogram=with_histogram),
         }
@@ -400,7 +438,7 @@ def _spread(spread: Spread, *, with_histogram: bool) -> dict[str, Any]:
 
 def tracked_jobs(q: Qless) -> list[tuple[str, Job | None]]:
     """Return the tracked ids of the current database, each with its job."""
-    found = [(jid, q.engine.find(jid)) for jid in q.tracked]
+    found = [(jid, q.engine.find(jid)) for jid in q.engine.annotations.tracked_in_order()]
     return [
         (q.local(jid), job) for jid, job in found if q.is_listed(jid if job is None else job.queue)
     ]

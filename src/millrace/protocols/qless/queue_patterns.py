@@ -12,7 +12,7 @@ from millrace.protocols.errors import ClientError
 
 from . import lua_values as lua
 from .arguments import texts
-from .contract import Refused, ScriptError
+from .contract import QlessRefused, ScriptError
 from .dialect_a import Call
 from .names import decode_name
 from .resp import Reply
@@ -24,7 +24,7 @@ _PRIORITIES: Final = "priorities"
 _QMORE_IDENTIFIERS: Final = b"qmore:dynamic"
 _QMORE_PRIORITIES: Final = b"qmore:priority"
 #: Maximum size of the patterns of each kind, in bytes.
-MOST: Final = 1 << 20
+MAX_PATTERN_BYTES: Final = 1 << 20
 _ANY_QUEUE: Final = '["*"]'
 _IN_TURN: Final = '{"fairly": false, "pattern": ["default"]}'
 
@@ -35,26 +35,28 @@ def _note(q: Qless, kind: str) -> str:
 
 
 def is_kept(q: Qless, kind: str) -> bool:
-    return _note(q, kind) in q.engine.notes
+    return _note(q, kind) in q.engine.settings
 
 
 def kept_identifiers(q: Qless) -> dict[str, str]:
     """Return the queues that each identifier matches: JSON lists by name."""
-    kept = q.engine.notes.get(_note(q, _IDENTIFIERS))
+    kept = q.engine.settings.get(_note(q, _IDENTIFIERS))
     return {} if kept is None else msgspec.msgpack.decode(kept, type=dict[str, str])
 
 
 def kept_priorities(q: Qless) -> list[str]:
     """Return the priority patterns, which define the polling order of queues: JSON objects."""
-    kept = q.engine.notes.get(_note(q, _PRIORITIES))
+    kept = q.engine.settings.get(_note(q, _PRIORITIES))
     return [] if kept is None else msgspec.msgpack.decode(kept, type=list[str])
 
 
 def _keep(q: Qless, key: str, value: dict[str, str] | list[str]) -> None:
     packed = msgspec.msgpack.encode(value)
-    if len(packed) > MOST:
-        raise ClientError(f"OOM command not allowed: patterns have room for {MOST} bytes")
-    q.engine.note(_note(q, key), packed if value else None)
+    if len(packed) > MAX_PATTERN_BYTES:
+        raise ClientError(
+            f"OOM command not allowed: patterns have room for {MAX_PATTERN_BYTES} bytes"
+        )
+    q.engine.set_setting(_note(q, key), packed if value else None)
 
 
 # Commands
@@ -78,7 +80,7 @@ def _own(api: Any, key: bytes) -> bytes:
 
 def _server_time(api: Any, call: Call) -> int:
     """Return the server's time, which scratch keys use."""
-    now: int = call.now - api.engine.skew
+    now: int = api.engine.caller.server_time(call.now)
     return now
 
 
@@ -153,10 +155,10 @@ def forget(q: Qless, name: str) -> bool:
     if not is_kept(q, name):
         return False
     _refuse_if_halted(q)
-    q.engine.note(_note(q, name), None)
+    q.engine.set_setting(_note(q, name), None)
     return True
 
 
 def _refuse_if_halted(q: Qless) -> None:
-    if q.engine.halted:
-        raise Refused
+    if q.engine.unavailable:
+        raise QlessRefused

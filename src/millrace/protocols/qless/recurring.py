@@ -1,20 +1,15 @@
-"""Recurring jobs: commands on them, and spawning, which happens when a client pops or peeks."""
+"""Commands on recurring jobs. The engine pushes their jobs, see engine/recurring.py."""
 
-import math
 from typing import Final
 
-from millrace.engine.job import QLESS, Push
+from millrace.engine.recurring import RecurringJob
+from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
 from .arguments import Args, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
-from .job_view import Part
 from .names import decode_name, encode_name
-from .state import Qless, Recurring
-
-LEASE_FOR: Final = 1800 * 1_000_000
-#: Maximum number of jobs that one call creates. The next call creates the remaining due jobs.
-MAX_SPAWNED: Final = 10_000
+from .state import Qless
 
 
 def recur(q: Qless, now: int, args: Args) -> bytes:
@@ -32,8 +27,8 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         raise ScriptError('Recur(): Arg "interval" must be greater than 0')
     chosen = options(args, 7)
     known = q.recurring.get(q.scoped(jid))
-    queue = q.scoped(queue)
-    recurring = Recurring(
+    queue = q.queue_name(queue)
+    recurring = RecurringJob(
         q.scoped(jid),
         klass,
         data,
@@ -47,10 +42,12 @@ def recur(q: Qless, now: int, args: Args) -> bytes:
         0 if known is None else known.count,
         _throttles(q, chosen.get("throttles", b"[]")),
         q.lower_first,
+        origin=QLESS,
+        prefix=q.hub.prefix,
     )
     q.engine.open_queue(queue)
-    q.see(queue, now)
-    q.keep(recurring)
+    q.register_queue(queue, now)
+    q.put_recurring(recurring)
     return encode_name(jid)
 
 
@@ -66,7 +63,7 @@ def _option(chosen: dict[str, bytes], name: str) -> lua.Number:
 
 def unrecur(q: Qless, now: int, args: Args) -> int:
     """jid"""
-    q.unkeep(q.scoped(text(args, 0, "Recurring(): no jid provided")))
+    q.delete_recurring(q.scoped(text(args, 0, "Recurring(): no jid provided")))
     return 1
 
 
@@ -76,7 +73,7 @@ def get(q: Qless, now: int, args: Args, *, decoded: bool = False) -> bytes | Non
     return None if recurring is None else shown(q, recurring, decoded=decoded)
 
 
-def shown(q: Qless, recurring: Recurring, *, decoded: bool = False) -> bytes:
+def shown(q: Qless, recurring: RecurringJob, *, decoded: bool = False) -> bytes:
     """Encode a recurring job as in `recur.get`."""
     return (
         b'{"tags":%b,"jid":%b,"retries":%d,"data":%b,"queue":%b,"state":"recur","count":%d,'
@@ -101,7 +98,7 @@ def update(q: Qless, now: int, args: Args) -> int:
     known = q.recurring.get(q.scoped(jid))
     if known is None:
         raise ScriptError(f"Recur(): No recurring job {jid}")
-    changed = Recurring(*(getattr(known, name) for name in Recurring.__struct_fields__))
+    changed = RecurringJob(*known.fields())
     for at in range(1, len(args), 2):
         name = text(args, at, "")
         if at + 1 >= len(args):
@@ -111,12 +108,12 @@ def update(q: Qless, now: int, args: Args) -> int:
             changed.lower_first = q.lower_first
     if changed.queue != known.queue:
         q.engine.open_queue(changed.queue)
-        q.see(changed.queue, now)
-    q.keep(changed)
+        q.register_queue(changed.queue, now)
+    q.put_recurring(changed)
     return 1
 
 
-def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
+def _set(q: Qless, recurring: RecurringJob, name: str, value: bytes) -> None:
     if name in {"priority", "interval", "retries"}:
         found = option_number(value, f'Recur(): Arg "{name}" must be a number: ')
         if name == "interval":
@@ -132,7 +129,7 @@ def _set(q: Qless, recurring: Recurring, name: str, value: bytes) -> None:
     elif name == "klass":
         recurring.klass = decode_name(value)
     elif name == "queue":
-        recurring.queue = q.scoped(decode_name(value))
+        recurring.queue = q.queue_name(decode_name(value))
     elif name == "throttles":
         recurring.throttles, recurring.own_throttle = _throttles(q, value), False
     else:
@@ -143,7 +140,7 @@ def tag(q: Qless, now: int, args: Args) -> bytes:
     """jid, tags"""
     recurring = _known(q, args, "Tag")
     recurring.tags = list(dict.fromkeys([*recurring.tags, *texts(args, 1)]))
-    q.keep(recurring)
+    q.put_recurring(recurring)
     return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
 
 
@@ -152,68 +149,16 @@ def untag(q: Qless, now: int, args: Args) -> bytes:
     recurring = _known(q, args, "Untag")
     away = set(texts(args, 1))
     recurring.tags = [tag for tag in recurring.tags if tag not in away]
-    q.keep(recurring)
+    q.put_recurring(recurring)
     return lua.encode(recurring.tags) if recurring.tags else lua.NOTHING
 
 
-def _known(q: Qless, args: Args, who: str) -> Recurring:
+def _known(q: Qless, args: Args, who: str) -> RecurringJob:
     jid = text(args, 0, "Recurring(): no jid provided")
     recurring = q.recurring.get(q.scoped(jid))
     if recurring is None:
         raise ScriptError(f"{who}(): Job {jid} does not exist")
     return recurring
-
-
-def spawn(q: Qless, queue: str, now: int, most: float) -> None:
-    """Put the due jobs of a queue's recurring jobs, at most `most` of them."""
-    if not q.recurring or most <= 0 or q.engine.halted:
-        return
-    most = min(most, MAX_SPAWNED)
-    due = [r for r in q.recurring.values() if r.queue == queue and r.next <= now]
-    for recurring in sorted(due, key=lambda each: (each.next, each.jid)):
-        interval = max(1, lua.moment(recurring.interval))
-        moment = recurring.next // 1_000_000 * 1_000_000
-        if recurring.backlog:
-            missed = (now - moment) / interval
-            if missed > recurring.backlog:
-                moment += math.ceil(missed - recurring.backlog) * interval
-        before = recurring.next
-        while moment <= now and most > 0:
-            _spawn(q, recurring, moment, now)
-            most -= 1
-            moment += interval
-            recurring.next = moment
-        if recurring.next != before:
-            q.keep(recurring)
-
-
-def _spawn(q: Qless, recurring: Recurring, moment: int, now: int) -> None:
-    """Put one job of a recurring job, with the time at which it was due."""
-    recurring.count += 1
-    while q.engine.find(f"{recurring.jid}-{recurring.count}") is not None:
-        recurring.count += 1  # an earlier recurring job of the same name left this jid
-    part = Part(
-        recurring.priority,
-        [(moment // 1_000_000, "put", {"q": q.local(recurring.queue)})],
-        spawned_from=q.local(recurring.jid),
-        throttles=list(recurring.throttles),
-        since=moment,
-        lower_first=recurring.lower_first,
-    )
-    push = Push(
-        f"{recurring.jid}-{recurring.count}",
-        recurring.klass,
-        recurring.data,
-        QLESS,
-        recurring.queue,
-        recurring.retries,
-        LEASE_FOR,
-        rank=part.rank,
-        place=moment,
-        own=part,
-    )
-    job = q.engine.push(push, moment)
-    q.set_tags(job, part, [(tag, now) for tag in recurring.tags])
 
 
 COMMANDS: Final = {

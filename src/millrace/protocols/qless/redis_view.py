@@ -5,25 +5,26 @@ counter or an index costs no more than that access. The locked, scheduled and bl
 queue, and the jobs of a failure group or a worker, require a scan of all jobs of that state.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from millrace.engine.job import QLESS, Job
-from millrace.engine.policy import SECOND
+from millrace.engine.annotations import read_details
+from millrace.engine.job import SECOND, Job
 from millrace.engine.queues import Queue
 from millrace.engine.states import BLOCKED, LEASED, READY, SCHEDULED
-from millrace.engine.stats import DAY, QueueDay
+from millrace.engine.statistics import DAY, QueueDay
 from millrace.protocols.errors import ClientError
+from millrace.protocols.registry import QLESS
 
 from . import fields, queries, queue_patterns
 from . import lua_values as lua
 from .commands import shown
-from .contract import THROTTLE_KEY, Refused
+from .contract import THROTTLE_KEY, QlessRefused
 from .fields import Fields
-from .job_view import read_part
 from .names import decode_name, encode_name
-from .slices import map_in_slices, sort_in_slices
+from .slices import SLICE_SIZE, map_in_slices, sort_in_slices
 from .state import Qless
 
 Scores = list[tuple[bytes, float]]
@@ -31,6 +32,12 @@ Scores = list[tuple[bytes, float]]
 #: Names of the sets of a queue, by the state of their jobs.
 STATES: Final = {"work": READY, "locks": LEASED, "scheduled": SCHEDULED, "depends": BLOCKED}
 _PATTERNS: Final = ("identifiers", "priorities")
+#: Names that one slice of SCAN examines: a queue without jobs costs as much as several names.
+NAMES_BATCH_SIZE: Final = 50
+#: Jobs of a tag that are counted at once.
+TAG_BATCH_SIZE: Final = 2
+#: A key with more members is long.
+LONG_KEY: Final = 100
 
 
 class Key(NamedTuple):
@@ -41,7 +48,13 @@ class Key(NamedTuple):
     read: Callable[[], list[Any]]
     score: Callable[[str], float | None] | None = None
     #: The same as `read`, in slices, for keys that may have a large number of members.
-    slices: Callable[[], Generator[None, None, Scores]] | None = None
+    slices: Callable[[], Generator[None, None, list[Any]]] | None = None
+    #: Whether the key has members, where `length` must read all of them.
+    exists: Callable[[], bool] | None = None
+    #: The items that `slices` examines.
+    rows: Callable[[], Iterable[Any]] | None = None
+    #: The queue whose jobs are the members.
+    queue: Queue | None = None
 
 
 class RedisView:
@@ -50,12 +63,12 @@ class RedisView:
         self.engine = qless.engine
         self._single: dict[str, Callable[[], Key]] = {
             "queues": self._queues,
-            "paused_queues": lambda: _set(self._paused),
+            "paused_queues": lambda: _long_key("set", self._paused),
             "workers": lambda: _zset(lambda: self._timed(qless.workers)),
             "tracked": lambda: _zset(self._tracked),
             "completed": self._completed,
-            "failures": lambda: _set(self._groups),
-            "tags": lambda: Key("zset", lambda: len(self._used_tags()), self._tag_counts),
+            "failures": lambda: _long_key("set", self._groups),
+            "tags": lambda: _long_key("zset", self._tag_counts)._replace(exists=self._has_tags),
             "config": lambda: _hash(lambda: fields.texts(queries.config_of(qless).items())),
         }
         self._families: dict[str, Callable[[str], Key | None]] = {
@@ -73,63 +86,129 @@ class RedisView:
     # Read access to a key
 
     def kind(self, key: bytes) -> str:
+        """Return `zset`, `hash`, `list` or `set`, or an empty string if the key does not exist."""
         found = self._find(key)
-        return found.kind if found is not None and found.length() else ""
+        return found.kind if self._has(found) and found is not None else ""
 
     def ttl(self, key: bytes, now: int) -> int:
-        """Return the time to live. Only throttle limits expire, by the last caller's clock."""
+        """Return the time to live. Only throttle limits expire: by the clock of the client if it
+        has called a script before, otherwise by the clock that set the limit.
+        """
         name = key.removeprefix(b"ql:th:")
         tid = self.qless.scoped_throttle(decode_name(name))
         if name == key or tid not in self.qless.throttles.limits:
             return -1
-        return self.qless.throttles.ttl(tid, now + self.qless.engine.theirs)
+        caller = self.qless.engine.caller
+        caller.own_clock = caller.clock_offset != 0
+        try:
+            return self.qless.throttles.ttl(tid, now + caller.clock_offset)
+        finally:
+            caller.own_clock = False
 
-    def length(self, key: bytes) -> int:
+    def length(self, key: bytes) -> Generator[None, None, int]:
+        """Return the number of members, or 0 if the key does not exist, in slices."""
         found = self._find(key)
-        return 0 if found is None else found.length()
+        if found is None:
+            return 0
+        if found.exists is None or found.slices is None:
+            return found.length()
+        return len((yield from found.slices()))
+
+    def version(self, key: bytes) -> Hashable:
+        """The version of the queue of its jobs. All changes together are the version of any other
+        key with a large number of members.
+        """
+        found = self._find(key)
+        if found is None or found.slices is None:
+            return None
+        if found.queue is not None:
+            version = (found.queue, found.queue.version, self.engine.revert_count)
+            return version if found.length() > LONG_KEY else None
+        if found.rows is None or next(islice(found.rows(), LONG_KEY, None), self) is self:
+            return None
+        return self.version_of_all()
+
+    def version_of_all(self) -> Hashable:
+        """Return a value that differs after any change."""
+        return self.engine.version
 
     def scores(self, key: bytes) -> Scores:
+        """Return the members of a sorted set and their scores, the lowest score first."""
         return self._read(key)
 
     def range(self, key: bytes, first: int, last: int) -> Generator[None, None, Scores]:
-        found = self._find(key)
-        if found is None:
-            return []
-        scores: Scores = found.read() if found.slices is None else (yield from found.slices())
+        """Return the members of a sorted set from `first` to `last`, as in ZRANGE, in slices."""
+        scores: Scores = yield from self.read(key)
         first = max(0, first + len(scores)) if first < 0 else first
         last = last + len(scores) if last < 0 else last
         return scores[first : max(first, last + 1)]
 
-    def scan(self, start: int, count: int) -> tuple[int, list[bytes]]:
+    def scan(self, start: int, count: int) -> Generator[None, None, tuple[int, list[bytes]]]:
+        """Return the cursor of the next scan, and the keys of about `count` jobs from `start`, in
+        slices.
+        """
         self.qless.refresh()
-        names = list(self._few_names()) if start == 0 else []
-        jobs = (self._named(seq) for seq in range(start, min(start + count, self.engine.next_seq)))
-        for job in filter(None, jobs):
-            names += self._names_of(job)
+        names: list[bytes] = []
+        if start == 0:
+            names = yield from self._some(self._few_names())
         following = start + count if start + count < self.engine.next_seq else 0
-        return following, [b"ql:" + encode_name(name) for name in names]
+        seqs = range(start, min(start + count, self.engine.next_seq))
+        jobs = (self._named(seq) for seq in seqs)
+        names += yield from self._some(
+            name for job in jobs for name in (("",) if job is None else self._names_of(job))
+        )
+        return following, names
 
-    def score(self, key: bytes, member: bytes) -> float | None:
+    @staticmethod
+    def _some(found: Iterable[str]) -> Generator[None, None, list[bytes]]:
+        """Return the keys of names in slices."""
+        names: list[bytes] = []
+        for number, name in enumerate(found, 1):
+            if name:
+                names.append(b"ql:" + encode_name(name))
+            if number % NAMES_BATCH_SIZE == 0:
+                yield
+        return names
+
+    def read(self, key: bytes) -> Generator[None, None, list[Any]]:
+        """Return all members of a key."""
+        found = self._find(key)
+        if found is None:
+            return []
+        return found.read() if found.slices is None else (yield from found.slices())
+
+    def score(self, key: bytes, member: bytes) -> Generator[None, None, float | None]:
+        """Return the score of one member of a sorted set, in slices."""
         found = self._find(key)
         if found is None:
             return None
         if found.score is not None:
             return found.score(decode_name(member))
-        scores: Scores = found.read()
-        return dict(scores).get(member)
+        scores: Scores = yield from self.read(key)
+        for number, (name, score) in enumerate(scores, 1):
+            if name == member:
+                return score
+            if number % SLICE_SIZE == 0:
+                yield
+        return None
 
     def fields(self, key: bytes) -> Fields:
+        """Return the fields of a hash and their values."""
         return self._read(key)
 
     def items(self, key: bytes) -> list[bytes]:
+        """Return the items of a list, in order."""
         return self._read(key)
 
     def members(self, key: bytes) -> list[bytes]:
+        """Return the members of a set, in a stable order."""
         return self._read(key)
 
     def names(self) -> Iterable[bytes]:
+        """Return all keys, and an empty key after each step that finds none."""
         self.qless.refresh()
-        return (b"ql:" + encode_name(name) for name in chain(self._few_names(), self._job_names()))
+        names = chain(self._few_names(), self._job_names())
+        return (b"ql:" + encode_name(name) if name else b"" for name in names)
 
     def _find(self, key: bytes) -> Key | None:
         self.qless.refresh()
@@ -145,22 +224,26 @@ class RedisView:
     # Names
 
     def _few_names(self) -> Iterator[str]:
-        """Return all names except the names of jobs."""
-        yield from (name for name, make in self._single.items() if make().length())
+        """Return all names except the names of jobs. An empty name follows each queue, group, tag,
+        lease and limit, so that the caller can divide the work.
+        """
+        yield from (name for name, make in self._single.items() if self._has(make()))
         local, listed = self.qless.local, self.qless.is_listed
         for queue in list(self.engine.queues.values()):
+            yield ""
             if not listed(queue.name):
                 continue
-            states = (*STATES, "throttled") if self.qless.throttles.pending else STATES
+            states = (*STATES, "throttled") if self.engine.limits.waiting else STATES
             sets = (f"{local(queue.name)}-{name}" for name in states)
             yield from (f"q:{name}" for name in sets if self._has(self._queue(name)))
         recurring = [each for each in self.qless.recurring.values() if listed(each.queue)]
         yield from (f"q:{local(name)}-recur" for name in {each.queue for each in recurring})
         yield from (f"r:{local(each.jid)}" for each in recurring)
-        yield from (f"t:{tag}" for tag in self._used_tags())
-        yield from (f"f:{group}" for group in self._groups())
+        for tag, seqs in list(self.qless.tags.items()):
+            yield f"t:{tag}" if any(map(self._is_listed, seqs)) else ""
+        yield from (f"f:{decode_name(group)}" if group else "" for group in self._groups())
         yield from (f"w:{worker}:jobs" for worker in {job.holder for job in self._held()})
-        for (queue_name, day), found in list(self.engine.count().days.items()):
+        for (queue_name, day), found in list(self.engine.current_statistics().days.items()):
             if not listed(queue_name):
                 continue
             have = {
@@ -174,17 +257,22 @@ class RedisView:
             name = self.qless.local_throttle(tid)
             names = (name, f"{name}-locks", f"{name}-pending")
             yield from (f"th:{name}" for name in names if self._has(self._throttle(name)))
+            yield ""
         yield from (f"qp:{name}" for name in _PATTERNS if self._has(self._patterns(name)))
 
     @staticmethod
     def _has(key: Key | None) -> bool:
-        return key is not None and key.length() > 0
+        if key is None:
+            return False
+        return key.length() > 0 if key.exists is None else key.exists()
 
     def _job_names(self) -> Iterator[str]:
         # A copy: other clients may add and remove jobs between two slices.
         for job in list(self.engine.by_jid.values()):
             if self._named(job.seq) is job:
                 yield from self._names_of(job)
+            else:
+                yield ""
 
     def _names_of(self, job: Job) -> Iterator[str]:
         jid = self.qless.local(job.jid)
@@ -192,7 +280,7 @@ class RedisView:
         yield f"j:{jid}-history"
         if job.extra is not None and job.extra.blockers and self._dependencies(job):
             yield f"j:{jid}-dependencies"
-        if self.engine.dependents(job):
+        if self.engine.next_dependent(job, 0):
             yield f"j:{jid}-dependents"
 
     def _named(self, seq: int) -> Job | None:
@@ -206,18 +294,29 @@ class RedisView:
 
     def _queues(self) -> Key:
         """Return the queues by the time of their first put."""
+        seen, local, listed = self.qless.first_seen, self.qless.local, self.qless.is_listed
 
-        def read() -> Scores:
-            seen, local = self.qless.first_seen, self.qless.local
-            names = queries.queue_names(self.qless)
-            return [(encode_name(local(name)), seen.get(name, 0) / SECOND) for name in names]
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            for queue in list(self.engine.queues.values()):
+                name = queue.name
+                shown = queue.registered and listed(name)
+                yield (encode_name(local(name)), seen.get(name, 0) / SECOND) if shown else None
 
-        return _zset(read)
+        def score(name: str) -> float | None:
+            queue = self.engine.queues.get(self.qless.scoped(name))
+            if queue is None or not queue.registered:
+                return None
+            return seen.get(queue.name, 0) / SECOND
 
-    def _paused(self) -> list[str]:
-        known = [queue.name for queue in self.engine.queues.values() if queue.paused]
-        paused = dict.fromkeys((*known, *sorted(self.qless.paused_ahead)))
-        return [self.qless.local(name) for name in paused if self.qless.is_listed(name)]
+        return _long_key("zset", rows, score)
+
+    def _paused(self) -> Iterator[bytes | None]:
+        paused = self.qless.paused_ahead
+        for queue in list(filter(attrgetter("paused"), self.engine.queues.values())):
+            shown = queue.name not in paused and self.qless.is_listed(queue.name)
+            yield encode_name(self.qless.local(queue.name)) if shown else None
+        for name in sorted(paused):
+            yield encode_name(self.qless.local(name)) if self.qless.is_listed(name) else None
 
     def _queue(self, rest: str) -> Key | None:
         name, _, part = self.qless.scoped(rest).rpartition("-")
@@ -233,7 +332,7 @@ class RedisView:
     def _jobs_of(self, queue: Queue, state: int) -> Key:
         score = fields.SCORES[state]
         throttles = self.qless.throttles
-        aside = throttles.throttled(queue.name) if state == READY and throttles.pending else []
+        aside = throttles.throttled(queue.name) if state == READY and throttles else []
         out = {job.seq for job in aside}
 
         def read() -> Scores:
@@ -253,7 +352,7 @@ class RedisView:
             if state == READY:
                 ready = [job for job in queue.ready if job.seq not in out]
                 order = yield from sort_in_slices(
-                    (job.rank, -job.place, -job.seq, job) for job in ready
+                    (job.rank, -job.position, -job.seq, job) for job in ready
                 )
                 return (yield from map_in_slices(order, lambda row: member(row[3])))
             found = list(self.engine.index_of(state).values())
@@ -265,7 +364,8 @@ class RedisView:
         def member(job: Job) -> tuple[bytes, float]:
             return self._jid(job), score(job)
 
-        return Key("zset", lambda: queue.counts[state] - len(out), read, score_of, slices)
+        length = lambda: queue.counts[state] - len(out)  # noqa: E731
+        return Key("zset", length, read, score_of, slices, queue=queue)
 
     def _recur(self, name: str) -> Key:
         known = self.qless.recurring
@@ -301,7 +401,7 @@ class RedisView:
 
     def _waiting_for(self, jobs: list[Job]) -> Scores:
         """Return throttled jobs, by the time since when they wait."""
-        found = ((job, read_part(job).throttled) for job in jobs)
+        found = ((job, read_details(job).parked) for job in jobs)
         local = self.qless.local
         return _sorted((local(job.jid), aside.since / SECOND) for job, aside in found if aside)
 
@@ -315,16 +415,19 @@ class RedisView:
         )
 
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
+        """Set fields of a hash, and return the number of new fields. This method and the following
+        ones apply to writable keys, and raise QlessRefused if changes cannot be made durable now.
+        """
         if not key.startswith(THROTTLE_KEY):
             return queue_patterns.add_identifiers(self.qless, fields)
-        return self._set_throttle(self._tid(key), fields, now + self.engine.theirs)
+        return self._set_throttle(self._tid(key), fields, now)
 
     def _set_throttle(self, tid: str, fields: dict[bytes, bytes], now: int) -> int:
         """Set the maximum of a limit, and return the number of new fields. The id is part of the
         key.
         """
-        if self.engine.halted:
-            raise Refused
+        if self.engine.unavailable:
+            raise QlessRefused
         self.qless.refresh()
         throttles = self.qless.throttles
         limit = throttles.limit(tid, now)
@@ -343,17 +446,19 @@ class RedisView:
         return self.qless.scoped_throttle(decode_name(key.removeprefix(THROTTLE_KEY)))
 
     def push(self, key: bytes, items: list[bytes], *, left: bool) -> int:
+        """Add items one by one at one end of a list, and return its length."""
         return queue_patterns.add_priorities(self.qless, items, left=left)
 
     def delete(self, key: bytes, now: int) -> bool:
+        """Remove a key, and return whether it existed."""
         if key.startswith(THROTTLE_KEY):
             self.qless.refresh()
             throttles, tid = self.qless.throttles, self._tid(key)
             if tid not in throttles.limits:
                 return False
-            if self.engine.halted:
-                raise Refused
-            throttles.delete(tid, now + self.engine.theirs)
+            if self.engine.unavailable:
+                raise QlessRefused
+            throttles.delete(tid, now)
             return True
         return queue_patterns.forget(self.qless, decode_name(key).rpartition(":")[2])
 
@@ -372,14 +477,18 @@ class RedisView:
 
     def _job_part(self, job: Job, part: str) -> Key | None:
         if part == "history":
-            return _list(lambda: [fields.of_stage(*stage) for stage in read_part(job).history])
+            return _list(lambda: [fields.of_stage(*stage) for stage in read_details(job).log])
         if part == "dependencies":
             return _set(lambda: self._dependencies(job))
         if part == "dependents":
-            return _set(
-                lambda: [self.qless.local(each.jid) for each in self.engine.dependents(job)]
-            )
+            return _long_key("set", lambda: self._dependents(job))
         return None
+
+    def _dependents(self, job: Job) -> Iterator[bytes | None]:
+        seq = 0
+        while seq := self.engine.next_dependent(job, seq):
+            dependent = self.engine.jobs.get(seq)
+            yield None if dependent is None else self._jid(dependent)
 
     def _dependencies(self, job: Job) -> list[str]:
         return queries.dependencies(self.qless, job)
@@ -391,27 +500,25 @@ class RedisView:
         return Key("hash", lambda: 1, lambda: fields.of_recurring(self.qless, found))
 
     def _completed(self) -> Key:
-        def read() -> Scores:
-            done = ((self.qless.local(job.jid), read_part(job)) for job in queries.completed(q))
-            return _sorted((jid, part.done_at / SECOND) for jid, part in done)
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            for job in list(self.engine.done_kept.values()):
+                shown = self.qless.is_listed(job.queue)
+                yield (self._jid(job), read_details(job).done_at / SECOND) if shown else None
 
-        q = self.qless
-        return Key("zset", lambda: len(queries.completed(q)), read)
+        return _long_key("zset", rows)
 
     # Tags, failures, workers, numbers
 
     def _tag(self, tag: str) -> Key:
         peers = self.qless.tags.get(tag, {})
 
-        def read() -> Scores:
-            jobs = queries.tagged(self.qless, tag)
-            return [(self._jid(job), peers[job.seq] / SECOND) for job in jobs]
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            for seq, when in list(peers.items()):
+                job = self.engine.jobs.get(seq)
+                shown = job is not None and self.qless.is_listed(job.queue)
+                yield (self._jid(job), when / SECOND) if shown and job is not None else None
 
-        return _zset(read)
-
-    def _used_tags(self) -> list[str]:
-        """Return the tags of existing jobs."""
-        return [tag for tag, seqs in self.qless.tags.items() if any(map(self._is_listed, seqs))]
+        return _long_key("zset", rows)
 
     def _is_listed(self, seq: int) -> bool:
         job = self.engine.jobs.get(seq)
@@ -420,27 +527,54 @@ class RedisView:
     def _jid(self, job: Job) -> bytes:
         return encode_name(self.qless.local(job.jid))
 
-    def _tag_counts(self) -> Scores:
-        tags, listed = self.qless.tags, self._is_listed
-        counts = ((tag, sum(map(listed, tags[tag]))) for tag in self._used_tags())
-        return _sorted((tag, float(count)) for tag, count in counts)
+    def _has_tags(self) -> bool:
+        return any(any(map(self._is_listed, seqs)) for seqs in self.qless.tags.values())
 
-    def _groups(self) -> Iterable[str]:
-        """Return the groups of failures, without sorting the failures."""
-        failed = chain(self.engine.dead.values(), self.engine.dying.values())
-        mine = (job for job in failed if self.qless.is_listed(job.queue))
-        return dict.fromkeys(map(queries.group_of, mine))
+    def _tag_counts(self) -> Iterator[tuple[bytes, float] | None]:
+        """Return the tags of existing jobs with the number of their jobs, and None in between."""
+        for tag, seqs in list(self.qless.tags.items()):
+            count = 0
+            for number, seq in enumerate(list(seqs), 1):
+                count += self._is_listed(seq)
+                if number % TAG_BATCH_SIZE == 0:
+                    yield None
+            yield (encode_name(tag), float(count)) if count else None
+
+    def _groups(self) -> Iterator[Any]:
+        """Return the groups of failures, without sorting the failures, and None for a failure of
+        another database or of a group that was returned before.
+        """
+        known: set[str] = set()
+        for job in (*self.engine.dead.values(), *self.engine.dead_kept.values()):
+            group = queries.group_of(job) if self.qless.is_listed(job.queue) else None
+            yield None if group is None or group in known else encode_name(group)
+            if group is not None:
+                known.add(group)
 
     def _failed(self, group: str) -> Key:
         """Return the failures, the newest first."""
-        found = queries.failure_groups(self.qless).get(group, [])
-        return _list(lambda: [self._jid(job) for job in reversed(found)])
+
+        def rows() -> Iterator[tuple[bytes, float] | None]:
+            failed = (*self.engine.dead.values(), *self.engine.dead_kept.values())
+            for number, job in enumerate(failed):
+                mine = self.qless.is_listed(job.queue) and queries.group_of(job) == group
+                failed_at = 0 if job.failure is None else job.failure.last_at
+                yield (self._jid(job), (-failed_at, -number)) if mine else None  # type: ignore[misc]
+
+        key = _long_key("zset", rows)
+        assert key.slices is not None
+        in_order = key.slices
+
+        def slices() -> Generator[None, None, list[Any]]:
+            return [jid for jid, _ in (yield from in_order())]
+
+        return key._replace(kind="list", read=lambda: [jid for jid, _ in key.read()], slices=slices)
 
     def _held(self) -> Iterator[Job]:
         """Return the jobs that Qless workers hold. A job with an expired lock is excluded."""
-        leased = (job for job in self.engine.leased.values() if job.actor == QLESS)
+        leased = (job for job in self.engine.leased.values() if job.holder_protocol == QLESS)
         mine = (job for job in leased if self.qless.is_listed(job.queue))
-        return (job for job in mine if read_part(job).expired_at is None)
+        return (job for job in mine if read_details(job).lapsed_at is None)
 
     def _worker(self, rest: str) -> Key | None:
         worker, _, part = rest.rpartition(":")
@@ -467,7 +601,7 @@ class RedisView:
         if not moment.isdigit() or len(moment) > 12:
             return None
         day, begun = divmod(int(moment) * SECOND, DAY)
-        found = self.engine.count().days.get((self.qless.scoped(queue), day))
+        found = self.engine.current_statistics().days.get((self.qless.scoped(queue), day))
         if found is None or begun or name not in {"stats", "wait", "run"}:
             return None
         if name == "stats":
@@ -505,6 +639,38 @@ def _set(read: Callable[[], Iterable[str]]) -> Key:
         return [encode_name(member) for member in read()]
 
     return Key("set", lambda: len(members()), members)
+
+
+def _long_key(
+    kind: str,
+    rows: Callable[[], Iterable[Any]],
+    score: Callable[[str], float | None] | None = None,
+) -> Key:
+    """A key with any number of members, read in slices. `rows` returns its members, and None for
+    each examined item that is not a member.
+    """
+
+    def read() -> list[Any]:
+        """Return all members of a sorted set, list or set, in slices."""
+        found = [row for row in rows() if row is not None]
+        return sorted(found, key=lambda member: (member[1], member[0])) if kind == "zset" else found
+
+    def slices() -> Generator[None, None, list[Any]]:
+        found: list[Any] = []
+        for number, row in enumerate(rows(), 1):
+            if row is not None:
+                found.append(row)
+            if number % SLICE_SIZE == 0:
+                yield
+        if kind != "zset":
+            return found
+        order = yield from sort_in_slices((score, name) for name, score in found)
+        return (yield from map_in_slices(order, lambda row: (row[1], row[0])))
+
+    def exists() -> bool:
+        return any(row is not None for row in rows())
+
+    return Key(kind, lambda: len(read()), read, score, slices, exists, rows)
 
 
 def _sorted(found: Iterable[tuple[str, float]]) -> Scores:

@@ -10,7 +10,7 @@ that it has not received.
 
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Final, cast
 
 from hiredis import HiredisError, Reader, pack_command
@@ -25,6 +25,8 @@ READ_BATCH_BYTES: Final = 1 << 18
 MIN_ARGUMENT_BYTES: Final = 6
 #: Maximum length of an error message. A message may quote data from the client.
 MAX_ERROR_LENGTH: Final = 2000
+#: Elements of a list that one slice encodes.
+LONG_LIST: Final = 500
 
 _STAR: Final = 0x2A
 _DOLLAR: Final = 0x24
@@ -37,7 +39,7 @@ class ProtocolError(Exception):
 # Requests
 
 
-class Limits:
+class RequestLimits:
     """Size limits of a request. Unauthenticated clients have lower limits and a different error
     text.
     """
@@ -80,7 +82,7 @@ class Requests:
         self._fresh = False
         #: Requests that were parsed at once, and the limits that they satisfy.
         self._whole: deque[list[bytes]] = deque()
-        self._limits: Limits | None = None
+        self._limits: RequestLimits | None = None
         #: The request being parsed: number of missing arguments, arguments parsed so far, their
         #: size, and the size of the next argument if it is known.
         self._wanted = 0
@@ -108,7 +110,7 @@ class Requests:
             self._piece = data
         self._fresh = True
 
-    def take(self, limits: Limits) -> list[bytes] | None:
+    def take(self, limits: RequestLimits) -> list[bytes] | None:
         """Return the next request, or None if it is incomplete. An empty request has no effect."""
         # The search for the end of an incomplete line continues at the position where it stopped.
         if self._fresh and not self._whole and not self._wanted and not self._searched:
@@ -125,7 +127,7 @@ class Requests:
             return args
         return self._read(limits)
 
-    def _read_whole(self, limits: Limits) -> None:
+    def _read_whole(self, limits: RequestLimits) -> None:
         """Parse all complete requests at once where possible."""
         piece, self._piece = self._piece, b""
         buffer = self._buffer
@@ -143,7 +145,7 @@ class Requests:
         self._whole.extend(requests)
         self._limits = limits
 
-    def _read(self, limits: Limits) -> list[bytes] | None:
+    def _read(self, limits: RequestLimits) -> list[bytes] | None:
         """Parse the next request incrementally."""
         if not self._buffer:
             return None
@@ -170,7 +172,7 @@ class Requests:
         args, self._args, self._held = self._args, [], 0
         return args
 
-    def _read_size(self, limits: Limits) -> bool:
+    def _read_size(self, limits: RequestLimits) -> bool:
         """Parse the size of the next argument. Return False if the size is incomplete."""
         if self._buffer and self._buffer[0] != _DOLLAR:
             raise ProtocolError(f"expected '$', got '{chr(self._buffer[0])}'")
@@ -223,7 +225,7 @@ def _number(line: bytes) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _check(args: list[bytes], limits: Limits) -> None:
+def _check(args: list[bytes], limits: RequestLimits) -> None:
     """Check requests that were parsed under different limits."""
     if len(args) > limits.arguments:
         raise ProtocolError(f"{limits.word} multibulk length")
@@ -384,6 +386,18 @@ class Push(list["Reply"]):
     __slots__ = ()
 
 
+class Encoded(bytes):
+    """A complete encoded reply."""
+
+    __slots__ = ()
+
+
+class Committed(Encoded):
+    """A complete encoded reply to changes that are durable."""
+
+    __slots__ = ()
+
+
 class NoList:
     """A null reply in place of a list."""
 
@@ -444,6 +458,28 @@ def _encode_list(value: list[Any], protocol: int) -> bytes:
     sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
     parts = [encode(part, protocol) for part in value]
     return b"%b%d\r\n%b" % (sign, len(value), b"".join(parts))
+
+
+def encode_in_slices(value: Reply, protocol: int) -> Generator[None, None, bytes]:
+    """Encode a reply as `encode` does, a long list in slices."""
+    if isinstance(value, Encoded):
+        return value
+    if not isinstance(value, list):
+        return encode(value, protocol)
+    if isinstance(value, Map):
+        parts = [b"*%d\r\n" % (2 * len(value)) if protocol == 2 else b"%%%d\r\n" % len(value)]
+        for number, (field, content) in enumerate(value, 1):
+            parts += (encode(field, protocol), encode(content, protocol))
+            if number % LONG_LIST == 0:
+                yield
+        return b"".join(parts)
+    sign = b"*" if protocol == 2 else _SIGNS.get(type(value), b"*")
+    parts = [b"%b%d\r\n" % (sign, len(value))]
+    for number, part in enumerate(value, 1):
+        parts.append((yield from encode_in_slices(part, protocol)))
+        if number % LONG_LIST == 0:
+            yield
+    return b"".join(parts)
 
 
 def size_of(value: Reply) -> int:

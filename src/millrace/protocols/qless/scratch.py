@@ -163,6 +163,22 @@ class ScratchKeys:
         self._drop_if_empty(key, have, now)
         return item
 
+    def pop_many(self, key: bytes, count: int, now: int, *, left: bool) -> list[bytes] | None:
+        """Remove and return up to `count` items, or None if there is no list."""
+        have = self.list_at(key, now)
+        if have is None:
+            return None
+        count = min(count, len(have))
+        if left:
+            items = have[:count]
+            del have[:count]
+        else:
+            items = have[len(have) - count :][::-1]
+            del have[len(have) - count :]
+        self._size -= sum(map(len, items)) + MEMBER_COST * count
+        self._drop_if_empty(key, have, now)
+        return items
+
     def set_fields(self, key: bytes, fields: dict[bytes, bytes], now: int) -> int:
         """Set fields of a hash, and return the number of new fields."""
         have = self.hash_at(key, now)

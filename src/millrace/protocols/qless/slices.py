@@ -5,7 +5,7 @@ from heapq import merge
 from typing import Any, Final
 
 #: Number of rows that one slice sorts or merges.
-SLICE_SIZE: Final = 500
+SLICE_SIZE: Final = 200
 
 
 def sort_in_slices(rows: Iterable[Any]) -> Generator[None, None, list[Any]]:

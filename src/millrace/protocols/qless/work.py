@@ -4,22 +4,30 @@
 """
 
 import math
+from collections.abc import Generator
 from itertools import islice
 from typing import Final
 
-from millrace.engine.job import FOREVER, NO_PROTOCOL, QLESS, Failure, Job, Push
-from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY, SCHEDULED
+from millrace.engine.annotations import details_of
+from millrace.engine.attempts import clear_failures
+from millrace.engine.details import JobDetails, LastError
+from millrace.engine.job import FOREVER, NO_PROTOCOL, Failure, Job, NewJob
+from millrace.engine.leases import (
+    clear_holder,
+    end_grace,
+    leave_front,
+    put_in_front,
+)
+from millrace.engine.queues import Queue
+from millrace.engine.states import BLOCKED, DEAD, DONE, GONE, LEASED, READY
+from millrace.protocols.queue_rules import whole
+from millrace.protocols.registry import QLESS
 
 from . import lua_values as lua
-from . import recurring
 from .arguments import Args, jids, number, option_number, options, raw, tags, text, texts
 from .contract import ScriptError
 from .job_view import (
-    Failed,
-    Part,
     data_of,
-    forget_holder,
-    part_of,
     remaining,
     shown_worker,
     state_of,
@@ -29,12 +37,12 @@ from .names import decode_name, encode_name
 from .state import Qless, is_held
 
 #: Lease time of workers of other protocols.
-LEASE_FOR: Final = 1800 * 1_000_000
+LEASE_DURATION: Final = 1800 * 1_000_000
 DEFAULT_RETRIES: Final = 5
-#: Rank above every priority: a job that lost its lock by `timeout`.
-FIRST: Final = 1 << 62
 #: Maximum number of completed jobs that one command removes.
 RETIRE_BATCH_SIZE: Final = 100
+#: Number of jobs that one slice of a long `cancel` examines or removes.
+CANCEL_BATCH_SIZE: Final = 50
 
 
 # Putting
@@ -49,7 +57,7 @@ def put(q: Qless, now: int, args: Args) -> bytes:
     delay = number(args, 5, 'Put(): Arg "delay" not a number: ')
     chosen = options(args, 6)
     job = q.find(jid)
-    part = Part() if job is None else part_of(job)
+    part = JobDetails() if job is None else details_of(job)
     retries, priority = DEFAULT_RETRIES if job is None else job.retries, part.priority
     lower_first = q.lower_first if job is None or "priority" in chosen else part.lower_first
     tagged, depends = [(tag, now) for tag, _ in part.tags], []
@@ -58,21 +66,24 @@ def put(q: Qless, now: int, args: Args) -> bytes:
         tagged = [(tag, now) for tag in tags(chosen["tags"])] if "tags" in chosen else tagged
         depends = jids(chosen["depends"]) if "depends" in chosen else []
         if "throttles" in chosen:
-            part.throttles = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
+            keys = [q.scoped_throttle(tid) for tid in jids(chosen["throttles"])]
+            if job is None:
+                part.limits = keys
+            else:
+                q.engine.limits.set_keys(job, keys)
     due = now + lua.moment(delay) if delay > 0 else 0
-    if q.heard:
-        q.log({"jid": jid, "event": "put", "queue": queue})
-    q.see(q.scoped(queue), now)
-    part.priority, part.lower_first, part.since = priority, lower_first, now
+    if q.has_subscribers:
+        q.publish_log({"jid": jid, "event": "put", "queue": queue})
+    q.register_queue(q.queue_name(queue), now)
+    part.priority, part.lower_first, part.waiting_since = priority, lower_first, now
     if job is None:
+        part.tags = tagged
         job = _create(q, now, queue, jid, klass, data, due, retries, depends, part)
     else:
         _move(q, now, args, queue, job, klass, data, due, retries, depends)
-    q.set_tags(job, part, tagged)
-    if job.state == SCHEDULED:
-        q.plan(job)
-    q.tell_tracked("put", job.jid)
-    return encode_name(jid)
+        q.engine.set_tags(job, tagged)
+    q.publish_tracked("put", job.jid)
+    return encode_name(q.local(job.jid))  # the engine chooses an id in place of an empty one
 
 
 def requeue(q: Qless, now: int, args: Args) -> bytes:
@@ -106,26 +117,26 @@ def _create(
     due: int,
     retries: int,
     depends: list[str],
-    part: Part,
+    part: JobDetails,
 ) -> Job:
-    part.add("put", now, q.max_history, {"q": queue})
-    name = q.scoped(queue)
+    part.add_entry("put", now, q.max_history, {"q": queue})
+    name = q.queue_name(queue)
     blockers = _blockers(q, depends)
     if jid in depends:
         blockers.append(q.engine.next_seq)  # it waits for itself until a client unblocks it
-    push = Push(
+    push = NewJob(
         q.scoped(jid),
         klass,
         data,
         QLESS,
         name,
         retries,
-        LEASE_FOR,
+        LEASE_DURATION,
         rank=part.rank,
-        due=due,
-        place=q.place(name, now),
+        due_at=due,
+        tags=[str(tag) for tag, _ in part.tags],
         blockers=blockers,
-        own=part,
+        details=part,
     )
     return q.engine.push(push, now)
 
@@ -143,36 +154,40 @@ def _move(
     depends: list[str],
 ) -> None:
     """Put a job that already exists. Its worker loses the job."""
-    part = part_of(job)
-    part.add("put", now, q.max_history, {"q": queue})
+    part = details_of(job)
+    part.add_entry("put", now, q.max_history, {"q": queue})
     if shown_worker(job) not in {"", text(args, 0, "")}:
-        q.log_lost(job)
-    part.expired_at, part.stalled, part.throttled = None, False, None
-    job.rank = part.rank
-    forget_holder(job)
-    q.engine.amend(job, kind=klass, payload=data, retries=retries)
+        q.publish_lock_lost(job)
+    part.lapsed_at, part.parked = None, None
+    leave_front(job)
+    clear_holder(job)
+    q.engine.update(job, kind=klass, payload=data, retries=retries)
     blockers = _blockers(q, depends) if depends else None
-    q.engine.move(job, q.scoped(queue), now, QLESS, due=due, blockers=blockers)
+    due = _due(q, job, due)
+    q.engine.move(job, q.queue_name(queue), now, QLESS, due=due, blockers=blockers)
+
+
+def _due(q: Qless, job: Job, due: int) -> int:
+    """Return a due time by the clock of the job: jobs of other protocols follow the server's."""
+    return q.engine.caller.server_time(due) if due and job.origin != QLESS else due
 
 
 def put_again(q: Qless, now: int, job: Job, queue: str, due: int) -> None:
     """Put an existing job into a queue, unchanged, for an operator. `now` is the server's time.
     `due` uses the clock of the other times of the job.
     """
-    part, theirs = part_of(job), now + q.engine.theirs
-    part.add("put", theirs, q.max_history, {"q": queue})
-    q.log({"jid": job.jid, "event": "put", "queue": queue})
+    part, theirs = details_of(job), q.engine.time_of(job, now)
+    part.add_entry("put", theirs, q.max_history, {"q": queue})
+    q.publish_log({"jid": job.jid, "event": "put", "queue": queue})
     if job.state == LEASED:
-        q.log_lost(job)
-    q.see(queue, theirs)
-    part.since = theirs
-    part.expired_at, part.stalled, part.throttled = None, False, None
-    job.rank = part.rank
-    forget_holder(job)
+        q.publish_lock_lost(job)
+    q.register_queue(queue, theirs)
+    part.waiting_since = theirs
+    part.lapsed_at, part.parked = None, None
+    leave_front(job)
+    clear_holder(job)
     q.engine.move(job, queue, now, NO_PROTOCOL, due=due)
-    if job.state == SCHEDULED and job.origin == QLESS:
-        q.plan(job)
-    q.tell_tracked("put", job.jid)
+    q.publish_tracked("put", job.jid)
 
 
 def _blockers(q: Qless, depends: list[str]) -> list[int]:
@@ -187,28 +202,31 @@ def _blockers(q: Qless, depends: list[str]) -> list[int]:
 def pop(q: Qless, now: int, args: Args) -> list[Job]:
     """queue, worker, count"""
     local = text(args, 0, "Queue(): no queue name provided")
-    queue = q.scoped(local)
+    queue = q.queue_name(local)
     worker = text(args, 1, 'Pop(): Arg "worker" missing')
     count = number(args, 2, 'Pop(): Arg "count" missing or not a number: ')
     engine = q.engine
     if q.is_paused(queue):
         return []
-    q.hear(worker, now)
+    q.worker_seen(worker, now)
     most = q.setting(f"{local}-max-concurrency") if q.config else 0
     if most > 0:
-        count = min(count, max(0, most - q.running(queue, now)))
+        count = min(count, max(0, most - q.engine.deadlines.running(queue, now)))
     if count <= 0:
         return []
     until = now + q.heartbeat(queue)
     popped: list[Job] = []
-    for job in _invalidate(q, queue, now, count):
-        engine.lease_this(job, worker, QLESS, now, until, waits_since)
-        popped.append(job)
+    usage: dict[str, int] = {}
+    for job in _invalidate(q, queue, now, count, usage):
+        # The end of the old locks may have let waiting clients in: these have the room now.
+        if job.state == READY and q.throttles.has_room_again(job, usage, now):
+            engine.lease_job(job, worker, QLESS, now, until, waits_since)
+            popped.append(job)
     throttled = bool(q.throttles)
     if throttled and not q.throttles.room(queue, now):
         count = len(popped)
-    recurring.spawn(q, queue, now, count - len(popped))
-    q.make_due(queue, now, count - len(popped))
+    q.engine.recurring.spawn(queue, now, count - len(popped))
+    engine.promote_due(queue, now, count - len(popped))
     if throttled:
         popped += q.throttles.lease(queue, worker, now, until, count - len(popped))
         count = len(popped)
@@ -218,71 +236,77 @@ def pop(q: Qless, now: int, args: Args) -> list[Job]:
             break
         popped.append(found)
     for job in popped:
-        if job.seq in engine.unsettled:
-            engine.depend()
-        part = part_of(job)
-        if part.stalled:
-            part.stalled, job.rank = False, part.rank
-        part.expired_at, part.since = None, now
-        part.add("popped", now, q.max_history, {"worker": worker})
-        q.lock(job)
-        q.tell_tracked("popped", job.jid)
+        part = details_of(job)
+        part.waiting_since = now
+        part.add_entry("popped", now, q.max_history, {"worker": worker})
+        q.publish_tracked("popped", job.jid)
     return popped
 
 
-def _invalidate(q: Qless, queue: str, now: int, count: float) -> list[Job]:
-    """Return the jobs that their workers have lost, after the notification and the grace period."""
+def _invalidate(q: Qless, queue: str, now: int, count: float, usage: dict[str, int]) -> list[Job]:
+    """Return the jobs that their workers have lost, after the notification and the grace period.
+    `usage` gets the usage of their throttles before.
+    """
     lost: list[Job] = []
-    for job in q.expired(queue, now, count):
-        part = part_of(job)
+    for job in q.engine.deadlines.expired(queue, now, count):
+        q.throttles.note_usage(job, usage)
+        part = details_of(job)
         grace = 0 if q.early else lua.moment(q.setting("grace-period"))
-        if part.expired_at is None or grace <= 0:
+        if part.lapsed_at is None or grace <= 0:
             _lose_lock(q, job, part, now, grace)
             if grace > 0:
                 continue
-        part.expired_at = None
+        part.lapsed_at = None
         if _use_up_a_try(q, job, part, now):
             lost.append(job)
     return lost
 
 
-def _lose_lock(q: Qless, job: Job, part: Part, now: int, grace: int) -> None:
-    q.tell_tracked("stalled", job.jid)
-    part.add("timed-out", now, q.max_history)
-    part.expired_at = job.deadline
-    q.log_lost(job)
-    q.engine.lapse(job, now + max(0, grace), now)
-    q.lock(job)
+def _lose_lock(q: Qless, job: Job, part: JobDetails, now: int, grace: int) -> None:
+    q.publish_tracked("stalled", job.jid)
+    part.add_entry("timed-out", now, q.max_history)
+    part.lapsed_at = job.deadline
+    q.publish_lock_lost(job)
+    q.engine.start_grace(job, now + max(0, grace), now)
 
 
-def _use_up_a_try(q: Qless, job: Job, part: Part, now: int) -> bool:
+def _use_up_a_try(q: Qless, job: Job, part: JobDetails, now: int) -> bool:
     """Use one try. Return True if a try was left; the job is then ready."""
     worker, queue = job.holder, q.local(job.queue)
     group, message = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
-    if job.origin == QLESS:
-        q.engine.fail(job, now, QLESS, group, message, [])
-    else:
-        _end_foreign(q, now, job, group, message, "expired")
+    cause = "failed" if job.origin == QLESS else "expired"
+    q.engine.fail(job, now, QLESS, group, message, [], cause=cause)
     if job.state == DEAD:
-        part.failure = Failed(group, message, now / 1_000_000, "")
-        part.add("failed", now, q.max_history, {"group": group})
-        q.tell_tracked("failed", job.jid)
-        q.log_failed(job, worker, group, message)
+        part.last_error = LastError(group, message, now / 1_000_000, "")
+        part.add_entry("failed", now, q.max_history, {"group": group})
+        q.publish_tracked("failed", job.jid)
+        q.publish_failed(job, worker, group, message)
     return job.state == READY
 
 
 def peek(q: Qless, now: int, args: Args, *, offset: int = 0) -> list[Job]:
     """queue, count"""
-    queue = q.scoped(text(args, 0, "Queue(): no queue name provided"))
+    queue = q.queue_name(text(args, 0, "Queue(): no queue name provided"))
     count = number(args, 1, 'Peek(): Arg "count" missing or not a number: ')
-    found = q.expired(queue, now, offset + count)
-    recurring.spawn(q, queue, now, offset + count - len(found))
-    q.make_due(queue, now, offset + count - len(found))
+    found = q.engine.deadlines.expired(queue, now, offset + count)
+    q.engine.recurring.spawn(queue, now, offset + count - len(found))
     known = q.engine.queues.get(queue)
     wanted = math.ceil(min(offset + count, 1 << 31)) - len(found)
     if known is not None and wanted > 0:
-        found += known.ready.first(wanted)
+        found += _with_due(q, known, now, wanted)[:wanted]
     return found[offset:]
+
+
+def _with_due(q: Qless, queue: Queue, now: int, wanted: int) -> list[Job]:
+    """Return the first ready jobs, and jobs that are due by the clock of the client, in order."""
+    ready = list(queue.ready.first(wanted))
+    due = q.engine.deadlines.find_due(queue.name, now, wanted)
+    if not due:
+        return ready
+    parked = [job for job in ready if job.seq in queue.ready.parked]
+    rows = [(-job.rank, job.position, job.seq, job) for job in ready[: len(ready) - len(parked)]]
+    rows += [(-job.rank, job.due_at, job.seq, job) for job in due]
+    return [row[3] for row in sorted(rows, key=lambda row: row[:3])] + parked
 
 
 # Holding a job
@@ -297,15 +321,14 @@ def heartbeat(q: Qless, now: int, args: Args) -> int:
     if job is None:
         raise ScriptError(f"Heartbeat(): Job {jid} does not exist")
     if job.state != LEASED:
-        raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {state_of(job)}")
+        raise ScriptError(f"Heartbeat(): Job {jid} not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Heartbeat(): Job {jid} given out to another worker: {job.holder}")
-    q.hear(worker, now)
-    part_of(job).expired_at = None
+    q.worker_seen(worker, now)
+    details_of(job).lapsed_at = None
     if data is not None and job.origin == QLESS:  # payloads of other protocols do not change
-        q.engine.amend(job, payload=data)
+        q.engine.update(job, payload=data)
     q.engine.renew(job, now + q.heartbeat(job.queue), now)
-    q.lock(job)
     return math.trunc(job.deadline / 1_000_000)
 
 
@@ -318,16 +341,15 @@ def timeout(q: Qless, now: int, args: Args) -> None:
         if known.state != LEASED:
             raise ScriptError(f"Timeout(): Job {jid} not running")
     for job in dict.fromkeys(job.seq for job in map(q.find, texts(args)) if job is not None):
-        take_away(q, now, q.engine.jobs[job], now)
+        revoke(q, now, q.engine.jobs[job], now)
 
 
-def take_away(q: Qless, now: int, job: Job, theirs: int) -> None:
+def revoke(q: Qless, now: int, job: Job, theirs: int) -> None:
     """Remove the lock of a job; the next pop returns it. `theirs` is the time for the history."""
-    part = part_of(job)
-    part.add("timed-out", theirs, q.max_history)
-    part.stalled, part.expired_at = True, None
-    q.log_lost(job)
-    job.rank, job.deadline = FIRST, 0
+    part = details_of(job)
+    part.add_entry("timed-out", theirs, q.max_history)
+    q.publish_lock_lost(job)
+    put_in_front(job)
     q.engine.release(job, now, counted=True)
 
 
@@ -342,14 +364,14 @@ def complete(q: Qless, now: int, args: Args) -> bytes:
     data = _given_back(q, now, jid, worker, raw(args, 3))
     chosen = _next(args) if len(args) > 4 else None
     job = _held(q, now, jid, worker, queue)
-    part = part_of(job)
-    part.add("done", now, q.max_history)
-    part.failure, part.expired_at = None, None
-    if data != data_of(job) and (job.origin == QLESS or chosen is not None):
-        q.engine.amend(job, payload=data)
-    q.tell_tracked("completed", job.jid)
+    part = details_of(job)
+    part.add_entry("done", now, q.max_history)
+    part.last_error, part.lapsed_at = None, None
+    if data != data_of(q.engine, job) and (job.origin == QLESS or chosen is not None):
+        q.engine.update(job, payload=data)
+    q.publish_tracked("completed", job.jid)
     if chosen is None:
-        return _finish(q, now, job, part, _result(job, data))
+        return _finish(q, now, job, part, _result(q, job, data))
     following, delay, depends = chosen
     due = now + lua.moment(delay) if delay > 0 else 0
     return _advance(q, now, job, part, following, due, depends)
@@ -363,19 +385,19 @@ def _given_back(q: Qless, now: int, jid: str, worker: str, data: bytes | None) -
         return lua.check(data)
     except ScriptError:
         job = q.find_held(jid, worker, now)
-        if data is None or job is None or data != data_of(job):
+        if data is None or job is None or data != data_of(q.engine, job):
             raise
         return data
 
 
-def _result(job: Job, data: bytes) -> bytes | None:
+def _result(q: Qless, job: Job, data: bytes) -> bytes | None:
     """Return the result of a job of another protocol: the data, if its worker changed it. Clients
     encode the data again, so different text may be the same data.
     """
-    if job.origin == QLESS or data == data_of(job):
+    if job.origin == QLESS or data == data_of(q.engine, job):
         return None
     try:
-        return None if lua.decode(data) == lua.decode(data_of(job)) else data
+        return None if lua.decode(data) == lua.decode(data_of(q.engine, job)) else data
     except ScriptError:  # numbers out of range
         return data
 
@@ -400,7 +422,7 @@ def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
     if job is None:
         raise ScriptError(f"Complete(): Job {jid} does not exist")
     if job.state != LEASED:
-        raise ScriptError(f"Complete(): Job {jid} is not currently running: {state_of(job)}")
+        raise ScriptError(f"Complete(): Job {jid} is not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(
             f"Complete(): Job {jid} has been handed out to another worker: {job.holder}"
@@ -410,12 +432,11 @@ def _held(q: Qless, now: int, jid: str, worker: str, queue: str) -> Job:
     return job
 
 
-def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> bytes:
-    if q.heard:
+def _finish(q: Qless, now: int, job: Job, part: JobDetails, result: bytes | None) -> bytes:
+    if q.has_subscribers:
         names = q.local(job.jid), q.local(job.queue)
-        q.log({"jid": names[0], "event": "completed", "queue": names[1]})
-    part.done_at = now
-    job.failures = 0
+        q.publish_log({"jid": names[0], "event": "completed", "queue": names[1]})
+    clear_failures(job)
     q.engine.complete(job, now, QLESS, result=result)
     _retire(q, now)
     return b"complete"
@@ -423,35 +444,32 @@ def _finish(q: Qless, now: int, job: Job, part: Part, result: bytes | None) -> b
 
 def _retire(q: Qless, now: int) -> None:
     """Remove completed jobs that are too old or exceed the maximum number, some per command."""
-    kept = q.engine.kept
+    kept = whole(q.engine).done_kept
     oldest = now - q.keep_for
     for job in list(islice(kept.values(), RETIRE_BATCH_SIZE)):
-        if part_of(job).done_at > oldest and len(kept) <= q.keep_most:
+        if details_of(job).done_at > oldest and len(kept) <= q.keep_most:
             return
         drop(q, job, now)
 
 
 def drop(q: Qless, job: Job, now: int) -> None:
-    """Remove a job and its tags."""
-    part = part_of(job)
-    q.set_tags(job, part, [])
+    """Remove a job."""
     q.engine.cancel(job, now, QLESS)
 
 
 def _advance(
-    q: Qless, now: int, job: Job, part: Part, queue: str, due: int, depends: list[str]
+    q: Qless, now: int, job: Job, part: JobDetails, queue: str, due: int, depends: list[str]
 ) -> bytes:
     names = q.local(job.jid), q.local(job.queue)
-    q.log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
-    part.add("put", now, q.max_history, {"q": queue})
-    queue = q.scoped(queue)
-    q.see(queue, now)
+    q.publish_log({"jid": names[0], "to": queue, "event": "advanced", "queue": names[1]})
+    part.add_entry("put", now, q.max_history, {"q": queue})
+    queue = q.queue_name(queue)
+    q.register_queue(queue, now)
     q.engine.advance(job, now, QLESS)
-    part.since = now
-    forget_holder(job)
+    part.waiting_since = now
+    clear_holder(job)
+    due = _due(q, job, due)
     q.engine.move(job, queue, now, QLESS, due=due, blockers=_blockers(q, depends))
-    if job.state == SCHEDULED:
-        q.plan(job)
     return state_of(job).encode() if job.state != LEASED else b"waiting"
 
 
@@ -459,7 +477,8 @@ def fail(q: Qless, now: int, args: Args) -> bytes:
     """jid, worker, group, message, data"""
     job, worker = _to_fail(q, now, args)
     if job.state != LEASED:
-        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state_of(job)}")
+        state = q.shown_state(job)
+        raise ScriptError(f"Fail(): Job {q.local(job.jid)}not currently running: {state}")
     if not is_held(job, worker):
         raise ScriptError(
             f"Fail(): Job {q.local(job.jid)} running with another worker: {job.holder}"
@@ -493,22 +512,25 @@ def _fail(q: Qless, now: int, job: Job, args: Args) -> bytes:
     if job.origin != QLESS:
         return _fail_foreign(q, now, job, args)
     worker, group, message = texts(args[1:4])
-    q.log_failed(job, worker, group, message)
-    q.tell_tracked("failed", job.jid)
+    q.publish_failed(job, worker, group, message)
+    q.publish_tracked("failed", job.jid)
     if len(args) > 4:
-        q.engine.amend(job, payload=args[4])
-    part = part_of(job)
-    part.add("failed", now, q.max_history, {"worker": worker, "group": group})
-    part.failure = Failed(group, message, now // 1_000_000, worker)
-    if part.stalled:
-        part.stalled, job.rank = False, part.rank
-    part.expired_at = None
+        q.engine.update(job, payload=args[4])
+    part = details_of(job)
+    part.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+    part.last_error = LastError(group, message, now // 1_000_000, worker)
+    if part.front:
+        leave_front(job)
+    part.lapsed_at = None
     if job.state == BLOCKED:
-        job.failure = Failure(now, now, group, message, [])
-        q.engine.kill(job, now)  # it still waits for its other dependencies if it is retried
+        failure = Failure(now, now, group, message, [])
+        q.engine.kill(
+            job, now, failure
+        )  # it still waits for its other dependencies if it is retried
     else:
-        q.engine.fail(job, now, QLESS, group, message, [], final=True, unleased=True)
-        job.failures -= 1  # this failure does not use a try
+        q.engine.fail(
+            job, now, QLESS, group, message, [], final=True, unleased=True, uses_try=False
+        )
     return encode_name(q.local(job.jid))
 
 
@@ -517,46 +539,19 @@ def _fail_foreign(q: Qless, now: int, job: Job, args: Args) -> bytes:
     its payload does not change. The job is in a failure group only when it is dead.
     """
     worker, group, message = texts(args[1:4])
-    part = part_of(job)
-    part.expired_at = None
-    _end_foreign(q, now, job, group, message, "failed")
+    part = details_of(job)
+    part.lapsed_at = None
+    if job.state == BLOCKED:
+        time = q.engine.time_of(job, now)
+        q.engine.kill(job, now, Failure(time, time, group, message, []))
+    else:
+        q.engine.fail(job, now, QLESS, group, message, [], unleased=True)
     if job.state == DEAD:
-        part.add("failed", now, q.max_history, {"worker": worker, "group": group})
-        part.failure = Failed(group, message, now // 1_000_000, worker)
-        q.tell_tracked("failed", job.jid)
-        q.log_failed(job, worker, group, message)
+        part.add_entry("failed", now, q.max_history, {"worker": worker, "group": group})
+        part.last_error = LastError(group, message, now // 1_000_000, worker)
+        q.publish_tracked("failed", job.jid)
+        q.publish_failed(job, worker, group, message)
     return encode_name(q.local(job.jid))
-
-
-def _end_foreign(
-    q: Qless,
-    now: int,
-    job: Job,
-    group: str,
-    message: str,
-    cause: str,
-    *,
-    again_at: int | None = None,
-) -> None:
-    """End an attempt at a job of another protocol. The rules of that protocol decide the next
-    state, but the worker may specify the delay. The times of a retry and of removal follow the
-    server's clock, as for all jobs of other protocols.
-    """
-    engine = q.engine
-    skew, engine.skew = engine.skew, 0
-    now -= skew
-    try:
-        if job.state == BLOCKED:
-            job.failure = Failure(now, now, group, message, [])
-            engine.kill(job, now)
-        else:
-            job.leased_at -= skew
-            later = None if again_at is None else again_at - skew
-            engine.fail(
-                job, now, QLESS, group, message, [], cause=cause, unleased=True, again_at=later
-            )
-    finally:
-        engine.skew = skew
 
 
 def retry(q: Qless, now: int, args: Args) -> int:
@@ -569,32 +564,28 @@ def retry(q: Qless, now: int, args: Args) -> int:
     if job is None:
         raise ScriptError(f"Retry(): Job {jid} does not exist")
     if job.state != LEASED:
-        raise ScriptError(f"Retry(): Job {jid} is not currently running: {state_of(job)}")
+        raise ScriptError(f"Retry(): Job {jid} is not currently running: {q.shown_state(job)}")
     if not is_held(job, worker):
         raise ScriptError(f"Retry(): Job {jid} has been given to another worker: {job.holder}")
-    part = part_of(job)
-    if part.expired_at is not None:
-        job.deadline, part.expired_at = part.expired_at, None
+    part = details_of(job)
+    if part.lapsed_at is not None:
+        end_grace(job)
     told = len(args) > 5
     group = text(args, 4, "") if len(args) > 4 else f"failed-retries-{queue}"
     message = (
         text(args, 5, "") if told else f'Job exhausted retries in queue "{q.local(job.queue)}"'
     )
     again_at = now + lua.moment(delay) if delay > 0 else now
-    if job.origin == QLESS:
-        q.engine.fail(job, now, QLESS, group, message, [], again_at=again_at)
-    else:
-        later = again_at if delay > 0 else None
-        _end_foreign(q, now, job, group, message, "failed", again_at=later)
+    # Without a delay, the rules of the job's own protocol decide the time of the retry.
+    later = again_at if job.origin == QLESS or delay > 0 else None
+    q.engine.fail(job, now, QLESS, group, message, [], again_at=later)
     if told:
-        part.failure = Failed(group, message, now // 1_000_000, worker)
+        part.last_error = LastError(group, message, now // 1_000_000, worker)
     if job.state == DEAD:
-        part.add("failed", now, q.max_history, {"group": group})
+        part.add_entry("failed", now, q.max_history, {"group": group})
         if not told:
-            part.failure = Failed(group, message, now / 1_000_000, "")
-        q.tell_tracked("failed", job.jid)
-    elif job.state == SCHEDULED and job.origin == QLESS:
-        q.plan(job)
+            part.last_error = LastError(group, message, now / 1_000_000, "")
+        q.publish_tracked("failed", job.jid)
     return -1 if job.state in {DEAD, GONE} else remaining(job)
 
 
@@ -603,27 +594,62 @@ def retry(q: Qless, now: int, args: Args) -> int:
 
 def cancel(q: Qless, now: int, args: Args) -> list[str]:
     """jids; must include all jobs that depend on them"""
-    q.engine.depend()  # a missing or completed job may have changed just now
+    q.engine.caller.wait()  # a missing or completed job may have changed just now
     wanted = texts(args)
     chosen = set(wanted)
     jobs = [job for job in map(q.find, dict.fromkeys(wanted)) if job is not None]
     for job in jobs:
-        for dependent in q.engine.dependents(job):
-            if q.local(dependent.jid) not in chosen:
-                raise ScriptError(
-                    f"Cancel(): {q.local(job.jid)} is a dependency of {q.local(dependent.jid)}"
-                    " but is not mentioned to be canceled"
-                )
+        _check_dependents(q, job, chosen)
     for job in jobs:
         q.engine.detach(job)  # or it would be ready briefly when its dependencies are removed
     for jid in wanted:
-        known = q.find(jid)
-        if known is None:
-            q.log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
-            q.tell_tracked("canceled", q.scoped(jid))
-        elif known.state != DONE:
-            _cancel(q, known, now)
+        _cancel_id(q, jid, now)
     return wanted
+
+
+def cancel_in_slices(q: Qless, now: int, args: Args) -> Generator[None, None, list[str]]:
+    """Cancel many jobs as `cancel` does, some in each slice."""
+    q.engine.caller.wait()
+    wanted = texts(args)
+    chosen = set(wanted)
+    for count, jid in enumerate(dict.fromkeys(wanted), 1):
+        job = q.find(jid)
+        if job is not None:
+            _check_dependents(q, job, chosen)
+        if count % CANCEL_BATCH_SIZE == 0:
+            yield
+    for count, jid in enumerate(chosen, 1):  # nothing changes before all are checked
+        job = q.find(jid)
+        if job is not None:
+            q.engine.detach(job)
+        if count % CANCEL_BATCH_SIZE == 0:
+            yield
+    for count, jid in enumerate(wanted, 1):
+        _cancel_id(q, jid, now)
+        if count % CANCEL_BATCH_SIZE == 0:
+            yield
+    return wanted
+
+
+def _check_dependents(q: Qless, job: Job, chosen: set[str]) -> None:
+    """Raise an error if a dependent of a job is not among the chosen jobs."""
+    seq = 0
+    while seq := q.engine.next_dependent(job, seq):
+        dependent = q.engine.jobs.get(seq)
+        if dependent is not None and q.local(dependent.jid) not in chosen:
+            raise ScriptError(
+                f"Cancel(): {q.local(job.jid)} is a dependency of {q.local(dependent.jid)}"
+                " but is not mentioned to be canceled"
+            )
+
+
+def _cancel_id(q: Qless, jid: str, now: int) -> None:
+    known = q.find(jid)
+    if known is None:
+        q.publish_log({"jid": jid, "queue": False, "event": "canceled", "worker": False})
+        q.publish_tracked("canceled", q.scoped(jid))
+    elif known.state != DONE:
+        _cancel(q, known, now)
 
 
 def _cancel(q: Qless, job: Job, now: int) -> None:
@@ -634,13 +660,13 @@ def _cancel(q: Qless, job: Job, now: int) -> None:
 def tell_cancelled(q: Qless, job: Job) -> None:
     """Notify all subscribers that a job is about to be removed."""
     worker = shown_worker(job)
-    if q.heard:
+    if q.has_subscribers:
         names = q.local(job.jid), q.local(job.queue)
         fields = {"jid": names[0], "queue": names[1], "event": "canceled", "worker": worker}
-        q.log(fields)
+        q.publish_log(fields)
         if worker:
             q.publish(f"w:{worker}", lua.event(fields))
-    q.tell_tracked("canceled", job.jid)
+    q.publish_tracked("canceled", job.jid)
 
 
 COMMANDS: Final = {

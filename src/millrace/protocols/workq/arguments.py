@@ -50,7 +50,7 @@ def split_flags(words: list[bytes]) -> tuple[list[bytes], Flags, bool]:
 # Numbers: decimal digits only, leading zeros are fine
 
 
-def unsigned(word: bytes, most: int, error: str) -> int:
+def parse_unsigned(word: bytes, most: int, error: str) -> int:
     if word.isdigit():
         if len(word) > 20:
             word = word.lstrip(b"0") or b"0"
@@ -59,7 +59,7 @@ def unsigned(word: bytes, most: int, error: str) -> int:
     raise ClientError(error)
 
 
-def signed(word: bytes) -> int | None:
+def parse_signed(word: bytes) -> int | None:
     """A number of up to 64 bits with an optional sign, or None."""
     digits = word[1:] if word[:1] in {b"+", b"-"} else word
     if not digits.isdigit():
@@ -74,7 +74,7 @@ def signed(word: bytes) -> int | None:
 # Fields
 
 
-def job_id(word: bytes) -> str:
+def parse_job_id(word: bytes) -> str:
     """A UUID of any version as 8-4-4-4-12 hex digits, in lower case."""
     if len(word) != 36 or _ID.fullmatch(word) is None:
         raise ClientError("Invalid ID")
@@ -91,7 +91,7 @@ def is_job_id(jid: str) -> bool:
     )
 
 
-def name(word: bytes) -> str:
+def parse_name(word: bytes) -> str:
     known = _good_names.get(word)
     if known is not None:
         return known
@@ -103,15 +103,15 @@ def name(word: bytes) -> str:
     return known
 
 
-def shown_name(name: str) -> bytes:
+def write_name(name: str) -> bytes:
     """A queue's name in a line. Characters that only other protocols allow are escaped as `%0D`."""
     word = name.encode()
     return word if _NAME.fullmatch(word) else quote(name, safe="").encode()
 
 
-def ttr(word: bytes) -> int:
+def parse_ttr(word: bytes) -> int:
     """Milliseconds; `check_ttr` checks the range."""
-    return unsigned(word, MAX_TTL, "Invalid TTR")
+    return parse_unsigned(word, MAX_TTL, "Invalid TTR")
 
 
 def check_ttr(milliseconds: int) -> None:
@@ -119,8 +119,8 @@ def check_ttr(milliseconds: int) -> None:
         raise ClientError("Invalid TTR")
 
 
-def ttl(word: bytes) -> int:
-    return unsigned(word, MAX_TTL, "Invalid TTL")
+def parse_ttl(word: bytes) -> int:
+    return parse_unsigned(word, MAX_TTL, "Invalid TTL")
 
 
 def check_ttl(milliseconds: int) -> None:
@@ -128,7 +128,7 @@ def check_ttl(milliseconds: int) -> None:
         raise ClientError("Invalid TTL")
 
 
-def moment(word: bytes) -> int:
+def parse_time(word: bytes) -> int:
     """`2020-02-02T00:00:00Z`, perhaps with a fraction: microseconds since 1970."""
     if word.isascii() and word.endswith(b"Z"):
         try:
@@ -143,16 +143,16 @@ def whole_second(microseconds: int) -> bytes:
     return rfc3339(microseconds // 1_000_000 * 1_000_000).encode()
 
 
-def wait_timeout(word: bytes) -> int:
-    return unsigned(word, MAX_WAIT, "Invalid wait timeout")
+def parse_wait_timeout(word: bytes) -> int:
+    return parse_unsigned(word, MAX_WAIT, "Invalid wait timeout")
 
 
-def cursor_offset(word: bytes) -> int:
-    return unsigned(word, (1 << 32) - 1, "Invalid cursor offset")
+def parse_cursor_offset(word: bytes) -> int:
+    return parse_unsigned(word, (1 << 32) - 1, "Invalid cursor offset")
 
 
-def limit(word: bytes) -> int:
-    number = unsigned(word, MAX_LIMIT, "Invalid limit")
+def parse_limit(word: bytes) -> int:
+    number = parse_unsigned(word, MAX_LIMIT, "Invalid limit")
     if not number:
         raise ClientError("Invalid limit")
     return number
@@ -161,20 +161,20 @@ def limit(word: bytes) -> int:
 # Flags
 
 
-def priority(flags: Flags, most: int) -> int:
+def parse_priority(flags: Flags, most: int) -> int:
     """From -2^31 to `most`; higher is sooner."""
     word = flags.get(b"priority")
     if word is None:
         return 0
-    number = signed(word)
+    number = parse_signed(word)
     if number is None or not -(1 << 31) <= number <= most:
         raise ClientError("Invalid Priority")
     return number
 
 
-def max_attempts(flags: Flags) -> int:
-    return unsigned(flags.get(b"max-attempts", b"0"), 255, "Invalid Max Attempts")
+def parse_max_attempts(flags: Flags) -> int:
+    return parse_unsigned(flags.get(b"max-attempts", b"0"), 255, "Invalid Max Attempts")
 
 
-def max_fails(flags: Flags) -> int:
-    return unsigned(flags.get(b"max-fails", b"0"), 255, "Invalid Max Fails")
+def parse_max_fails(flags: Flags) -> int:
+    return parse_unsigned(flags.get(b"max-fails", b"0"), 255, "Invalid Max Fails")

@@ -8,18 +8,20 @@ closes the connection if the size of the block is unknown.
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from millrace.engine.job import WORKQ, Job, Push
+from millrace.engine.job import FOREVER, Job, NewJob
+from millrace.engine.payloads import MAX_DIRECT_READ
 from millrace.engine.states import DEAD, DONE, LEASED
 from millrace.engine.waiters import JobOutcome, Waiter
 from millrace.protocols.buffers import ByteBuffer
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import ClientError
+from millrace.protocols.errors import ClientError, StoreUnavailable
+from millrace.protocols.registry import WORKQ
 from millrace.protocols.web_clients import is_web_request
 
 from . import arguments, inspection, jobs
 from .arguments import Flags
 from .hub import WorkqHub
-from .inspection import NotFound
+from .inspection import UnknownJob
 
 OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
@@ -27,8 +29,6 @@ NOT_FOUND: Final = b"-NOT-FOUND\r\n"
 CRLF: Final = b"\r\n"
 #: A refused block up to this size is skipped; a larger one ends the connection.
 MAX_DRAINED: Final = 64 << 20
-#: After a reply of this size the next command runs in the next turn, so that the reply is sent.
-LARGE_REPLY: Final = 65_536
 #: The maximum number of names in one `lease`: all are examined before other clients are served.
 MAX_NAMES: Final = 10_000
 #: A `lease` creates the queues that it names while there are fewer than this.
@@ -42,7 +42,7 @@ def client_error(text: str) -> bytes:
     return b"-CLIENT-ERROR %b\r\n" % text.encode()
 
 
-class Command(NamedTuple):
+class WorkqCommand(NamedTuple):
     """With a `size_error` a block follows the line; its size is argument number `arguments`."""
 
     do: Callable[["WorkqConnection", list[bytes], Flags, bytes, int], None]
@@ -57,12 +57,11 @@ class Command(NamedTuple):
 
 class WorkqConnection(Connection):
     def __init__(self, hub: WorkqHub) -> None:
-        super().__init__()
+        super().__init__(hub.engine, hub.code)
         self.hub = hub
-        self.engine = hub.engine
         self._inbox = ByteBuffer(hub.max_line)
         #: A command whose block is incomplete, and the block's size with CRLF.
-        self._begun: tuple[Command, list[bytes], Flags] | None = None
+        self._begun: tuple[WorkqCommand, list[bytes], Flags] | None = None
         self._size = 0
         #: The buffered input ends inside a command.
         self._incomplete = False
@@ -75,7 +74,7 @@ class WorkqConnection(Connection):
         self._ended = False
         self._names: tuple[list[bytes], tuple[str, ...]] = ([], ())
         if hub.full:
-            self._say(b"-SERVER-ERROR too many connections\r\n")
+            self.reply(b"-SERVER-ERROR too many connections\r\n")
             self.closing = True
         else:
             hub.connections.add(self)
@@ -83,7 +82,7 @@ class WorkqConnection(Connection):
     # Framing
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         """An incomplete command counts as one byte, so that the session reads the rest."""
         held = len(self._inbox)
         if self._incomplete:
@@ -91,42 +90,31 @@ class WorkqConnection(Connection):
         return held or (self.work is not None)
 
     @property
-    def held(self) -> int:
+    def memory_used(self) -> int:
         return len(self._inbox)
 
-    def discard(self) -> None:
+    def drop_input(self) -> None:
         self._inbox = ByteBuffer(0)
 
     def feed(self, data: bytes) -> None:
         self._inbox.feed(data)
         self._incomplete = False
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
-        self._inbox.feed(data)
-        self._incomplete = False
-        return self.run(now, most)
+    def has_input(self) -> bool:
+        return bool(self._inbox)
 
-    def run(self, now: int, most: int) -> bool:
-        while self.waiter is None and not self.closing:
-            if most <= 0:
-                return self.work is not None or bool(self._inbox)
-            most -= 1
-            if not self._step(now):
-                self._incomplete = True
-                if self._ended:
-                    self._end()
-                return False
-            if self.replies and len(self.replies[-1]) > LARGE_REPLY:
-                most = 0
-        return False
+    def step(self, now: int) -> int:
+        if self._step(now):
+            return 1
+        self._incomplete = True
+        if self._ended:
+            self._close()
+        return 0
 
     def _step(self, now: int) -> bool:
-        """Execute the next command or slice; False if the input is incomplete."""
+        """Execute the next command; False if the input is incomplete."""
         if self._begun is not None:
             return self._take_block(now)
-        if self.work is not None:
-            self.work_slice()
-            return True
         if self._draining:
             return self._drain()
         line = self._inbox.line()
@@ -156,19 +144,19 @@ class WorkqConnection(Connection):
         good = True
         if b" -" in line:
             args, flags, good = arguments.split_flags(args)
-        command = self._commands.get(verb)
+        command = COMMANDS.get(verb)
         if not good:
             self._refuse(arguments.INVALID_FLAGS, command, args)
         elif command is None and is_web_request(line):
             self.reject_web_client(self.hub)
         elif command is None:
-            self._say_error(client_error(arguments.UNKNOWN_COMMAND))
+            self.reply_error(client_error(arguments.UNKNOWN_COMMAND))
         elif not command.size_error:
             self._execute(command, args, flags, b"", now)
         elif len(args) != command.arguments:
             self._refuse(arguments.INVALID_ARGS, command, args)
         else:
-            size = arguments.signed(args[-1])
+            size = arguments.parse_signed(args[-1])
             if size is None or not 0 <= size <= self.hub.max_block:
                 self._refuse(command.size_error, command, args)
                 return
@@ -193,19 +181,19 @@ class WorkqConnection(Connection):
             self._refuse_block(command)
         return True
 
-    def _refuse_block(self, command: Command) -> None:
+    def _refuse_block(self, command: WorkqCommand) -> None:
         """The size was wrong, so that the end of the block is unknown."""
         self._begun = None
-        self._say_error(client_error(command.size_error))
+        self.reply_error(client_error(command.size_error))
         self.closing = self.drains_input = True
 
-    def _refuse(self, text: str, command: Command | None, args: list[bytes]) -> None:
+    def _refuse(self, text: str, command: WorkqCommand | None, args: list[bytes]) -> None:
         """Refuse a line, and skip the block that follows it."""
-        self._say_error(client_error(text))
+        self.reply_error(client_error(text))
         if command is None or not command.size_error:
             return
         known = len(args) >= command.arguments
-        size = arguments.signed(args[command.arguments - 1]) if known else None
+        size = arguments.parse_signed(args[command.arguments - 1]) if known else None
         if size is None or not 0 <= size <= MAX_DRAINED:
             self.closing = self.drains_input = True
         else:
@@ -222,41 +210,32 @@ class WorkqConnection(Connection):
         return True
 
     def _execute(
-        self, command: Command, args: list[bytes], flags: Flags, block: bytes, now: int
+        self, command: WorkqCommand, args: list[bytes], flags: Flags, block: bytes, now: int
     ) -> None:
-        engine, replies = self.engine, self.replies
+        engine = self.engine
         self.hub.commands += 1
-        if engine.halted and command.changes:
-            self._say_error(self.refusal(engine.halted))
+        if command.changes and (reason := self.store_problem(pushes=command.pushes)):
+            self.reply_error(self.unavailable_reply(reason))
             return
-        if engine.pushes_refused and command.pushes:
-            self._say_error(self.refusal(engine.pushes_refused))
-            return
-        before, said = engine.changes, len(replies)
+        if engine.durable and not command.leases:
+            self.caller.wait()
         try:
             command.do(self, args, flags, block, now)
         except ClientError as problem:
-            self._say_error(client_error(str(problem)))
-        except NotFound:
-            self._say_error(NOT_FOUND)
-        if len(replies) > said and (
-            engine.changes != before or (not command.leases and engine.has_uncommitted)
-        ):
-            self.marks.append(len(replies) - 1)
+            self.reply_error(client_error(str(problem)))
+        except UnknownJob:
+            self.reply_error(NOT_FOUND)
 
-    def _say(self, reply: bytes) -> None:
-        self.replies.append(reply)
-
-    def _say_error(self, reply: bytes) -> None:
+    def reply_error(self, reply: bytes) -> None:
         self.hub.errors += 1
-        self.replies.append(reply)
+        self.reply(reply)
 
-    def refusal(self, reason: str) -> bytes:
-        return b"-SERVER-ERROR %b: nothing was changed, try again later\r\n" % reason.encode()
+    def unavailable_reply(self, reason: str) -> bytes:
+        return b"-SERVER-ERROR %b\r\n" % str(StoreUnavailable(reason)).encode()
 
     # The end of a connection
 
-    def ended(self, now: int) -> bool:
+    def input_closed(self, now: int) -> bool:
         """The client has closed its sending side: everything that it sent is answered. The session
         finds out if the client is gone.
         """
@@ -265,14 +244,12 @@ class WorkqConnection(Connection):
 
     def stop_waiting(self, now: int) -> None:
         if self.waiter is not None:
-            if self._runs:
-                self.marks.append(len(self.replies))
             self._give_up(now)
-            self._say(TIMEOUT)
+            self.reply(TIMEOUT)
 
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         self.closing = True
-        self.work = None  # it refers to this connection
+        self.drop_work()  # it refers to this connection
         self.hub.connections.discard(self)
         if self.waiter is not None:
             self._give_up(now)
@@ -281,33 +258,33 @@ class WorkqConnection(Connection):
         """End the wait, and cancel the job of a `run`."""
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
-        self.engine.unwait(waiter)
+        self.engine.cancel_wait(waiter)
         if self._runs:
             self._runs = False
             job = self.engine.jobs.get(waiter.seq)
             if job is not None:
-                self.engine.abandon(job, now)
+                self.engine.cancel_transient(job, now)
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         """Close after the last reply; an incomplete block gets an error."""
         if self._begun is not None:
-            self._say_error(client_error(self._begun[0].size_error))
+            self.reply_error(client_error(self._begun[0].size_error))
         self.closing = True
 
     # Client commands
 
     def _add(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
         self._push(jobs.read_add(args, flags, payload, now), now)
-        self.replies.append(OK)
+        self.reply(OK)
 
     def _schedule(self, args: list[bytes], flags: Flags, payload: bytes, now: int) -> None:
         self._push(jobs.read_schedule(args, flags, payload, now), now)
-        self.replies.append(OK)
+        self.reply(OK)
 
-    def _push(self, push: Push, now: int) -> Job:
+    def _push(self, push: NewJob, now: int) -> Job:
         """Push, or report a duplicate id. The report waits until the first push is durable."""
         if jobs.find(self.engine, push.jid) is not None:
-            self.engine.depend()
+            self.caller.wait()
             raise ClientError(arguments.DUPLICATE_JOB)
         return self.engine.push(push, now)
 
@@ -320,103 +297,115 @@ class WorkqConnection(Connection):
     def _result(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         if len(args) != 2 or flags:
             raise ClientError(arguments.INVALID_ARGS)
-        jid = arguments.job_id(args[0])
-        timeout = arguments.wait_timeout(args[1])
+        jid = arguments.parse_job_id(args[0])
+        timeout = arguments.parse_wait_timeout(args[1])
         job = jobs.find(self.engine, jid)
         if job is None:
-            raise NotFound
+            raise UnknownJob
         if job.state in {DONE, DEAD}:
             content = b"" if job.extra is None else job.extra.result or b""
-            self.engine.depend()
-            self._say(jobs.result(jid, succeeded=job.state == DONE, content=content))
+            self.caller.wait()
+            self.reply(jobs.result(jid, succeeded=job.state == DONE, content=content))
         elif timeout:
             self._wait_for_end(job, jid, now + timeout * 1000)
         else:
-            self._say(TIMEOUT)
+            self.reply(TIMEOUT)
 
     def _wait_for_end(self, job: Job, jid: str, until: int) -> None:
         self._asked = jid
         self.waiter = Waiter((), "", WORKQ, self)
+        self.waiter.owns_job = self._runs
         self.engine.wait_for_end(job, self.waiter, until)
 
-    def conclude(self, outcome: JobOutcome, now: int) -> None:
+    def job_ended(self, outcome: JobOutcome, now: int) -> None:
         self.waiter = None
-        self.marks.append(len(self.replies))  # the end of the job is not durable yet
+        self.caller.wait()  # the end of the job may not be committed yet
         over = outcome.cause == "evicted" or (self._runs and outcome.cause == "expired")
         if over:
-            self._say(TIMEOUT)
+            self.reply(TIMEOUT)
         else:
             succeeded, content = outcome.succeeded, outcome.result
-            self._say(jobs.result(self._asked, succeeded=succeeded, content=content))
+            self.reply(jobs.result(self._asked, succeeded=succeeded, content=content))
         self._runs = False
 
     def timed_out(self, now: int) -> None:
         assert self.waiter is not None
         waiter, self.waiter = self.waiter, None
         job = self.engine.jobs.get(waiter.seq) if self._runs else None
-        if job is not None and job.state == LEASED and job.deadline > now:
-            self._wait_for_end(job, self._asked, job.deadline)  # a worker has the job
-            return
+        if job is not None and job.state == LEASED:  # a worker has the job
+            until = job.deadline if job.deadline != FOREVER else job.leased_at + job.lease_duration
+            if until > now:
+                self._wait_for_end(job, self._asked, until)
+                return
         self._runs = False
         if job is not None:
-            self.marks.append(len(self.replies))
-            self.engine.abandon(job, now)
-        self._say(TIMEOUT)
+            self.engine.cancel_transient(job, now)
+        self.reply(TIMEOUT)
 
     # Worker commands
 
     def _lease(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         if not 2 <= len(args) <= MAX_NAMES + 1 or flags:
             raise ClientError(arguments.INVALID_ARGS)
-        timeout = arguments.wait_timeout(args.pop())
+        timeout = arguments.parse_wait_timeout(args.pop())
         if args != self._names[0]:
-            self._names = args, tuple(dict.fromkeys(map(arguments.name, args)))
+            self._names = args, tuple(dict.fromkeys(map(arguments.parse_name, args)))
         names = self._names[1]
         engine = self.engine
         for name in names:
             queue = engine.queues.get(name)
-            if (queue is None or not queue.known) and len(engine.queues) < MAX_QUEUES:
+            if (queue is None or not queue.registered) and len(engine.queues) < MAX_QUEUES:
                 engine.open_queue(name)
         if self.hub.stopping:
             names = ()  # the server stops: no job is leased
         lease = engine.lease if len(names) == 1 else engine.lease_any
         job = lease(names, "", WORKQ, now)
         if job is not None:
-            self._hand(job)
+            self._reply_with_job(job)
         elif timeout:
             self.waiter = Waiter(names, "", WORKQ, self)
             engine.wait(self.waiter, now + timeout * 1000)
         else:
-            self._say(TIMEOUT)
+            self.reply(TIMEOUT)
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
-        self._hand(job)
+        self._reply_with_job(job)
 
-    def _hand(self, job: Job) -> None:
-        self.hand(job, jobs.leased(job, with_ttr=self.hub.with_ttr), self.engine)
+    def _reply_with_first(self, found: list[Job]) -> None:
+        self._reply_with_job(found[0])
+
+    def _reply_with_job(self, job: Job) -> None:
+        if job.stored_size > MAX_DIRECT_READ:
+            if not self.read_first([job], self._reply_with_first):
+                payload = self.engine.payload(job)
+                head = jobs.lease_head(job, len(payload), with_ttr=self.hub.with_ttr)
+                self.reply_with_large_job(job, head, payload, CRLF)
+            return
+        reply = jobs.leased(job, self.engine.payload(job), with_ttr=self.hub.with_ttr)
+        self.reply_with_job(job, reply)
 
     def _complete(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
         self.engine.complete(job, now, WORKQ, result=result, unleased=True)
-        self.replies.append(OK)
+        self.reply(OK)
 
     def _fail(self, args: list[bytes], flags: Flags, result: bytes, now: int) -> None:
         job = self._unfinished(args, flags)
         message = result[:MAX_MESSAGE].decode("utf-8", "replace")
         self.engine.fail(job, now, WORKQ, FAILED, message, [], result=result, unleased=True)
-        self.replies.append(OK)
+        self.reply(OK)
 
     def _unfinished(self, args: list[bytes], flags: Flags) -> Job:
         """The job that a result is for. An error waits until the state it reports is durable."""
         if flags:
             raise ClientError(arguments.INVALID_ARGS)
-        job = jobs.find_unfinished(self.engine, arguments.job_id(args[0]))
+        job = jobs.find_unfinished(self.engine, arguments.parse_job_id(args[0]))
         if job is None:
-            self.engine.depend()
-            raise NotFound
+            self.caller.wait()
+            raise UnknownJob
         if job.state in {DONE, DEAD}:
-            self.engine.depend()
+            self.caller.wait()
             raise ClientError(arguments.DUPLICATE_RESULT)
         return job
 
@@ -425,32 +414,42 @@ class WorkqConnection(Connection):
     def _delete(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
         if len(args) != 1 or flags:
             raise ClientError(arguments.INVALID_ARGS)
-        job = jobs.find(self.engine, arguments.job_id(args[0]))
+        job = jobs.find(self.engine, arguments.parse_job_id(args[0]))
         if job is None:
-            self.engine.depend()
-            raise NotFound
+            self.caller.wait()
+            raise UnknownJob
         self.engine.cancel(job, now, WORKQ)
-        self.replies.append(OK)
+        self.reply(OK)
 
     def _inspect(self, args: list[bytes], flags: Flags, _: bytes, now: int) -> None:
-        pieces = inspection.answer(self.hub, args, flagged=bool(flags))
-        self._say(next(pieces))
+        pieces = inspection.inspect_object(self.hub, args, flagged=bool(flags))
+        first = next(pieces)
+        if first:
+            self.reply(first)
         self.begin_work(self._say_all(pieces))
 
     def _say_all(self, pieces: Iterator[bytes]) -> Iterator[None]:
         for piece in pieces:
-            self.wait_for_commit(self.engine)
-            self._say(piece)
+            if piece:  # it is empty while another thread reads
+                self.caller.wait()
+                self.reply(piece)
             yield
 
-    _commands: Final = {
-        b"add": Command(_add, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
-        b"schedule": Command(_schedule, True, 6, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
-        b"run": Command(_run, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True),
-        b"result": Command(_result, False),
-        b"lease": Command(_lease, True, leases=True),
-        b"complete": Command(_complete, True, 2, arguments.INVALID_PAYLOAD_SIZE),
-        b"fail": Command(_fail, True, 2, arguments.INVALID_RESULT_SIZE),
-        b"delete": Command(_delete, True),
-        b"inspect": Command(_inspect, False),
-    }
+
+COMMANDS: Final = {
+    b"add": WorkqCommand(
+        WorkqConnection._add, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True
+    ),
+    b"schedule": WorkqCommand(
+        WorkqConnection._schedule, True, 6, arguments.INVALID_PAYLOAD_SIZE, pushes=True
+    ),
+    b"run": WorkqCommand(
+        WorkqConnection._run, True, 5, arguments.INVALID_PAYLOAD_SIZE, pushes=True
+    ),
+    b"result": WorkqCommand(WorkqConnection._result, False),
+    b"lease": WorkqCommand(WorkqConnection._lease, True, leases=True),
+    b"complete": WorkqCommand(WorkqConnection._complete, True, 2, arguments.INVALID_PAYLOAD_SIZE),
+    b"fail": WorkqCommand(WorkqConnection._fail, True, 2, arguments.INVALID_RESULT_SIZE),
+    b"delete": WorkqCommand(WorkqConnection._delete, True),
+    b"inspect": WorkqCommand(WorkqConnection._inspect, False),
+}

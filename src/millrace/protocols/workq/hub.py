@@ -1,9 +1,10 @@
 """The state shared by all Workq connections: engine, dialect, connections."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 from millrace.engine.engine import Engine
 from millrace.protocols.connection import Hub
+from millrace.protocols.registry import WORKQ
 
 #: The largest payload or result.
 MAX_BLOCK: Final = 1 << 20
@@ -12,8 +13,7 @@ MAX_LINE: Final = 10_000 + MAX_BLOCK
 
 
 class WorkqHub(Hub):
-    protocol = "workq"
-    label = "Workq"
+    code: ClassVar[int] = WORKQ
 
     def __init__(
         self,

@@ -1,21 +1,22 @@
 """Jobs: from the arguments of add, schedule and run to engine records, and back to lines.
 
-The checks follow the original's order: syntax of all arguments first, then their ranges. The `spec`
-of a job keeps the values that are only shown again: the TTL, and the time of a scheduled job.
+The checks follow the original's order: syntax of all arguments first, then their ranges. The
+`wire_fields` of a job are the values that are only shown again: the TTL, and the time of a
+scheduled job.
 """
 
 from typing import Final
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, LATER, WORKQ, Job, Push, alias, seq_of
-from millrace.engine.policy import EXCLUSIVE
+from millrace.engine.job import AFTER_ARRIVALS, FOREVER, Job, NewJob, id_from_seq, seq_from_id
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED
 from millrace.protocols.errors import ClientError
+from millrace.protocols.registry import WORKQ
 
 from . import arguments
 from .arguments import Flags
 
-#: `add` takes 32 bits with a sign; of `schedule` and `run` the spec says 0 to 2^32-1 as well.
+#: `add` takes 32 bits with a sign; for `schedule` and `run` the spec also permits 0 to 2^32-1.
 MAX_ADD_PRIORITY: Final = (1 << 31) - 1
 MAX_PRIORITY: Final = (1 << 32) - 1
 MAX_FLAGS: Final = 3
@@ -25,20 +26,23 @@ MAX_RUN_FLAGS: Final = 1
 # From arguments
 
 
-def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
+def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> NewJob:
     if len(flags) > MAX_FLAGS:
         raise ClientError(arguments.INVALID_ARGS)
-    jid = arguments.job_id(args[0])
-    ttr = arguments.ttr(args[2])
-    ttl = arguments.ttl(args[3])
-    most_attempts = retries = rank = 0
+    jid = arguments.parse_job_id(args[0])
+    ttr = arguments.parse_ttr(args[2])
+    ttl = arguments.parse_ttl(args[3])
+    max_attempts = retries = rank = 0
     if flags:
-        most_attempts, retries = arguments.max_attempts(flags), arguments.max_fails(flags)
-        rank = arguments.priority(flags, MAX_ADD_PRIORITY)
-    name = arguments.name(args[1])
+        max_attempts, retries = (
+            arguments.parse_max_attempts(flags),
+            arguments.parse_max_fails(flags),
+        )
+        rank = arguments.parse_priority(flags, MAX_ADD_PRIORITY)
+    name = arguments.parse_name(args[1])
     arguments.check_ttr(ttr)
     arguments.check_ttl(ttl)
-    return Push(
+    return NewJob(
         jid,
         name,
         payload,
@@ -48,27 +52,27 @@ def read_add(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
         ttr * 1000,
         b"%d" % ttl,
         rank,
-        expires=min(now + ttl * 1000, FOREVER),
-        most_attempts=most_attempts,
+        expires_at=min(now + ttl * 1000, FOREVER),
+        max_attempts=max_attempts,
     )
 
 
-def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> Push:
+def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> NewJob:
     if len(flags) > MAX_FLAGS:
         raise ClientError(arguments.INVALID_ARGS)
-    jid = arguments.job_id(args[0])
-    ttr = arguments.ttr(args[2])
-    ttl = arguments.ttl(args[3])
-    due = arguments.moment(args[4])
-    most_attempts, retries = arguments.max_attempts(flags), arguments.max_fails(flags)
-    rank = arguments.priority(flags, MAX_PRIORITY)
-    name = arguments.name(args[1])
+    jid = arguments.parse_job_id(args[0])
+    ttr = arguments.parse_ttr(args[2])
+    ttl = arguments.parse_ttl(args[3])
+    due = arguments.parse_time(args[4])
+    max_attempts, retries = arguments.parse_max_attempts(flags), arguments.parse_max_fails(flags)
+    rank = arguments.parse_priority(flags, MAX_PRIORITY)
+    name = arguments.parse_name(args[1])
     arguments.check_ttr(ttr)
     arguments.check_ttl(ttl)
     expires = min(due + ttl * 1000, FOREVER)
     if expires <= now:
         raise ClientError("Invalid Time")
-    return Push(
+    return NewJob(
         jid,
         name,
         payload,
@@ -79,23 +83,23 @@ def read_schedule(args: list[bytes], flags: Flags, payload: bytes, now: int) -> 
         b"%d %b" % (ttl, arguments.whole_second(due)),
         rank,
         due if due > now else 0,
-        place=LATER + max(0, due),
-        expires=expires,
-        most_attempts=most_attempts,
+        position=AFTER_ARRIVALS + max(0, due),
+        expires_at=expires,
+        max_attempts=max_attempts,
     )
 
 
-def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int]:
+def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[NewJob, int]:
     """The job, and the wait timeout in milliseconds."""
     if len(flags) > MAX_RUN_FLAGS:
         raise ClientError(arguments.INVALID_ARGS)
-    jid = arguments.job_id(args[0])
-    ttr = arguments.ttr(args[2])
-    rank = arguments.priority(flags, MAX_PRIORITY)
-    timeout = arguments.wait_timeout(args[3])
-    name = arguments.name(args[1])
+    jid = arguments.parse_job_id(args[0])
+    ttr = arguments.parse_ttr(args[2])
+    rank = arguments.parse_priority(flags, MAX_PRIORITY)
+    timeout = arguments.parse_wait_timeout(args[3])
+    name = arguments.parse_name(args[1])
     arguments.check_ttr(ttr)
-    push = Push(jid, name, payload, WORKQ, name, 0, ttr * 1000, b"0", rank, fleeting=True)
+    push = NewJob(jid, name, payload, WORKQ, name, 0, ttr * 1000, b"0", rank, transient=True)
     return push, timeout
 
 
@@ -105,7 +109,7 @@ def read_run(args: list[bytes], flags: Flags, payload: bytes) -> tuple[Push, int
 def id_of(job: Job) -> str:
     if job.origin == WORKQ or arguments.is_job_id(job.jid):
         return job.jid
-    return alias(job.seq)
+    return id_from_seq(job.seq)
 
 
 def find(engine: Engine, jid: str) -> Job | None:
@@ -123,43 +127,50 @@ def find_unfinished(engine: Engine, jid: str) -> Job | None:
     job = find(engine, jid)
     if job is None or job.state == BLOCKED:
         return None
-    if job.state != LEASED or job.actor == WORKQ:
+    if job.state != LEASED or job.holder_protocol == WORKQ:
         return job
     if job.jid == jid:
         return engine.find_leased(jid, WORKQ)
-    return None if job.actor in EXCLUSIVE else job
+    return None if job.holder_protocol in engine.rules.exclusive else job
 
 
 def _find_alias(engine: Engine, jid: str) -> Job | None:
-    job = engine.jobs.get(seq_of(jid))
+    job = engine.jobs.get(seq_from_id(jid))
     return job if job is not None and id_of(job) == jid else None
 
 
-def leased(job: Job, *, with_ttr: bool) -> bytes:
+def leased(job: Job, payload: bytes, *, with_ttr: bool) -> bytes:
     """The reply to a lease; the original server puts the TTR before the size."""
     jid, name = id_of(job).encode(), job.queue.encode()
-    size = len(job.payload)
+    size = len(payload)
     if with_ttr:
-        ttr = job.lease_for // 1000
-        return b"+OK 1\r\n%b %b %d %d\r\n%b\r\n" % (jid, name, ttr, size, job.payload)
-    return b"+OK 1\r\n%b %b %d\r\n%b\r\n" % (jid, name, size, job.payload)
+        ttr = job.lease_duration // 1000
+        return b"+OK 1\r\n%b %b %d %d\r\n%b\r\n" % (jid, name, ttr, size, payload)
+    return b"+OK 1\r\n%b %b %d\r\n%b\r\n" % (jid, name, size, payload)
+
+
+def lease_head(job: Job, size: int, *, with_ttr: bool) -> bytes:
+    """The lines of that reply before the payload."""
+    jid, name = id_of(job).encode(), job.queue.encode()
+    ttr = b"%d " % (job.lease_duration // 1000) if with_ttr else b""
+    return b"+OK 1\r\n%b %b %b%d\r\n" % (jid, name, ttr, size)
 
 
 def result(jid: str, *, succeeded: bool, content: bytes) -> bytes:
     return b"+OK 1\r\n%b %d %d\r\n%b\r\n" % (jid.encode(), succeeded, len(content), content)
 
 
-def described(job: Job) -> bytes:
+def described(job: Job, payload: bytes) -> bytes:
     """A job as `inspect` shows it."""
-    ttl, _, time = (job.spec if job.origin == WORKQ else b"0").partition(b" ")
+    ttl, _, time = (job.wire_fields if job.origin == WORKQ else b"0").partition(b" ")
     lines = (
         b"%b %d" % (id_of(job).encode(), 13 if time else 12),
-        b"name " + arguments.shown_name(job.queue),
-        b"ttr %d" % (job.lease_for // 1000),
+        b"name " + arguments.write_name(job.queue),
+        b"ttr %d" % (job.lease_duration // 1000),
         b"ttl " + ttl,
-        b"payload-size %d" % len(job.payload),
-        b"payload " + job.payload,
-        b"max-attempts %d" % job.most_attempts,
+        b"payload-size %d" % len(payload),
+        b"payload " + payload,
+        b"max-attempts %d" % job.max_attempts,
         b"attempts %d" % job.attempt,
         b"max-fails %d" % max(0, job.retries),
         b"fails %d" % job.failures,

@@ -1,10 +1,10 @@
-"""The one suite: what a job's life is, whoever pushes it and whoever works it."""
+"""The main suite: the life of a job for each pair of pushing and working protocol."""
 
 import pytest
 from pairs import LONG, PROTOCOLS, able, lose, outlive_lock, pairs, shown, uid, work
 
 from millrace.engine.states import BLOCKED, DONE, LEASED, READY, SCHEDULED
-from speakers import EVERYBODY, Accepted, Held, Leased, Nothing, Refused
+from speakers import ALL_SPEAKERS, Accepted, Held, Leased, Nothing, Refused
 from wires import SECOND
 
 # Push, lease, complete
@@ -22,7 +22,7 @@ def test_a_job_is_worked_once(pair):
 
 
 @pairs()
-def test_several_jobs_come_in_the_order_of_their_pushes(pair):
+def test_jobs_are_leased_in_push_order(pair):
     pushed = [pair.pusher.push(work(number)) for number in range(1, 6)]
     held = [pair.worker.lease("q") for _ in pushed]
     jobs = pair.house.engine.jobs
@@ -33,14 +33,14 @@ def test_several_jobs_come_in_the_order_of_their_pushes(pair):
 
 
 @pairs()
-def test_a_queue_is_nobody_elses(pair):
+def test_a_worker_gets_only_jobs_of_its_queue(pair):
     pair.pusher.push(work(queue="one"))
     pair.worker.finds_nothing("two")
     assert pair.worker.lease("one").queue == "one"
 
 
 @pairs()
-def test_all_in_one_packet(pair):
+def test_pipelined_commands(pair):
     """Pipelined pushes and leases are answered in order."""
     pusher, worker = pair.pusher, pair.worker
     pusher.says(b"".join(pusher.speaker.push(work(n), pusher.now) for n in range(1, 4)))
@@ -56,7 +56,7 @@ def test_all_in_one_packet(pair):
 
 
 @pairs(work=("wait",))
-def test_who_waits_is_woken(pair):
+def test_a_waiting_client_is_woken(pair):
     pair.worker.waits("q", 5)
     pair.pusher.push(work())
     held = pair.worker.hears_held()
@@ -65,7 +65,7 @@ def test_who_waits_is_woken(pair):
 
 
 @pairs(work=("wait",))
-def test_who_waits_longest_is_woken_first_and_each_for_one_job(pair):
+def test_waiting_clients_are_woken_in_order_for_one_job_each(pair):
     colleague = pair.colleague()
     pair.worker.waits("q", 5)
     colleague.waits("q", 5)
@@ -77,7 +77,7 @@ def test_who_waits_longest_is_woken_first_and_each_for_one_job(pair):
 
 
 @pairs(work=("wait",))
-def test_who_has_gone_while_waiting_gets_nothing(pair):
+def test_a_disconnected_waiting_client_gets_no_job(pair):
     colleague = pair.colleague()
     pair.worker.waits("q", 5)
     pair.worker.hangs_up()
@@ -87,7 +87,7 @@ def test_who_has_gone_while_waiting_gets_nothing(pair):
 
 
 @pytest.mark.parametrize("protocol", able("wait"))
-def test_a_wait_has_an_end(house, protocol):
+def test_a_wait_times_out(house, protocol):
     worker = house.client(protocol)
     worker.waits("q", 2)
     house.pass_time(2)
@@ -98,7 +98,7 @@ def test_a_wait_has_an_end(house, protocol):
 
 
 @pairs(push=("schedule",))
-def test_a_job_for_later(pair):
+def test_a_scheduled_job(pair):
     due = pair.house.now + 100 * SECOND
     pair.pusher.push(work(due=due))
     assert pair.job.state == SCHEDULED
@@ -110,7 +110,7 @@ def test_a_job_for_later(pair):
 
 
 @pairs(push=("schedule",), work=("wait",))
-def test_who_waits_gets_a_job_when_it_is_due(pair):
+def test_a_waiting_client_gets_a_job_when_it_is_due(pair):
     pair.pusher.push(work(due=pair.house.now + SECOND))
     pair.worker.waits("q", 10)
     pair.house.pass_time(1)
@@ -118,7 +118,7 @@ def test_who_waits_gets_a_job_when_it_is_due(pair):
 
 
 @pairs(push=("schedule",))
-def test_a_moment_that_is_over_is_now(pair):
+def test_a_due_time_in_the_past_is_immediate(pair):
     pair.pusher.push(work(due=pair.house.now - SECOND))
     pair.worker.complete(pair.worker.lease("q"))
 
@@ -127,7 +127,7 @@ def test_a_moment_that_is_over_is_now(pair):
 
 
 @pairs(push=("priority",))
-def test_what_is_more_urgent_is_first(pair):
+def test_higher_priority_is_first(pair):
     ranks = (-3, -1, -1, 0, -2)
     for number, rank in enumerate(ranks, 1):
         pair.pusher.push(work(number, rank=rank))
@@ -140,7 +140,7 @@ def test_what_is_more_urgent_is_first(pair):
 
 
 @pairs(push=("dependency",))
-def test_a_job_waits_for_another(pair):
+def test_a_job_waits_for_its_dependency(pair):
     first = pair.pusher.push(work(1))
     pair.pusher.push(work(2, after=(first,)))
     assert pair.house.job(2).state == BLOCKED
@@ -151,7 +151,7 @@ def test_a_job_waits_for_another(pair):
 
 
 @pairs(push=("dependency", "schedule"))
-def test_a_job_waits_for_another_and_then_for_its_moment(pair):
+def test_a_job_waits_for_its_dependency_and_then_for_its_due_time(pair):
     first = pair.pusher.push(work(1))
     pair.pusher.push(work(2, after=(first,), due=pair.house.now + 100 * SECOND))
     pair.worker.complete(pair.worker.lease("q"))
@@ -163,7 +163,7 @@ def test_a_job_waits_for_another_and_then_for_its_moment(pair):
 
 @pytest.mark.parametrize("waiting", able("dependency"))
 @pytest.mark.parametrize("awaited", PROTOCOLS)
-def test_a_job_waits_for_one_of_another_protocol(house, waiting, awaited):
+def test_a_job_can_depend_on_a_job_of_another_protocol(house, waiting, awaited):
     house.client(awaited).push(work(1))
     client = house.client(waiting)
     client.push(work(2, after=(shown(client, house.job()),)))
@@ -175,8 +175,8 @@ def test_a_job_waits_for_one_of_another_protocol(house, waiting, awaited):
 
 @pytest.mark.parametrize("canceller", able("cancel"))
 @pytest.mark.parametrize("waiting", able("dependency"))
-def test_who_waits_for_a_job_that_is_taken_away_waits_no_longer(house, waiting, canceller):
-    """But Qless refuses to take it away alone."""
+def test_a_cancelled_dependency_is_removed(house, waiting, canceller):
+    """Qless refuses to cancel it alone."""
     client, other = house.client(waiting), house.client(canceller)
     first = client.push(work(1))
     client.push(work(2, after=(first,)))
@@ -191,7 +191,7 @@ def test_who_waits_for_a_job_that_is_taken_away_waits_no_longer(house, waiting, 
 
 @pytest.mark.parametrize("canceller", able("cancel"))
 @pairs()
-def test_a_job_is_taken_away(pair, canceller):
+def test_a_job_is_cancelled(pair, canceller):
     pair.pusher.push(work())
     client = pair.house.client(canceller)
     assert isinstance(client.asks("cancel", shown(client, pair.job)), Accepted)
@@ -201,7 +201,7 @@ def test_a_job_is_taken_away(pair, canceller):
 
 @pytest.mark.parametrize("canceller", able("cancel"))
 @pairs()
-def test_a_job_is_taken_away_from_its_worker(pair, canceller):
+def test_a_leased_job_is_cancelled(pair, canceller):
     held = pair.push_and_lease()
     client = pair.house.client(canceller)
     assert isinstance(client.asks("cancel", shown(client, pair.job)), Accepted)
@@ -215,7 +215,7 @@ def test_a_job_is_taken_away_from_its_worker(pair, canceller):
 
 
 @pairs(work=("renew",))
-def test_a_lease_that_is_renewed_is_kept(pair):
+def test_a_renewed_lease_does_not_expire(pair):
     held = pair.push_and_lease()
     for _ in range(5):
         pair.house.pass_time(50)
@@ -225,7 +225,7 @@ def test_a_lease_that_is_renewed_is_kept(pair):
 
 
 @pairs(work=("release",))
-def test_a_job_that_is_given_back_is_there_at_once_and_has_not_failed(pair):
+def test_a_released_job_is_ready_immediately_without_a_failure(pair):
     held = pair.push_and_lease()
     assert isinstance(pair.worker.asks("release", held), Accepted)
     # The token of an HTTP lease and the history of a Qless job need a number for each attempt.
@@ -236,8 +236,8 @@ def test_a_job_that_is_given_back_is_there_at_once_and_has_not_failed(pair):
 
 
 @pairs(work=("release",))
-def test_a_job_that_was_given_back_is_ahead_of_others_only_until_somebody_has_it(pair):
-    """Whoever leases it next, over whatever protocol: it is a job like others again."""
+def test_a_released_job_has_precedence_only_until_its_next_lease(pair):
+    """After the next lease, over any protocol, the job has no precedence any more."""
     held = pair.push_and_lease()
     pair.worker.asks("release", held)
     for protocol in PROTOCOLS:
@@ -248,13 +248,12 @@ def test_a_job_that_was_given_back_is_ahead_of_others_only_until_somebody_has_it
         pair.house.pass_time(LONG)
 
 
-# The same push again, and what nobody knows
+# Repeated pushes and unknown jobs
 
 
-def test_the_same_push_again(house):
-    """Faktory's clients resend, and get one job; those of Workq and HTTP are told; Qless puts it
-    anew; the others
-    have no ids of their own.
+def test_a_repeated_push(house):
+    """Faktory clients repeat a push and get one job; Workq and HTTP clients get an error; Qless
+    puts the job again; the remaining protocols have no client ids.
     """
     for number, (protocol, count) in enumerate(
         {"faktory": 1, "workq": 1, "qless": 1, "http": 1, "masenko": 2, "goqueue": 2}.items()
@@ -270,8 +269,10 @@ def test_the_same_push_again(house):
 
 @pytest.mark.parametrize("first", able("id"))
 @pytest.mark.parametrize("second", able("id"))
-def test_an_id_that_another_protocols_job_has(house, first, second):
-    """Workq and HTTP refuse it, Qless moves the job, to Faktory it is a second job; but the same unit."""
+def test_an_id_in_use_by_another_protocol(house, first, second):
+    """Workq and HTTP refuse it, Qless moves the job, and Faktory creates a second job, unless the
+    unit is the same.
+    """
     house.client(first).push(work())
     client = house.client(second)
     client.says(client.speaker.push(work(queue="other"), client.now))
@@ -286,14 +287,14 @@ def test_an_id_that_another_protocols_job_has(house, first, second):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_nobody_knows(house, protocol):
-    """Completing, failing, renewing and cancelling a job that is not there changes nothing."""
+def test_commands_on_a_missing_job_have_no_effect(house, protocol):
+    """Completing, failing, renewing and cancelling a missing job has no effect."""
     client = house.client(protocol)
-    number = uid(9) if "id" in EVERYBODY[protocol].can else "9"
-    nobodys = Held(id=number, queue="q", kind="", payload=b"[]")
+    number = uid(9) if "id" in ALL_SPEAKERS[protocol].can else "9"
+    missing = Held(id=number, queue="q", kind="", payload=b"[]")
     for command in ("complete", "fail", "bury", "renew", "release"):
         if command == "complete" or command in client.speaker.can:
-            answer = client.asks(command, nobodys)
+            answer = client.asks(command, missing)
             harmless = (protocol, command) == ("faktory", "complete")
             assert isinstance(answer, Accepted if harmless else Refused), command
     if "cancel" in client.speaker.can:
@@ -314,8 +315,10 @@ def test_a_job_is_completed_once(pair):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_several_of_one_id_are_each_worked(house, protocol):
-    """Only Faktory has several jobs of one id; a worker of any protocol can end all that it has."""
+def test_several_jobs_with_one_id_are_all_leased(house, protocol):
+    """Only Faktory has several jobs with one id; a worker of any protocol can end all that it
+    has.
+    """
     for number in (1, 2, 3):
         house.client("faktory").push(work(payload=b"[%d]" % number))
     worker = house.client(protocol)
@@ -326,9 +329,9 @@ def test_several_of_one_id_are_each_worked(house, protocol):
     assert house.engine.totals.processed == 3
 
 
-def test_a_lock_that_nobody_pops_stays(house):
-    """The sheet: leases taken over Qless end by the clock of whoever pops over Qless, never by ours.
-    Others who ask for the queue get the job after that.
+def test_a_qless_lock_stays_without_a_pop(house):
+    """The specification: a lease taken over Qless ends by the clock of a client that pops over
+    Qless, never by the server's clock. Other workers of the queue get the job after that.
     """
     faktory = house.client("faktory")
     faktory.push(work())

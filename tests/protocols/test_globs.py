@@ -1,4 +1,4 @@
-"""Patterns as Redis has them."""
+"""Patterns of Redis."""
 
 import re
 import time
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millrace.protocols.errors import ClientError
-from millrace.protocols.qless.globs import MAX_PATTERN, linear_matcher, matcher, pattern_of
+from millrace.protocols.globs import MAX_PATTERN, linear_matcher, matcher, pattern_of
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_patterns(pattern, yes, no):
     st.text("ab", max_size=10).map(str.encode),
 )
 @settings(max_examples=500, deadline=None)
-def test_as_an_expression_that_tries_everything(pattern, name):
+def test_patterns_equal_regular_expressions(pattern, name):
     plain = pattern.replace(b"*", b".*").replace(b"?", b".")
     expected = bool(re.fullmatch(plain, name))
     assert bool(matcher(pattern)(name)) == expected
@@ -60,13 +60,13 @@ def test_as_an_expression_that_tries_everything(pattern, name):
 
 
 @pytest.mark.parametrize("pattern", [b"[ab]c*[^d]?*e", b"*?b[c-e]*", rb"a\*[]*", b"*[^a]"])
-def test_both_ways_of_matching_agree(pattern):
+def test_both_matchers_agree(pattern):
     names = {b"", b"a", b"ac", b"bcxe", b"acdxe", b"xbdy", b"a*", b"abce", b"bcxxxe", b"xxbcyye"}
     for name in names:
         assert linear_matcher(pattern).matches(name) == bool(matcher(pattern)(name))
 
 
-def test_a_long_name_takes_one_step_for_each_byte():
+def test_a_long_name_takes_linear_time():
     pattern = b"*" + b"?" * 400 + b"b*"
     assert not matcher(pattern)(b"a" * 300_000)
     assert matcher(pattern)(b"a" * 300_000 + b"b")
@@ -79,7 +79,7 @@ def test_no_pattern_takes_long():
     assert time.process_time() - started < 2
 
 
-def test_a_pattern_may_not_be_too_long():
+def test_a_pattern_has_a_maximum_length():
     assert pattern_of(b"x" * MAX_PATTERN) == b"x" * MAX_PATTERN
     with pytest.raises(ClientError, match="ERR a pattern may have 1000 bytes"):
         pattern_of(b"x" * (MAX_PATTERN + 1))

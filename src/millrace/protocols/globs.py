@@ -3,8 +3,8 @@ character.
 
 A pattern is compiled to a regular expression without backtracking: each part between two stars is
 searched once, after the position of the previous part. The cost is at most the length of the name
-times the length of the part. If this product is large, a matcher that takes one step per byte of
-the name searches the parts instead.
+times the length of the longest part. If this part is long and the product is large, a matcher that
+takes one step per byte of the name searches the parts instead.
 """
 
 import re
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from millrace.protocols.errors import ClientError
+from .errors import ClientError
 
 #: Maximum length of a pattern.
 MAX_PATTERN: Final = 1000
-#: Above this product of lengths a name is matched with one step per byte.
+#: Above this length of a part and this product of lengths, a name is matched with one step per
+#: byte. A step of the expression is much cheaper, so short parts always use it.
+MAX_REGEX_PART: Final = 32
 MAX_REGEX_STEPS: Final = 65_536
 
 Matcher = Callable[[bytes], object]
@@ -36,11 +38,11 @@ def matcher(pattern: bytes) -> Matcher:
     expression = b"".join(head)
     if middle:
         tail = b"".join(middle.pop())
-        between = (b"(?>.*?%b)" % b"".join(part) for part in middle if part)
+        between = [b"(?>.*?%b)" % b"".join(part) for part in middle if part]
         expression += b"".join(between) + b".*" + tail
     match = re.compile(expression, re.DOTALL).fullmatch
     longest = max(map(len, parts))
-    if longest < 2:
+    if longest <= MAX_REGEX_PART:
         return match
 
     def choose(name: bytes) -> object:

@@ -1,0 +1,43 @@
+"""The rules of Faktory jobs and leases, and the factories."""
+
+from random import Random
+from typing import Final
+
+from millrace.engine.job import Job
+from millrace.engine.policies import RetryDecision, RetryPolicy, retry_later
+from millrace.engine.states import GONE
+from millrace.protocols.spec import HubContext, ProtocolSpec
+
+from .connection import FaktoryConnection
+from .hub import FaktoryHub
+from .settings import FaktoryConfig
+
+
+class FaktoryPolicy(RetryPolicy):
+    """count^4 + 15 + rand(0..29) * (count + 1) seconds, `retries` times; then the dead set.
+
+    `retries` 0 discards at the first failure, a negative one goes to the dead set at once.
+    """
+
+    expired = ("ReservationExpired", "Faktory job reservation expired")
+
+    def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
+        if job.retries == 0:
+            return RetryDecision(GONE)
+        return retry_later(job, now, random)
+
+
+def make_hub(settings: FaktoryConfig, context: HubContext) -> FaktoryHub:
+    return FaktoryHub(
+        context.engine,
+        started_at=context.started_at,
+        challenge=lambda: (4000 + context.random_bits(12), f"{context.random_bits(63):x}"),
+        memory_mb=context.memory_mb,
+        password=settings.password,
+        max_connections=context.max_connections,
+        max_line=context.max_line,
+        recover_lost_workers=settings.recover_lost_workers,
+    )
+
+
+SPEC: Final = ProtocolSpec(FaktoryPolicy(), make_hub=make_hub, make_connection=FaktoryConnection)

@@ -1,0 +1,1 @@
+"""Push and lease jobs over HTTP. The web process sends these requests over the admin socket."""

@@ -1,0 +1,18 @@
+"""The rules of jobs that are pushed and leased over HTTP."""
+
+from random import Random
+from typing import Final
+
+from millrace.engine.job import Job
+from millrace.engine.policies import LeaseRights, RetryDecision, RetryPolicy, retry_later
+from millrace.protocols.spec import ProtocolSpec
+
+
+class HttpPolicy(RetryPolicy):
+    """Faktory's delays, `retries` times, then the dead set."""
+
+    def after_failure(self, job: Job, now: int, random: Random) -> RetryDecision:
+        return retry_later(job, now, random)
+
+
+SPEC: Final = ProtocolSpec(HttpPolicy(), LeaseRights(exclusive=True))

@@ -1,0 +1,28 @@
+"""The JSON of the frequent commands. It is not compiled: mypyc drops the keywords of structs."""
+
+from typing import Final
+
+import msgspec
+
+DEFAULT_QUEUE: Final = "default"
+DEFAULT_RETRY: Final = 20
+ABSENT: Final = msgspec.Raw()
+
+
+class PushForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    name: str = ""
+    queue: str = DEFAULT_QUEUE
+    deadqueue: str = ""
+    payload: msgspec.Raw = ABSENT
+    retry: int = DEFAULT_RETRY
+    execute_at: str | None = None
+    blocked_by: list[int] = []
+
+
+class FetchForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    queues: tuple[str, ...] | None = (DEFAULT_QUEUE,)
+    timeout: int | str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class AckForm(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: int = 0

@@ -1,0 +1,33 @@
+"""Payloads that are too large to be read on the thread of the loop.
+
+A reply with a leased job waits in `Connection.read_first`. A command that runs in slices and lists
+jobs calls `read_ahead` for each job.
+"""
+
+from collections.abc import Iterator
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
+from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
+
+
+def is_large(engine: Engine, job: Job) -> bool:
+    """Whether another thread should read the payload of a job."""
+    return job.stored_size > MAX_DIRECT_READ and engine.payload_fetcher is not None
+
+
+def read_ahead(engine: Engine, job: Job) -> Iterator[None]:
+    """Yield until a large payload is in memory, where `engine.payload` finds it until `forget`."""
+    if job.stored_size <= MAX_DIRECT_READ or engine.payload_fetcher is None:
+        return
+    read = PayloadRead([job.seq])
+    engine.payload_fetcher(read)
+    while read.payloads is None:
+        yield
+    engine.fetched.update(read.payloads)
+
+
+def forget(engine: Engine, job: Job) -> None:
+    """The payload is no longer needed."""
+    if engine.fetched:
+        engine.fetched.pop(job.seq, None)

@@ -1,0 +1,411 @@
+"""Limit a port to some queues: `queues = ["signup*"]` in the section of a protocol.
+
+The protocols reach jobs and queues only through the engine of their hub. A limited port gets a
+`LimitedEngine` in its place, which shows only the allowed queues and their jobs. A command that
+names another queue raises `QueueRefused`; the id of a job in another queue is unknown. A port
+without a rule uses the engine itself, at no cost.
+
+`LimitedEngine` knows every attribute that the protocols use. Any other attribute is an error, so
+that a new one cannot bypass the rule unnoticed.
+"""
+
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from fnmatch import translate
+from typing import Any, Final, cast
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job, NewJob
+from millrace.engine.queues import Queue
+from millrace.engine.states import BLOCKED, LEASED, SCHEDULED
+
+from .errors import ClientError
+
+#: Names whose result is remembered.
+MAX_REMEMBERED: Final = 10_000
+#: Names of queues in an error are cut to this length.
+MAX_SHOWN: Final = 100
+
+#: Attributes of the engine that do not depend on a queue, and verbs for a job that the caller has
+#: found through this engine.
+SHARED: Final = frozenset(
+    {
+        *(
+            "unavailable",
+            "pushes_refused",
+            "durable",
+            "rules",
+            "caller",
+            "server_caller",
+            "version",
+        ),
+        *(
+            "set_setting",
+            "settings",
+            "set_setting_unacknowledged",
+            "revert_count",
+            "flush_count",
+            "turn",
+            "change_set",
+        ),
+        *(
+            "set_alarm",
+            "cancel_alarm",
+            "alarms",
+            "timers",
+            "random",
+            "next_seq",
+            "skip_seqs",
+            "holders",
+        ),
+        *("totals", "timer_counts", "statistics", "deadlines", "promote_due"),
+        *("wait", "wait_for_end", "cancel_wait", "stop_offering", "stop_offering_all"),
+        *(
+            "complete",
+            "fail",
+            "cancel",
+            "kill",
+            "cancel_transient",
+            "end_lease_of_closed",
+            "holds_lease",
+            "leases_of",
+            "end_leases_of",
+            "remove_queue_if_left",
+            "release",
+            "retry_now",
+        ),
+        *(
+            "renew",
+            "start_grace",
+            "reclaim",
+            "lease_job",
+            "promote",
+            "advance",
+            "record_change",
+            "update",
+        ),
+        *(
+            "set_rank",
+            "block",
+            "unblock",
+            "detach",
+            "is_setting_uncommitted",
+            "is_turn_uncommitted",
+        ),
+        *("annotations", "set_tags", "track", "log", "load_settings", "payload"),
+        *("payload_fetcher", "fetched", "payload_part", "clock"),
+        *("recent_durations", "failure_groups", "retention", "retention_of", "set_retention"),
+        *("limits", "set_limit", "delete_limit", "release_limit", "time_of"),
+        *("recurring", "put_recurring", "delete_recurring", "transactions"),
+    }
+)
+#: Attributes that the protocols assign.
+ASSIGNED: Final = frozenset({"next_seq", "caller"})
+
+
+class QueueRefused(ClientError):
+    """The rule of the port does not allow the queue or the command."""
+
+
+class QueueRule:
+    """The queues of a port: glob patterns with `*`, `?` and `[...]`."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        self._matches = re.compile("|".join(map(translate, patterns))).match
+        self._known: dict[str, bool] = {}
+
+    def allows(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= MAX_REMEMBERED:
+                self._known.clear()
+            known = self._known[name] = self._matches(name) is not None
+        return known
+
+    def check(self, name: str) -> None:
+        if not self.allows(name):
+            raise QueueRefused(f"the queue {name[:MAX_SHOWN]} is not allowed on this port")
+
+    def check_push(self, push: NewJob) -> None:
+        """Check the queue of a job, and the queue that it moves to after its last failure."""
+        self.check(push.queue)
+        if push.dead_queue:
+            self.check(push.dead_queue)
+
+
+def limit_to(engine: Engine, patterns: tuple[str, ...]) -> Engine:
+    """The engine for a port with these patterns; without patterns, the engine itself."""
+    return cast("Engine", LimitedEngine(engine, QueueRule(patterns))) if patterns else engine
+
+
+def rule_of(engine: Engine) -> QueueRule | None:
+    """The rule of the port that uses this engine."""
+    return engine.rule if isinstance(engine, LimitedEngine) else None
+
+
+def whole(engine: Engine) -> Engine:
+    """The engine without a rule, for work that is not done for a client."""
+    return engine.unlimited if isinstance(engine, LimitedEngine) else engine
+
+
+class VisibleJobs(Mapping[Any, Job]):
+    """The jobs of allowed queues in an index of the engine."""
+
+    def __init__(self, jobs: Mapping[Any, Job], allows: Callable[[str], bool]) -> None:
+        self._jobs = jobs
+        self._allows = allows
+
+    def __getitem__(self, key: Any) -> Job:
+        job: Job | None = self.get(key)
+        if job is None:
+            raise KeyError(key)
+        return job
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        job = self._jobs.get(key)
+        return job if job is not None and self._allows(job.queue) else default
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(key) is not None
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, job in self._jobs.items() if self._allows(job.queue))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class CountedJobs(VisibleJobs):
+    """An index of which the queues count the jobs; `states` are those that it has."""
+
+    def __init__(self, jobs: Mapping[Any, Job], view: "VisibleQueues", states: slice) -> None:
+        super().__init__(jobs, view.rule.allows)
+        self._view = view
+        self._states = states
+
+    def __len__(self) -> int:
+        return sum(sum(queue.counts[self._states]) for queue in self._view.values())
+
+
+class JobsByJid(CountedJobs):
+    """The oldest visible job of each jid."""
+
+    def __init__(self, engine: Engine, view: "VisibleQueues") -> None:
+        super().__init__(engine.by_jid, view, slice(None))
+        self._find_all = engine.find_all
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        job = self._jobs.get(key)
+        if job is None or self._allows(job.queue):
+            return default if job is None else job
+        return next((job for job in self._find_all(key) if self._allows(job.queue)), default)
+
+
+class VisibleQueues(Mapping[str, Queue]):
+    """The allowed queues. Asking for another one is an error of the client."""
+
+    def __init__(self, queues: Mapping[str, Queue], rule: QueueRule) -> None:
+        self._queues = queues
+        self.rule = rule
+
+    def __getitem__(self, name: str) -> Queue:
+        self.rule.check(name)
+        return self._queues[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.rule.check(name)
+        return self._queues.get(name, default)
+
+    def __iter__(self) -> Iterator[str]:
+        return filter(self.rule.allows, self._queues)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class VisibleDays(Mapping[tuple[str, int], Any]):
+    """The daily statistics of the allowed queues."""
+
+    def __init__(self, days: Mapping[tuple[str, int], Any], rule: QueueRule) -> None:
+        self._days = days
+        self._rule = rule
+
+    def __getitem__(self, key: tuple[str, int]) -> Any:
+        self._rule.check(key[0])
+        return self._days[key]
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return (key for key in self._days if self._rule.allows(key[0]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class VisibleStatistics:
+    """The statistics of the allowed queues."""
+
+    def __init__(self, days: VisibleDays) -> None:
+        self.days = days
+
+
+class LimitedEngine:
+    """The engine as a port with a rule sees it."""
+
+    unlimited: Engine
+    rule: QueueRule
+
+    def __init__(self, engine: Engine, rule: QueueRule) -> None:
+        queues = VisibleQueues(engine.queues, rule)
+        self.__dict__.update(
+            unlimited=engine,
+            rule=rule,
+            queues=queues,
+            jobs=CountedJobs(engine.jobs, queues, slice(None)),
+            by_jid=JobsByJid(engine, queues),
+            scheduled=CountedJobs(engine.scheduled, queues, slice(SCHEDULED, SCHEDULED + 1)),
+            blocked=CountedJobs(engine.blocked, queues, slice(BLOCKED, BLOCKED + 1)),
+            leased=CountedJobs(engine.leased, queues, slice(LEASED, LEASED + 1)),
+            done=VisibleJobs(engine.done, rule.allows),
+            dead=VisibleJobs(engine.dead, rule.allows),
+            dead_kept=VisibleJobs(engine.dead_kept, rule.allows),
+            done_kept=VisibleJobs(engine.done_kept, rule.allows),
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in SHARED:
+            raise AttributeError(f"the rule for queues does not know engine.{name}")
+        return getattr(self.unlimited, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in ASSIGNED:
+            raise AttributeError(f"the rule for queues does not know engine.{name}")
+        setattr(self.unlimited, name, value)
+
+    # Pushing and leasing
+
+    def push_many(self, pushes: Iterable[NewJob], now: int) -> list[Job]:
+        pushes = list(pushes)
+        for push in pushes:
+            self._check_push(push)
+        return self.unlimited.push_many(pushes, now)
+
+    def push(self, push: NewJob, now: int) -> Job:
+        self._check_push(push)
+        return self.unlimited.push(push, now)
+
+    def _check_push(self, push: NewJob) -> None:
+        self.rule.check_push(push)
+        jobs = self.unlimited.jobs
+        for blocker in push.blockers:
+            job = jobs.get(blocker)
+            if job is not None and not self.rule.allows(job.queue):
+                raise QueueRefused(f"the job {blocker} is in a queue that is not allowed here")
+
+    def lease(self, queues: Iterable[str], *more: Any, **others: Any) -> Job | None:
+        return self.unlimited.lease(self._checked(queues), *more, **others)
+
+    def lease_any(self, queues: Iterable[str], *more: Any) -> Job | None:
+        return self.unlimited.lease_any(self._checked(queues), *more)
+
+    def reclaim_by_id(self, jid: str, holder: str, actor: int, now: int) -> Job | None:
+        if not self.find_all(jid):
+            return None
+        return self.unlimited.reclaim_by_id(jid, holder, actor, now)
+
+    def _checked(self, queues: Iterable[str]) -> Iterable[str]:
+        for name in queues:
+            self.rule.check(name)
+        return queues
+
+    # Finding
+
+    def find(self, jid: str) -> Job | None:
+        job: Job | None = self.__dict__["by_jid"].get(jid)
+        return job
+
+    def find_all(self, jid: str) -> list[Job]:
+        return self._visible(self.unlimited.find_all(jid))
+
+    def find_newest(self, jid: str, limit: int) -> list[Job]:
+        return self._visible(self.unlimited.find_newest(jid, limit))
+
+    def find_below(self, jid: str, below: int, limit: int) -> list[Job]:
+        while found := self.unlimited.find_below(jid, below, limit):
+            if visible := self._visible(found):
+                return visible
+            below = found[-1].seq
+        return []
+
+    def count_of(self, jid: str) -> int:
+        return len(self.find_all(jid))
+
+    def find_leased(self, jid: str, actor: int, holder: str = "") -> Job | None:
+        job = self.unlimited.find_leased(jid, actor, holder)
+        return job if job is not None and self.rule.allows(job.queue) else None
+
+    def next_dependent(self, job: Job, after: int) -> int:
+        """The seq of the first visible dependent above `after`; 0 if there is none."""
+        while after := self.unlimited.next_dependent(job, after):
+            if after in self.jobs:
+                break
+        return after
+
+    def dependents(self, job: Job) -> list[Job]:
+        return self._visible(self.unlimited.dependents(job))
+
+    def some_dependents(self, job: Job, limit: int) -> tuple[list[Job], int]:
+        found, others = self.unlimited.some_dependents(job, limit)
+        return self._visible(found), others
+
+    def index_of(self, state: int) -> VisibleJobs:
+        return VisibleJobs(self.unlimited.index_of(state), self.rule.allows)
+
+    def _visible(self, jobs: Iterable[Job]) -> list[Job]:
+        return [job for job in jobs if self.rule.allows(job.queue)]
+
+    # Counting
+
+    @property
+    def retrying(self) -> int:
+        return min(self.unlimited.retrying, len(self.__dict__["scheduled"]))
+
+    def current_statistics(self) -> VisibleStatistics:
+        return VisibleStatistics(VisibleDays(self.unlimited.current_statistics().days, self.rule))
+
+    # Queues
+
+    def move(self, job: Job, name: str, *more: Any, **others: Any) -> None:
+        self.rule.check(name)
+        self.unlimited.move(job, name, *more, **others)
+
+    def open_queue(self, name: str) -> Queue:
+        self.rule.check(name)
+        return self.unlimited.open_queue(name)
+
+    def pause(self, name: str, *, paused: bool, now: int) -> None:
+        self.rule.check(name)
+        self.unlimited.pause(name, paused=paused, now=now)
+
+    def remove_queue(self, name: str, now: int) -> None:
+        self.rule.check(name)
+        self.unlimited.remove_queue(name, now)
+
+    def remove_queue_in_slices(self, name: str, now: int) -> Generator[None, None, None]:
+        self.rule.check(name)
+        yield from self.unlimited.remove_queue_in_slices(name, now)
+
+    def forget_queue(self, name: str) -> None:
+        self.rule.check(name)
+        self.unlimited.forget_queue(name)
+
+    def forget_statistics(self, names: Iterable[str]) -> None:
+        self.unlimited.forget_statistics(filter(self.rule.allows, names))
+
+    # Commands for all queues
+
+    def flush(self, *_: Any, **__: Any) -> None:
+        raise QueueRefused("FLUSH is not allowed on this port: it has a rule for queues")
+
+    @property
+    def staged(self) -> Mapping[str, dict[int, Job]]:
+        raise QueueRefused("bulk loads are not allowed on this port: it has a rule for queues")

@@ -1,0 +1,58 @@
+"""The table of protocols.
+
+A new protocol is one row here and one package with two modules: `settings.py` declares the section
+of the configuration as `SECTION`, `spec.py` the rules and factories as `SPEC`. This module imports
+neither, so that every package can use the names and labels.
+"""
+
+from typing import Final, NamedTuple
+
+#: Codes of the protocols in job records and events. They are on disk: a new one gets the next code.
+WORKQ: Final = 1
+MASENKO: Final = 2
+FAKTORY: Final = 3
+QLESS: Final = 4
+GOQUEUE: Final = 5
+HTTP: Final = 6
+
+
+class Protocol(NamedTuple):
+    """One row of the table."""
+
+    code: int
+    #: The name in the configuration, in the journal and in the HTTP API.
+    name: str
+    #: The name in texts for people.
+    label: str
+    #: The package with `spec.py` and `settings.py`.
+    package: str
+    #: Whether the protocol has a port and settings. HTTP uses the port of the web interface.
+    listens: bool = True
+
+
+#: The order is that of listings.
+PROTOCOLS: Final[list[Protocol]] = []
+#: Names by code; the server itself has code 0 and no name.
+PROTOCOL_NAMES: Final[list[str]] = [""]
+#: Labels by name.
+PROTOCOL_LABELS: Final[dict[str, str]] = {}
+
+
+def add_protocol(row: Protocol) -> None:
+    """Add a row to the table."""
+    PROTOCOLS.append(row)
+    PROTOCOL_NAMES.extend("" for _ in range(len(PROTOCOL_NAMES), row.code + 1))
+    assert not PROTOCOL_NAMES[row.code], "each protocol has a code of its own"
+    PROTOCOL_NAMES[row.code] = row.name
+    PROTOCOL_LABELS[row.name] = row.label
+
+
+for _row in (
+    Protocol(FAKTORY, "faktory", "Faktory", "millrace.protocols.faktory"),
+    Protocol(WORKQ, "workq", "Workq", "millrace.protocols.workq"),
+    Protocol(MASENKO, "masenko", "Masenko", "millrace.protocols.masenko"),
+    Protocol(GOQUEUE, "goqueue", "Go Job Queue", "millrace.protocols.goqueue"),
+    Protocol(QLESS, "qless", "Qless", "millrace.protocols.qless"),
+    Protocol(HTTP, "http", "HTTP", "millrace.protocols.http", listens=False),
+):
+    add_protocol(_row)

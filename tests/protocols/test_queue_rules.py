@@ -1,0 +1,302 @@
+"""Ports with a rule for queues: other queues and their jobs can neither be used nor seen."""
+
+import ast
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from goqueue_conversation import add, delete, reserve
+
+from millrace.engine.engine import Engine
+from millrace.engine.job import NewJob
+from millrace.protocols.connection import Connection
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.goqueue.connection import GoqueueConnection
+from millrace.protocols.goqueue.hub import GoqueueHub
+from millrace.protocols.masenko.connection import MasenkoConnection
+from millrace.protocols.masenko.hub import MasenkoHub
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.connection import QlessConnection
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.queue_rules import SHARED, LimitedEngine, QueueRule, limit_to
+from millrace.protocols.registry import MASENKO, WORKQ
+from millrace.protocols.spec import protocol_rules
+from millrace.protocols.workq.connection import WorkqConnection
+from millrace.protocols.workq.hub import WorkqHub
+from support.plain import values
+from wires import data_of
+
+pytestmark = pytest.mark.sources_only("a port with a rule for queues runs from the sources")
+
+NOW = 1_700_000_000_000_000
+SOURCES = Path(__file__).parents[2] / "src/millrace/protocols"
+JID = "6ba7b810-9dad-41d1-80b4-00000000000a"
+VISIBLE = "6ba7b810-9dad-41d1-80b4-00000000000b"
+
+
+def connect(protocol: str, engine: Engine) -> Connection:
+    if protocol == "faktory":
+        faktory = FaktoryHub(engine, started_at=NOW, challenge=lambda: (1, ""), memory_mb=lambda: 1)
+        connection: Connection = FaktoryConnection(faktory)
+        exchange(connection, b'HELLO {"v":2,"wid":"w"}\r\n')
+        return connection
+    if protocol == "workq":
+        return WorkqConnection(WorkqHub(engine, started_at=NOW))
+    if protocol == "masenko":
+        return MasenkoConnection(MasenkoHub(engine))
+    if protocol == "goqueue":
+        return GoqueueConnection(GoqueueHub(engine))
+    qless = QlessHub(engine, started_at=NOW)
+    QlessApi(qless)
+    return QlessConnection(qless)
+
+
+def exchange(connection: Connection, data: bytes) -> bytes:
+    more = connection.receive(data, NOW, 10_000)
+    while more:
+        more = connection.run(NOW, 10_000)
+    replies, connection.replies = data_of(connection), []
+    return b"".join(replies)
+
+
+def resp(*words: str | bytes) -> bytes:
+    found = [word.encode() if isinstance(word, str) else word for word in words]
+    return b"*%d\r\n" % len(found) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w) for w in found)
+
+
+@pytest.fixture
+def engine() -> Engine:
+    """One job in `billing`, and one in `signup-mail`."""
+    engine = Engine(Random(1), protocol_rules())
+    for jid, queue in ((JID, "billing"), (VISIBLE, "signup-mail")):
+        engine.push(NewJob(jid, "kind", b'["secret"]', MASENKO, queue, 3, 1_800_000_000), NOW)
+    return engine
+
+
+def limited(protocol: str, engine: Engine) -> Connection:
+    return connect(protocol, limit_to(engine, ("signup*",)))
+
+
+DENIED = "the queue billing is not allowed on this port"
+
+#: protocol, command, start of the reply.
+REFUSED: list[tuple[str, bytes, bytes]] = [
+    (
+        "faktory",
+        b'PUSH {"jid":"abcdefgh1","jobtype":"x","args":[],"queue":"billing"}\r\n',
+        b"-ERR ",
+    ),
+    ("faktory", b"FETCH billing\r\n", b"-ERR "),
+    ("faktory", b"FETCH signup-mail billing\r\n", b"-ERR "),
+    ("faktory", b"QUEUE PAUSE billing\r\n", b"-ERR "),
+    ("faktory", b"QUEUE REMOVE billing\r\n", b"-ERR "),
+    ("faktory", b"QUEUE LATENCY billing\r\n", b"-ERR "),
+    ("workq", b"add %b billing 1000 60000 0\r\n\r\n" % JID.encode(), b"-CLIENT-ERROR "),
+    ("workq", b"lease billing 0\r\n", b"-CLIENT-ERROR "),
+    ("workq", b"inspect queue billing\r\n", b"-CLIENT-ERROR "),
+    ("workq", b"inspect jobs billing 0 10\r\n", b"-CLIENT-ERROR "),
+    ("masenko", b'PUSH {"name":"x","queue":"billing"}\n', b"ERR "),
+    ("masenko", b'PUSH {"name":"x","queue":"signup-a","deadqueue":"billing"}\n', b"ERR "),
+    ("masenko", b'FETCH {"queues":["billing"],"timeout":"1s"}\n', b"ERR "),
+    ("masenko", b'ATOMIC\nPUSH {"name":"x","queue":"billing"}\nDONE\n', b"ERR "),
+    ("goqueue", add(b"x", "billing"), b"ERROR\0"),
+    ("goqueue", reserve("billing"), b"ERROR\0"),
+    ("qless", resp("QLESS.PUT", "1", "billing", "j1", "k", "{}", "1700000000", "0"), b"-NOPERM "),
+    ("qless", resp("QLESS.POP", "1", "billing", "w", "1", "1700000000"), b"-NOPERM "),
+    ("qless", resp("QLESS.PEEK", "1", "billing", "1", "1700000000"), b"-NOPERM "),
+    ("qless", resp("QLESS.QUEUES", "0", "1700000000", "billing"), b"-NOPERM "),
+    ("qless", resp("QLESS.STATS", "0", "billing", "1700000000"), b"-NOPERM "),
+    ("qless", resp("ZCARD", "ql:q:billing-work"), b"-NOPERM "),
+]
+
+
+@pytest.mark.parametrize(("protocol", "command", "start"), REFUSED)
+def test_a_command_on_another_queue_is_refused_in_the_form_of_the_protocol(
+    protocol: str, command: bytes, start: bytes, engine: Engine
+) -> None:
+    before = values(engine.jobs), list(engine.queues), dict(engine.settings)
+    reply = exchange(limited(protocol, engine), command)
+    assert reply.startswith(start), reply
+    assert DENIED.encode() in reply
+    assert (values(engine.jobs), list(engine.queues), dict(engine.settings)) == before
+
+
+@pytest.mark.parametrize("protocol", ["faktory", "workq", "masenko", "goqueue", "qless"])
+def test_allowed_queues_are_served(protocol: str, engine: Engine) -> None:
+    commands = {
+        "faktory": b"FETCH signup-mail\r\n",
+        "workq": b"lease signup-mail 0\r\n",
+        "masenko": b'FETCH {"queues":["signup-mail"],"timeout":"1s"}\n',
+        "goqueue": reserve("signup-mail"),
+        "qless": resp("QLESS.POP", "1", "signup-mail", "w", "1", "1700000000"),
+    }
+    assert b"secret" in exchange(limited(protocol, engine), commands[protocol])
+    assert engine.queues["signup-mail"].counts[3] == 1
+
+
+#: Commands with the id of a job in `billing`, and the reply for an unknown id.
+FOREIGN_IDS: list[tuple[str, bytes, bytes]] = [
+    ("faktory", b'FAIL {"jid":"%b"}\r\n' % JID.encode(), b"-ERR Job not found"),
+    ("faktory", b'ACK {"jid":"%b"}\r\n' % JID.encode(), b"+OK"),
+    ("faktory", b'MUTATE {"cmd":"kill","target":"scheduled","filter":{"jids":["%b"]}}\r\n'
+     % JID.encode(), b"+OK"),
+    ("workq", b"complete %b 0\r\n\r\n" % JID.encode(), b"-NOT-FOUND"),
+    ("workq", b"fail %b 0\r\n\r\n" % JID.encode(), b"-NOT-FOUND"),
+    ("workq", b"delete %b\r\n" % JID.encode(), b"-NOT-FOUND"),
+    ("workq", b"result %b 0\r\n" % JID.encode(), b"-NOT-FOUND"),
+    ("workq", b"inspect job %b\r\n" % JID.encode(), b"-NOT-FOUND"),
+    ("workq", b"delete 00000000-0000-4000-8000-000000000001\r\n", b"-NOT-FOUND"),
+    ("masenko", b'PUSH {"name":"x","queue":"signup-a","blocked_by":[1]}\n', b"ERR "),
+    ("masenko", b'ACK {"id":1}\n', b"ERR "),
+    ("goqueue", delete(1), b"ERROR\0Job 1 already deleted"),
+    ("qless", resp("QLESS.GET", "0", JID), b"$-1"),
+    ("qless", resp("QLESS.CANCEL", "0", JID), b""),
+    ("qless", resp("EXISTS", f"ql:j:{JID}"), b":0"),
+    ("qless", resp("HGETALL", f"ql:j:{JID}"), b"*0"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("protocol", "command", "start"), FOREIGN_IDS)
+def test_the_id_of_a_job_in_another_queue_is_unknown(
+    protocol: str, command: bytes, start: bytes, engine: Engine
+) -> None:
+    assert engine.lease(["billing"], "w", WORKQ, NOW) is not None
+    reply = exchange(limited(protocol, engine), command)
+    assert reply.startswith(start), reply
+    assert b"secret" not in reply
+    job = engine.find(JID)
+    assert job is not None
+    assert job.state == 3
+
+
+#: Commands that list jobs or queues.
+LISTS: list[tuple[str, bytes]] = [
+    ("faktory", b"INFO\r\n"),
+    ("faktory", b'MILLRACE {"read":{}}\r\n'),
+    ("workq", b"inspect queues 0 100\r\n"),
+    ("masenko", b"INFO\n"),
+    ("qless", resp("KEYS", "*")),
+    ("qless", resp("SCAN", "0", "COUNT", "1000")),
+    ("qless", resp("QLESS.QUEUES", "0", "1700000000")),
+    ("qless", resp("ZRANGE", "ql:queues", "0", "-1")),
+    ("qless", resp("QLESS.FAILED", "0")),
+    ("qless", resp("QLESS.FAILED", "0", "failed")),
+    ("qless", resp("QLESS.TAG", "0", "get", "tagged", "0", "10")),
+    ("qless", resp("QLESS.WORKERS", "0", "1700000000")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("protocol", "command"), LISTS)
+def test_lists_show_only_allowed_queues(protocol: str, command: bytes, engine: Engine) -> None:
+    open_port = connect("qless", engine)
+    for queue in ("billing", "signup-q"):
+        put = resp("QLESS.PUT", "1", queue, f"{queue}-j", "k", "{}", "1700000000", "0", "tags",
+                   '["tagged"]')  # fmt: skip
+        assert not exchange(open_port, put).startswith(b"-")
+    port = limited(protocol, engine)
+    reply = exchange(port, command)
+    assert reply
+    assert b"billing" not in reply
+    assert JID.encode() not in reply
+
+
+def test_pausing_all_queues_pauses_the_allowed_ones(engine: Engine) -> None:
+    assert exchange(limited("faktory", engine), b"QUEUE PAUSE *\r\n") == b"+OK\r\n"
+    assert {name: queue.paused for name, queue in engine.queues.items()} == {
+        "billing": False,
+        "signup-mail": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("protocol", "command"),
+    [
+        ("faktory", b"FLUSH\r\n"),
+        ("faktory", b'MILLRACE {"open":"a"}\r\n'),
+        ("faktory", b'MILLRACE {"loads":true}\r\n'),
+        ("qless", resp("QLESS.CONSISTENCYCHECK", "0")),
+    ],
+)
+def test_commands_for_all_queues_are_refused(protocol: str, command: bytes, engine: Engine) -> None:
+    reply = exchange(limited(protocol, engine), command)
+    assert reply.startswith(b"-"), reply
+    assert b"rule for queues" in reply
+    assert len(engine.jobs) == 2
+
+
+def test_flushing_a_database_keeps_the_jobs_of_other_queues(engine: Engine) -> None:
+    for queue in ("billing", "signup-q"):
+        put = resp("QLESS.PUT", "1", queue, f"{queue}-j", "k", "{}", "1700000000", "0")
+        exchange(connect("qless", engine), put)
+    exchange(limited("qless", engine), resp("FLUSHDB"))
+    assert engine.find("billing-j") is not None
+    assert engine.find("signup-q-j") is None
+
+
+def test_a_bulk_push_reports_the_refused_jobs(engine: Engine) -> None:
+    units = [
+        {"jid": f"abcdefgh-{queue}", "jobtype": "x", "args": [], "queue": queue}
+        for queue in ("billing", "signup-a")
+    ]
+    reply = exchange(limited("faktory", engine), b"PUSHB %b\r\n" % json.dumps(units).encode())
+    assert json.loads(reply.split(b"\r\n")[1]) == {"abcdefgh-billing": DENIED}
+    assert engine.find("abcdefgh-billing") is None
+    assert engine.find("abcdefgh-signup-a") is not None
+
+
+def test_a_refused_transaction_changes_nothing(engine: Engine) -> None:
+    lines = (
+        b'ATOMIC\nPUSH {"name":"a","queue":"signup-a"}\nPUSH {"name":"b","queue":"billing"}\nDONE\n'
+    )
+    assert DENIED.encode() in exchange(limited("masenko", engine), lines)
+    assert len(engine.jobs) == 2
+
+
+def test_the_visible_job_of_a_jid_is_found(engine: Engine) -> None:
+    """Also if an older job of another queue has the same jid."""
+    engine.push(NewJob(JID, "kind", b"", MASENKO, "signup-a", 3, 1_000_000), NOW)
+    view: Any = LimitedEngine(engine, QueueRule(["signup*"]))
+    assert [job.queue for job in view.find_all(JID)] == ["signup-a"]
+    assert view.by_jid[JID].queue == view.find(JID).queue == "signup-a"
+    assert len(view.jobs) == 2
+    assert sorted(job.queue for job in view.jobs.values()) == ["signup-a", "signup-mail"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "name", "allowed"),
+    [
+        (["mail"], "mail", True),
+        (["mail"], "mails", False),
+        (["mail*"], "mails", True),
+        (["a", "b-?"], "b-1", True),
+        (["a", "b-?"], "xa", False),
+        (["*"], "", True),
+    ],
+)
+def test_patterns(patterns: list[str], name: str, allowed: bool) -> None:
+    assert QueueRule(patterns).allows(name) is allowed
+
+
+def test_the_rule_covers_every_attribute_that_protocols_use() -> None:
+    """A new attribute of the engine must be shared or limited, before a port can use it."""
+    used: dict[str, str] = {}
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and _is_engine(node.value):
+                used.setdefault(node.attr, f"{path.name}:{node.lineno}")
+    view: Any = LimitedEngine(Engine(Random(1), protocol_rules()), QueueRule(["a"]))
+    known: Callable[[str], bool] = lambda name: (  # noqa: E731
+        name in SHARED or name in view.__dict__ or hasattr(LimitedEngine, name)
+    )
+    assert {name: where for name, where in used.items() if not known(name)} == {}
+
+
+def _is_engine(node: ast.expr) -> bool:
+    """Whether an expression is called `engine`; modules of that name are imported, not used."""
+    return (isinstance(node, ast.Name) and node.id == "engine") or (
+        isinstance(node, ast.Attribute) and node.attr == "engine"
+    )
