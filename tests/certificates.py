@@ -1,4 +1,4 @@
-"""Certificates for TLS tests, made anew for each run: an authority and a server on this machine."""
+"""Certificates for TLS tests, generated in each run: an authority and a server on this machine."""
 
 import datetime as dt
 import ipaddress

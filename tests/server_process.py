@@ -1,4 +1,4 @@
-"""Starts real Millrace servers for tests, and sees to it that none of them is left behind."""
+"""Starts real Millrace servers for tests, and ensures that all of them are stopped."""
 
 import atexit
 import contextlib
@@ -27,15 +27,18 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class DidNotStartError(Exception):
-    """The server ended, or said nothing, instead of announcing its ports."""
+    """The server exited, or printed no line, instead of announcing its ports."""
 
 
 class ServerProcess:
-    """One data folder and the server that runs on it; it can be killed and started again.
+    """One data folder and its server, which can be killed and started again.
 
-    Start it from the main thread: on Linux the server is told to die with the thread that
-    started it, so that not even a killed test run leaves one behind.
+    Start it from the main thread: on Linux the server gets a signal when the thread that started it
+    ends, so that even a killed test run leaves no server behind.
     """
+
+    #: How `millrace` is called; empty for MILLRACE.
+    command: tuple[str, ...] = ()
 
     def __init__(self, data: Path, **env: str | None) -> None:
         self.data = Path(data)
@@ -46,7 +49,7 @@ class ServerProcess:
         self._started_at = 0.0
         self._log = tempfile.NamedTemporaryFile(prefix="millrace-stderr-", mode="ab")
 
-    # What a test asks
+    # Queries
 
     @property
     def port(self) -> int:
@@ -67,11 +70,11 @@ class ServerProcess:
 
     @property
     def stderr(self) -> str:
-        """Everything that every server started here wrote to stderr."""
+        """The complete stderr output of all servers started here."""
         return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
 
     def log_records(self) -> list[dict[str, Any]]:
-        """The JSON lines among stderr."""
+        """The JSON lines in stderr."""
         records = []
         for line in self.stderr.splitlines():
             with contextlib.suppress(ValueError):
@@ -80,7 +83,7 @@ class ServerProcess:
                     records.append(record)
         return records
 
-    # Life and death
+    # Start and stop
 
     def spawn(self, **env: str | None) -> None:
         """Start the process without waiting for its ports."""
@@ -89,7 +92,7 @@ class ServerProcess:
         self.ports = {}
         self._started_at = time.monotonic()
         self._process = subprocess.Popen(
-            [MILLRACE, "serve", "--data", self.data],
+            [*(self.command or (MILLRACE,)), "serve", "--data", self.data],
             env=_environment({**self.env, **env}),
             cwd=self.data.parent,
             stdin=subprocess.DEVNULL,
@@ -119,12 +122,12 @@ class ServerProcess:
         self.start(**env)
 
     def signal(self, number: int) -> None:
-        """Send a signal; a process that is gone already is no error."""
+        """Send a signal; an exited process is not an error."""
         if self._process is not None:
             self._process.send_signal(number)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
+        """SIGKILL, and wait until the process has exited."""
         if self._process is None:
             return
         self._process.kill()
@@ -138,7 +141,7 @@ class ServerProcess:
         return self.wait(timeout)
 
     def wait(self, timeout: float = STOP_TIMEOUT) -> int:
-        """Wait for an exit that something else caused, and return its code."""
+        """Wait for an exit with another cause, and return its code."""
         process = self._running()
         try:
             return process.wait(timeout)
@@ -151,7 +154,7 @@ class ServerProcess:
         self.kill()
         self._log.close()
 
-    # Inner works
+    # Internals
 
     def _running(self) -> "subprocess.Popen[bytes]":
         assert self._process is not None, "this server was never started"
@@ -181,11 +184,11 @@ class ServerProcess:
 
 @contextlib.contextmanager
 def running_server(data: Path, **env: str | None) -> Iterator[ServerProcess]:
-    """A server on `data`, ready, and gone again at the end whatever happens.
+    """A ready server on `data`, which is always stopped at the end.
 
-    Settings are given as the server takes them: `MILLRACE_FAKTORY_PASSWORD="secret"`; any free
-    ports are taken unless MILLRACE_FAKTORY_PORT and the like say otherwise, and None leaves a
-    variable out.
+    Settings have the form of the server's variables: `MILLRACE_FAKTORY_PASSWORD="secret"`. The
+    server uses free ports unless MILLRACE_FAKTORY_PORT and similar variables are set; None removes
+    a variable.
     """
     with server_process(data, **env) as server:
         server.start()
@@ -194,7 +197,7 @@ def running_server(data: Path, **env: str | None) -> Iterator[ServerProcess]:
 
 @contextlib.contextmanager
 def server_process(data: Path, **env: str | None) -> Iterator[ServerProcess]:
-    """As running_server, but the test starts it."""
+    """Like running_server, but the test starts it."""
     server = ServerProcess(data, **env)
     atexit.register(server.close)
     try:
@@ -210,7 +213,7 @@ def _environment(changes: dict[str, str | None]) -> dict[str, str]:
         **inherited,
         **ANY_FREE_PORTS,
         "MILLRACE_SERVER_STOP_GRACE": "1s",
-        # Most tests ask nothing of the lake, and a shipper takes a second of the processor's time.
+        # Most tests do not use the lake, and a shipper takes a second of processor time.
         "MILLRACE_LAKE_SHIP_EVERY": "0",
         **changes,
     }

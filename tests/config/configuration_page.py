@@ -6,7 +6,7 @@ Update the page with `.venv/bin/python tests/config/configuration_page.py`.
 import re
 from pathlib import Path
 
-from millrace.config import Config, keys
+from millrace.config import keys, section_types
 
 PAGE = Path(__file__).parents[2] / "docs/reference/configuration.md"
 HEAD = "| key | default | description | reload | flag |\n|---|---|---|---|---|\n"
@@ -26,16 +26,16 @@ def reference_table(section: str) -> str:
 
 def update(page: str) -> str:
     """The page with the table of every section replaced."""
-    for section in Config.__struct_fields__:
-        head, heading, rest = page.partition(f"\n## [{section}]\n")
-        rest = re.sub(
+    for section in section_types():
+        head, heading, remaining = page.partition(f"\n## [{section}]\n")
+        remaining = re.sub(
             r"^\| key \|.*\n(\|.*\n)*",
             reference_table(section).replace("\\", r"\\"),
-            rest,
+            remaining,
             count=1,
             flags=re.M,
         )
-        page = head + heading + rest
+        page = head + heading + remaining
     return page
 
 

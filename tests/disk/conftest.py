@@ -1,4 +1,4 @@
-"""Runs code in a process whose work with files is recorded."""
+"""Runs code in a process with recorded file operations."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ import pytest
 from disk.recording import missing, preloaded
 
 TESTS = Path(__file__).parents[1]
-#: What the code finds: the recorder, the folder that is recorded, and the log.
+#: Variables for the code: the recorder, the recorded folder, and the log.
 PRELUDE = """
 import errno, os, sqlite3, sys
 from pathlib import Path
-from disk.recording import OPENS, SYNCS, WRITES, Recorder
+from disk.recording import OPENS, REPORTS, SYNCS, WRITES, Recorder
 recorder, folder, log = Recorder(), Path(sys.argv[1]), Path(sys.argv[2])
 """
 
 
 @pytest.fixture
 def run_preloaded(tmp_path: Path) -> Callable[[str], Path]:
-    """Run code in a recorded process; the log it may have made."""
+    """Run code in a recorded process. Returns the path of its log."""
     if reason := missing():
         pytest.skip(reason)
     (tmp_path / "folder").mkdir()

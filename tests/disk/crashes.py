@@ -1,8 +1,8 @@
-"""What a crash may leave of files, given the operations on them (recording.py) up to that moment.
+"""The possible contents of files after a crash, given the operations on them (recording.py) so far.
 
-The disk of this model keeps what was synced. Of what was written to a file after its last sync it
-keeps any part, in any order, down to single sectors; of names that were made, changed or removed
-since their folder was synced, it keeps the first ones.
+The disk of this model keeps synced data. Of the writes to a file after its last sync it keeps any
+part, in any order, down to single sectors. Of the names that were created, changed or removed since
+the last sync of their folder it keeps the first ones.
 """
 
 import os
@@ -14,6 +14,8 @@ from random import Random
 from disk.recording import OPEN, RENAME, SYNC, TRUNCATE, UNLINK, WRITE, Operation
 
 SECTOR = 512
+#: 16 MiB of zeros. The store allocates it again, so no folder needs it.
+RESERVE = "reserve"
 
 #: The files of a folder, by name.
 Files = dict[str, bytes]
@@ -21,7 +23,7 @@ Names = dict[str, "File"]
 
 
 class File:
-    """Its content, and that which is safe, with what happened to it since."""
+    """Its content, its synced content, and the operations since."""
 
     __slots__ = ("content", "pending", "synced")
 
@@ -40,7 +42,7 @@ class File:
         self.pending.clear()
 
     def after_crash(self, rng: Random, keep: float) -> bytes:
-        """What was synced, and of the rest each part with the probability `keep`."""
+        """The synced content, and each later operation with the probability `keep`."""
         left = bytearray(self.synced)
         for operation in self.pending:
             if rng.random() < keep:
@@ -66,7 +68,7 @@ def _extend(content: bytearray, size: int) -> None:
 
 
 def _tear(content: bytearray, operation: Operation, rng: Random) -> None:
-    """Some of its sectors arrived; the file may have become long enough for all of them."""
+    """Some of its sectors were written; the file may have its full new length."""
     start, end = operation.offset, operation.offset + len(operation.data)
     if rng.random() < 0.5:
         _extend(content, end)
@@ -123,24 +125,24 @@ class Disk:
         self._pending.append((name, file))
 
     def as_it_is(self) -> Files:
-        """What is left if the process is killed: everything."""
-        return {name: bytes(file.content) for name, file in self._names.items()}
+        """The files after a kill of the process: everything."""
+        return {n: bytes(file.content) for n, file in self._names.items() if n != RESERVE}
 
     def as_synced(self) -> Files:
-        """The least that a power cut may leave."""
-        return {name: bytes(file.synced) for name, file in self._synced.items()}
+        """The minimum after a power cut."""
+        return {n: bytes(file.synced) for n, file in self._synced.items() if n != RESERVE}
 
     def after_crash(self, rng: Random) -> Files:
-        """What a power cut may leave."""
+        """The possible files after a power cut."""
         names = dict(self._synced)
         for name, file in self._pending[: rng.randint(0, len(self._pending))]:
             _rename(names, name, file)
         keep = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        return {name: file.after_crash(rng, keep) for name, file in names.items()}
+        return {n: file.after_crash(rng, keep) for n, file in names.items() if n != RESERVE}
 
     @property
     def unsure(self) -> bool:
-        """Is there anything that a power cut could take?"""
+        """Whether a power cut could lose data."""
         return bool(self._pending or any(file.pending for file in self._names.values()))
 
 
@@ -159,16 +161,16 @@ def disk_after(operations: Iterable[Operation], files: Mapping[str, bytes] | Non
 
 
 def read_folder(folder: Path) -> Files:
-    """The files of a folder as they are, to begin a Disk with; without the index of a log."""
+    """The current files of a folder, to create a Disk from; without the index of a log."""
     return {
         path.name: path.read_bytes()
         for path in sorted(folder.iterdir())
-        if path.is_file() and not path.name.endswith("-shm")
+        if path.is_file() and not path.name.endswith("-shm") and path.name != RESERVE
     }
 
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
-    """A folder with these files and no others."""
+    """Create a folder with exactly these files."""
     if folder.exists():
         shutil.rmtree(folder)
     os.mkdir(folder, 0o700)

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 enum { OPEN = 1, WRITE, TRUNCATE, SYNC, UNLINK, RENAME, NOTE, FAILED };
-enum { FAIL_WRITES = 1, FAIL_SYNCS = 2, FAIL_OPENS = 4 };
+enum { FAIL_WRITES = 1, FAIL_SYNCS = 2, FAIL_OPENS = 4, FAIL_REPORTS = 8 };
 enum { MOST_FILES = 65536 };
 
 struct header {
@@ -141,6 +141,9 @@ static ssize_t written(int fd, const void *data, size_t length, off_t offset) {
         torn = 0;
         length = 0;
     }
+    int misreported = 0;
+    if (length > 0 && fails(FAIL_REPORTS, file))
+        misreported = 1; /* the data is written, and an error is returned */
     if (length > 0) {
         off_t where = offset;
         if (offset < 0) {
@@ -152,6 +155,10 @@ static ssize_t written(int fd, const void *data, size_t length, off_t offset) {
         }
         if (result > 0)
             put(WRITE, 0, file, (uint64_t)where, data, (uint64_t)result);
+    }
+    if (misreported) {
+        errno = fail_error;
+        result = -1;
     }
     pthread_mutex_unlock(&mutex);
     return result;

@@ -1,11 +1,11 @@
-"""Records what a process does to the files of a folder, or makes it fail (record.c does both).
+"""Records the file operations of a process in a folder, or makes them fail (record.c does both).
 
-The process must have been started with the library in front of the C library's own calls:
+The process must be started with the library preloaded before the C library:
 
     subprocess.run([sys.executable, script], env=preloaded(os.environ))
 
-Within it a Recorder is told what to do. A server of its own process is told by its environment
-(`recording_server`), and its record is read afterwards.
+Within the process a Recorder controls the library. A separate server process is controlled by its
+environment (`recording_server`), and its record is read afterwards.
 """
 
 import contextlib
@@ -24,17 +24,18 @@ from typing import NamedTuple
 
 SOURCE = Path(__file__).with_name("record.c")
 
-# What happened, as record.c numbers it.
+# The kinds of operations, as numbered in record.c.
 OPEN, WRITE, TRUNCATE, SYNC, UNLINK, RENAME, NOTE, FAILED = range(1, 9)
-# What can be made to fail.
-WRITES, SYNCS, OPENS = 1, 2, 4
+# The operations that can fail.
+#: REPORTS: the data is written, but an error is returned.
+WRITES, SYNCS, OPENS, REPORTS = 1, 2, 4, 8
 
 _HEADER = struct.Struct("=IIQQQ")
 
 
 class Operation(NamedTuple):
-    """`file` is an inode; `data` what was written, the name of what was opened or removed, both
-    names of a renaming with a NUL between, or a note.
+    """`file` is an inode. `data` is the written data, the name of the opened or removed file, both
+    names of a rename separated by NUL, or a note.
     """
 
     kind: int
@@ -49,7 +50,7 @@ class Operation(NamedTuple):
 
 
 def missing() -> str:
-    """Why nothing can be recorded here; empty if it can."""
+    """The reason why recording is not possible here; empty if it is."""
     if sys.platform != "linux":
         return "LD_PRELOAD as used here needs Linux"
     if shutil.which("gcc") is None:
@@ -58,7 +59,7 @@ def missing() -> str:
 
 
 def compiled(source: Path) -> Path:
-    """A library made of this source, once for each of its versions."""
+    """A library compiled from this source, once per version of the source."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     library = Path(tempfile.gettempdir()) / f"millrace-{os.getuid()}-{source.stem}-{digest}.so"
     if not library.exists():
@@ -78,18 +79,16 @@ def is_preloaded() -> bool:
 
 
 def recording_server(folder: Path, log: Path) -> dict[str, str]:
-    """What to add to a server's environment."""
+    """Variables for the environment of a server."""
     return preloaded({"DISK_RECORD_FOLDER": os.path.realpath(folder), "DISK_RECORD_LOG": str(log)})
 
 
 class Recorder:
-    """Speaks to the library within its own process."""
+    """Controls the library within its own process."""
 
     def __init__(self) -> None:
         if not is_preloaded():
-            raise RuntimeError(
-                "nothing can be recorded: this process was started without preloaded()"
-            )
+            raise RuntimeError("cannot record: this process was started without preloaded()")
         self._library = ctypes.CDLL(str(compiled(SOURCE)))
         self._library.disk_note.restype = None
         self._library.disk_fail.restype = None
@@ -102,7 +101,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def record(self, folder: Path, log: Path) -> Iterator[None]:
-        """Write down to `log`, anew, what happens to the files of `folder` that are opened now."""
+        """Record to a new `log` the operations on files of `folder` that are opened from now on."""
         path = os.path.realpath(folder).encode()
         if error := self._library.disk_record(path, os.fsencode(log)):
             raise OSError(error, os.strerror(error), str(log))
@@ -113,15 +112,15 @@ class Recorder:
             self._library.disk_record(b"", None)
 
     def note(self, text: str) -> None:
-        """Write down what the process knows at this point, such as which commit has returned."""
+        """Add a note to the record, for example the number of the last finished commit."""
         self._library.disk_note(text.encode())
 
     def fail(
         self, what: int, error: int = errno.ENOSPC, *, after: int = 0, count: int = -1
     ) -> None:
-        """Of these operations the next `after` succeed, then `count` fail; -1: all until healed.
+        """The next `after` of these operations succeed, then `count` fail; -1: all until `heal`.
 
-        A full disk takes the first half of a large write.
+        A full disk accepts the first half of a large write.
         """
         self._library.disk_fail(what, error, after, count)
 

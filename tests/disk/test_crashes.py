@@ -1,4 +1,4 @@
-"""What the model of a disk keeps in a crash, and what it may lose."""
+"""The data that the model of a disk keeps and may lose in a crash."""
 
 from random import Random
 
@@ -24,13 +24,13 @@ def outcomes(disk: Disk, rounds: int = 400) -> set[bytes | None]:
     return {disk.after_crash(Random(seed)).get("a") for seed in range(rounds)}
 
 
-def test_what_was_synced_is_kept():
+def test_synced_data_is_kept():
     disk = disk_of(*CREATED, op(WRITE, data=b"safe"), op(SYNC))
     assert outcomes(disk) == {b"safe"}
     assert not disk.unsure
 
 
-def test_what_was_not_synced_is_kept_or_lost():
+def test_unsynced_data_is_kept_or_lost():
     disk = disk_of(*CREATED, op(WRITE, data=b"safe"), op(SYNC), op(WRITE, data=b"lost", offset=4))
     assert outcomes(disk) == {b"safe", b"safe\0\0\0\0", b"safelost"}
     assert disk.as_it_is() == {"a": b"safelost"}
@@ -52,7 +52,7 @@ def test_a_write_is_torn_at_its_sectors():
     assert all(len(content) in {0, SECTOR, 2 * SECTOR, len(whole)} for content in found)
 
 
-def test_a_cut_is_lost_too():
+def test_a_truncation_can_be_lost():
     disk = disk_of(op(OPEN, 1, b"a"), op(TRUNCATE, offset=1), a=b"long")
     assert outcomes(disk) == {b"l", b"long"}
 
@@ -64,7 +64,7 @@ def test_a_file_has_its_name_once_the_folder_is_synced():
     assert outcomes(disk) == {b"x"}
 
 
-def test_a_renaming_happens_or_not():
+def test_a_rename_happens_or_not():
     disk = disk_of(op(OPEN, 1, b"aside", flag=1), op(WRITE, data=b"new"), op(SYNC), a=b"old")
     disk.do(op(RENAME, 0, b"aside\0a"))
     assert outcomes(disk) == {b"old", b"new"}

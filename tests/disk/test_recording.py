@@ -1,4 +1,4 @@
-"""The record of what a process did to files: complete, in order, and able to fail."""
+"""The record of file operations: complete, in order, and with injected failures."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "folder"
 
 
-def test_everything_is_written_down_in_its_order(run_preloaded, folder):
+def test_all_operations_are_recorded_in_order(run_preloaded, folder):
     log = run_preloaded("""
         with recorder.record(folder, log):
             fd = os.open(folder / "a", os.O_RDWR | os.O_CREAT)
@@ -42,7 +42,7 @@ def test_everything_is_written_down_in_its_order(run_preloaded, folder):
     assert operations[8].name == "."
 
 
-def test_other_folders_and_what_is_mapped_are_left_out(run_preloaded, folder):
+def test_other_folders_and_mapped_files_are_left_out(run_preloaded, folder):
     log = run_preloaded("""
         with recorder.record(folder, log):
             (folder.parent / "folder-beside").write_bytes(b"x")
@@ -56,7 +56,7 @@ def test_other_folders_and_what_is_mapped_are_left_out(run_preloaded, folder):
 
 
 @pytest.mark.parametrize("mode", ["WAL", "DELETE", "TRUNCATE"])
-def test_what_sqlite_does_can_be_done_again(run_preloaded, folder, mode):
+def test_sqlite_operations_can_be_replayed(run_preloaded, folder, mode):
     log = run_preloaded(f"""
         with recorder.record(folder, log):
             db = sqlite3.connect(folder / "db", isolation_level=None)
@@ -75,7 +75,7 @@ def test_what_sqlite_does_can_be_done_again(run_preloaded, folder, mode):
     assert disk_after(operations).as_it_is() == read_folder(folder)
 
 
-def test_a_second_record_goes_on_from_the_files_that_are_there(run_preloaded, folder):
+def test_a_second_record_continues_from_existing_files(run_preloaded, folder):
     log = run_preloaded("""
         for text in (b"first", b"the second"):
             with recorder.record(folder, log):
@@ -89,7 +89,7 @@ def test_a_second_record_goes_on_from_the_files_that_are_there(run_preloaded, fo
     assert read_folder(folder)["more"] == b"firstthe second"
 
 
-def test_a_full_disk_takes_half_and_no_more_until_it_is_healed(run_preloaded, folder):
+def test_a_full_disk_accepts_half_a_write_until_it_is_healed(run_preloaded, folder):
     log = run_preloaded("""
         with recorder.record(folder, log):
             fd = os.open(folder / "a", os.O_RDWR | os.O_CREAT)
@@ -115,7 +115,7 @@ def test_a_full_disk_takes_half_and_no_more_until_it_is_healed(run_preloaded, fo
     assert (folder / "a").read_bytes() == b"x" * 4096 + b"y" * 2048 + b"z"
 
 
-def test_syncs_fail_so_often_as_was_said(run_preloaded):
+def test_the_given_number_of_syncs_fails(run_preloaded):
     log = run_preloaded("""
         with recorder.record(folder, log):
             fd = os.open(folder / "a", os.O_RDWR | os.O_CREAT)
@@ -131,7 +131,7 @@ def test_syncs_fail_so_often_as_was_said(run_preloaded):
     assert kinds == [OPEN, FAILED, FAILED, SYNC]
 
 
-def test_sqlite_on_a_full_disk_says_so(run_preloaded):
+def test_sqlite_reports_a_full_disk(run_preloaded):
     run_preloaded("""
         db = sqlite3.connect(folder / "db", isolation_level=None)
         db.close()
@@ -152,7 +152,7 @@ def test_sqlite_on_a_full_disk_says_so(run_preloaded):
     """)
 
 
-def test_without_the_library_it_says_so(monkeypatch):
+def test_a_missing_library_is_reported(monkeypatch):
     from disk.recording import Recorder, missing
 
     if reason := missing():

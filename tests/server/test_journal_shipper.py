@@ -1,4 +1,4 @@
-"""Shipping by a real server: on time, on demand, at the end; and whoever is killed when."""
+"""Shipping by a real server: on time, on demand, at the end, and after kills of either process."""
 
 import contextlib
 import json
@@ -14,27 +14,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 
+import event_tables
 from millrace.admin.client import request
 from millrace.admin.errors import AdminError
 from millrace.engine.events import EVENT_VERSION, Row
-from millrace.journal import columns
 from millrace.journal.crash_points import STEPS
 from millrace.journal.identity import identity
-from millrace.journal.landing import FOLDER, landed
 from raw_faktory import RawFaktory
 from server_process import MILLRACE, ServerProcess, running_server, server_process
 
-#: By hand only; so nothing is shipped but what a test asks for.
+#: The server ships on demand only.
 NEVER = {"MILLRACE_LAKE_SHIP_EVERY": "0"}
 SOON = {"MILLRACE_LAKE_SHIP_EVERY": "100ms"}
 LATE = {"MILLRACE_LAKE_SHIP_EVERY": "1h"}
 
 
-def ask(data: Path, line: str) -> dict[str, Any]:
-    """What a server answers over its control socket."""
+def send_request(data: Path, line: str) -> dict[str, Any]:
+    """The reply of the server on its control socket."""
     try:
         *_, answer = request(data / "control", json.loads(line), 60)
     except AdminError as error:
@@ -44,14 +42,14 @@ def ask(data: Path, line: str) -> dict[str, Any]:
 
 
 def journal(data: Path) -> dict[str, Any]:
-    return ask(data, '{"journal": true}')
+    return send_request(data, '{"journal": true}')
 
 
-def until(wanted: Callable[[], bool], what: str, within: float = 40.0) -> None:
-    """Look again and again; what is waited for is another process's work."""
+def until(wanted: Callable[[], bool], condition: str, within: float = 40.0) -> None:
+    """Poll until another process has reached the condition."""
     end = time.monotonic() + within
     while not wanted():
-        assert time.monotonic() < end, f"it did not come to this: {what}"
+        assert time.monotonic() < end, f"the condition was not reached:{condition}"
         time.sleep(0.02)
 
 
@@ -62,7 +60,7 @@ def push(port: int, count: int, prefix: str = "job") -> None:
 
 
 def work(port: int, count: int, prefix: str = "job") -> None:
-    """Three events for each job."""
+    """Each job causes three events."""
     push(port, count, prefix)
     with RawFaktory(port, wid="w") as connection:
         for _ in range(count):
@@ -71,8 +69,8 @@ def work(port: int, count: int, prefix: str = "job") -> None:
             connection.ack(job["jid"])
 
 
-def kept(data: Path) -> dict[int, Row]:
-    """The events that the outbox holds, by their numbers."""
+def outbox_events(data: Path) -> dict[int, Row]:
+    """The events in the outbox, by number."""
     db = sqlite3.connect(f"file:{data / 'millrace.db'}?mode=ro", uri=True)
     try:
         rows = db.execute("SELECT first, events FROM outbox ORDER BY first").fetchall()
@@ -86,26 +84,28 @@ def kept(data: Path) -> dict[int, Row]:
 
 
 def shipped(lake: Path) -> list[dict[str, Any]]:
-    """Every row that has landed, by the names of the files."""
-    return [
-        row
-        for file in landed(lake)
-        for row in pq.read_table(lake / FOLDER / file.name, partitioning=None).to_pylist()
-    ]
+    """Every row of the table `events`, by server and number."""
+    found: list[dict[str, Any]] = event_tables.in_lake(lake).to_pylist()
+    return found
 
 
-def told(data: Path, events: dict[int, Row]) -> list[dict[str, Any]]:
-    """The same, as it must be for these events of the store."""
+def commits(lake: Path) -> int:
+    """The number of commits to the table `events`, without its creation."""
+    return max(0, len(list((lake / "events" / "_delta_log").glob("*.json"))) - 1)
+
+
+def expected_rows(data: Path, events: dict[int, Row]) -> list[dict[str, Any]]:
+    """The expected rows for these events of the store."""
     numbers = sorted(events)
     rows = [events[number] for number in numbers]
-    found: list[dict[str, Any]] = columns.table(
+    found: list[dict[str, Any]] = event_tables.table(
         identity(data), numbers[0], EVENT_VERSION, rows
     ).to_pylist()
     return found
 
 
 def shipper_of(server: ServerProcess) -> int | None:
-    """The process that ships for it."""
+    """The shipper process of the server."""
     children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
     for child in children:
         with contextlib.suppress(OSError):
@@ -124,87 +124,89 @@ def lake(data: Path) -> Path:
     return data / "lake"
 
 
-# In the usual way
+# Normal operation
 
 
-def test_events_are_shipped_in_time_and_go_from_the_outbox(data: Path, lake: Path) -> None:
+def test_events_are_shipped_on_time_and_removed_from_the_outbox(data: Path, lake: Path) -> None:
     with running_server(data, **SOON) as server:
         work(server.port, 3)
         until(lambda: journal(data)["events"] == 0, "all is shipped")
-        until(lambda: journal(data)["bytes"] == 0, "nothing is left in the outbox")
+        until(lambda: journal(data)["bytes"] == 0, "the outbox is empty")
         state = journal(data)
         assert (state["next_event"], state["next_shipped"], state["dropped"]) == (10, 10, 0)
         assert (state["lake"], state["failing"], state["seconds"]) == (str(lake), "", 0.0)
         assert state["server"] == identity(data)
-        assert state["files"] == len(landed(lake)) >= 1
+        assert state["files"] == len(list((lake / "events").rglob("*.parquet"))) >= 1
         server.stop()  # the last removal is committed
     assert [row["event_id"] for row in shipped(lake)] == list(range(1, 10))
-    assert kept(data) == {}
+    assert outbox_events(data) == {}
 
 
-def test_many_are_shipped_at_once(data: Path, lake: Path) -> None:
+def test_a_full_batch_is_shipped_immediately(data: Path, lake: Path) -> None:
     with running_server(data, MILLRACE_LAKE_SHIP_EVENTS="5", **LATE) as server:
         push(server.port, 4)
         assert journal(data)["events"] == 4
-        assert shipper_of(server) is None, "nobody pays for what is not there"
+        assert shipper_of(server) is None, "no shipper runs without a batch"
         push(server.port, 1, "more")
         until(lambda: journal(data)["next_shipped"] == 6, "five events are enough")
         server.kill()
 
 
-def test_what_is_left_is_shipped_at_the_end(data: Path, lake: Path) -> None:
+def test_remaining_events_are_shipped_at_the_end(data: Path, lake: Path) -> None:
     with running_server(data, **LATE) as server:
         work(server.port, 2)
-        events = kept(data)
+        events = outbox_events(data)
         assert server.stop() == 0
-    assert shipped(lake) == told(data, events)
-    assert kept(data) == {}
+    assert shipped(lake) == expected_rows(data, events)
+    assert outbox_events(data) == {}
 
 
-def test_an_idle_server_ships_nothing_at_its_end(data: Path, lake: Path) -> None:
+def test_an_idle_server_ships_no_events_at_its_end(data: Path, lake: Path) -> None:
     with running_server(data, **LATE) as server:
         assert server.stop() == 0
     assert not lake.exists()
     assert not (data / "journal-id").exists()
 
 
-def test_shipping_may_be_off(data: Path, lake: Path) -> None:
+def test_shipping_can_be_disabled(data: Path, lake: Path) -> None:
     with running_server(data, **NEVER) as server:
         work(server.port, 2)
         assert server.stop() == 0
     assert not lake.exists()
-    assert len(kept(data)) == 6
+    assert len(outbox_events(data)) == 6
 
 
-def test_somebody_asks_for_it(data: Path, lake: Path) -> None:
+def test_events_are_shipped_on_demand(data: Path, lake: Path) -> None:
     with running_server(data, **NEVER) as server:
         work(server.port, 2)
-        events = kept(data)
-        state = ask(data, '{"ship": true}')
+        events = outbox_events(data)
+        state = send_request(data, '{"ship": true}')
         assert (state["events"], state["next_shipped"]) == (0, 7)
-        assert shipped(lake) == told(data, events)
-        again = ask(data, '{"ship": true}')
+        assert shipped(lake) == expected_rows(data, events)
+        again = send_request(data, '{"ship": true}')
         assert (again["files"], again["next_shipped"]) == (1, 7)
         work(server.port, 1, "more")
-        assert ask(data, '{"ship": true}')["next_shipped"] == 10
-        assert len(landed(lake)) == 2
-        until(lambda: not kept(data), "the outbox is empty")
+        assert send_request(data, '{"ship": true}')["next_shipped"] == 10
+        assert commits(lake) == 2
+        until(lambda: not outbox_events(data), "the outbox is empty")
 
 
-def test_what_was_left_by_a_killed_server_is_shipped_by_the_next(data: Path, lake: Path) -> None:
+def test_events_of_a_killed_server_are_shipped_by_the_next(data: Path, lake: Path) -> None:
     with running_server(data, **LATE) as server:
         work(server.port, 2)
-        events = kept(data)
+        events = outbox_events(data)
         server.restart(**SOON)
         until(lambda: journal(data)["next_shipped"] == 7, "the old events are shipped")
-    assert shipped(lake) == told(data, events)
+    assert shipped(lake) == expected_rows(data, events)
 
 
-def test_a_restored_copy_is_noticed_before_its_first_event(tmp_path: Path, data: Path) -> None:
-    """Even if the server is killed before it ships: the lake is ahead by more events than it made."""
+def test_a_restored_copy_is_detected_before_its_first_event(tmp_path: Path, data: Path) -> None:
+    """This holds even if the server is killed before it ships: the lake is ahead by more events
+    than the copy created.
+    """
     lake = tmp_path / "lake"
-    there = {"MILLRACE_LAKE_PATH": str(lake)}
-    with running_server(data, **SOON, **there) as server:
+    environment = {"MILLRACE_LAKE_PATH": str(lake)}
+    with running_server(data, **SOON, **environment) as server:
         push(server.port, 3, "before")
         assert server.stop() == 0
         shutil.copytree(data, tmp_path / "copy")
@@ -214,7 +216,7 @@ def test_a_restored_copy_is_noticed_before_its_first_event(tmp_path: Path, data:
     original = identity(data)
     shutil.rmtree(data)
     shutil.move(tmp_path / "copy", data)
-    with running_server(data, **LATE, **there) as server:
+    with running_server(data, **LATE, **environment) as server:
         push(server.port, 20, "after")
         assert "it was restored from an older copy" in server.stderr
         server.kill()
@@ -238,30 +240,33 @@ def test_a_folder_that_is_not_a_copy_keeps_its_identity(data: Path) -> None:
 
 
 def test_the_statistics_outlive_their_events(data: Path) -> None:
-    """They are made from events: those in the lake are not read again."""
+    """Shipped events are not read again."""
 
     def processed(server: ServerProcess) -> dict[str, Any]:
-        return ask(data, '{"counters": true}')
+        return send_request(data, '{"counters": true}')
 
     with running_server(data, **NEVER) as server:
         work(server.port, 3)
         before = processed(server)
-        ask(data, '{"ship": true}')
-        until(lambda: not kept(data), "the outbox is empty")
+        send_request(data, '{"ship": true}')
+        until(lambda: not outbox_events(data), "the outbox is empty")
         server.restart()
         after = processed(server)
         assert after["days"] == before["days"]
         assert after["days"][0][2][0] == 3
 
 
-def test_a_server_loads_nothing_of_it() -> None:
-    """Neither pyarrow nor Spark: they take longer than all the rest of a start."""
-    source = "import sys, millrace.server.app; print({'pyarrow', 'pyspark'} & set(sys.modules))"
+def test_a_server_imports_no_lake_library() -> None:
+    """The libraries of the lake and Spark take longer to import than the whole start."""
+    source = (
+        "import sys, millrace.server.app; "
+        "print({'pyarrow', 'pyspark', 'deltalake', 'arro3'} & set(sys.modules))"
+    )
     ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert ran.stdout == "set()\n"
 
 
-# By hand
+# The ship command
 
 
 def ship(data: Path, *more: str) -> subprocess.CompletedProcess[str]:
@@ -270,7 +275,7 @@ def ship(data: Path, *more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_by_hand_while_a_server_runs(data: Path, lake: Path) -> None:
+def test_the_command_with_a_running_server(data: Path, lake: Path) -> None:
     with running_server(data, **NEVER) as server:
         work(server.port, 2)
         status = json.loads(ship(data, "--status", "--json").stdout)
@@ -285,42 +290,42 @@ def test_by_hand_while_a_server_runs(data: Path, lake: Path) -> None:
         assert [row["event_id"] for row in shipped(lake)] == list(range(1, 7))
 
 
-def test_by_hand_without_a_server(data: Path, lake: Path) -> None:
+def test_the_command_without_a_server(data: Path, lake: Path) -> None:
     with running_server(data, **NEVER) as server:
         work(server.port, 2)
         server.stop()
-    events = kept(data)
+    events = outbox_events(data)
     status = json.loads(ship(data, "--status", "--json").stdout)
     assert (status["events"], status["next_shipped"], status["server"]) == (6, 1, "")
     ran = ship(data, "--json")
     assert json.loads(ran.stdout)["events"] == 0
-    assert shipped(lake) == told(data, events)
-    assert kept(data) == {}
+    assert shipped(lake) == expected_rows(data, events)
+    assert outbox_events(data) == {}
     assert ship(data).stdout.splitlines()[-1] == "shipped      6 of 6 events"
-    assert len(landed(lake)) == 1
+    assert commits(lake) == 1
     with running_server(data, **SOON) as server:
         work(server.port, 1, "more")
         until(lambda: journal(data)["next_shipped"] == 10, "the server goes on from there")
 
 
-def test_by_hand_to_another_lake(data: Path, tmp_path: Path) -> None:
+def test_the_command_with_another_lake(data: Path, tmp_path: Path) -> None:
     with running_server(data, **NEVER) as server:
         push(server.port, 1)
         server.stop()
     assert ship(data, "--lake", str(tmp_path / "else")).returncode == 0
-    assert len(landed(tmp_path / "else")) == 1
+    assert commits(tmp_path / "else") == 1
 
 
-def test_by_hand_of_nothing(tmp_path: Path) -> None:
+def test_the_command_without_a_data_folder(tmp_path: Path) -> None:
     ran = ship(tmp_path / "nowhere")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "does not exist or is empty" in ran.stderr
 
 
-# When it does not work
+# Failures
 
 
-def test_a_lake_that_cannot_be_written_is_told_once_and_tried_again(data: Path, lake: Path) -> None:
+def test_a_failing_lake_is_reported_once_and_retried(data: Path, lake: Path) -> None:
     data.mkdir()
     lake.write_text("a file, where a folder must be")
     with running_server(data, **SOON) as server:
@@ -334,12 +339,12 @@ def test_a_lake_that_cannot_be_written_is_told_once_and_tried_again(data: Path, 
         by_hand = ship(data)
         assert by_hand.returncode == 1
         assert "lake" in by_hand.stderr
-        events = kept(data)
+        events = outbox_events(data)
         lake.unlink()
         until(lambda: journal(data)["next_shipped"] == 10, "it is tried again")
         assert journal(data)["failing"] == ""
         lines = [record["message"] for record in server.log_records()]
-    assert shipped(lake) == told(data, events)
+    assert shipped(lake) == expected_rows(data, events)
     assert len([line for line in lines if line.startswith("Shipping failed: ")]) == 1
     assert "Shipping works again." in lines
 
@@ -360,26 +365,26 @@ def test_a_shipper_that_is_killed_is_started_again(data: Path, lake: Path) -> No
     assert [row["event_id"] for row in shipped(lake)] == list(range(1, 7))
 
 
-def test_a_shipper_goes_with_its_server(data: Path) -> None:
+def test_a_shipper_ends_with_its_server(data: Path) -> None:
     with running_server(data, **SOON) as server:
         work(server.port, 1)
         until(lambda: journal(data)["next_shipped"] == 4, "shipped")
         shipper = shipper_of(server)
         assert shipper is not None
-        os.kill(shipper, signal.SIGSTOP)  # it can do nothing for it
+        os.kill(shipper, signal.SIGSTOP)  # the shipper cannot react
         server.kill()
-        until(lambda: _is_gone(shipper), "the shipper is gone, too")
+        until(lambda: _has_ended(shipper), "the shipper has ended")
 
 
-def _is_gone(process: int) -> bool:
+def _has_ended(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
     except FileNotFoundError:
         return True
 
 
-def test_the_outbox_is_bounded_when_nothing_can_be_shipped(data: Path, lake: Path) -> None:
-    """The oldest go, which is counted and told."""
+def test_the_outbox_is_bounded_when_shipping_fails(data: Path, lake: Path) -> None:
+    """The oldest events are deleted, counted and reported."""
     data.mkdir()
     lake.write_text("a file, where a folder must be")
     with running_server(data, MILLRACE_JOURNAL_OUTBOX_MAX="64KiB", **SOON) as server:
@@ -389,46 +394,45 @@ def test_the_outbox_is_bounded_when_nothing_can_be_shipped(data: Path, lake: Pat
                 for _ in range(20):
                     job = {"jid": os.urandom(12).hex(), "jobtype": "x", "args": [blob]}
                     connection.command("PUSH", job | {"queue": os.urandom(400).hex()})
-        until(lambda: "were deleted before they were shipped" in server.stderr, "it is told")
+        until(lambda: "were deleted before they were shipped" in server.stderr, "it is reported")
         lake.unlink()
-        state = ask(data, '{"ship": true}')
+        state = send_request(data, '{"ship": true}')
         assert state["failing"] == ""
     first = shipped(lake)[0]["event_id"]
     assert first == state["dropped"] + 1
 
 
-def test_without_pyarrow_it_is_said_once_how_to_get_it(data: Path, tmp_path: Path) -> None:
-    """A module of that name that is none is in the way of the real one."""
+def test_without_deltalake_the_log_names_the_remedy_once(data: Path, tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
     hidden.mkdir()
     (hidden / "sitecustomize.py").write_text(
         "import sys, importlib.util as u\n"
         "find = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'pyarrow' else find(name, *more)\n"
-        "sys.modules['pyarrow'] = None\n"
+        "u.find_spec = lambda name, *more: None if name == 'deltalake' else find(name, *more)\n"
+        "sys.modules['deltalake'] = None\n"
     )
     path = os.pathsep.join([str(hidden), *filter(None, [os.environ.get("PYTHONPATH")])])
     with running_server(data, PYTHONPATH=path, **SOON) as server:
         work(server.port, 2)
-        until(lambda: bool(journal(data)["failing"]), "it says so")
+        until(lambda: bool(journal(data)["failing"]), "it is logged")
         work(server.port, 1, "more")
-        assert "error" in ask(data, '{"ship": true}')
+        assert "error" in send_request(data, '{"ship": true}')
         assert server.stop() == 0
         lines = [record["message"] for record in server.log_records()]
     assert len([line for line in lines if "millrace[lake]" in line]) == 1
-    assert len(kept(data)) == 9
+    assert len(outbox_events(data)) == 9
 
 
-# Whoever is killed when
+# Kills
 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_killed_after_each_step(step: str, data: Path, lake: Path) -> None:
-    """The shipper, and after the last one its server."""
+    """Kills of the shipper, and after the last step of its server."""
     with server_process(data, MILLRACE_LAKE_SHIP_EVENTS="4") as server:
         server.start(**NEVER)
         work(server.port, 4)
-        events = kept(data)
+        events = outbox_events(data)
         server.kill()
         server.start(CRASH_MILLRACE=step, **SOON)
         if step == "trimmed":
@@ -436,17 +440,16 @@ def test_killed_after_each_step(step: str, data: Path, lake: Path) -> None:
         else:
             until(lambda: "killed by signal 9" in server.stderr, "the shipper was killed")
             server.kill()
-        assert (len(landed(lake)) == 0) == (step == "sealed")
+        assert (commits(lake) == 0) == (step == "written")
         server.start(CRASH_MILLRACE=None, **SOON)
         until(lambda: journal(data)["next_shipped"] == 13, "all is shipped")
         work(server.port, 1, "more")
-        until(lambda: journal(data)["next_shipped"] == 16, "and what follows")
+        until(lambda: journal(data)["next_shipped"] == 16, "and the later events")
         server.stop()
     found = shipped(lake)
-    assert found[:12] == told(data, events)
+    assert found[:12] == expected_rows(data, events)
     assert [row["event_id"] for row in found] == list(range(1, 16))
-    assert kept(data) == {}
-    assert [path.name for path in (lake / FOLDER).glob(".*")] == []
+    assert outbox_events(data) == {}
 
 
 @pytest.fixture
@@ -456,10 +459,8 @@ def loaded(data: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-def test_both_killed_at_any_moment_under_load(
-    loaded: ServerProcess, data: Path, lake: Path
-) -> None:
-    """Files of seven events, so that there is hardly a moment in which nothing is being sealed."""
+def test_kills_of_both_processes_under_load(loaded: ServerProcess, data: Path, lake: Path) -> None:
+    """Commits of seven events: there is always one in progress."""
     server = loaded
     for number in range(6):
         work(server.port, 20, f"round{number}")

@@ -1,4 +1,4 @@
-"""The log: what people see on a terminal, and what programs read."""
+"""The log: lines for terminals, and JSON lines for programs."""
 
 import io
 import json
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture(autouse=True)
-def root_logger_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def restored_root_logger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")
     root = logging.getLogger()
@@ -38,7 +38,7 @@ def setup_json(level: str = "info") -> io.StringIO:
 
 
 def setup_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Without colours, which only get in the way of most tests."""
+    """A terminal without colours."""
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
     logs.setup("info", stream)
@@ -62,7 +62,7 @@ def test_a_line_is_a_json_object_with_time_level_message_and_the_fields():
     assert before <= datetime.fromisoformat(record["time"]) <= datetime.now(UTC)
 
 
-def test_an_exception_is_one_line_too():
+def test_an_exception_is_one_line():
     stream = setup_json()
     try:
         raise KeyError("gone")  # noqa: TRY301
@@ -75,7 +75,7 @@ def test_an_exception_is_one_line_too():
     assert record["exception"].endswith("\nKeyError: 'gone'")
 
 
-def test_fields_do_not_take_the_place_of_what_every_line_has():
+def test_fields_do_not_replace_the_standard_keys():
     stream = setup_json()
     log.info("mine", extra={"fields": {"message": "theirs", "level": "x", "time": 0}})
     record = json.loads(stream.getvalue())
@@ -84,7 +84,7 @@ def test_fields_do_not_take_the_place_of_what_every_line_has():
 
 
 @pytest.mark.parametrize("value", ["caf\udce9", {1: "\udce9"}, 1 << 80, object, "a\nb\x1b[2J"])
-def test_no_value_keeps_a_line_from_being_told(value: object, capsys: pytest.CaptureFixture[str]):
+def test_a_line_with_any_value_is_logged(value: object, capsys: pytest.CaptureFixture[str]):
     stream = setup_json()
     log.warning("strange", extra={"fields": {"value": value}})
     (line,) = stream.getvalue().splitlines()
@@ -128,7 +128,7 @@ def test_a_client_cannot_write_on_the_operators_terminal(monkeypatch: pytest.Mon
     assert line.endswith(r"hello from \x1b[2Ja\nb wid='x\x07\r\ny'")
 
 
-def test_colours_on_a_terminal_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
+def test_terminals_have_colours_unless_disabled(monkeypatch: pytest.MonkeyPatch):
     def written(**env: str) -> str:
         for name, value in env.items():
             monkeypatch.setenv(name, value)
@@ -146,7 +146,7 @@ def test_colours_on_a_terminal_unless_told_otherwise(monkeypatch: pytest.MonkeyP
 # Levels
 
 
-def test_lines_below_the_level_are_left_out_until_it_changes():
+def test_lines_below_the_level_are_omitted_until_it_changes():
     stream = setup_json("warning")
     log.info("one")
     log.warning("two")
@@ -158,7 +158,7 @@ def test_lines_below_the_level_are_left_out_until_it_changes():
     ]
 
 
-def test_other_peoples_levels_are_told_as_ours():
+def test_levels_of_other_libraries_are_mapped():
     stream = setup_json("debug")
     logging.getLogger().setLevel(1)
     for level in (5, 15, 25, 35, logging.CRITICAL):
@@ -167,14 +167,14 @@ def test_other_peoples_levels_are_told_as_ours():
     assert levels == ["debug", "debug", "info", "warning", "error"]
 
 
-def test_setting_up_again_starts_afresh():
+def test_setup_replaces_earlier_handlers():
     first, second = setup_json(), setup_json()
     log.info("once")
     assert first.getvalue() == ""
     assert len(second.getvalue().splitlines()) == 1
 
 
-def test_the_log_goes_to_stderr(capsys: pytest.CaptureFixture[str]):
+def test_the_log_is_written_to_stderr(capsys: pytest.CaptureFixture[str]):
     logs.setup("info")
     assert logging.getLogger().handlers[0].stream is sys.stderr  # type: ignore[attr-defined]
     log.info("here")

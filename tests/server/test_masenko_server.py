@@ -1,4 +1,4 @@
-"""Masenko over real sockets: restarts, crowds, ends of connections, a server that is killed."""
+"""Masenko over real sockets: restarts, concurrent clients, ends of connections, kills."""
 
 import json
 import signal
@@ -27,12 +27,12 @@ def masenko(server):
         yield connection
 
 
-def test_off_leaves_the_protocol_out(tmp_path):
+def test_off_disables_the_protocol(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_MASENKO_PORT="off", **MEMORY) as server:
         assert "masenko" not in server.ports
 
 
-def test_a_life_over_a_socket(masenko):
+def test_a_task_over_a_socket(masenko):
     task = masenko.push("register-user", queue="q", payload={"name": "Jörg"})
     assert masenko.fetch("q") == {
         "id": task,
@@ -50,7 +50,7 @@ def test_a_life_over_a_socket(masenko):
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-def test_everything_survives_an_end_of_the_server(tmp_path, end):
+def test_all_tasks_survive_an_end_of_the_server(tmp_path, end):
     with running_server(tmp_path / "data") as server:
         with connect(server) as client:
             for number in range(1, 6):
@@ -65,7 +65,7 @@ def test_everything_survives_an_end_of_the_server(tmp_path, end):
         with connect(server) as client:
             assert client.push() == 9
             ready = [client.fetch(timeout="1s") for _ in range(6)]
-            # What was in flight is ready again, and nobody's failure; what had failed has failed.
+            # Acquired tasks are ready again without a failure. Failed tasks stay failed.
             assert sorted(task["id"] for task in ready) == [1, 2, 3, 5, 6, 9]
             assert {task["id"]: task.get("failures", 0) for task in ready} == {
                 1: 0, 2: 0, 3: 1, 5: 0, 6: 0, 9: 0,
@@ -75,7 +75,7 @@ def test_everything_survives_an_end_of_the_server(tmp_path, end):
             assert client.fetch()["id"] == 7
 
 
-def test_a_stopped_server_ends_at_once_though_clients_wait_and_hold_tasks(tmp_path):
+def test_a_stopped_server_ends_immediately_despite_waiting_clients(tmp_path):
     serving = running_server(tmp_path / "data", MILLRACE_SERVER_STOP_GRACE="10s")
     with serving as server, connect(server) as client, connect(server) as waiter:
         client.push()
@@ -86,7 +86,7 @@ def test_a_stopped_server_ends_at_once_though_clients_wait_and_hold_tasks(tmp_pa
         assert time.monotonic() - started < 5
 
 
-def test_no_acknowledged_task_comes_back_and_none_is_lost(tmp_path):
+def test_no_acknowledged_task_returns_and_none_is_lost(tmp_path):
     with running_server(tmp_path / "data") as server:
         pushed: set[int] = set()
         tried: set[int] = set()
@@ -109,12 +109,12 @@ def test_no_acknowledged_task_comes_back_and_none_is_lost(tmp_path):
             while (task := client.fetch(timeout="50ms")) is not None:
                 left.add(task["id"])
                 assert client.ack(task["id"]) == b"OK {}"
-            assert not left & acked, "acknowledged tasks came back"
+            assert not left & acked, "acknowledged tasks returned"
             assert pushed <= tried | left, "pushed tasks are lost"
 
 
 def _work(server: ServerProcess, pushed: set[int], tried: set[int], acked: set[int]) -> None:
-    """Push and work until the server dies: perhaps between a change and its reply."""
+    """Push and work until the server dies, possibly between a change and its reply."""
     try:
         with connect(server) as client:
             while True:
@@ -131,16 +131,16 @@ def _work(server: ServerProcess, pushed: set[int], tried: set[int], acked: set[i
 # The end of a connection
 
 
-def soon(what, wanted) -> None:
-    """A connection's end may take a moment to be noticed."""
+def soon(value, wanted) -> None:
+    """The server may notice the end of a connection with a delay."""
     deadline = time.monotonic() + 10
-    while (found := what()) != wanted:
+    while (found := value()) != wanted:
         assert time.monotonic() < deadline, found
         time.sleep(0.005)
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half-close", "quit"])
-def test_tasks_of_a_connection_that_ends_have_failed(server, masenko, how):
+def test_tasks_of_a_closed_connection_fail(server, masenko, how):
     masenko.push(retry=1)
     masenko.push(retry=0, deadqueue="dead")
     masenko.push(queue="gone", retry=0)
@@ -161,7 +161,7 @@ def test_tasks_of_a_connection_that_ends_have_failed(server, masenko, how):
 
 
 @pytest.mark.parametrize("how", ["close", "half-close and close"])
-def test_a_task_for_a_client_that_is_gone_is_returned(server, masenko, how):
+def test_a_task_for_a_closed_connection_is_returned(server, masenko, how):
     other = connect(server)
     other.send(b'FETCH {"timeout":"20s"}\n')
     soon(lambda: masenko.info()["metrics"]["masenko_requests_total"]["FETCH"], 1)
@@ -186,7 +186,7 @@ def test_a_half_closed_client_waits_for_its_task(server, masenko):
         assert half.at_end()
 
 
-def test_a_stop_answers_those_who_wait(server):
+def test_a_stop_answers_waiting_clients(server):
     with connect(server) as client:
         client.send(b'FETCH {"timeout":"20s"}\n')
         time.sleep(0.2)
@@ -194,20 +194,20 @@ def test_a_stop_answers_those_who_wait(server):
         assert client.line() == b"EMPTY {}"
 
 
-def test_a_client_without_a_heartbeat_is_cut(tmp_path):
-    beats = {"MILLRACE_MASENKO_HEARTBEAT": "300ms"}
+def test_a_client_without_a_heartbeat_is_disconnected(tmp_path):
+    beats = {"MILLRACE_MASENKO_HEARTBEAT": "1s"}
     with running_server(tmp_path / "data", **beats, **MEMORY) as server:
         with connect(server) as idle, connect(server) as client:
             client.push()
             client.fetch()
-            for _ in range(8):
+            for _ in range(13):
                 time.sleep(0.1)
+                spoke = time.monotonic()
                 assert client.ask("PING") == b"PONG {}"
             assert idle.line() == b'ERR {"msg":"no heartbeat"}'
             assert idle.at_end()
-            started = time.monotonic()
             assert client.line() == b'ERR {"msg":"no heartbeat"}'
-            assert 0.25 < time.monotonic() - started < 2
+            assert time.monotonic() - spoke >= 1.0
             assert client.at_end()
         with connect(server) as client:
             soon(client.queues, {"default": (0, 1, 0)})
@@ -216,7 +216,7 @@ def test_a_client_without_a_heartbeat_is_cut(tmp_path):
 # Waiting
 
 
-def test_a_waiting_fetch_is_woken_at_once(server, masenko):
+def test_a_waiting_fetch_is_answered_immediately(server, masenko):
     with connect(server) as waiter:
         took = []
         for _ in range(20):
@@ -229,7 +229,7 @@ def test_a_waiting_fetch_is_woken_at_once(server, masenko):
         assert sorted(took)[10] < 0.5
 
 
-def test_a_crowd_gets_every_task_once(tmp_path):
+def test_concurrent_clients_receive_every_task_once(tmp_path):
     with running_server(tmp_path / "data", **MEMORY) as server:
         seen: list[int] = []
         lock = threading.Lock()

@@ -1,17 +1,17 @@
-"""The bound for what all connections together hold, without any connection."""
+"""The limit for the buffers of all connections, without any connection."""
 
 from millrace.server.memory_limit import MemoryLimit
 
 
 class Holder:
-    """What buffers need to know of a session."""
+    """The session interface that buffers use."""
 
     def __init__(self, buffers: MemoryLimit) -> None:
         self.buffers = buffers
         self.buffered = 0
         self.reason = ""
 
-    def expel(self, reason: str) -> None:
+    def evict(self, reason: str) -> None:
         self.reason = reason
         self.buffers.change(self, 0)
 
@@ -23,7 +23,7 @@ def crowd(size: int, most: int) -> tuple[MemoryLimit, list[Holder]]:
     return buffers, holders
 
 
-def test_whoever_has_the_most_goes_and_no_more_than_must():
+def test_the_largest_holder_is_evicted_and_no_other():
     buffers, holders = crowd(3, most=100)
     for holder, size in zip(holders, (30, 60, 10), strict=True):
         buffers.change(holder, size)
@@ -33,7 +33,7 @@ def test_whoever_has_the_most_goes_and_no_more_than_must():
     assert buffers.total == 41
 
 
-def test_a_bound_that_is_lowered_cuts_any_number_at_once():
+def test_a_lowered_limit_evicts_several_holders():
     buffers, holders = crowd(2000, most=1 << 20)
     for holder in holders:
         buffers.change(holder, 100)

@@ -10,9 +10,11 @@ from random import Random
 import pytest
 
 from millrace.engine.engine import Engine
+from millrace.protocols.spec import protocol_rules
 from millrace.server import memory_watch
 from millrace.server.memory_watch import MemoryWatch, available_memory, effective_limit
 from millrace.server.push_gate import PushGate
+from millrace.store import MemoryStore
 from raw_faktory import RawFaktory, RefusedError
 from server_process import ServerProcess, running_server
 
@@ -23,9 +25,17 @@ class Process:
     """A process whose memory and number of jobs a test sets."""
 
     def __init__(self) -> None:
-        self.engine = Engine(Random(0))
+        self.engine = Engine(Random(0), protocol_rules())
         self.memory_mb = 0
-        self.watch = MemoryWatch(self.engine, PushGate(self.engine), lambda: self.memory_mb, LIMIT)
+        self.store = MemoryStore()
+        self.store.max_inline_payload = 4096
+        self.watch = MemoryWatch(
+            self.engine, PushGate(self.engine), lambda: self.memory_mb, LIMIT, self.store
+        )
+
+    def inline_limit(self, memory_mb: int, jobs: int) -> int:
+        self.refuses(memory_mb, jobs)
+        return self.store.max_inline_payload
 
     def refuses(self, memory_mb: int, jobs: int) -> bool:
         self.memory_mb = memory_mb
@@ -42,7 +52,23 @@ def test_new_jobs_are_refused_above_the_limit_and_accepted_below_it() -> None:
     assert not process.refuses(900, 100)
 
 
-def test_ended_jobs_make_room_although_the_process_keeps_its_memory() -> None:
+def test_above_half_of_the_limit_new_payloads_live_in_the_store() -> None:
+    process = Process()
+    assert process.inline_limit(500, 100) == 4096
+    assert process.inline_limit(512, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(470, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(400, 100) == 4096
+
+
+def test_new_payloads_live_in_memory_again_after_the_backlog() -> None:
+    process = Process()
+    assert process.inline_limit(600, 100) == memory_watch.PAGED_PAYLOAD
+    assert process.inline_limit(600, 89) == 4096
+    assert process.inline_limit(600, 99) == 4096
+    assert process.inline_limit(600, 100) == memory_watch.PAGED_PAYLOAD
+
+
+def test_ended_jobs_free_capacity_although_the_process_keeps_its_memory() -> None:
     process = Process()
     assert process.refuses(1024, 100)
     assert process.refuses(1024, 96)
@@ -51,13 +77,13 @@ def test_ended_jobs_make_room_although_the_process_keeps_its_memory() -> None:
     assert process.refuses(1030, 100)
 
 
-def test_ended_jobs_make_room_after_an_overshoot() -> None:
+def test_ended_jobs_free_capacity_after_an_overshoot() -> None:
     process = Process()
     assert process.refuses(1400, 100)
     assert not process.refuses(1400, 0)
 
 
-def test_far_above_the_limit_the_number_of_jobs_does_not_matter() -> None:
+def test_far_above_the_limit_the_number_of_jobs_has_no_effect() -> None:
     process = Process()
     assert process.refuses(1024, 100)
     assert process.refuses(1200, 1)
@@ -81,37 +107,65 @@ PAYLOAD = "x" * 50_000
 
 
 def fill(client: RawFaktory) -> str:
-    """Push until the server refuses, and return its error; 250 MB of jobs do not fit."""
+    """Push until the server refuses, and return its error; 250 MB of jobs do not fit. The members
+    of `custom` stay in memory, which payloads do not.
+    """
     for number in range(5000):
+        custom = {"text": PAYLOAD}
         try:
-            client.push({"jid": f"fill-{number:08}", "jobtype": "t", "args": [PAYLOAD]})
+            client.push({"jid": f"fill-{number:08}", "jobtype": "t", "args": [], "custom": custom})
         except RefusedError as error:
             return str(error)
     raise AssertionError("no push was refused")
 
 
-def say(server: ServerProcess, protocol: str, data: bytes) -> bytes:
+def exchange(server: ServerProcess, protocol: str, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", server.ports[protocol]), 10) as connection:
         connection.sendall(data)
         return connection.recv(4096)
 
 
-def test_every_protocol_refuses_new_jobs_and_goes_on_with_the_rest(tmp_path: Path) -> None:
+def test_payloads_beyond_the_limit_are_accepted_and_delivered(tmp_path: Path) -> None:
+    """140 MB of payloads, which are small enough to stay in memory otherwise."""
     with (
-        running_server(tmp_path / "data", MILLRACE_SERVER_MAX_MEMORY="128MiB") as server,
+        running_server(
+            tmp_path / "data",
+            MILLRACE_SERVER_DURABILITY="os",
+            MILLRACE_SERVER_MAX_MEMORY="128MiB",
+            MILLRACE_SERVER_MAX_INLINE_PAYLOAD="1MiB",
+        ) as server,
+        RawFaktory(server.port, wid="worker") as client,
+    ):
+        for number in range(2800):
+            args = [f"{number} {PAYLOAD}"]
+            client.push({"jid": f"large-{number:08}", "jobtype": "t", "args": args})
+        for number in range(2800):
+            job = client.fetch("default")
+            assert job is not None
+            assert job["args"] == [f"{number} {PAYLOAD}"]
+            client.ack(job["jid"])
+
+
+def test_every_protocol_refuses_new_jobs_and_serves_other_commands(tmp_path: Path) -> None:
+    with (
+        running_server(
+            tmp_path / "data",
+            MILLRACE_SERVER_MAX_MEMORY="128MiB",
+            MILLRACE_SERVER_MAX_INLINE_PAYLOAD="1MiB",
+        ) as server,
         RawFaktory(server.port, wid="worker") as client,
     ):
         client.push({"jid": "first-000", "jobtype": "t", "args": [], "queue": "first"})
         assert "memory limit reached (128 MiB): nothing was changed" in fill(client)
-        workq = say(
+        workq = exchange(
             server,
             "workq",
             b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c4 j 1000 60000 1\r\nx\r\n",
         )
         assert workq.startswith(b"-SERVER-ERROR memory limit reached")
-        masenko = say(server, "masenko", b'PUSH {"name":"n","queue":"q","payload":{}}\r\n')
+        masenko = exchange(server, "masenko", b'PUSH {"name":"n","queue":"q","payload":{}}\r\n')
         assert masenko.startswith(b'ERR {"msg":"memory limit reached')
-        qless = say(
+        qless = exchange(
             server, "qless", _resp("QLESS.PUT", "1", "q", "jid", "klass", "{}", "1800000000", "0")
         )
         assert qless.startswith(b"-MISCONF memory limit reached")

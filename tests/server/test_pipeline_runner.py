@@ -1,4 +1,4 @@
-"""The pipeline on a schedule: one run at a time, its words in the log, ended with the server."""
+"""The pipeline on a schedule: one run at a time, its output in the log, ended with the server."""
 
 import asyncio
 import logging
@@ -22,31 +22,31 @@ def _log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def python(source: str) -> list[str]:
-    """A command that stands for the pipeline's."""
+    """A command that replaces the pipeline command."""
     return [sys.executable, "-c", source]
 
 
-async def until(caplog: pytest.LogCaptureFixture, words: str, times: int = 1) -> None:
+async def until(caplog: pytest.LogCaptureFixture, text: str, times: int = 1) -> None:
     for _ in range(2000):
-        if sum(words in message for message in caplog.messages) >= times:
+        if sum(text in message for message in caplog.messages) >= times:
             return
         await asyncio.sleep(0.01)
-    raise AssertionError(f"{words!r} was not logged: {caplog.messages}")
+    raise AssertionError(f"{text!r} was not logged: {caplog.messages}")
 
 
 def run(act: Coroutine[object, object, None]) -> None:
     asyncio.run(act)
 
 
-def is_gone(process: int) -> bool:
-    """Nobody but the first process of the machine may be left to bury it."""
+def has_ended(process: int) -> bool:
+    """The process may remain a zombie until init reaps it."""
     try:
         return Path(f"/proc/{process}/stat").read_text().split()[2] == "Z"
     except FileNotFoundError:
         return True
 
 
-def test_it_runs_again_and_again_and_what_it_says_is_logged(
+def test_the_pipeline_runs_periodically_and_its_output_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def act() -> None:
@@ -54,7 +54,7 @@ def test_it_runs_again_and_again_and_what_it_says_is_logged(
             0.05, python("print('a table'); import sys; sys.stderr.write('oh\\n')")
         )
         schedule.start()
-        assert caplog.messages == [], "not at once"
+        assert caplog.messages == [], "the first run waits for its period"
         await until(caplog, "The pipeline run finished after ", times=2)
         await schedule.stop()
 
@@ -62,7 +62,7 @@ def test_it_runs_again_and_again_and_what_it_says_is_logged(
     assert {"pipeline: a table", "pipeline: oh"} <= set(caplog.messages)
 
 
-def test_a_run_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_run_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(0.05, python("raise SystemExit('no Java')"))
         schedule.start()
@@ -73,7 +73,7 @@ def test_a_run_that_fails_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert "pipeline: no Java" in caplog.messages
 
 
-def test_a_command_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_command_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(0.05, ["/no/such/command"])
         schedule.start()
@@ -83,7 +83,7 @@ def test_a_command_that_is_not_there_is_told(caplog: pytest.LogCaptureFixture) -
     run(act())
 
 
-def test_one_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_runs_do_not_overlap(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(
             0.05, python("import time; print('begun', flush=True); time.sleep(60)")
@@ -97,7 +97,7 @@ def test_one_at_a_time(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages.count("pipeline: begun") == 1
 
 
-def test_stopping_ends_it_with_all_that_it_has_started(
+def test_stop_ends_the_run_with_its_child_processes(
     caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     source = (
@@ -119,13 +119,13 @@ def test_stopping_ends_it_with_all_that_it_has_started(
     assert time.monotonic() - began < 30
     process = int((tmp_path / "pid").read_text())
     for _ in range(500):
-        if is_gone(process):
+        if has_ended(process):
             break
         time.sleep(0.01)
-    assert is_gone(process)
+    assert has_ended(process)
 
 
-def test_who_does_not_want_to_end_is_killed(
+def test_a_run_that_ignores_sigterm_is_killed(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millrace.server.pipeline_runner.STOP_TIMEOUT", 0.2)
@@ -141,7 +141,7 @@ def test_who_does_not_want_to_end_is_killed(
         assert schedule._child is not None
         process = schedule._child.pid
         await schedule.stop()
-        assert is_gone(process)
+        assert has_ended(process)
 
     run(act())
 
@@ -154,12 +154,13 @@ def test_the_command_has_every_setting_as_a_flag() -> None:
     )
     assert pipeline_command(config)[2:] == [
         "-m", "millrace.cli.background", "pipeline", "run", "--data", "/srv/data",
-        "--lake", "/srv/lake", "--memory", str(1 << 30), "--master", "spark://host:7077",
+        "--lake", "/srv/lake", "--memory", str(1 << 30), "--resident", str(os.getpid()),
+        "--master", "spark://host:7077",
     ]  # fmt: skip
 
 
-def test_a_server_runs_it(tmp_path: Path) -> None:
-    """The real command, of a lake that nothing was shipped to: that is known without Spark."""
+def test_a_server_runs_the_pipeline(tmp_path: Path) -> None:
+    """The real command on a lake without events: it needs no Spark."""
     with running_server(tmp_path / "data", MILLRACE_PIPELINE_EVERY="200ms") as server:
         for _ in range(3000):
             if "The pipeline run finished after" in server.stderr:
@@ -171,8 +172,8 @@ def test_a_server_runs_it(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_it_does_not_outlive_a_killed_server(tmp_path: Path) -> None:
-    """Whoever has the other end of its input is gone."""
+def test_a_run_ends_with_a_killed_server(tmp_path: Path) -> None:
+    """The process that holds the other end of its input has ended."""
     reading, writing = os.pipe()
     process = os.posix_spawn(
         sys.executable,
@@ -191,10 +192,10 @@ def test_it_does_not_outlive_a_killed_server(tmp_path: Path) -> None:
     assert os.getpriority(os.PRIO_PROCESS, process) == min(19, own + 10)
     os.close(writing)
     _, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == 0, "told to end, and ended"
+    assert os.waitstatus_to_exitcode(status) == 0, "ended by the signal"
 
 
-def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_on_demand(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(0, python("for n in range(30): print('table', n)"))
         schedule.start()
@@ -208,7 +209,7 @@ def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None
         assert (after.running, after.code, after.every) == (False, 0, 0)
         assert after.lines == [f"table {number}" for number in range(10, 30)]
         assert 0 < after.began_at <= after.ended_at
-        assert schedule.run_now() == "", "and once more"
+        assert schedule.run_now() == "", "the next run"
         await until(caplog, "The pipeline run finished after ", times=2)
         await schedule.stop()
         assert schedule.run_now() == "The server is stopping."
@@ -216,7 +217,7 @@ def test_a_run_that_somebody_wants_now(caplog: pytest.LogCaptureFixture) -> None
     run(act())
 
 
-def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_status_has_the_failed_run(caplog: pytest.LogCaptureFixture) -> None:
     async def act() -> None:
         schedule = PipelineRunner(0, python("raise SystemExit('no Java')"))
         assert schedule.run_now() == ""
@@ -227,7 +228,7 @@ def test_a_run_that_fails_is_remembered(caplog: pytest.LogCaptureFixture) -> Non
     run(act())
 
 
-def test_where_it_cannot_run_it_says_why() -> None:
+def test_an_unavailable_pipeline_reports_the_reason() -> None:
     async def act() -> None:
         schedule = PipelineRunner(0, python("print('never')"), unable="there is no lake")
         assert schedule.run_now() == "there is no lake"

@@ -1,4 +1,4 @@
-"""What a real server tells of itself, with and without a folder."""
+"""The status of a real server, with and without a data folder."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from server_process import ServerProcess, running_server
 MEMORY = {"MILLRACE_SERVER_DURABILITY": "memory"}
 
 
-def ask(path: Path, **operation: Any) -> Any:
+def send_request(path: Path, **operation: Any) -> Any:
     try:
         *_, answer = request(path, operation)
     except AdminError as error:
@@ -27,13 +27,13 @@ def ask(path: Path, **operation: Any) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a server makes its temporary folders."""
+    """The parent of the server's temporary folders."""
     made = tmp_path / "t"
     made.mkdir()
     return made
 
 
-def test_a_server_tells_of_itself(tmp_path: Path) -> None:
+def test_a_server_reports_its_status(tmp_path: Path) -> None:
     secret = "do not tell 4711"
     with running_server(
         tmp_path / "data",
@@ -42,30 +42,30 @@ def test_a_server_tells_of_itself(tmp_path: Path) -> None:
         MILLRACE_QLESS_PORT="off",
     ) as server:
         control = tmp_path / "data" / "control"
-        told = ask(control, server=True)
-        text = msgspec.json.encode(told).decode()
+        reported = send_request(control, server=True)
+        text = msgspec.json.encode(reported).decode()
         assert "4711" not in text
-        assert told["pid"] == server.pid
-        assert told["data"] == str(tmp_path / "data")
-        assert told["lake"] == str(tmp_path / "data" / "lake")
-        assert (told["durability"], told["tls"], told["halted"]) == ("fsync", False, "")
-        assert 0 < told["store_bytes"] < told["disk_size"]
-        assert 0 < told["disk_free"] <= told["disk_size"]
-        assert told["memory_mb"] > 5
-        settings = {each["key"]: each for each in told["settings"]}
+        assert reported["pid"] == server.pid
+        assert reported["data"] == str(tmp_path / "data")
+        assert reported["lake"] == str(tmp_path / "data" / "lake")
+        assert (reported["durability"], reported["tls"], reported["halted"]) == ("fsync", False, "")
+        assert 0 < reported["store_bytes"] < reported["disk_size"]
+        assert 0 < reported["disk_free"] <= reported["disk_size"]
+        assert reported["memory_mb"] > 5
+        settings = {each["key"]: each for each in reported["settings"]}
         assert settings["faktory.password"]["value"] == f'"{HIDDEN}"'
         assert settings["faktory.password"]["source"] == "MILLRACE_FAKTORY_PASSWORD"
         assert settings["faktory.password"]["reloadable"]
         assert settings["qless.port"]["value"] == '"off"'
         assert settings["server.durability"]["source"] == "default"
-        ports = {row["name"]: row["port"] for row in told["protocols"] if row["port"]}
+        ports = {row["name"]: row["port"] for row in reported["protocols"] if row["port"]}
         assert ports.items() <= server.ports.items()
         assert "qless" not in ports
-        assert told["qless"] == {}
-        assert told["pipeline"]["running"] is False
+        assert reported["qless"] == {}
+        assert reported["pipeline"]["running"] is False
 
 
-def test_a_reloaded_setting_is_told(tmp_path: Path) -> None:
+def test_a_reloaded_setting_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "millrace.toml"
     file.write_text("[server]\nmax_connections = 500\n")
     with running_server(tmp_path / "data", MILLRACE_CONFIG=str(file)) as server:
@@ -73,11 +73,13 @@ def test_a_reloaded_setting_is_told(tmp_path: Path) -> None:
         file.write_text("\n[server]\nmax_connections = 600\n")
         server.signal(signal.SIGHUP)
         for _ in range(1000):
-            told = {each["key"]: each for each in ask(control, server=True)["settings"]}
-            if told["server.max_connections"]["value"] == "600":
+            reported = {
+                each["key"]: each for each in send_request(control, server=True)["settings"]
+            }
+            if reported["server.max_connections"]["value"] == "600":
                 break
-        assert told["server.max_connections"]["value"] == "600"
-        assert told["server.max_connections"]["source"].endswith("millrace.toml:3")
+        assert reported["server.max_connections"]["value"] == "600"
+        assert reported["server.max_connections"]["source"].endswith("millrace.toml:3")
 
 
 def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
@@ -94,8 +96,8 @@ def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
         )
         server.signal(signal.SIGHUP)
         for _ in range(1000):
-            told = ask(control, server=True)
-            settings = {each["key"]: each for each in told["settings"]}
+            reported = send_request(control, server=True)
+            settings = {each["key"]: each for each in reported["settings"]}
             if settings["server.max_connections"]["value"] == "600":
                 break
         assert settings["server.max_connections"]["value"] == "600"
@@ -108,8 +110,8 @@ def test_a_key_that_needs_a_restart_keeps_its_value(tmp_path: Path) -> None:
             "about": "",
             "reloadable": False,
         }
-        assert told["durability"] == "os"
-        assert told["lake"] == str(tmp_path / "data" / "lake")
+        assert reported["durability"] == "os"
+        assert reported["lake"] == str(tmp_path / "data" / "lake")
         messages = [record["message"] for record in server.log_records()]
         for key in ("server.durability", "lake.path"):
             assert f"{key} changed; it needs a restart." in messages
@@ -120,22 +122,22 @@ def in_memory(tmp_path: Path, folder: Path) -> ServerProcess:
     return ServerProcess(tmp_path / "data", TMPDIR=str(folder), **MEMORY)
 
 
-def test_without_a_folder_everything_is_answered(tmp_path: Path, folder: Path) -> None:
+def test_a_server_without_a_data_folder_answers_all_requests(tmp_path: Path, folder: Path) -> None:
     server = in_memory(tmp_path, folder)
     try:
         server.start()
         (made,) = folder.iterdir()
         control = made / "control"
-        told = ask(control, server=True)
-        assert (told["data"], told["lake"], told["store_bytes"]) == ("", "", 0)
-        assert told["durability"] == "memory"
-        assert told["pipeline"]["able"] is False
+        reported = send_request(control, server=True)
+        assert (reported["data"], reported["lake"], reported["store_bytes"]) == ("", "", 0)
+        assert reported["durability"] == "memory"
+        assert reported["pipeline"]["able"] is False
         for name in ("recurring", "tracked", "tags", "workers"):
-            assert "error" not in ask(control, **{name: {}}), name
+            assert "error" not in send_request(control, **{name: {}}), name
         for name in ("throttles", "faktory", "pipeline", "sizes", "overview"):
-            assert "error" not in ask(control, **{name: True}), name
-        assert ask(control, search={"query": {}})["jobs"] == []
-        refused = ask(control, run_pipeline={"by": "ann"})
+            assert "error" not in send_request(control, **{name: True}), name
+        assert send_request(control, search={"query": {}})["jobs"] == []
+        refused = send_request(control, run_pipeline={"by": "ann"})
         assert "durability" in refused["error"]
         assert server.stop() == 0
         assert list(folder.iterdir()) == []
@@ -144,7 +146,7 @@ def test_without_a_folder_everything_is_answered(tmp_path: Path, folder: Path) -
     assert not (tmp_path / "data").exists()
 
 
-def test_without_a_folder_nothing_is_left_where_it_cannot_listen(
+def test_a_server_without_a_data_folder_leaves_no_files_when_it_cannot_listen(
     tmp_path: Path, folder: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -1,4 +1,4 @@
-"""When it is shipped, by whom, and what follows a failure: with a shipper that a test plays."""
+"""The schedule of the shipper and its failures, with a simulated child process."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -12,32 +12,34 @@ from millrace.server import journal_shipper
 from millrace.server.journal_shipper import JournalShipper, ShipperSettings
 
 
-class FakeStore:
+class FakeOutbox:
     first_event = 1
     next_committed = 1
-    outbox_bytes = 0
+    next_event = 1
+    max_bytes = 0
+    size = 0
     dropped = 0
-    trims = False
+    has_shipped_events = False
 
     def shipped(self, until: int) -> None:
-        self.trims = until > self.first_event
+        self.has_shipped_events = until > self.first_event
 
 
 class FakeChild:
-    """It keeps what it was told, and says what the test says."""
+    """Records its input. The test supplies its output."""
 
     born: list["FakeChild"]
 
     def __init__(
         self,
         command: list[str],
-        heard: Callable[[Any, bytes], None],
+        replies: Callable[[Any, bytes], None],
         ended: Callable[[Any, int], None],
     ) -> None:
         self.command = command
         self.orders: list[int] = []
         self.left = self.killed = False
-        self._heard, self._ended = heard, ended
+        self._heard, self._ended = replies, ended
         self.born.append(self)
 
     def send(self, line: bytes) -> None:
@@ -49,14 +51,14 @@ class FakeChild:
     def kill(self) -> None:
         self.killed = True
 
-    def tells(self, next_event: int = 0, **more: Any) -> None:
+    def reports(self, next_event: int = 0, **more: Any) -> None:
         self._heard(self, encode(ShipperReply("5e7", next_event, **more)))
 
     def ships(self, until: int) -> None:
-        self.tells(until, files=1)
-        self.tells(until, done=True)
+        self.reports(until, files=1)
+        self.reports(until, done=True)
 
-    def says(self, line: bytes) -> None:
+    def prints(self, line: bytes) -> None:
         self._heard(self, line)
 
     def ends(self, code: int) -> None:
@@ -65,21 +67,21 @@ class FakeChild:
 
 class Stage:
     def __init__(self, every: float, events: int) -> None:
-        self.store = FakeStore()
+        self.outbox = FakeOutbox()
         self.trimmed = 0
         self.shipping = JournalShipper(
-            self.store,  # type: ignore[arg-type]
-            ShipperSettings(Path("data"), Path("lake"), every, events),
+            self.outbox,
+            ShipperSettings(Path("data"), "lake", every, events),
             trim=self._trim,
             answered=lambda: None,
         )
 
     def _trim(self) -> None:
         self.trimmed += 1
-        self.store.trims = False
+        self.outbox.has_shipped_events = False
 
     def commits(self, events: int) -> None:
-        self.store.next_committed += events
+        self.outbox.next_committed += events
         self.shipping.committed()
 
     def child(self) -> FakeChild:
@@ -92,11 +94,11 @@ def _no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
 
 
-def play(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
-    async def on_stage() -> None:
+def run_scenario(act: Callable[[Stage], Coroutine[Any, Any, None]], **settings: Any) -> None:
+    async def on_a_stage() -> None:
         await act(Stage(**{"every": 3600.0, "events": 10} | settings))
 
-    asyncio.run(on_stage())
+    asyncio.run(on_a_stage())
 
 
 async def until(wanted: Callable[[], bool]) -> None:
@@ -104,10 +106,10 @@ async def until(wanted: Callable[[], bool]) -> None:
         if wanted():
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to this")
+    raise AssertionError("the condition was not reached")
 
 
-def test_nothing_is_started_for_nothing() -> None:
+def test_no_shipper_is_started_without_a_batch() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(0)
         stage.commits(9)
@@ -116,10 +118,10 @@ def test_nothing_is_started_for_nothing() -> None:
         assert stage.child().orders == [11]
         assert stage.child().command[-4:] == ["data", "lake", "10", "1"]
 
-    play(act)
+    run_scenario(act)
 
 
-def test_few_events_wait_their_time() -> None:
+def test_a_small_batch_waits_for_its_period() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(1)
         stage.commits(1)
@@ -127,10 +129,10 @@ def test_few_events_wait_their_time() -> None:
         await until(lambda: bool(FakeChild.born))
         assert stage.child().orders == [3]
 
-    play(act, every=0.05)
+    run_scenario(act, every=0.05)
 
 
-def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
+def test_later_events_are_ordered_after_the_current_order() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(10)
         stage.commits(25)
@@ -142,10 +144,10 @@ def test_what_comes_meanwhile_is_ordered_afterwards() -> None:
         assert stage.shipping.journal().events == 0
         assert len(FakeChild.born) == 1
 
-    play(act)
+    run_scenario(act)
 
 
-def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_shipper_ends_and_a_new_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_shipper, "IDLE_TIMEOUT", 0.02)
 
     async def act(stage: Stage) -> None:
@@ -155,14 +157,14 @@ def test_an_idle_shipper_goes_and_another_comes(monkeypatch: pytest.MonkeyPatch)
         await until(lambda: first.left)
         stage.commits(10)
         assert stage.child() is not first
-        first.tells(1, error="nobody hears that any more")
+        first.reports(1, error="output after the end")
         first.ends(0)
         assert stage.shipping.journal().failing == ""
 
-    play(act)
+    run_scenario(act)
 
 
-def test_a_failure_is_tried_again_ever_more_seldom(
+def test_failures_are_retried_with_increasing_pauses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pauses: list[float] = []
@@ -178,7 +180,7 @@ def test_a_failure_is_tried_again_ever_more_seldom(
         monkeypatch.setattr(loop, "call_later", soon)
         stage.commits(10)
         for number in range(1, 9):
-            stage.child().tells(error="lake: No space left on device")
+            stage.child().reports(error="lake: No space left on device")
             stage.child().ends(1)
             assert stage.shipping.journal().failing == "lake: No space left on device"
             stage.commits(10)
@@ -187,80 +189,80 @@ def test_a_failure_is_tried_again_ever_more_seldom(
         stage.child().ships(91)
         assert stage.shipping.journal().failing == ""
 
-    play(act)
+    run_scenario(act)
     assert [pause for pause in pauses if pause >= 1][:8] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert len([line for line in caplog.messages if "No space left" in line]) == 1
 
 
-def test_who_asked_is_told_why_not() -> None:
+def test_a_failed_request_receives_the_reason() -> None:
     async def act(stage: Stage) -> None:
-        heard: list[str] = []
+        replies: list[str] = []
         stage.commits(3)
-        stage.shipping.ship(heard.append)
-        assert stage.child().orders == [4], "no need to wait"
+        stage.shipping.ship(replies.append)
+        assert stage.child().orders == [4], "a request starts immediately"
         stage.child().ends(-9)
-        assert heard == ["the shipper was killed by signal 9"]
-        stage.shipping.ship(heard.append)
+        assert replies == ["the shipper was killed by signal 9"]
+        stage.shipping.ship(replies.append)
         stage.child().ships(4)
-        assert heard[1:] == [""]
-        stage.shipping.ship(heard.append)
-        await until(lambda: heard[2:] == [""])
+        assert replies[1:] == [""]
+        stage.shipping.ship(replies.append)
+        await until(lambda: replies[2:] == [""])
         assert len(FakeChild.born) == 2
 
-    play(act)
+    run_scenario(act)
 
 
-def test_what_was_asked_for_meanwhile_is_ordered_when_the_order_is_done() -> None:
+def test_a_request_during_an_order_is_ordered_afterwards() -> None:
     async def act(stage: Stage) -> None:
-        heard: list[str] = []
+        replies: list[str] = []
         stage.commits(3)
-        stage.shipping.ship(lambda _: heard.append("first"))
+        stage.shipping.ship(lambda _: replies.append("first"))
         stage.commits(2)
-        stage.shipping.ship(lambda _: heard.append("second"))
+        stage.shipping.ship(lambda _: replies.append("second"))
         stage.child().ships(4)
-        assert heard == ["first"]
+        assert replies == ["first"]
         assert stage.child().orders == [4, 6]
         stage.child().ships(6)
-        assert heard == ["first", "second"]
+        assert replies == ["first", "second"]
 
-    play(act)
+    run_scenario(act)
 
 
-def test_dropped_events_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_dropped_events_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def act(stage: Stage) -> None:
         stage.commits(5)
-        stage.store.dropped = 3
+        stage.outbox.dropped = 3
         stage.commits(1)
         stage.commits(1)
         assert stage.shipping.journal().dropped == 3
 
-    play(act)
+    run_scenario(act)
     assert len([line for line in caplog.messages if line.startswith("3 events were deleted")]) == 1
 
 
-def test_a_shipper_that_does_less_than_it_was_told_is_no_reason_to_hurry() -> None:
-    """Or both would talk to each other for ever."""
+def test_a_shipper_that_does_less_than_ordered_is_not_restarted_immediately() -> None:
+    """Otherwise both processes would exchange messages endlessly."""
 
     async def act(stage: Stage) -> None:
-        heard: list[str] = []
+        replies: list[str] = []
         stage.commits(10)
-        stage.shipping.ship(heard.append)
-        stage.child().tells(5, files=1)
-        stage.child().tells(5, done=True)
-        assert heard == ["the shipper stopped before event 11"]
+        stage.shipping.ship(replies.append)
+        stage.child().reports(5, files=1)
+        stage.child().reports(5, done=True)
+        assert replies == ["the shipper stopped before event 11"]
         assert stage.child().left
         assert len(FakeChild.born) == 1
 
-    play(act)
+    run_scenario(act)
 
 
-def test_what_a_shipper_says_beside_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_other_output_of_a_shipper_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def act(stage: Stage) -> None:
         stage.commits(10)
-        stage.child().says(b"Segmentation fault")
-        stage.child().tells(15, files=1, missing=4)
+        stage.child().prints(b"Segmentation fault")
+        stage.child().reports(15, files=1, missing=4)
 
-    play(act)
+    run_scenario(act)
     assert "Shipper: Segmentation fault" in caplog.messages
     assert "4 events were deleted before they were shipped." in caplog.messages
 
@@ -274,16 +276,16 @@ def test_a_shipper_that_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> No
         stage.commits(10)
         assert "Resource temporarily unavailable" in stage.shipping.journal().failing
         monkeypatch.setattr(journal_shipper, "ChildProcess", FakeChild)
-        heard: list[str] = []
-        stage.shipping.ship(heard.append)
+        replies: list[str] = []
+        stage.shipping.ship(replies.append)
         stage.child().ships(11)
-        assert heard == [""]
+        assert replies == [""]
 
-    play(act)
+    run_scenario(act)
 
 
 @pytest.mark.parametrize("hurried", [True, False])
-def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stop_waits_for_a_limited_time(hurried: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_shipper, "SHIP_TIMEOUT", 60.0 if hurried else 0.01)
     monkeypatch.setattr(journal_shipper, "EXIT_TIMEOUT", 60.0 if hurried else 0.01)
 
@@ -298,10 +300,10 @@ def test_nobody_waits_for_long_at_the_end(hurried: bool, monkeypatch: pytest.Mon
         assert stage.child().orders == [4]
         assert stage.child().killed
 
-    play(act)
+    run_scenario(act)
 
 
-def test_at_the_end_also_that_is_shipped_which_came_during_the_last_order() -> None:
+def test_the_stop_ships_events_that_arrived_during_the_last_order() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(10)
         stage.commits(2)
@@ -316,10 +318,10 @@ def test_at_the_end_also_that_is_shipped_which_came_during_the_last_order() -> N
         await stopping
         assert not child.killed
 
-    play(act)
+    run_scenario(act)
 
 
-def test_who_is_in_a_hurry_starts_nothing() -> None:
+def test_a_hurried_stop_starts_no_shipper() -> None:
     async def act(stage: Stage) -> None:
         hurry = asyncio.Event()
         hurry.set()
@@ -327,22 +329,22 @@ def test_who_is_in_a_hurry_starts_nothing() -> None:
         await stage.shipping.stop(hurry)
         assert FakeChild.born == []
 
-    play(act)
+    run_scenario(act)
 
 
-def test_at_the_end_it_is_tried_once() -> None:
+def test_the_stop_tries_once() -> None:
     async def act(stage: Stage) -> None:
         stage.commits(3)
         stopping = asyncio.create_task(stage.shipping.stop(asyncio.Event()))
         await asyncio.sleep(0)
-        stage.child().tells(error="lake: Read-only file system")
+        stage.child().reports(error="lake: Read-only file system")
         await stopping
         assert len(FakeChild.born) == 1
 
-    play(act)
+    run_scenario(act)
 
 
-def test_the_age_is_that_of_the_oldest() -> None:
+def test_the_age_is_that_of_the_oldest_event() -> None:
     async def act(stage: Stage) -> None:
         assert stage.shipping.journal().seconds == 0
         stage.commits(10)
@@ -353,4 +355,4 @@ def test_the_age_is_that_of_the_oldest() -> None:
         assert 0 <= stage.shipping.journal().seconds < 0.05
         assert stage.shipping.journal().events == 1
 
-    play(act)
+    run_scenario(act)

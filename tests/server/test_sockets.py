@@ -51,7 +51,7 @@ def test_another_error_is_not_retried():
     assert time.monotonic() - began < sockets.BIND_TIMEOUT
 
 
-def test_a_second_server_with_the_same_ports_is_told_about_the_folder(tmp_path: Path):
+def test_a_second_server_on_the_same_folder_reports_the_folder(tmp_path: Path):
     with server_process(tmp_path / "data") as first, server_process(tmp_path / "data") as second:
         first.start()
         began = time.monotonic()
@@ -63,7 +63,7 @@ def test_a_second_server_with_the_same_ports_is_told_about_the_folder(tmp_path: 
 
 
 def test_a_connection_waits_while_the_server_starts(tmp_path: Path):
-    """The process is stopped right after it opened its ports, long before it is ready."""
+    """The process is stopped right after it opened its ports, before it is ready."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with server_process(tmp_path / "data") as server:

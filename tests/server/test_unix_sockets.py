@@ -1,4 +1,4 @@
-"""Unix domain sockets: every protocol over a file whose permissions decide who can connect."""
+"""Unix domain sockets: every protocol over a file with configurable permissions."""
 
 import socket
 import stat
@@ -10,7 +10,7 @@ from raw_faktory import line
 from server_process import DidNotStartError, running_server, server_process
 
 PROTOCOLS = ("faktory", "workq", "masenko", "goqueue", "qless")
-#: One request of each protocol, and how its reply begins.
+#: One request of each protocol, and the prefix of its reply.
 CONVERSATIONS = {
     "workq": (b"inspect server\r\n", b"+OK"),
     "masenko": (b"PING {}\n", b"PONG"),
@@ -56,7 +56,7 @@ def test_a_socket_can_replace_the_port_and_have_other_permissions(tmp_path: Path
             assert client.recv(100).startswith(b"+OK")
 
 
-def test_a_password_is_required_on_a_socket_too(tmp_path: Path) -> None:
+def test_a_password_is_required_on_a_socket(tmp_path: Path) -> None:
     more = {"MILLRACE_FAKTORY_PASSWORD": "secret"}
     with running_server(tmp_path / "data", **environment(tmp_path, **more)):
         for _ in range(3):

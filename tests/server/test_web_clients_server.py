@@ -1,4 +1,6 @@
-"""HTTP and TLS clients on the ports of the protocols: an HTTP error, and nothing is executed."""
+"""HTTP and TLS clients on the ports of the protocols: the server sends an HTTP error and executes
+no command.
+"""
 
 import json
 import socket
@@ -17,7 +19,7 @@ LABELS = {
     "goqueue": "Go Job Queue",
     "qless": "Qless",
 }
-#: For each port a request body whose lines are valid commands that create something.
+#: For each port a request body with valid commands that create jobs.
 COMMANDS = {
     "faktory": b'HELLO {"v":2}\r\nPUSH {"jid":"from-a-page","jobtype":"t","args":[]}\r\n',
     "workq": b"add 6ba7b810-9dad-41d1-80b4-000000000001 q 1000 60000 1\r\nx\r\n",
@@ -26,7 +28,7 @@ COMMANDS = {
     "qless": b"SET from-a-page 1\r\n",
 }
 #: Methods of a page that uses another origin, and of a page on the port's own origin (after DNS
-#: rebinding), which may use a command of the protocol as the method.
+#: rebinding), which may use a protocol command as the method.
 METHODS = {
     "faktory": [b"POST", b"GET", b"HELLO", b"PUSH"],
     "workq": [b"POST", b"GET", b"lease", b"delete", b"add"],
@@ -45,15 +47,15 @@ def request(protocol: str, method: bytes) -> bytes:
 
 
 def answer(connection: socket.socket) -> bytes:
-    heard = b""
+    received = b""
     while data := connection.recv(65_536):
-        heard += data
-    return heard.removeprefix(b'+HI {"v":2}\r\n')
+        received += data
+    return received.removeprefix(b'+HI {"v":2}\r\n')
 
 
-def assert_rejected(heard: bytes, protocol: str) -> None:
-    head, _, body = heard.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n"), heard
+def assert_rejected(received: bytes, protocol: str) -> None:
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n"), received
     assert b"\r\nContent-Length: %d\r\n" % len(body) in head
     assert body.decode() == (
         f"This is a {LABELS[protocol]} port of Millrace. It does not serve HTTP or TLS.\n"
@@ -116,8 +118,8 @@ def test_a_request_line_behind_a_command_ends_the_connection(server, connect):
         connection = connect(protocol)
         for piece in (command + b"POST / HT", b"TP/1.1\r\nHost: x\r\n\r\n" + COMMANDS[protocol]):
             connection.sendall(piece)
-        heard = answer(connection)
-        assert_rejected(heard[heard.index(b"HTTP/1.1 400") :], protocol)
+        received = answer(connection)
+        assert_rejected(received[received.index(b"HTTP/1.1 400") :], protocol)
     assert_unchanged(server)
 
 

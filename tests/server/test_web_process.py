@@ -1,4 +1,4 @@
-"""The process behind the web port: when it begins, how it ends, what it is told and what it is not."""
+"""The web process: its start, its end, and the settings and secrets that it receives."""
 
 import asyncio
 import base64
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
     body: str
 
 
-def ask(
+def send_request(
     server: ServerProcess,
     method: str,
     path: str,
@@ -60,16 +60,18 @@ def ask(
 
 
 def log_in(server: ServerProcess, secret: str, **more: Any) -> str:
-    """The cookie."""
+    """Return the session cookie."""
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = ask(server, "POST", "/login", f"password={secret.replace(' ', '+')}", **form, **more)
+    answer = send_request(
+        server, "POST", "/login", f"password={secret.replace(' ', '+')}", **form, **more
+    )
     assert answer.status == 303
     return answer.headers["set-cookie"]
 
 
-def enters(server: ServerProcess, **more: Any) -> bool:
-    """Are jobs shown to whoever says that?"""
-    return ask(server, "GET", "/jobs", **more).status == 200
+def is_allowed(server: ServerProcess, **more: Any) -> bool:
+    """Whether a request with these headers shows jobs."""
+    return send_request(server, "GET", "/jobs", **more).status == 200
 
 
 def children(pid: int) -> list[int]:
@@ -77,10 +79,10 @@ def children(pid: int) -> list[int]:
         text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     except FileNotFoundError:
         return []
-    return [int(word) for word in text.split()]
+    return [int(pid_text) for pid_text in text.split()]
 
 
-def is_gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -88,23 +90,23 @@ def is_gone(pid: int) -> bool:
 
 
 def until(true: Any, seconds: float = 15.0) -> None:
-    """What happens in another process nobody tells us."""
+    """Poll a condition of another process."""
     deadline = time.monotonic() + seconds
     while not true():
-        assert time.monotonic() < deadline, "that does not come true"
+        assert time.monotonic() < deadline, "the condition was not reached"
         time.sleep(0.02)
 
 
 def listen(server: ServerProcess, **headers: str) -> socket.socket:
-    """To the live stream, of which something has come."""
-    heard = socket.create_connection(("127.0.0.1", server.ports["web"]), 20)
+    """Connect to the live stream and read its first event."""
+    listener = socket.create_connection(("127.0.0.1", server.ports["web"]), 20)
     lines = [
         f"{name}: {value}"
         for name, value in ({"Host": "localhost", "Connection": "close"} | headers).items()
     ]
-    heard.sendall("\r\n".join(["GET /live HTTP/1.1", *lines, "", ""]).encode())
-    assert b"200 OK" in heard.recv(4096)
-    return heard
+    listener.sendall("\r\n".join(["GET /live HTTP/1.1", *lines, "", ""]).encode())
+    assert b"200 OK" in listener.recv(4096)
+    return listener
 
 
 @pytest.fixture
@@ -113,18 +115,18 @@ def guarded(tmp_path: Path) -> Iterator[ServerProcess]:
         yield server
 
 
-# Beginning
+# Start
 
 
-def test_it_begins_when_somebody_calls_and_not_before(server: ServerProcess):
+def test_the_process_starts_with_the_first_request(server: ServerProcess):
     assert children(server.pid) == []
-    assert ask(server, "GET", "/static/base.css").status == 200
+    assert send_request(server, "GET", "/static/base.css").status == 200
     (child,) = children(server.pid)
-    assert ask(server, "GET", "/static/base.css").status == 200
+    assert send_request(server, "GET", "/static/base.css").status == 200
     assert children(server.pid) == [child]
 
 
-def test_a_crowd_of_first_callers_is_served(server: ServerProcess):
+def test_concurrent_first_requests_are_served(server: ServerProcess):
     callers = []
     for _ in range(300):
         caller = socket.create_connection(("127.0.0.1", server.ports["web"]), 20)
@@ -148,7 +150,7 @@ def test_a_port_that_is_taken_ends_the_server_with_a_reason(tmp_path: Path):
         assert port in line
 
 
-def test_it_can_be_left_out(tmp_path: Path):
+def test_the_web_port_can_be_disabled(tmp_path: Path):
     with running_server(tmp_path / "data", MILLRACE_WEB_PORT="off") as server:
         assert "web" not in server.ports
         server.signal(signal.SIGHUP)
@@ -158,31 +160,31 @@ def test_it_can_be_left_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize("host", ["::1", "localhost", "127.0.0.2"])
-def test_it_listens_where_the_others_do(tmp_path: Path, host: str):
+def test_the_web_port_uses_the_configured_host(tmp_path: Path, host: str):
     with running_server(tmp_path / "data", MILLRACE_SERVER_HOST=host) as server:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         for address in {str(each[4][0]) for each in found}:
-            assert ask(server, "GET", "/static/base.css", host=address).status == 200
+            assert send_request(server, "GET", "/static/base.css", host=address).status == 200
 
 
-def test_a_server_that_keeps_nothing_has_pages_and_logins(tmp_path: Path):
+def test_a_server_without_a_store_has_pages_and_logins(tmp_path: Path):
     with running_server(tmp_path / "data", **MEMORY, **SECRETS) as server:
         cookie = log_in(server, PASSWORD)
-        assert enters(server, cookie=cookie)
+        assert is_allowed(server, cookie=cookie)
         assert not (tmp_path / "data").exists()
         assert server.stop() == 0
 
 
-# Ending
+# End
 
 
-def test_if_it_ends_the_next_caller_starts_another(server: ServerProcess):
-    assert ask(server, "GET", "/static/base.css").status == 200
+def test_the_next_request_restarts_an_ended_process(server: ServerProcess):
+    assert send_request(server, "GET", "/static/base.css").status == 200
     for _ in range(2):
         (child,) = children(server.pid)
         os.kill(child, signal.SIGKILL)
-        until(lambda child=child: is_gone(child))
-        assert ask(server, "GET", "/static/base.css").status == 200
+        until(lambda child=child: has_ended(child))
+        assert send_request(server, "GET", "/static/base.css").status == 200
         assert children(server.pid) != [child]
     with RawFaktory(server.port) as client:
         client.info()
@@ -190,37 +192,39 @@ def test_if_it_ends_the_next_caller_starts_another(server: ServerProcess):
     assert ends == ["Web process exited with status -9; it restarts on the next connection."] * 2
 
 
-def test_a_server_that_stops_ends_it_soon_whoever_listens(server: ServerProcess):
+def test_a_stopping_server_ends_the_process_despite_listeners(server: ServerProcess):
     listeners = [listen(server) for _ in range(50)]
     idle = [socket.create_connection(("127.0.0.1", server.ports["web"]), 20) for _ in range(50)]
     (child,) = children(server.pid)
     began = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - began < 3
-    assert is_gone(child)
+    assert has_ended(child)
     for each in listeners + idle:
         each.close()
     assert not [r for r in server.log_records() if r["level"] == "error"]
 
 
-def test_a_server_that_is_killed_leaves_nobody_behind(server: ServerProcess):
+def test_a_killed_server_leaves_no_process(server: ServerProcess):
     with listen(server):
         (child,) = children(server.pid)
         server.kill()
-        until(lambda: is_gone(child))
+        until(lambda: has_ended(child))
 
 
 def test_a_stopped_process_does_not_keep_the_port_of_a_killed_server(tmp_path: Path):
-    """A process that is stopped or still imports does not read its input, so it cannot notice."""
+    """A process that is stopped or still imports does not read its input, so it cannot notice the
+    end.
+    """
     with server_process(tmp_path / "data") as server:
         server.start()
-        assert ask(server, "GET", "/static/base.css").status == 200
+        assert send_request(server, "GET", "/static/base.css").status == 200
         (child,) = children(server.pid)
         os.kill(child, signal.SIGSTOP)
         port = str(server.ports["web"])
         server.kill()
         server.start(MILLRACE_WEB_PORT=port)
-        assert is_gone(child)
+        assert has_ended(child)
 
 
 def test_a_process_that_starts_ends_with_a_killed_server(tmp_path: Path):
@@ -233,28 +237,28 @@ def test_a_process_that_starts_ends_with_a_killed_server(tmp_path: Path):
                 (child,) = children(server.pid)
                 server.kill()
             server.start(MILLRACE_WEB_PORT=str(port))
-            assert is_gone(child)
+            assert has_ended(child)
 
 
-def test_one_that_does_not_end_is_ended(server: ServerProcess):
-    assert ask(server, "GET", "/static/base.css").status == 200
+def test_a_process_that_does_not_stop_is_killed(server: ServerProcess):
+    assert send_request(server, "GET", "/static/base.css").status == 200
     (child,) = children(server.pid)
     os.kill(child, signal.SIGSTOP)
     began = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - began < web_process.STOP_TIMEOUT + 2
-    assert is_gone(child)
+    assert has_ended(child)
 
 
-def test_logins_outlive_the_server(guarded: ServerProcess):
+def test_logins_survive_a_restart_of_the_server(guarded: ServerProcess):
     cookie = log_in(guarded, PASSWORD)
     guarded.restart()
-    assert enters(guarded, cookie=cookie)
+    assert is_allowed(guarded, cookie=cookie)
     key = guarded.data / "web.key"
     assert key.stat().st_mode & 0o777 == 0o600
 
 
-def test_one_that_always_ends_is_started_less_and_less(monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_process_is_restarted_with_increasing_pauses(monkeypatch: pytest.MonkeyPatch):
     command = [sys.executable, "-c", "raise SystemExit(7)"]
     monkeypatch.setattr(web_process, "web_command", lambda: command)
     monkeypatch.setattr(web_process, "MIN_RESTART_PAUSE", 0.01)
@@ -285,10 +289,53 @@ def test_one_that_always_ends_is_started_less_and_less(monkeypatch: pytest.Monke
     assert pauses[:4] == [first, 2 * first, 4 * first, 8 * first]
 
 
-# What it is told
+@pytest.fixture
+def broken(tmp_path: Path) -> dict[str, str]:
+    """Variables of a server whose web process cannot start."""
+    (tmp_path / "starlette.py").write_text("raise ImportError('starlette is damaged')", "utf-8")
+    return {"PYTHONPATH": str(tmp_path)}
 
 
-def test_what_is_reloaded_reaches_it(tmp_path: Path):
+def test_requests_fail_fast_if_the_process_cannot_start(tmp_path: Path, broken: dict[str, str]):
+    with running_server(tmp_path / "data", **broken) as server:
+        for _ in range(3):
+            answer = send_request(server, "GET", "/api/v1/queues")
+            assert (answer.status, answer.headers["retry-after"]) == (503, "30")
+            assert "See the log" in answer.body
+        posted = send_request(server, "POST", "/api/v1/jobs", "x" * 100_000)
+        assert posted.status == 503
+        with RawFaktory(server.port) as client:
+            client.info()
+        assert server.stop() == 0
+        messages = [r["message"] for r in server.log_records()]
+    assert "web: ImportError: starlette is damaged" in messages
+    assert "Web process exited with status 1 again; requests get status 503 for 2 s." in messages
+
+
+def test_a_process_that_cannot_start_closes_connections_with_tls(
+    tmp_path: Path, broken: dict[str, str], certificates: Certificates
+):
+    context = ssl.create_default_context(cafile=str(certificates.ca))
+    with running_server(tmp_path / "data", **broken, **certificates.environment) as server:
+        with pytest.raises((http.client.HTTPException, OSError)) as failed:
+            send_request(server, "GET", "/", tls=context)
+        assert not isinstance(failed.value, TimeoutError)
+
+
+def test_many_refused_connections_are_closed(tmp_path: Path, broken: dict[str, str]):
+    with running_server(tmp_path / "data", **broken) as server:
+        address = ("127.0.0.1", server.ports["web"])
+        clients = [socket.create_connection(address, 20) for _ in range(300)]
+        for client in clients:
+            with client:
+                assert client.recv(12) in {b"HTTP/1.1 503", b""}
+        assert server.stop() == 0
+
+
+# Configuration
+
+
+def test_reloaded_settings_reach_the_process(tmp_path: Path):
     secret = tmp_path / "password"
     secret.write_text("first password", "utf-8")
     config = tmp_path / "millrace.toml"
@@ -302,23 +349,23 @@ def test_what_is_reloaded_reaches_it(tmp_path: Path):
         token = {"authorization": f"Bearer {ADMIN}"}
         pause = ("POST", "/api/v1/queues/mail/pause", "{}")
         typed = token | {"content_type": "application/json"}
-        assert enters(server, cookie=cookie)
-        assert ask(server, *pause, **typed).status != 403
+        assert is_allowed(server, cookie=cookie)
+        assert send_request(server, *pause, **typed).status != 403
         stream = listen(server, Cookie=cookie.partition(";")[0])
 
         secret.write_text("second password", "utf-8")
         written(f'tokens = ["operate worker {ADMIN}"]\nread_only = true')
         server.signal(signal.SIGHUP)
-        until(lambda: not enters(server, cookie=cookie))
+        until(lambda: not is_allowed(server, cookie=cookie))
         with stream:
-            until(lambda: not stream.recv(65_536))  # it, too, has to show again who it is
-        assert enters(server, **token)
-        assert ask(server, *pause, **typed).status == 403
-        assert enters(server, cookie=log_in(server, "second password"))
+            until(lambda: not stream.recv(65_536))  # this client must also log in again
+        assert is_allowed(server, **token)
+        assert send_request(server, *pause, **typed).status == 403
+        assert is_allowed(server, cookie=log_in(server, "second password"))
 
         written("")
         server.signal(signal.SIGHUP)
-        until(lambda: not enters(server, **token))
+        until(lambda: not is_allowed(server, **token))
         messages = {r["message"] for r in server.log_records()}
         assert {
             "Reloaded web.password.",
@@ -327,16 +374,16 @@ def test_what_is_reloaded_reaches_it(tmp_path: Path):
         } <= messages
 
 
-def test_secrets_are_nowhere_to_be_read(guarded: ServerProcess):
+def test_secrets_are_not_readable(guarded: ServerProcess):
     cookie = log_in(guarded, PASSWORD).partition(";")[0].partition("=")[2]
     wrong = "nearly-the-password"
     basic = base64.b64encode(f"x:{wrong}".encode()).decode()
-    ask(guarded, "GET", "/", authorization=f"Bearer {wrong}")
-    ask(guarded, "GET", "/", authorization=f"Basic {basic}")
-    ask(guarded, "GET", "/nowhere", authorization=f"Bearer {ADMIN}", cookie=f"x={cookie}")
+    send_request(guarded, "GET", "/", authorization=f"Bearer {wrong}")
+    send_request(guarded, "GET", "/", authorization=f"Basic {basic}")
+    send_request(guarded, "GET", "/nowhere", authorization=f"Bearer {ADMIN}", cookie=f"x={cookie}")
     shown = []
     for path in ("configuration", "server", "audit", "api/v1/configuration", "api/v1/audit"):
-        answer = ask(guarded, "GET", f"/{path}", authorization=f"Bearer {ADMIN}")
+        answer = send_request(guarded, "GET", f"/{path}", authorization=f"Bearer {ADMIN}")
         assert answer.status == 200
         shown.append(answer.body)
     (child,) = children(guarded.pid)
@@ -351,7 +398,7 @@ def test_secrets_are_nowhere_to_be_read(guarded: ServerProcess):
         assert [text[:200] for text in shown if secret in text] == []
 
 
-def test_no_other_child_inherits_a_secret_either(tmp_path: Path):
+def test_no_other_child_inherits_a_secret(tmp_path: Path):
     faktory = {"MILLRACE_FAKTORY_PASSWORD": "of the workers", "FAKTORY_PASSWORD": "of the workers"}
     settings = SECRETS | faktory | {"MILLRACE_LAKE_SHIP_EVERY": "100ms", "HOME": "/tmp/here"}
     with running_server(tmp_path / "data", **settings) as server:
@@ -365,7 +412,7 @@ def test_no_other_child_inherits_a_secret_either(tmp_path: Path):
         def seen() -> bool:
             for child in children(server.pid):
                 with contextlib.suppress(OSError):
-                    # Between fork and exec a child still is what the server is.
+                    # Between fork and exec a child is a copy of the server.
                     if command(child) not in {"", command(server.pid)}:
                         found.append(Path(f"/proc/{child}/environ").read_text())
             return any("MILLRACE_LAKE_SHIP_EVERY" in text for text in found)
@@ -379,11 +426,11 @@ def test_no_other_child_inherits_a_secret_either(tmp_path: Path):
 def test_logins_are_in_the_audit_log(guarded: ServerProcess):
     log_in(guarded, PASSWORD)
     cookie = log_in(guarded, ADMIN)
-    ask(guarded, "GET", "/", authorization="Bearer not-the-right-one")
-    ask(guarded, "POST", "/logout", cookie=cookie)
+    send_request(guarded, "GET", "/", authorization="Bearer not-the-right-one")
+    send_request(guarded, "POST", "/logout", cookie=cookie)
 
     def noted() -> list[tuple[str, str]]:
-        answer = ask(guarded, "GET", "/api/v1/audit", authorization=f"Bearer {ADMIN}")
+        answer = send_request(guarded, "GET", "/api/v1/audit", authorization=f"Bearer {ADMIN}")
         entries = next(v for v in json.loads(answer.body).values() if isinstance(v, list))
         return [(entry["action"], entry["by"]) for entry in entries]
 
@@ -401,26 +448,26 @@ def test_logins_are_in_the_audit_log(guarded: ServerProcess):
 # TLS
 
 
-def test_under_tls_pages_are_served_and_nothing_else_is(tmp_path: Path, certificates: Certificates):
+def test_with_tls_only_https_is_served(tmp_path: Path, certificates: Certificates):
     context = ssl.create_default_context(cafile=str(certificates.ca))
     with running_server(tmp_path / "data", **SECRETS, **certificates.environment) as server:
         cookie = log_in(server, PASSWORD, tls=context)
         assert "; Secure" in cookie
-        assert enters(server, tls=context, cookie=cookie)
+        assert is_allowed(server, tls=context, cookie=cookie)
         with pytest.raises((http.client.HTTPException, OSError)):
-            ask(server, "GET", "/login")
-        assert ask(server, "GET", "/static/base.css", tls=context).status == 200
+            send_request(server, "GET", "/login")
+        assert send_request(server, "GET", "/static/base.css", tls=context).status == 200
         assert not [r for r in server.log_records() if r["level"] in {"error", "warning"}]
 
 
-def test_one_that_does_not_listen_holds_up_nobody(guarded: ServerProcess):
-    assert enters(guarded, authorization=f"Bearer {ADMIN}")
+def test_a_process_that_does_not_read_blocks_no_client(guarded: ServerProcess):
+    assert is_allowed(guarded, authorization=f"Bearer {ADMIN}")
     (child,) = children(guarded.pid)
     os.kill(child, signal.SIGSTOP)
-    for _ in range(400):  # more than a pipe takes
+    for _ in range(400):  # more than the buffer of a pipe
         guarded.signal(signal.SIGHUP)
-        time.sleep(0.002)  # or several are heard as one
+        time.sleep(0.002)  # otherwise several signals are merged
     with RawFaktory(guarded.port) as client:
         client.info()
-    until(lambda: is_gone(child))
-    assert enters(guarded, authorization=f"Bearer {ADMIN}")
+    until(lambda: has_ended(child))
+    assert is_allowed(guarded, authorization=f"Bearer {ADMIN}")

@@ -1,4 +1,4 @@
-"""Workq over real sockets: restarts, crowds, half-closed connections, a server that is killed."""
+"""Workq over real sockets: restarts, concurrent clients, half-closed connections, kills."""
 
 import asyncio
 import contextlib
@@ -32,12 +32,12 @@ def test_the_ready_line_names_the_port(server):
     assert {"faktory", "workq"} <= set(server.ports)
 
 
-def test_off_leaves_the_protocol_out(tmp_path):
+def test_off_disables_the_protocol(tmp_path):
     with running_server(tmp_path / "data", MILLRACE_WORKQ_PORT="off") as server:
         assert "workq" not in server.ports
 
 
-def test_the_original_s_dialect(tmp_path):
+def test_the_original_dialect(tmp_path):
     original = running_server(tmp_path / "data", MILLRACE_WORKQ_DIALECT="original")
     with original as server, RawWorkq(server.ports["workq"]) as client:
         client.add(uid(1), "vv", b"pong", ttr=1000)
@@ -49,7 +49,7 @@ def test_the_original_s_dialect(tmp_path):
         )
 
 
-def test_a_life_over_a_socket(workq):
+def test_a_job_over_a_socket(workq):
     workq.add(uid(1), "ping", b"\r\n" * 1000)
     assert workq.lease("pong", "ping", wait=1000) == (uid(1), b"\r\n" * 1000)
     assert workq.complete(uid(1), b"done") == b"+OK"
@@ -59,15 +59,16 @@ def test_a_life_over_a_socket(workq):
 # Restarts
 
 
-def test_everything_survives_a_kill_with_its_original_deadlines(tmp_path):
-    soon = (datetime.now(UTC) + timedelta(seconds=3)).replace(microsecond=0)
+def test_all_jobs_survive_a_kill_with_their_original_deadlines(tmp_path):
+    # Long enough for a restart on a busy machine; the job is due after its server is back.
+    soon = (datetime.now(UTC) + timedelta(seconds=7)).replace(microsecond=0)
     with running_server(tmp_path / "data") as server:
         with RawWorkq(server.ports["workq"]) as client:
             client.add(
                 uid(1), "kept", b"payload", flags="-priority=-7 -max-attempts=5 -max-fails=3"
             )
-            client.add(uid(2), "leased", ttr=2500)
-            client.add(uid(3), "short", ttl=2500)
+            client.add(uid(2), "leased", ttr=6000)
+            client.add(uid(3), "short", ttl=6000)
             client.add(uid(4), "done")
             client.add(uid(5), "failed", flags="-max-fails=1")
             client.add(uid(6), "fails", flags="-max-fails=2")
@@ -89,31 +90,34 @@ def test_everything_survives_a_kill_with_its_original_deadlines(tmp_path):
                 two.send(b"run %b run 60000 60000 3\r\nrun\r\n" % uid(9))
                 while client.inspect(uid(9)) is None:
                     time.sleep(0.01)
-                # What is leased or run is not waited for: make sure that it is on the disk.
+                # Leases and runs do not wait for a commit: make sure that they are on the disk.
                 client.add(uid(10), "last")
                 server.kill()
+        time.sleep(2)
         server.start()
+        up = time.monotonic()
         with RawWorkq(server.ports["workq"]) as client:
             assert [client.inspect(uid(number)) for number in range(1, 8)] == before
-            assert client.inspect(uid(8)) is None, "a run outlived the server"
-            assert client.inspect(uid(9)) is None, "a run outlived the server"
+            assert client.inspect(uid(8)) is None, "a run survived the end of the server"
+            assert client.inspect(uid(9)) is None, "a run survived the end of the server"
             assert client.result(uid(4)) == (b"1", b"the result")
             assert client.result(uid(5)) == (b"0", b"the reason")
             assert client.result(uid(6)) == b"-TIMEOUT"
             assert (
                 client.ask(b"add %b kept 1 1 0\r\n\r\n" % uid(4)) == b"-CLIENT-ERROR Duplicate job"
             )
-            assert client.lease("leased", wait=10_000) == (uid(2), b"")
-            assert 2.4 < time.monotonic() - leased_at < 4
-            assert client.inspect(uid(3)) is None, "the time to live began anew"
+            assert client.lease("leased", wait=20_000) == (uid(2), b"")
+            # A lease that restarted its period would end six seconds after the start.
+            assert leased_at + 5.9 < time.monotonic() < up + 5.9
+            assert client.inspect(uid(3)) is None, "the time to live restarted"
             assert client.server()["evicted-jobs"] == "1"
             assert client.lease("later", wait=10_000) == (uid(7), b"")
             assert datetime.now(UTC) >= soon
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_no_finished_job_comes_back(tmp_path, number):
-    # Of 3000 completed jobs the original gave 5 back as new after a kill.
+def test_no_completed_job_returns(tmp_path, number):
+    # Of 3000 completed jobs the original delivered 5 again after a kill.
     with running_server(tmp_path / "data") as server:
         with RawWorkq(server.ports["workq"]) as client:
             many = range(500)
@@ -130,7 +134,7 @@ def test_no_finished_job_comes_back(tmp_path, number):
 
 
 def test_a_torn_record_at_the_end_of_the_log_prevents_no_start(tmp_path):
-    """One that was never synced, so never acknowledged: half of a copy of what is before it."""
+    """An unsynced, so unacknowledged record: half of a copy of the bytes before it."""
     data = tmp_path / "data"
     with running_server(data) as server:
         with RawWorkq(server.ports["workq"]) as client:
@@ -174,8 +178,8 @@ def test_half_close_is_honoured(workq):
         % (uid(1), uid(2))
     )
     workq.socket.shutdown(socket.SHUT_WR)
-    heard = [workq.line() for _ in range(6)]
-    assert heard == [
+    received = [workq.line() for _ in range(6)]
+    assert received == [
         b"+OK",
         b"+OK 1",
         uid(1) + b" q 1",
@@ -198,18 +202,18 @@ def test_half_close_while_waiting_for_a_result(server, workq):
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "half-close and close"])
-def test_a_lease_of_a_client_that_is_gone_is_returned(server, workq, how):
-    gone = RawWorkq(server.ports["workq"])
-    gone.send(b"lease q other 60000\r\n")
+def test_a_job_for_a_closed_connection_is_returned(server, workq, how):
+    closed = RawWorkq(server.ports["workq"])
+    closed.send(b"lease q other 60000\r\n")
     while int(workq.server()["active-clients"]) < 2:
         time.sleep(0.01)
     time.sleep(0.05)
     if how == "reset":
-        gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        closed.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     elif how != "close":
-        gone.socket.shutdown(socket.SHUT_WR)
+        closed.socket.shutdown(socket.SHUT_WR)
         time.sleep(0.05)
-    gone.socket.close()
+    closed.socket.close()
     time.sleep(0.05)
     workq.add(uid(1), "q", b"x")
     assert workq.lease("q", wait=5000) == (uid(1), b"x")
@@ -246,19 +250,19 @@ def test_a_half_closed_client_waits_for_its_run(server, workq):
 
 
 def test_a_reset_ends_a_wait_after_a_half_close(server, workq):
-    gone = RawWorkq(server.ports["workq"])
-    gone.send(b"lease q 60000\r\n")
-    gone.socket.shutdown(socket.SHUT_WR)
+    closed = RawWorkq(server.ports["workq"])
+    closed.send(b"lease q 60000\r\n")
+    closed.socket.shutdown(socket.SHUT_WR)
     time.sleep(0.1)
-    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    gone.socket.close()
+    closed.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    closed.socket.close()
     deadline = time.monotonic() + 10
     while int(workq.server()["active-clients"]) > 1:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
 
-def test_a_stop_answers_those_who_wait(server):
+def test_a_stop_answers_waiting_clients(server):
     with RawWorkq(server.ports["workq"]) as client, RawWorkq(server.ports["workq"]) as other:
         client.send(b"lease q 60000\r\n")
         other.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
@@ -272,13 +276,13 @@ def test_a_stop_answers_those_who_wait(server):
         assert (client.line(), other.line()) == (b"-TIMEOUT", b"-TIMEOUT")
 
 
-def test_a_run_dies_with_its_client(server, workq):
-    gone = RawWorkq(server.ports["workq"])
-    gone.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
+def test_a_run_ends_with_its_client(server, workq):
+    closed = RawWorkq(server.ports["workq"])
+    closed.send(b"run %b q 60000 60000 1\r\nx\r\n" % uid(1))
     while workq.inspect(uid(1)) is None:
         time.sleep(0.01)
-    gone.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    gone.socket.close()
+    closed.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    closed.socket.close()
     deadline = time.monotonic() + 5
     while workq.inspect(uid(1)) is not None:
         assert time.monotonic() < deadline
@@ -287,7 +291,7 @@ def test_a_run_dies_with_its_client(server, workq):
 
 def test_deleting_a_waiting_run_does_not_end_the_server(server, workq):
     with RawWorkq(server.ports["workq"]) as runner:
-        runner.send(b"run %b q 60000 300 1\r\nx\r\n" % uid(1))
+        runner.send(b"run %b q 60000 3000 1\r\nx\r\n" % uid(1))
         while workq.inspect(uid(1)) is None:
             time.sleep(0.01)
         assert workq.ask(b"delete %b\r\n" % uid(1)) == b"+OK"
@@ -298,17 +302,17 @@ def test_deleting_a_waiting_run_does_not_end_the_server(server, workq):
 @pytest.mark.parametrize("said", [b"lease q 10\n", b"\n", b"x" * 1_058_600])
 def test_closed_without_a_reply(workq, said):
     workq.send(said)
-    with contextlib.suppress(ConnectionResetError):  # if it had not read all of it
+    with contextlib.suppress(ConnectionResetError):  # otherwise bytes would be unread
         assert workq.socket.recv(100) == b""
 
 
-def test_a_refused_payload_of_two_megabytes_is_passed_over(workq):
+def test_a_refused_payload_of_two_megabytes_is_skipped(workq):
     workq.send(b"add %b q 1 1 2000000\r\n" % uid(1) + b"delete x\r\n" * 200_000 + b"\r\n")
     assert workq.line() == b"-CLIENT-ERROR Invalid payload size"
     assert workq.lease("q") is None
 
 
-def test_bytes_one_at_a_time(workq):
+def test_single_bytes(workq):
     for byte in b"add %b q 1000 60000 4\r\nabcd\r\nlease q 0\r\n" % uid(1):
         workq.send(bytes([byte]))
     assert [workq.line() for _ in range(4)] == [b"+OK", b"+OK 1", uid(1) + b" q 4", b"abcd"]
@@ -328,18 +332,25 @@ def test_a_hundred_large_jobs_can_be_inspected(workq):
             workq.line()
 
 
-def test_moments_are_kept_to_a_few_milliseconds(workq):
+def test_timers_are_accurate_to_a_few_milliseconds(workq):
+    """No timer is early. On a busy machine some are late, but not all."""
     workq.add(uid(1), "q", ttr=200)
     assert workq.lease("q") is not None
-    started = time.monotonic()
-    assert workq.lease("q", wait=5000) is not None
-    assert 0.198 < time.monotonic() - started < 0.3
-    started = time.monotonic()
-    assert workq.lease("nothing", wait=100) is None
-    assert 0.1 <= time.monotonic() - started < 0.2
+    expiries, timeouts = [], []
+    while len(expiries) < 50 and (not expiries or min(expiries) >= 0.3 or min(timeouts) >= 0.2):
+        started = time.monotonic()
+        assert workq.lease("q", wait=5000) is not None
+        expiries.append(time.monotonic() - started)
+        started = time.monotonic()
+        assert workq.lease("nothing", wait=100) is None
+        timeouts.append(time.monotonic() - started)
+    assert expiries[0] > 0.198
+    assert min(timeouts) >= 0.1
+    assert min(expiries) < 0.3
+    assert min(timeouts) < 0.2
 
 
-# A crowd
+# Concurrent workers
 
 
 JOBS = 10_000
@@ -348,7 +359,7 @@ NAMES = [f"name-{n}" for n in range(16)]
 
 
 @pytest.mark.parametrize("durability", ["fsync", "memory"])
-def test_64_workers_on_overlapping_names_lose_nothing_and_get_nothing_twice(tmp_path, durability):
+def test_64_workers_with_overlapping_names_receive_every_job_once(tmp_path, durability):
     with running_server(tmp_path / "data", MILLRACE_SERVER_DURABILITY=durability) as server:
         started = time.monotonic()
         taken = asyncio.run(crowd(server.ports["workq"]))
@@ -367,10 +378,10 @@ async def crowd(port: int) -> list[bytes]:
 
     async def work(number: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        mine = [NAMES[(number * 7 + k * k) % len(NAMES)] for k in range(1 + number % 5)]
-        mine.append(NAMES[number % len(NAMES)])  # every name has its workers
-        # A wait far beyond the test: a wake-up that is lost would be seen as a test that hangs.
-        lease = f"lease {' '.join(mine)} 3600000\r\n".encode()
+        names = [NAMES[(number * 7 + k * k) % len(NAMES)] for k in range(1 + number % 5)]
+        names.append(NAMES[number % len(NAMES)])  # every name has a worker
+        # The wait is much longer than the test: a lost wake-up would hang the test.
+        lease = f"lease {' '.join(names)} 3600000\r\n".encode()
         writer.write(lease)
         blocked.release()
         while len(taken) < JOBS:
@@ -411,7 +422,7 @@ async def crowd(port: int) -> list[bytes]:
     return taken
 
 
-def test_many_wait_for_one_result(server, workq):
+def test_50_clients_wait_for_one_result(server, workq):
     workq.add(uid(1), "q")
     waiters = [RawWorkq(server.ports["workq"]) for _ in range(50)]
     for waiter in waiters:
@@ -423,7 +434,7 @@ def test_many_wait_for_one_result(server, workq):
         waiter.socket.close()
 
 
-def test_a_choice_among_names_is_even(server, workq):
+def test_the_choice_of_a_name_is_uniform(server, workq):
     many = 900
     for number in range(many):
         workq.add(uid(number), f"n{number % 3}", b"%d" % (number % 3))
@@ -433,7 +444,7 @@ def test_a_choice_among_names_is_even(server, workq):
     assert min(counts) > 60, counts
 
 
-def test_noise_harms_nobody(server, workq):
+def test_random_bytes_disturb_no_client(server, workq):
     def noise() -> None:
         with socket.create_connection(("127.0.0.1", server.ports["workq"])) as other:
             other.settimeout(5)

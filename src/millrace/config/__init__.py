@@ -8,13 +8,12 @@ from millrace.config.keys import HIDDEN, ConfigKey
 from millrace.config.loader import DEFAULT, ConfigError, LoadedConfig, apply_reload, load
 from millrace.config.sections import (
     Config,
-    FaktoryConfig,
     JournalConfig,
     ServerConfig,
     TlsConfig,
-    WorkqConfig,
     changed_keys,
     keys,
+    section_types,
     value_of,
 )
 from millrace.config.sources import secret_variables
@@ -35,13 +34,11 @@ __all__ = [
     "ConfigError",
     "ConfigKey",
     "Durability",
-    "FaktoryConfig",
     "JournalConfig",
     "LoadedConfig",
     "LogLevel",
     "ServerConfig",
     "TlsConfig",
-    "WorkqConfig",
     "apply_reload",
     "changed_keys",
     "is_loopback",
@@ -51,6 +48,7 @@ __all__ = [
     "parse_size",
     "quoted",
     "secret_variables",
+    "section_types",
     "value_of",
     "write_duration",
     "write_size",

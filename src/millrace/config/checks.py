@@ -48,8 +48,7 @@ def _open_ports(config: Config, broken: set[str]) -> Iterator[tuple[str, str]]:
     """Beyond loopback, every protocol needs a password or an explicit permission."""
     if is_loopback(config.server.host) or config.tls.client_ca:
         return
-    for name in Config.__struct_fields__:
-        section = getattr(config, name)
+    for name, section in config.sections.items():
         deciding = {
             f"{name}.{key}" for key in ("port", "password", "tokens", "allow_unauthenticated")
         }

@@ -2,11 +2,11 @@
 
 import functools
 from collections.abc import Iterator
-from typing import Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from millrace.config.values import ValueType
+from millrace.config.values import FileMode, OptionalPath, Patterns, Port, ValueType
 
 HIDDEN = "********"
 
@@ -17,6 +17,18 @@ class Doc(NamedTuple):
     text: str
     flag: bool = False
     reload: bool = False
+
+
+def port_doc(clients: str) -> Doc:
+    return Doc(
+        f'TCP port for {clients}. 0 selects a free port; "off" disables the listener.', flag=True
+    )
+
+
+NO_PASSWORD_DOC = Doc(
+    "Allow the port to listen beyond loopback. The protocol has no authentication of its own."
+)
+OPTIONAL_PASSWORD_DOC = Doc("Allow the port to listen beyond loopback without a password.")
 
 
 class Section(msgspec.Struct, frozen=True):
@@ -31,6 +43,30 @@ class Section(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
         return f"{type(self).__name__}({fields})"
+
+
+class ListenerSection(Section, frozen=True, kw_only=True):
+    """The keys of every protocol's listener. A section declares its own port."""
+
+    port: Annotated[Port, port_doc("clients of the protocol")] = None
+    socket: Annotated[
+        OptionalPath,
+        Doc(
+            "Path of a Unix domain socket for the same clients, in addition to the port or, with "
+            '`port = "off"`, instead of it. The permissions of the file control who can connect.'
+        ),
+    ] = ""
+    socket_mode: Annotated[FileMode, Doc("Permissions of the Unix domain socket, in octal.")] = (
+        0o600
+    )
+    queues: Annotated[
+        Patterns,
+        Doc(
+            "Queues that the clients of this protocol may use, as glob patterns, for example "
+            '`["mail", "signup*"]`. Commands that name another queue are refused, and jobs of '
+            "other queues are not visible. If empty, all queues are allowed."
+        ),
+    ] = ()
 
 
 class ConfigKey(NamedTuple):

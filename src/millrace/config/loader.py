@@ -2,17 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 from millrace.config.checks import check
-from millrace.config.sections import Config, keys, value_of
-from millrace.config.sources import (
-    FILE_VARIABLE,
-    SourceValue,
-    from_environ,
-    from_file,
-    from_flags,
-)
+from millrace.config.sections import Config, keys, section_types, value_of
+from millrace.config.sources import FILE_VARIABLE, SourceValue, from_environ, from_file, from_flags
 
 DEFAULT = "default"
 FILE_NAME = "millrace.toml"
@@ -117,7 +111,7 @@ def _read_file(
 
 def _assemble(values: Mapping[str, Any]) -> Config:
     sections = {}
-    for name, section in get_type_hints(Config).items():
+    for name, section in section_types().items():
         fields = {field: values[f"{name}.{field}"] for field in section.__struct_fields__}
         sections[name] = section(**fields)
     return Config(**sections)

@@ -1,30 +1,30 @@
 """Every key of the configuration, declared once as a field of its section.
 
 The type of a field defines how a value is read and written; `Doc` describes it. The loader,
-`millrace config`, the flags of `millrace serve` and the reference page follow these declarations. A
-new protocol needs one class here and one field of `Config`.
+`millrace config`, the flags of `millrace serve` and the reference page follow these declarations.
+The sections of the protocols are in their `settings.py`.
 """
 
 import functools
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-
-from millrace.config.keys import ConfigKey, Doc, Section, declared_keys
+from millrace.config.keys import ConfigKey, Doc, Section, declared_keys, port_doc
 from millrace.config.values import (
     KIB,
     MIB,
-    Dialect,
     Durability,
     Duration,
-    FileMode,
     Folder,
     Host,
+    Location,
     LogLevel,
     MemorySize,
     OptionalPath,
     Password,
+    Patterns,
     Period,
     Port,
     Switch,
@@ -35,23 +35,7 @@ from millrace.config.values import (
     min_duration,
     min_size,
 )
-
-
-def _port(clients: str) -> Doc:
-    return Doc(
-        f'TCP port for {clients}. 0 selects a free port; "off" disables the listener.', flag=True
-    )
-
-
-_SOCKET = Doc(
-    "Path of a Unix domain socket for the same clients, beside the port or, with "
-    '`port = "off"`, in place of it. The permissions of the file decide who can connect.'
-)
-_SOCKET_MODE = Doc("Permissions of the Unix domain socket, in octal.")
-_NO_PASSWORD = Doc(
-    "Allow the port to listen beyond loopback. The protocol has no authentication of its own."
-)
-_OPTIONAL_PASSWORD = Doc("Allow the port to listen beyond loopback without a password.")
+from millrace.protocols.registry import PROTOCOLS
 
 
 class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,15 +50,14 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ),
     ] = "127.0.0.1"
     data: Annotated[
-        Folder,
-        Doc("Data folder of the server. Only one server can use it at a time.", flag=True),
+        Folder, Doc("Data folder of the server. Only one server can use it at a time.", flag=True)
     ] = Path("data")
     durability: Annotated[
         Durability,
         choice(Durability),
         Doc(
-            'Failure that an acknowledged command survives: "fsync" power loss, "os" a crash of '
-            'the server, "memory" none.',
+            'What acknowledged commands survive. "fsync": power loss. "os": a crash of the server, '
+            'but not of the machine. "memory": neither.',
             flag=True,
         ),
     ] = "fsync"
@@ -112,146 +95,40 @@ class ServerConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         MemorySize,
         Doc(
             "Maximum memory of the server process. Above it, new jobs are refused and all other "
-            'commands continue. "auto" is 75 % of the memory of the machine or of the limit of '
-            "the control group.",
+            "commands continue. \"auto\" is 75 % of the machine's memory or of the control group's "
+            "limit.",
             reload=True,
         ),
     ] = 0
+    max_inline_payload: Annotated[
+        int,
+        min_size(0),
+        Doc(
+            "Maximum size of a payload that stays in memory while its job waits. Larger payloads "
+            "live in the data folder, and the server reads them when a worker takes the job. "
+            'With `durability = "memory"`, all payloads stay in memory.'
+        ),
+    ] = 4 * KIB
+    forget_queues: Annotated[
+        Period,
+        Doc(
+            "Time after which the server removes an idle queue: one without jobs, waiting clients, "
+            'a pause or settings. The next push creates it again. "off" keeps all queues.',
+            reload=True,
+        ),
+    ] = 7 * 86_400.0
     stop_grace: Annotated[
         Duration,
-        Doc("Time that a stopping server waits for its clients before it closes connections."),
+        Doc(
+            "Time that a stopping server waits for its clients before it closes their connections."
+        ),
     ] = 30.0
-
-
-class FaktoryConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[faktory]: the Faktory Work Protocol."""
-
-    port: Annotated[Port, _port("Faktory clients")] = 7419
-    socket: Annotated[OptionalPath, _SOCKET] = ""
-    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
-    password: Annotated[
-        Password,
-        Doc(
-            "Password of the Faktory clients. If empty, no password is required. A value that "
-            "starts with `/` is the path of a file that contains the password.",
-            reload=True,
-        ),
-    ] = ""
-    dead_max: Annotated[
-        int,
-        min_count(0),
-        Doc(
-            "Maximum number of jobs in the dead set. Above it, the oldest are deleted.", reload=True
-        ),
-    ] = 100_000
-    recover_lost_workers: Annotated[
-        Switch,
-        Doc(
-            "Fail the jobs of a worker that has no connection and has sent no BEAT for 60 s, "
-            "instead of waiting for their `reserve_for`.",
-            reload=True,
-        ),
-    ] = False
-    allow_unauthenticated: Annotated[Switch, _OPTIONAL_PASSWORD] = False
-
-
-class WorkqConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[workq]: the Workq protocol."""
-
-    port: Annotated[Port, _port("Workq clients")] = 9922
-    socket: Annotated[OptionalPath, _SOCKET] = ""
-    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
-    dialect: Annotated[
-        Dialect,
-        choice(Dialect),
-        Doc(
-            'Form of a lease reply: "spec" is `<id> <name> <size>`, "original" is '
-            "`<id> <name> <ttr> <size>`, as sent by the original server 0.2.0 and expected by the "
-            "current go-workq."
-        ),
-    ] = "spec"
-    allow_unauthenticated: Annotated[Switch, _NO_PASSWORD] = False
-
-
-class MasenkoConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[masenko]: the Masenko protocol."""
-
-    port: Annotated[Port, _port("Masenko clients")] = 12345
-    socket: Annotated[OptionalPath, _SOCKET] = ""
-    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
-    heartbeat: Annotated[
-        float,
-        min_duration(0.1),
-        Doc(
-            "Time without a command after which the server closes a connection and fails its "
-            "tasks. A FETCH without a timeout waits half of this time."
-        ),
-    ] = 45.0
-    dialect: Annotated[
-        Dialect,
-        choice(Dialect),
-        Doc('"original" omits `metrics` from INFO, as the original server does.'),
-    ] = "spec"
-    max_line: Annotated[
-        int,
-        min_size(4 * KIB),
-        Doc("Maximum size of one line. `server.max_line` applies as well."),
-    ] = 8 * MIB
-    allow_unauthenticated: Annotated[Switch, _NO_PASSWORD] = False
-
-
-class GoqueueConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[goqueue]: the Go Job Queue protocol."""
-
-    port: Annotated[Port, _port("Go Job Queue clients")] = 11223
-    socket: Annotated[OptionalPath, _SOCKET] = ""
-    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
-    max_data: Annotated[
-        int,
-        min_size(4 * KIB),
-        Doc("Maximum size of the data of a job. `server.max_line` applies as well."),
-    ] = 16 * MIB
-    max_deliveries: Annotated[
-        int,
-        min_count(0),
-        Doc(
-            "Maximum number of deliveries of a job before it moves to the dead set. 0 means "
-            "unlimited, as in the protocol."
-        ),
-    ] = 0
-    allow_unauthenticated: Annotated[Switch, _NO_PASSWORD] = False
-
-
-class QlessConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """[qless]: the Qless API over the Redis protocol."""
-
-    port: Annotated[Port, _port("Qless clients")] = 6380
-    socket: Annotated[OptionalPath, _SOCKET] = ""
-    socket_mode: Annotated[FileMode, _SOCKET_MODE] = 0o600
-    password: Annotated[
-        Password,
-        Doc(
-            "Password that clients send with AUTH. If empty, no password is required. A value "
-            "that starts with `/` is the path of a file that contains the password.",
-            reload=True,
-        ),
-    ] = ""
-    dialect: Annotated[
-        Dialect,
-        choice(Dialect),
-        Doc(
-            "Order of priorities in calls of the first dialect and in `QLESS.*`: "
-            '"spec" serves the lowest number first, "original" the highest, as all later dialects '
-            "do."
-        ),
-    ] = "spec"
-    allow_unauthenticated: Annotated[Switch, _OPTIONAL_PASSWORD] = False
 
 
 class WebConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """[web]: the web interface, the HTTP API and the metrics."""
 
-    port: Annotated[Port, _port("browsers and HTTP clients")] = 7420
+    port: Annotated[Port, port_doc("browsers and HTTP clients")] = 7420
     password: Annotated[
         Password,
         Doc(
@@ -281,6 +158,15 @@ class WebConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
             reload=True,
         ),
     ] = ""
+    queues: Annotated[
+        Patterns,
+        Doc(
+            "Queues that the pages and the HTTP API may use, as glob patterns, for example "
+            '`["mail", "signup*"]`. Requests for another queue are refused, and jobs of other '
+            "queues are not visible. Pages and routes about the whole server answer 403. The "
+            "command line is not limited. If empty, all queues are allowed.",
+        ),
+    ] = ()
     session: Annotated[
         float, min_duration(60), Doc("Lifetime of a browser session.", reload=True)
     ] = 12 * 3600.0
@@ -295,15 +181,15 @@ class TlsConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cert: Annotated[
         OptionalPath,
         Doc(
-            "Certificate chain, a PEM file that starts with the server certificate. The server "
+            "Certificate chain: a PEM file that starts with the server certificate. The server "
             "loads changed files within seconds, and on SIGHUP."
         ),
     ] = ""
-    key: Annotated[OptionalPath, Doc("Private key of the certificate, a PEM file.")] = ""
+    key: Annotated[OptionalPath, Doc("Private key of the certificate: a PEM file.")] = ""
     client_ca: Annotated[
         OptionalPath,
         Doc(
-            "Certificate authorities of the clients, a PEM file. If set, every port requires a "
+            "Certificate authorities of the clients: a PEM file. If set, every port requires a "
             "client certificate signed by one of them, which counts as authentication beyond "
             "loopback."
         ),
@@ -328,11 +214,15 @@ class LakeConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """[lake]: where and how often the journal is written as Parquet."""
 
     path: Annotated[
-        OptionalPath, Doc("Folder of the lake. If empty, `lake` in the data folder.", flag=True)
+        Location,
+        Doc(
+            "Folder of the lake, or its URI in an object store, such as `s3://bucket/lake`. If "
+            "empty, `lake` in the data folder.",
+            flag=True,
+        ),
     ] = ""
     ship_every: Annotated[
-        Period,
-        Doc('Maximum time before an event is shipped to the lake. "off" disables shipping.'),
+        Period, Doc('Maximum time before an event is shipped to the lake. "off" disables shipping.')
     ] = 30.0
     ship_events: Annotated[
         int, min_count(1), Doc("Number of pending events that triggers shipping early.")
@@ -344,7 +234,7 @@ class PipelineConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     every: Annotated[
         Period,
-        Doc('Interval of pipeline runs, for example "15m". "off" disables scheduled runs.'),
+        Doc('Interval between pipeline runs, for example "15m". "off" disables scheduled runs.'),
     ] = 0.0
     memory: Annotated[int, min_size(512 * MIB), Doc("Maximum heap size of the Spark driver.")] = (
         1024 * MIB
@@ -358,20 +248,63 @@ class PipelineConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = ""
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The complete configuration."""
+class SloConfig(Section, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """[slo]: objectives for the wait of jobs, see `millrace pipeline slo`."""
 
-    server: ServerConfig = ServerConfig()
-    faktory: FaktoryConfig = FaktoryConfig()
-    workq: WorkqConfig = WorkqConfig()
-    masenko: MasenkoConfig = MasenkoConfig()
-    goqueue: GoqueueConfig = GoqueueConfig()
-    qless: QlessConfig = QlessConfig()
-    web: WebConfig = WebConfig()
-    tls: TlsConfig = TlsConfig()
-    journal: JournalConfig = JournalConfig()
-    lake: LakeConfig = LakeConfig()
-    pipeline: PipelineConfig = PipelineConfig()
+    objectives: Annotated[
+        Text,
+        Doc(
+            "Objectives of queues, separated by commas or line breaks, for example `mail: 95% "
+            "within 30s, reports: 99% within 10m`."
+        ),
+    ] = ""
+
+
+class Config:
+    """The complete configuration, with one attribute per section."""
+
+    __slots__ = ("sections",)
+
+    if TYPE_CHECKING:
+        server: ServerConfig
+        web: WebConfig
+        tls: TlsConfig
+        journal: JournalConfig
+        lake: LakeConfig
+        pipeline: PipelineConfig
+        slo: SloConfig
+
+    def __init__(self, **sections: Section) -> None:
+        """Sections that are not given have their default values."""
+        types = section_types()
+        if unknown := sections.keys() - types.keys():
+            raise TypeError(f"unknown sections: {', '.join(sorted(unknown))}")
+        #: The sections by name, in the order of the file.
+        self.sections: Mapping[str, Any] = {
+            name: sections[name] if name in sections else default()
+            for name, default in types.items()
+        }
+
+    def __getattr__(self, name: str) -> Any:
+        """A section. The type of the section of a protocol is in its `settings.py`."""
+        if name in type(self).__slots__ or name not in self.sections:
+            raise AttributeError(name)
+        return self.sections[name]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Config) and self.sections == other.sections
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.sections.values()))
+
+    def __repr__(self) -> str:
+        return f"Config({', '.join(f'{name}={each!r}' for name, each in self.sections.items())})"
+
+    @property
+    def lake_uri(self) -> str:
+        """The URI of a lake in an object store; otherwise the absolute path of its folder."""
+        path = self.lake.path
+        return path if "://" in path else str(self.lake_path.absolute())
 
     @property
     def lake_path(self) -> Path:
@@ -379,19 +312,38 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 @functools.cache
+def section_types() -> dict[str, type[Section]]:
+    """The types of all sections by name, in the order of the file."""
+    protocols = {
+        row.name: import_module(f"{row.package}.settings").SECTION
+        for row in PROTOCOLS
+        if row.listens
+    }
+    return {
+        "server": ServerConfig,
+        **protocols,
+        "web": WebConfig,
+        "tls": TlsConfig,
+        "journal": JournalConfig,
+        "lake": LakeConfig,
+        "pipeline": PipelineConfig,
+        "slo": SloConfig,
+    }
+
+
+@functools.cache
 def keys() -> dict[str, ConfigKey]:
     """Every key by its dotted name, in the order of the sections above."""
-    defaults = Config()
     return {
         key.dotted: key
-        for section in Config.__struct_fields__
-        for key in declared_keys(section, getattr(defaults, section))
+        for section, declared in section_types().items()
+        for key in declared_keys(section, declared())
     }
 
 
 def value_of(config: Config, dotted: str) -> Any:
     section, name = dotted.split(".")
-    return getattr(getattr(config, section), name)
+    return getattr(config.sections[section], name)
 
 
 def changed_keys(old: Config, new: Config) -> list[str]:

@@ -3,13 +3,18 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from millrace.config.sections import Config, keys
+from millrace.config.sections import keys, section_types
 from millrace.config.values import invalid_value
 
 if TYPE_CHECKING:
     from millrace.config.document import Document
 
 FILE_VARIABLE = "MILLRACE_CONFIG"
+#: Variables of clients, workers and commands, and the choice of the sources (compiled.py). They are
+#: no keys of a server.
+OTHER_VARIABLES = frozenset(
+    {"MILLRACE_URL", "MILLRACE_TOKEN", "MILLRACE_WORKER_CHILD", "MILLRACE_PURE"}
+)
 #: The variable of the original Faktory server.
 PASSWORD_VARIABLE = "FAKTORY_PASSWORD"  # noqa: S105 - a name
 
@@ -36,7 +41,7 @@ def _did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
 def from_file(document: "Document", problems: list[str]) -> Iterator[SourceValue]:
     for section, table in document.tables.items():
         where = document.source(section)
-        if section not in Config.__struct_fields__:
+        if section not in section_types():
             problems.append(f"{where}: {_unknown_section(section, table)}")
         elif not isinstance(table, dict):
             problems.append(f"{where}: {section}: {invalid_value(f'a section [{section}]', table)}")
@@ -54,8 +59,8 @@ def _unknown_section(name: str, table: object) -> str:
         homes = [key.dotted for key in keys().values() if key.name == name]
         hint = f"did you mean {homes[0]}?" if homes else "keys belong in sections such as [server]"
         return f"{name}: unknown key, {hint}"
-    meant = _did_you_mean(name, Config.__struct_fields__)
-    known = ", ".join(f"[{section}]" for section in Config.__struct_fields__)
+    meant = _did_you_mean(name, section_types())
+    known = ", ".join(f"[{section}]" for section in section_types())
     return f"[{name}]: unknown section, " + (
         f"did you mean [{meant}]?" if meant else f"known sections are {known}"
     )
@@ -75,9 +80,9 @@ def from_environ(environ: Mapping[str, str], problems: list[str]) -> Iterator[So
     if password := environ.get(PASSWORD_VARIABLE):
         yield SourceValue("faktory.password", password, PASSWORD_VARIABLE)
     variables = {key.variable: key for key in keys().values()}
-    links = _service_links(environ)
+    ignored = {FILE_VARIABLE, *OTHER_VARIABLES, *_service_links(environ)}
     for name, text in sorted(environ.items()):
-        if not name.startswith("MILLRACE_") or name == FILE_VARIABLE or name in links:
+        if not name.startswith("MILLRACE_") or name in ignored:
             continue
         if name in variables:
             yield SourceValue(variables[name].dotted, text, name)

@@ -162,6 +162,12 @@ def _read_optional_path(value: object) -> str:
     return "" if value == "" else str(_read_path(value))
 
 
+def _read_location(value: object) -> str:
+    """A path or a URI; as a path, a URI would lose a slash."""
+    path = _read_optional_path(value)
+    return value if isinstance(value, str) and "://" in value else path
+
+
 def _read_text(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable():
         raise invalid_value("printable text", value)
@@ -174,6 +180,25 @@ def _read_secret(value: object) -> str:
     return value
 
 
+def _read_patterns(value: object) -> tuple[str, ...]:
+    """Glob patterns: a list, or a text with a JSON list or with words."""
+    words = value
+    if isinstance(value, str):
+        try:
+            words = msgspec.json.decode(value, type=list[str])
+        except msgspec.MsgspecError:
+            words = value.split()
+    if not isinstance(words, list | tuple) or not all(
+        isinstance(word, str) and word and word.isprintable() for word in words
+    ):
+        raise invalid_value('a list of queue names such as ["mail", "signup*"]', value)
+    return tuple(words)
+
+
+def _write_patterns(patterns: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(quoted, patterns))}]"
+
+
 ROLES = ("read", "operate", "admin")
 #: Names that the audit log uses for requests without a token.
 _RESERVED_NAMES = ("password", "anybody")
@@ -184,7 +209,7 @@ _TOKEN = re.compile(rf"({'|'.join(ROLES)})[ \t]+([\w.@-]{{1,64}})[ \t]+(\S{{16,5
 class Token(NamedTuple):
     """One access token of the HTTP API."""
 
-    role: str
+    role: Literal["read", "operate", "admin"]
     name: str
     secret: str
 
@@ -199,7 +224,7 @@ def parse_tokens(text: str) -> list[Token]:
                 f"token {number}: expected a role ({', '.join(ROLES)}), a name and a secret of at "
                 "least 16 characters (the value is not shown)"
             )
-        token = Token(*match.groups())
+        token = Token(*match.groups())  # type: ignore[arg-type]
         if token.name in _RESERVED_NAMES:
             raise ValueError(f"token {number}: the name {token.name} is reserved")
         if any(token.name == other.name for other in found):
@@ -268,8 +293,10 @@ Switch = Annotated[bool, ValueType(_read_switch, lambda on: str(on).lower())]
 Host = Annotated[str, ValueType(_read_host, quoted)]
 Folder = Annotated[Path, ValueType(_read_path, lambda path: quoted(str(path)))]
 OptionalPath = Annotated[str, ValueType(_read_optional_path, quoted)]
+Location = Annotated[str, ValueType(_read_location, quoted)]
 FileMode = Annotated[int, ValueType(_read_mode, lambda mode: f'"{mode:04o}"')]
 Text = Annotated[str, ValueType(_read_text, quoted)]
+Patterns = Annotated[tuple[str, ...], ValueType(_read_patterns, _write_patterns)]
 Duration = Annotated[float, ValueType(parse_duration, write_duration)]
 #: An interval; 0 means never.
 Period = Annotated[float, ValueType(_read_period, _write_period)]

@@ -19,6 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import uvloop
 
 from millrace import __version__
@@ -27,14 +28,15 @@ from millrace.admin.service import AdminService
 from millrace.config import Config, ConfigError, LoadedConfig, apply_reload, changed_keys, keys
 from millrace.config.values import parse_tokens
 from millrace.engine.engine import Engine
+from millrace.engine.idle_queues import IdleQueues
+from millrace.journal.location import parse_location
 from millrace.journal.restored_copy import check_restored_copy
-from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
-from millrace.protocols.goqueue import GoqueueConnection, GoqueueHub
-from millrace.protocols.masenko import MasenkoConnection, MasenkoHub
-from millrace.protocols.qless import QlessApi, QlessConnection, QlessHub
-from millrace.protocols.workq import WorkqConnection, WorkqHub
+from millrace.protocols.queue_rules import limit_to
+from millrace.protocols.registry import PROTOCOLS
+from millrace.protocols.spec import HubContext, load_spec, protocol_rules
 from millrace.records import AuditEntry
-from millrace.store import SqliteStore, Store, StoreError, StoreFailing
+from millrace.store import Store, StoreError, StoreFailing
+from millrace.store.folders import open_store
 
 from . import file_limits, logs
 from .control_socket import SocketPathInUse, socket_of
@@ -44,6 +46,7 @@ from .memory_watch import MemoryWatch, effective_limit
 from .pipeline_runner import NO_LAKE, PipelineRunner, pipeline_command
 from .server import Listener, Server
 from .status import ProcessStatus
+from .systemd import notify
 from .web_process import WebProcess
 
 if TYPE_CHECKING:
@@ -53,6 +56,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two checks of the TLS files.
 TLS_CHECK_INTERVAL = 5.0
+#: Seconds between two steps that look for idle queues.
+QUEUE_CHECK_INTERVAL = 5.0
 #: Open sockets by section.
 Sockets = dict[str, list[socket.socket]]
 
@@ -72,18 +77,23 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
     gc.disable()
     # After a sync, the commit thread must not wait long for the thread of the loop.
     sys.setswitchinterval(0.0005)
-    store: SqliteStore | None = None
+    store: Store | None = None
     try:
         if config.server.durability != "memory":
-            store = SqliteStore(
+            store = open_store(
                 config.server.data,
                 sync=config.server.durability == "fsync",
                 outbox_max=config.journal.outbox_max,
+                max_inline_payload=config.server.max_inline_payload,
             )
-        engine = Engine(Random(secrets.randbits(64)), dead_max=config.faktory.dead_max)
+        engine = Engine(
+            Random(secrets.randbits(64)), protocol_rules(), dead_max=config.faktory.dead_max
+        )
         if store is not None:
             _recover_or_leave(engine, store)
-            check_restored_copy(config.server.data, config.lake_path, store.next_committed)
+            check_restored_copy(
+                config.server.data, parse_location(config.lake_uri), store.outbox.next_committed
+            )
     except StoreFailing as error:
         folder = config.server.data
         log.critical(
@@ -119,7 +129,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], sockets: Socke
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _recover_or_leave(engine: Engine, store: SqliteStore) -> None:
+def _recover_or_leave(engine: Engine, store: Store) -> None:
     """Recover, or close the store in an order that leaves a refused folder unchanged."""
     try:
         recover(engine, store, clock)
@@ -137,12 +147,13 @@ def recover(engine: Engine, store: Store, clock: Callable[[], int]) -> None:
         if total > 50_000:
             log.info("Reading the store: %s of %s jobs.", f"{done:,}", f"{total:,}")
 
-    recovered = store.load(progress)
-    recovered.put_into(engine)
-    engine.begin_anew(clock())
-    if recovered.jobs:
-        took = time.monotonic() - started
-        log.info("Recovered %s jobs in %.1f s.", f"{len(recovered.jobs):,}", took)
+    recovered = store.load(progress, engine.jobs)
+    engine.payload_reader = store.payload_reader
+    recovered.fill(engine)
+    count = len(engine.jobs)
+    engine.after_restart(clock())
+    if count:
+        log.info("Recovered %s jobs in %.1f s.", f"{count:,}", time.monotonic() - started)
 
 
 async def _serve(
@@ -150,7 +161,7 @@ async def _serve(
     reload: Callable[[], LoadedConfig],
     sockets: Sockets,
     engine: Engine,
-    store: SqliteStore | None,
+    store: Store | None,
     tls: "TlsFiles | None",
     files: int,
     folder: Path,
@@ -191,14 +202,14 @@ async def _serve(
 
     started_at = clock()
     serving = listeners(config, engine, started_at, most)
-    control = AdminService(engine, most, lambda: 1 if store is None else store.next_event)
+    control = AdminService(engine, most, lambda: 1 if store is None else store.outbox.next_event)
     path = socket_of(folder)
     serving.append(Listener("control", None, control, lambda: AdminConnection(control), path))
     ports = await server.listen(serving, sockets, None if tls is None else tls.context)
     control.memory_mb = _memory()
     control.samples.measured = server.measured
     control.audit.heard = _log_audited
-    control.make_key = lambda: secrets.token_bytes(32)
+    control.tokens.make_key = lambda: secrets.token_bytes(32)
     control.begin(started_at)
     web: WebProcess | None = None
     if "web" in sockets:
@@ -229,7 +240,7 @@ async def _serve(
             loop.call_later(TLS_CHECK_INTERVAL, watch_tls_files)
 
     memory = MemoryWatch(
-        engine, server.gate, control.memory_mb, effective_limit(config.server.max_memory)
+        engine, server.gate, control.memory_mb, effective_limit(config.server.max_memory), store
     )
 
     def watch_memory() -> None:
@@ -237,6 +248,19 @@ async def _serve(
         memory.check()
         loop.call_later(MEMORY_CHECK_INTERVAL, watch_memory)
 
+    idle = IdleQueues(engine)
+
+    def forget_queues() -> None:
+        period = current[0].config.server.forget_queues
+        if period:
+            now = clock()
+            for name in idle.forget_some(now, round(period * 1_000_000)):
+                for hub in server.hubs:
+                    hub.queue_forgotten(name)
+            server.after_commands(now)
+        loop.call_later(QUEUE_CHECK_INTERVAL, forget_queues)
+
+    forget_queues()
     watch_memory()
     loop.add_signal_handler(signal.SIGHUP, reload_all)
     watch_tls_files()
@@ -248,6 +272,7 @@ async def _serve(
     elif config.pipeline.every:
         log.warning("Scheduled pipeline runs are disabled: %s", NO_LAKE)
     await stop.wait()
+    notify("STOPPING=1")
     log.info("Stopping: accepting no connections; workers are notified at their next heartbeat.")
     await schedule.stop()
     if web is not None:
@@ -261,32 +286,30 @@ def web_settings(config: Config, control: Path) -> dict[str, Any]:
     """The settings of the web process; see web/settings.py."""
     web = config.web
     kept = config.server.durability != "memory"
-    return {
+    return msgspec.structs.asdict(web) | {
         "control": str(control.absolute()),
         "data": str(config.server.data.absolute()) if kept else "",
-        "lake": str(config.lake_path.absolute()) if kept else "",
+        "lake": config.lake_uri if kept else "",
         "host": config.server.host,
         "password": web.password or config.faktory.password,
         "tokens": parse_tokens(web.tokens),
-        "read_only": web.read_only,
         "hosts": web.hosts.split(),
-        "session": web.session,
         "cert": str(Path(config.tls.cert).absolute()) if config.tls.cert else "",
         "key": str(Path(config.tls.key).absolute()) if config.tls.key else "",
         "client_ca": str(Path(config.tls.client_ca).absolute()) if config.tls.client_ca else "",
     }
 
 
-def _shipping(config: Config, server: Server, store: SqliteStore) -> JournalShipper:
+def _shipping(config: Config, server: Server, store: Store) -> JournalShipper:
     lake = config.lake
     settings = ShipperSettings(
-        config.server.data, config.lake_path, lake.ship_every, lake.ship_events
+        config.server.data, config.lake_uri, lake.ship_every, lake.ship_events
     )
     return JournalShipper(
-        store,
+        store.outbox,
         settings,
         trim=server.turns.schedule,
-        answered=lambda: server.after(clock()),
+        answered=lambda: server.after_commands(clock()),
     )
 
 
@@ -294,59 +317,24 @@ def listeners(
     config: Config, engine: Engine, started_at: int, max_connections: int
 ) -> list[Listener]:
     """The enabled protocols."""
-    faktory = FaktoryHub(
-        engine,
-        started_at=started_at,
-        challenge=lambda: (4000 + secrets.randbelow(4096), f"{secrets.randbits(63):x}"),
-        memory_mb=_memory(),
-        password=config.faktory.password,
-        max_connections=max_connections,
-        max_line=config.server.max_line,
-        recover_lost_workers=config.faktory.recover_lost_workers,
+    context = HubContext(
+        engine, started_at, max_connections, config.server.max_line, _memory(), secrets.randbits
     )
-    workq = WorkqHub(
-        engine,
-        started_at=started_at,
-        dialect=config.workq.dialect,
-        max_connections=max_connections,
-        max_line=config.server.max_line,
-    )
-    masenko = MasenkoHub(
-        engine,
-        heartbeat=round(config.masenko.heartbeat * 1_000_000),
-        dialect=config.masenko.dialect,
-        max_connections=max_connections,
-        max_line=min(config.masenko.max_line, config.server.max_line),
-    )
-    goqueue = GoqueueHub(
-        engine,
-        max_connections=max_connections,
-        max_data=min(config.goqueue.max_data, config.server.max_line),
-        max_deliveries=config.goqueue.max_deliveries,
-    )
-    qless = QlessHub(
-        engine,
-        started_at=started_at,
-        password=config.qless.password,
-        dialect=config.qless.dialect,
-        max_connections=max_connections,
-        max_line=config.server.max_line,
-    )
-    api = QlessApi(qless)
-    if config.qless.port is not None or config.qless.socket:
-        api.qless.refresh()  # at the start, so that the first command does not delay others
-    known = [
-        Listener("faktory", config.faktory.port, faktory, lambda: FaktoryConnection(faktory)),
-        Listener("workq", config.workq.port, workq, lambda: WorkqConnection(workq)),
-        Listener("masenko", config.masenko.port, masenko, lambda: MasenkoConnection(masenko)),
-        Listener("goqueue", config.goqueue.port, goqueue, lambda: GoqueueConnection(goqueue)),
-        Listener("qless", config.qless.port, qless, lambda: QlessConnection(qless)),
-    ]
-    return [
-        listener
-        for listener in known
-        if listener.port is not None or getattr(config, listener.name).socket
-    ]
+    found = []
+    for row in PROTOCOLS:
+        if not row.listens:
+            continue
+        spec, section = load_spec(row), config.sections[row.name]
+        assert spec.make_hub is not None
+        assert spec.make_connection is not None
+        # A hub also serves the jobs of its protocol, so it exists without a listener.
+        limited = context._replace(engine=limit_to(engine, section.queues))
+        hub = spec.make_hub(section, limited)
+        connect = functools.partial(spec.make_connection, hub)
+        port: int | None = section.port
+        if port is not None or section.socket:
+            found.append(Listener(row.name, port, hub, connect))
+    return found
 
 
 def _log_audited(entry: AuditEntry) -> None:
@@ -356,8 +344,9 @@ def _log_audited(entry: AuditEntry) -> None:
 
 
 def _announce(config: Config, ports: dict[str, int]) -> None:
-    """Print the ready line with the ports."""
-    if not sys.stdout.isatty():
+    """Print the ready line with the ports, and notify systemd."""
+    notify("READY=1")
+    if not logs.is_for_people(sys.stdout):
         ready = {
             "ready": True,
             "ports": ports,
@@ -387,7 +376,7 @@ def _reload(
     current: list[LoadedConfig],
     reload: Callable[[], LoadedConfig],
     server: Server,
-    store: SqliteStore | None,
+    store: Store | None,
     files: int,
 ) -> None:
     """SIGHUP: apply the reloadable keys, and log the other changed keys."""
@@ -410,14 +399,11 @@ def _reload(
     server.buffers.most = new.server.max_buffered
     for hub in server.hubs:
         hub.max_connections = most
-        if isinstance(hub, FaktoryHub):
-            hub.password = new.faktory.password
-            hub.recover_lost_workers = new.faktory.recover_lost_workers
-        elif isinstance(hub, QlessHub):
-            hub.password = new.qless.password
+        if hub.protocol in new.sections:
+            hub.reload(new.sections[hub.protocol])
     server.engine.dead_max = new.faktory.dead_max
     if store is not None:
-        store.outbox_max = new.journal.outbox_max
+        store.outbox.max_bytes = new.journal.outbox_max
     current[0] = effective
 
 

@@ -17,7 +17,7 @@ from millrace.extras import install_command, is_installed
 from millrace.journal.crash_points import crash_point
 from millrace.journal.messages import ShipperReply, ShipRequest, decode_reply, encode
 from millrace.records import ShippingStatus
-from millrace.store import SqliteStore
+from millrace.store.store import Outbox
 
 from .child_process import ChildProcess, python_module
 
@@ -32,8 +32,8 @@ IDLE_TIMEOUT: Final = 90.0
 SHIP_TIMEOUT: Final = 30.0
 EXIT_TIMEOUT: Final = 5.0
 NEEDS: Final = (
-    "Shipping requires pyarrow. Events stay in the outbox, up to journal.outbox_max. "
-    f"Install it with: {install_command('pyarrow')}"
+    "Shipping requires deltalake and arro3-io. Events stay in the outbox, up to "
+    f"journal.outbox_max. Install them with: {install_command('deltalake')}"
 )
 
 #: Called with the reason of a failure, or with an empty string.
@@ -42,14 +42,15 @@ Done = Callable[[str], None]
 
 class ShipperSettings(NamedTuple):
     folder: Path
-    lake: Path
+    #: A folder, or the URI of an object store.
+    lake: str
     #: Maximum age of a pending event in seconds; 0: ship only on request.
     every: float
     #: Number of pending events that triggers shipping early.
     events: int
 
     def command(self, begun: int) -> list[str]:
-        words = (str(self.folder), str(self.lake), str(self.events), str(begun))
+        words = (str(self.folder), self.lake, str(self.events), str(begun))
         return python_module("millrace.journal.shipper", *words)
 
 
@@ -58,22 +59,22 @@ class JournalShipper:
 
     def __init__(
         self,
-        store: SqliteStore,
+        outbox: Outbox,
         settings: ShipperSettings,
         *,
         trim: Callable[[], None],
         answered: Callable[[], None],
     ) -> None:
-        self._store = store
+        self._outbox = outbox
         self._settings = settings
         self._trim = trim
         self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._server = ""
         #: The next event at the start: a lake that is ahead of it belongs to another copy.
-        self._begun = store.next_committed
+        self._begun = outbox.next_committed
         #: The first event that is not known to be in the lake, and the oldest in the outbox.
-        self._next = self._kept = store.first_event
+        self._next = self._kept = outbox.first_event
         self._child: ChildProcess | None = None
         #: The end of the current shipment; 0: none.
         self._until = 0
@@ -97,29 +98,29 @@ class JournalShipper:
 
     def committed(self) -> None:
         """Check for pending events. Called after every turn and when the server is ready."""
-        store = self._store
-        if store.first_event != self._kept:
-            self._kept = store.first_event
+        outbox = self._outbox
+        if outbox.first_event != self._kept:
+            self._kept = outbox.first_event
             crash_point("trimmed")
-        if store.next_committed <= self._next:
+        if outbox.next_committed <= self._next:
             return
-        if store.dropped > self._dropped and self._settings.every:
+        if outbox.dropped > self._dropped and self._settings.every:
             self._tell_dropped()
         if self._until:
-            if self._later is None and store.next_committed > self._until:
+            if self._later is None and outbox.next_committed > self._until:
                 self._later = self._loop.time()
             return
         if self._oldest is None:
             self._oldest = self._loop.time()
         if not self._settings.every or self._unable or self._stopping:
             return
-        crowded = store.next_committed - self._next >= self._settings.events and not self._failing
+        crowded = outbox.next_committed - self._next >= self._settings.events and not self._failing
         if self._timer is None or crowded:
             self._order_in_time(crowded=crowded)
 
     def ship(self, done: Done) -> None:
         """Ship all committed events."""
-        until = self._store.next_committed
+        until = self._outbox.next_committed
         if until <= self._next or self._stopping or not self._is_able():
             reason = "The server is stopping." if self._stopping else self._failing
             self._loop.call_soon(self._answer, done, reason if until > self._next else "")
@@ -130,18 +131,18 @@ class JournalShipper:
 
     def journal(self) -> ShippingStatus:
         """The progress and the backlog of shipping."""
-        store = self._store
-        waiting = max(0, store.next_committed - self._next)
+        outbox = self._outbox
+        waiting = max(0, outbox.next_committed - self._next)
         age = self._loop.time() - self._oldest if waiting and self._oldest is not None else 0.0
         return ShippingStatus(
             server=self._server,
-            lake=str(self._settings.lake),
-            next_event=store.next_committed,
+            lake=self._settings.lake,
+            next_event=outbox.next_committed,
             next_shipped=self._next,
             events=waiting,
-            bytes=store.outbox_bytes,
+            bytes=outbox.size,
             seconds=round(age, 3),
-            dropped=store.dropped,
+            dropped=outbox.dropped,
             files=self._files,
             failing=self._failing,
         )
@@ -150,7 +151,7 @@ class JournalShipper:
         """Ship the pending events within a time limit, then end the process."""
         self._stopping = True
         self._cancel_timers()
-        if self._settings.every and self._store.next_committed > self._next and self._is_able():
+        if self._settings.every and self._outbox.next_committed > self._next and self._is_able():
             await self._ship_the_rest(hurry)
         if self._child is not None:
             self._news.clear()
@@ -163,7 +164,7 @@ class JournalShipper:
 
     async def _ship_the_rest(self, hurry: asyncio.Event) -> None:
         until = self._loop.time() + SHIP_TIMEOUT
-        while self._store.next_committed > self._next and not hurry.is_set():
+        while self._outbox.next_committed > self._next and not hurry.is_set():
             failures, left = self._failures, until - self._loop.time()
             if not self._until and left > 0:
                 self._order()
@@ -182,7 +183,7 @@ class JournalShipper:
 
     def _due(self) -> None:
         self._timer = None
-        if self._store.next_committed > self._next and not self._until:
+        if self._outbox.next_committed > self._next and not self._until:
             self._order_if_able()
 
     def _order_if_able(self) -> None:
@@ -192,7 +193,7 @@ class JournalShipper:
     def _order(self) -> None:
         self._cancel_timers()
         self._news.clear()
-        self._until = self._store.next_committed
+        self._until = self._outbox.next_committed
         if self._child is None:
             try:
                 command = self._settings.command(0 if self._server else self._begun)
@@ -203,7 +204,7 @@ class JournalShipper:
         self._child.send(encode(ShipRequest(self._until)) + b"\n")
 
     def _is_able(self) -> bool:
-        if not self._unable and not is_installed("pyarrow"):
+        if not self._unable and not all(map(is_installed, ("deltalake", "arro3.io"))):
             self._unable = True
             self._failing = NEEDS
             log.warning("%s", NEEDS)
@@ -235,8 +236,8 @@ class JournalShipper:
         if told.files:
             self._works()
         self._next = told.next
-        self._store.shipped(told.next)
-        if self._store.trims:
+        self._outbox.shipped(told.next)
+        if self._outbox.has_shipped_events:
             self._trim()
         ready = [done for until, done in self._asked if until <= told.next]
         self._asked = [each for each in self._asked if each[0] > told.next]
@@ -250,7 +251,7 @@ class JournalShipper:
         self._works()
         self._until = 0
         self._oldest, self._later = self._later, None
-        if self._store.next_committed <= self._next:
+        if self._outbox.next_committed <= self._next:
             self._oldest = None
         self._news.set()
         if self._asked:
@@ -311,9 +312,9 @@ class JournalShipper:
         log.warning(
             "%d events were deleted before they were shipped: the outbox exceeded "
             "journal.outbox_max.",
-            self._store.dropped - self._dropped,
+            self._outbox.dropped - self._dropped,
         )
-        self._dropped = self._store.dropped
+        self._dropped = self._outbox.dropped
 
     def _cancel_timers(self) -> None:
         for timer in (self._timer, self._idle):

@@ -15,11 +15,25 @@ COLOURS = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error
 DIM, RESET = "\x1b[2m", "\x1b[0m"
 
 
+_always_json = False
+
+
+def use_json(*, always: bool) -> None:
+    """Write JSON to terminals too."""
+    global _always_json
+    _always_json = always
+
+
+def is_for_people(stream: TextIO) -> bool:
+    """Whether people read the stream: it is a terminal, and `serve --json` was not given."""
+    return stream.isatty() and not _always_json
+
+
 def setup(level: str, stream: TextIO | None = None) -> None:
     """Write records of at least `level` to `stream` (stderr). Replaces a previous setup."""
     stream = sys.stderr if stream is None else stream
     handler = logging.StreamHandler(stream)
-    if stream.isatty():
+    if is_for_people(stream):
         plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
         handler.setFormatter(PeopleFormatter(colours=not plain))
     else:

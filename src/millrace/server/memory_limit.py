@@ -40,7 +40,7 @@ class MemoryLimit:
             while self.total > self.most:
                 biggest = max(self._sessions, key=lambda each: each.buffered)
                 self._log(biggest.buffered)
-                biggest.expel("too many bytes of unfinished commands and unread replies")
+                biggest.evict("too many bytes of unfinished commands and unread replies")
         finally:
             self._cutting = False
 

@@ -1,4 +1,8 @@
-"""The memory limit of the process: above `server.max_memory`, new jobs are refused."""
+"""The memory limit of the process: above `server.max_memory`, new jobs are refused.
+
+Above half of it, the store keeps even small payloads of new jobs outside memory: a server that uses
+so much memory has a backlog, and workers take the new jobs last.
+"""
 
 import os
 from collections.abc import Callable
@@ -6,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from millrace.engine.engine import Engine
+from millrace.store.store import Store
 
 from .push_gate import PushGate
 
@@ -19,6 +24,11 @@ RESUME_FRACTION: Final = 0.95
 #: Above this fraction of the limit, or of the memory at the last refusal if higher, new jobs
 #: are refused whatever the number of jobs.
 HARD_FRACTION: Final = 1.1
+#: From this fraction of the limit on, payloads above `PAGED_PAYLOAD` bytes live in the store, until
+#: memory or the number of jobs is below `END_PAGING_FRACTION` of what it was.
+PAGING_FRACTION: Final = 0.5
+END_PAGING_FRACTION: Final = 0.9
+PAGED_PAYLOAD: Final = 128
 CAUSE: Final = "the memory limit"
 _CGROUP_LIMITS: Final = (
     Path("/sys/fs/cgroup/memory.max"),
@@ -46,7 +56,12 @@ def effective_limit(max_memory: int) -> int:
 
 class MemoryWatch:
     def __init__(
-        self, engine: Engine, gate: PushGate, memory_mb: Callable[[], int], limit: int
+        self,
+        engine: Engine,
+        gate: PushGate,
+        memory_mb: Callable[[], int],
+        limit: int,
+        store: Store | None = None,
     ) -> None:
         self._engine = engine
         self._gate = gate
@@ -56,10 +71,16 @@ class MemoryWatch:
         #: Number of jobs when the limit was last reached.
         self._jobs_at_limit = 0
         self._used_at_limit = 0
+        self._store = store
+        self._max_inline_payload = 0 if store is None else store.max_inline_payload
+        self._paging = False
+        self._jobs_at_paging = 0
 
     def check(self) -> None:
         """Compare the memory of the process with the limit. Called at short intervals."""
         used, jobs = self._memory_mb() << 20, len(self._engine.jobs)
+        if self._store is not None and self._max_inline_payload > PAGED_PAYLOAD:
+            self._page(self._store, used, jobs)
         hard_limit = max(self.limit, self._used_at_limit) * HARD_FRACTION
         if self._refusing:
             has_room = jobs < self._jobs_at_limit * RESUME_FRACTION
@@ -70,3 +91,16 @@ class MemoryWatch:
             self._refusing = True
             self._jobs_at_limit, self._used_at_limit = jobs, used
             self._gate.close(CAUSE, f"memory limit reached ({self.limit >> 20} MiB)")
+
+    def _page(self, store: Store, used: int, jobs: int) -> None:
+        """Keep small payloads of new jobs outside memory while the process uses much of it."""
+        start = self.limit * PAGING_FRACTION
+        if not self._paging:
+            if used >= start and jobs >= self._jobs_at_paging:
+                self._paging, self._jobs_at_paging = True, jobs
+                store.max_inline_payload = PAGED_PAYLOAD
+        elif (
+            used < start * END_PAGING_FRACTION or jobs < self._jobs_at_paging * END_PAGING_FRACTION
+        ):
+            self._paging = False
+            store.max_inline_payload = self._max_inline_payload

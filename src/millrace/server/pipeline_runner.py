@@ -7,6 +7,7 @@ operator can also start a run, with or without an interval.
 
 import asyncio
 import logging
+import os
 import signal
 import sys
 import time
@@ -38,8 +39,10 @@ def pipeline_command(config: Config) -> list[str]:
     program = [sys.executable, "-P", "-m", "millrace.cli.background", "pipeline", "run"]
     flags = {
         "--data": str(config.server.data),
-        "--lake": str(config.lake_path),
+        "--lake": config.lake_uri,
         "--memory": str(config.pipeline.memory),
+        # The resident Spark process ends together with this server.
+        "--resident": str(os.getpid()),
     }
     if config.pipeline.master:
         flags["--master"] = config.pipeline.master

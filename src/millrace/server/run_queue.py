@@ -24,6 +24,8 @@ COMMANDS_PER_SLICE: Final = 8
 SLICE_MICROSECONDS: Final = 500
 #: Maximum number of clients per slice: the clock can stop.
 MAX_CLIENTS_PER_SLICE: Final = 256
+#: A long command that waits for a commit continues after this time.
+POLL_SECONDS: Final = 0.001
 
 
 class RunQueue:
@@ -47,6 +49,10 @@ class RunQueue:
         self._waiting.append(session)
         self._call()
 
+    def add_later(self, session: "Session") -> None:
+        """Add a client whose long command waits for a commit."""
+        self._loop.call_later(POLL_SECONDS, self.add, session)
+
     def resume(self) -> None:
         """The commit has ended, and the next change set is about to be written."""
         if self._paused:
@@ -67,7 +73,7 @@ class RunQueue:
         began = clock()
         try:
             for _ in range(MAX_CLIENTS_PER_SLICE):
-                waiting.popleft().go_on(COMMANDS_PER_SLICE)
+                waiting.popleft().resume(COMMANDS_PER_SLICE)
                 # The wall clock can jump, also backwards.
                 if not waiting or not 0 <= clock() - began < SLICE_MICROSECONDS:
                     break

@@ -7,11 +7,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from socket import socket
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from millrace.engine.durations import Measured
 from millrace.engine.engine import Engine
-from millrace.engine.job import FOREVER, Job
-from millrace.engine.spans import Measured
+from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
+from millrace.engine.payloads import PayloadRead
 from millrace.engine.states import LEASED
 from millrace.protocols.connection import Connection, Hub
 from millrace.store import Store
@@ -21,9 +22,10 @@ from .control_socket import beside, make_room, sweep
 from .file_limits import MAX_UNAUTHENTICATED
 from .journal_shipper import JournalShipper
 from .memory_limit import MemoryLimit
+from .payload_thread import PayloadThread
 from .push_gate import PushGate
 from .run_queue import RunQueue
-from .session import HANDSHAKE_TIMEOUT, Session
+from .session import HANDSHAKE_TIMEOUT, ClosedConnection, Session
 from .sockets import BACKLOG, is_unix
 from .turns import Turns
 
@@ -68,7 +70,7 @@ class Server:
         self.engine = engine
         self.hubs: list[Hub] = []
         #: Connections with replies that are caused by a command of another connection.
-        self.touched: set[Connection] = set()
+        self.with_messages: set[Connection] = set()
         self.clock = clock
         self.max_connections = max_connections
         #: Connections before their handshake may exceed the limit by this number.
@@ -84,20 +86,25 @@ class Server:
             clock,
             gate=self.gate,
             measured=self.measured,
-            resumed=lambda: self.after(clock()),
+            resumed=lambda: self.after_commands(clock()),
             ended=ended,
-            settled=self._settled,
+            settled=self._turn_finished,
             commits=commits,
         )
+        self._payloads: PayloadThread | None = None
+        if store is not None and store.payload_reader is not None:
+            self._payloads = PayloadThread(self.loop, store.payload_reader, self._payloads_read)
+            engine.payload_fetcher = self._payloads.fetch
         #: Set when the server is ready.
         self.shipping: JournalShipper | None = None
         self.sessions: set[Session] = set()
+        self.closed_connection = ClosedConnection(engine, NO_PROTOCOL)
         self.buffers = MemoryLimit(max_buffered, self.sessions)
         self._listening: list[asyncio.Server] = []
         self._local: list[Path] = []
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = FOREVER
-        self._telling = False
+        self._dispatching = False
         #: The last times of the wall clock and of the loop.
         self._then = (clock(), self.loop.time())
         self._lag_due = 0.0
@@ -113,11 +120,13 @@ class Server:
         for listener in listeners:
             self.hubs.append(listener.hub)
             listener.hub.hubs = self.hubs
-            listener.hub.touched = self.touched
+            listener.hub.with_messages = self.with_messages
 
             # `connect` is bound per listener, not per loop turn.
-            def session(connect: Callable[[], Connection] = listener.connect) -> Session:
-                return Session(self, connect)
+            def session(
+                connect: Callable[[], Connection] = listener.connect,
+            ) -> asyncio.BaseProtocol:
+                return cast("asyncio.BaseProtocol", Session(self, connect))
 
             if listener.path is not None:
                 make_room(listener.path)
@@ -165,7 +174,8 @@ class Server:
                 continue
         now = self.clock()
         for session in list(self.sessions):
-            session.connection.stop_waiting(now)
+            session.return_unread(now)
+            session.connection.notify(now, session.connection.stop_waiting)
             session.flush()
         await self.turns.drain()
         for session in list(self.sessions):
@@ -182,55 +192,79 @@ class Server:
             await self.shipping.stop(hurry)
             await self.turns.drain()
         self.turns.close()
+        if self._payloads is not None:
+            self._payloads.close()
 
     # Called by sessions
 
-    def admit(self, session: Session) -> bool:
+    def add(self, session: Session) -> bool:
         if len(self.sessions) >= self.max_connections + self.max_unauthenticated:
             return False
         self.sessions.add(session)
         return True
 
-    def dismiss(self, session: Session) -> None:
+    def remove(self, session: Session) -> None:
         self.sessions.discard(session)
 
-    def give_back(self, job: Job, now: int) -> None:
+    def return_lease(self, job: Job, now: int) -> None:
         """Release a lease whose reply could not be written, unless it has ended."""
         engine = self.engine
-        if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.halted:
+        if job.state == LEASED and engine.jobs.get(job.seq) is job and not engine.unavailable:
             engine.release(job, now)
 
-    def after(self, now: int) -> None:
+    def after_commands(self, now: int) -> None:
         """Finish after commands: dispatch results to clients, end the turn, set the timer."""
         engine = self.engine
-        if not self._telling and self._news():
-            self._tell(now)
-        if self.turns.is_due:
-            self.turns.schedule()
+        waiters = engine.waiters
+        if (
+            waiters.deliveries
+            or waiters.timeouts
+            or waiters.outcomes
+            or engine.alarms
+            or self.with_messages
+        ):
+            self._dispatch(now)
+        batch, turns = engine.change_set, self.turns
+        if len(batch.events) >= turns.min_events or (turns.durable and batch):
+            turns.schedule()
         heap = engine.timers.heap
         if heap and heap[0][0] < self._armed_for:
             self._arm()
 
     # Internal
 
-    def _settled(self) -> None:
+    def _payloads_read(self, read: PayloadRead) -> None:
+        """Large payloads are in memory: the connection that waits for them continues."""
+        connection = read.owner
+        if connection is not None and connection.reading is not None:
+            now = self.clock()
+            connection.session.notify(now, connection.payloads_read, read)
+            self.after_commands(now)
+
+    def _turn_finished(self) -> None:
         """A turn has ended."""
         self.queue.resume()
         if self.shipping is not None:
             self.shipping.committed()
 
-    def _news(self) -> bool:
+    def _has_deliveries(self) -> bool:
         engine = self.engine
         return bool(
-            engine.deliveries or engine.timeouts or engine.outcomes or engine.alarms or self.touched
+            engine.deliveries
+            or engine.timeouts
+            or engine.outcomes
+            or engine.alarms
+            or self.with_messages
         )
 
-    def _tell(self, now: int) -> None:
+    def _dispatch(self, now: int) -> None:
         """Pass results to their connections, which can then run further commands."""
         engine = self.engine
-        self._telling = True
+        if self._dispatching:
+            return
+        self._dispatching = True
         try:
-            while self._news():
+            while self._has_deliveries():
                 deliveries, engine.deliveries = engine.deliveries, []
                 outcomes, engine.outcomes = engine.outcomes, []
                 timeouts, engine.timeouts = engine.timeouts, []
@@ -238,25 +272,25 @@ class Server:
                 for waiter, job in deliveries:
                     connection: Connection = waiter.owner
                     if connection.session.transport.is_closing():
-                        self.give_back(job, now)
+                        self.return_lease(job, now)
                     else:
-                        connection.session.told(now, connection.deliver, job)
+                        connection.session.notify(now, connection.end_wait, waiter, job)
                 for waiter, outcome in outcomes:
-                    waiter.owner.session.told(now, waiter.owner.conclude, outcome)
+                    waiter.owner.session.notify(now, waiter.owner.job_ended, outcome)
                 for waiter in timeouts:
-                    waiter.owner.session.told(now, waiter.owner.timed_out)
+                    waiter.owner.session.notify(now, waiter.owner.timed_out)
                 for key in alarms:
                     self._alarm(key, now)
-                while self.touched:
-                    self.touched.pop().session.flush()
+                while self.with_messages:
+                    self.with_messages.pop().session.flush()
         finally:
-            self._telling = False
+            self._dispatching = False
 
     def _alarm(self, key: Hashable, now: int) -> None:
         assert isinstance(key, tuple)
         owner, what = key
         if isinstance(owner, Connection):
-            owner.session.told(now, owner.alarm, what)
+            owner.session.notify(now, owner.alarm, what)
         else:
             owner.alarm(what, now)
 
@@ -267,7 +301,8 @@ class Server:
         now = self.clock()
         when = self.engine.timers.next()
         delay = MAX_SLEEP if when is None else min(MAX_SLEEP, max(0, when - now))
-        self._armed_for = now + delay
+        # A due timer stays armed: else each command of a busy server would cancel its callback.
+        self._armed_for = now + delay if when is None or when > now else when
         self._timer = self.loop.call_later(delay / 1_000_000, self._tick)
 
     def _check_clock(self, now: int) -> None:
@@ -282,6 +317,13 @@ class Server:
             for hub in self.hubs:
                 hub.clock_moved(moved)
 
+    def wait_began(self) -> None:
+        """A client has begun to wait: compare the clocks now. A later jump concerns its wait; an
+        earlier one, found now, does not.
+        """
+        self._check_clock(self.clock())
+        self.engine.waiters.tick()
+
     def _measure_lag(self) -> None:
         """Measure the lag of the loop: the delay of a timer."""
         now = perf_counter()
@@ -295,6 +337,6 @@ class Server:
         try:
             self._check_clock(now)
             self.engine.tick(now)
-            self.after(now)
+            self.after_commands(now)
         finally:
             self._arm()  # also after an error

@@ -10,7 +10,8 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
-from millrace.protocols.connection import Connection
+from millrace.engine.job import Job
+from millrace.protocols.connection import Connection, Reply
 
 if TYPE_CHECKING:
     from .server import Server
@@ -24,6 +25,8 @@ MAX_UNCOMMITTED_BYTES: Final = 1 << 20
 #: Send buffer of the kernel (it uses twice this value). The default grows to several MiB, and the
 #: server would execute commands of a client that does not read until it is full.
 SEND_BUFFER: Final = 1 << 17
+#: Replies up to this size are joined to one write.
+MAX_JOINED_BYTES: Final = 1 << 20
 #: A command of this size or less is not worth accounting.
 SMALL_COMMAND_BYTES: Final = 512
 #: Memory of a queue that exists only for a waiting client, which chooses its name.
@@ -46,9 +49,15 @@ MAX_DRAINED_BYTES: Final = 256 << 20
 class ClosedConnection(Connection):
     """Replaces the connection of a closed session."""
 
-    backlog = held = 0
+    @property
+    def unprocessed_bytes(self) -> int:
+        return 0
 
-    def discard(self) -> None:
+    @property
+    def memory_used(self) -> int:
+        return 0
+
+    def drop_input(self) -> None:
         pass
 
     def feed(self, data: bytes) -> None:
@@ -57,21 +66,22 @@ class ClosedConnection(Connection):
     def run(self, now: int, most: int) -> bool:
         return False
 
-    def refusal(self, reason: str) -> bytes:
+    def unavailable_reply(self, reason: str) -> bytes:
         return b""
 
 
-CLOSED: Final = ClosedConnection()
+class Session:
+    """A protocol of asyncio. It has no base class, because compiled code cannot extend one of the
+    library without the cost of its attributes.
+    """
 
-
-class Session(asyncio.Protocol):
     __slots__ = (
         "_choked",
         "_connect",
         "_continuing",
         "_drained",
-        "_ended",
-        "_hands_over",
+        "_input_closed",
+        "_leases",
         "_reading",
         "_server",
         "_timer",
@@ -79,7 +89,7 @@ class Session(asyncio.Protocol):
         "_unsynced",
         "buffered",
         "connection",
-        "lost",
+        "is_lost",
         "pending",
         "transport",
     )
@@ -92,12 +102,12 @@ class Session(asyncio.Protocol):
         self.transport: asyncio.Transport
         #: The turn whose sync the last held reply waits for.
         self.pending = 0
-        self.lost = False
+        self.is_lost = False
         #: Bytes that it makes the server keep: see memory_limit.py.
         self.buffered = 0
-        #: Pairs: a turn, and the number of leased jobs in replies that wait for it or an earlier
-        #: turn.
-        self._hands_over: list[tuple[int, int]] = []
+        #: Leases that may not have reached the client: the turn that the reply waits for, job and
+        #: attempt.
+        self._leases: list[tuple[int, Job, int]] = []
         #: The bytes of held replies.
         self._unsynced = 0
         self._reading = True
@@ -105,7 +115,7 @@ class Session(asyncio.Protocol):
         #: Unread bytes at the last check of a client that does not read.
         self._unread = 0
         self._continuing = False
-        self._ended = False
+        self._input_closed = False
         #: Bytes discarded since the last reply, or -1 before it was written.
         self._drained = -1
         self._timer: asyncio.TimerHandle | None = None
@@ -114,8 +124,8 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        if not self._server.admit(self):
-            self.lost = True
+        if not self._server.add(self):
+            self.is_lost = True
             self.transport.abort()
             return
         self.connection = self._connect()
@@ -132,7 +142,7 @@ class Session(asyncio.Protocol):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         self._timer = self._server.loop.call_later(HANDSHAKE_TIMEOUT, self._check_handshake)
         self.flush()
-        self._server.after(self._server.clock())  # the connection may have set an alarm
+        self._server.after_commands(self._server.clock())  # the connection may have set an alarm
 
     def data_received(self, data: bytes) -> None:
         connection, server = self.connection, self._server
@@ -151,13 +161,7 @@ class Session(asyncio.Protocol):
             self._defect(mistake)
             return
         replies = connection.replies
-        if replies:
-            if connection.marks or self.pending > server.turns.synced:
-                self.flush()
-            else:
-                connection.replies = []
-                self.write(replies)
-        elif connection.closing:
+        if replies or connection.closing:
             self.flush()
         if more or connection.waiter is not None or not self._reading:
             self._pace(more)
@@ -165,7 +169,7 @@ class Session(asyncio.Protocol):
         # A short command with a reply leaves no bytes to account.
         elif not replies or self.buffered or len(data) > SMALL_COMMAND_BYTES:
             self._account()
-        server.after(now)
+        server.after_commands(now)
 
     def eof_received(self) -> bool:
         """The client has closed its sending side. Its commands are still answered if the protocol
@@ -174,12 +178,14 @@ class Session(asyncio.Protocol):
         now = self._server.clock()
         if self._drained >= 0:
             return False
-        if self.transport.get_extra_info("ssl_object") or not self.connection.ended(now):
+        if self.transport.get_extra_info("ssl_object"):
             return False
-        self._ended = True
+        if self.connection.reading is None and not self.connection.input_closed(now):
+            return False
+        self._input_closed = True
         self.advance(now)
-        self._server.after(now)
-        if self._finished() and not self.connection.handed:
+        self._server.after_commands(now)
+        if self._finished() and not self._leases:
             return False
         self._probe_peer()
         return True
@@ -189,20 +195,25 @@ class Session(asyncio.Protocol):
             self._timer.cancel()
         if self._choked is not None:
             self._choked.cancel()
-        if self.lost:
+        if self.is_lost:
             return
-        self.lost = True
-        now = self._server.clock()
-        self.connection.lost(now)
-        self._server.buffers.change(self, 0)
-        self._server.dismiss(self)
-        for job, attempt in self.connection.handed:
+        self.is_lost = True
+        connection, server = self.connection, self._server
+        now = server.clock()
+        if connection.waiter is not None:
+            server.engine.cancel_wait(connection.waiter)  # it must not get the leases that return
+        self.return_unread(now)
+        self._expect_leases(connection.replies, 0)
+        for _, job, attempt in self._leases:
             if job.attempt == attempt:
-                self._server.give_back(job, now)
+                server.return_lease(job, now)
+        connection.connection_lost(now)
+        server.buffers.change(self, 0)
+        server.remove(self)
         # A reference cycle would keep all input of the connection in memory until the next full
         # garbage collection, which can be hours away.
-        self.connection = CLOSED
-        self._server.after(now)
+        self.connection = server.closed_connection
+        server.after_commands(now)
 
     def pause_writing(self) -> None:
         self._unread = _unread_bytes(self.transport)
@@ -213,17 +224,17 @@ class Session(asyncio.Protocol):
         if self._choked is not None:
             self._choked.cancel()
             self._choked = None
-        if self.connection.handed:
+        if self._leases:
             self._replies_written()
         self._account()
         self._continue_soon()
 
     # Called by the server
 
-    def told(self, now: int, tell: Callable[..., None], *what: object) -> None:
+    def notify(self, now: int, tell: Callable[..., None], *what: object) -> None:
         """Notify the connection, then run its next commands."""
         try:
-            tell(*what, now)
+            self.connection.notify(now, tell, *what)
             self.advance(now)
             if self.buffered:
                 self._account()
@@ -243,72 +254,87 @@ class Session(asyncio.Protocol):
         self.flush()
         self._pace(more)
 
-    def go_on(self, share: int) -> None:
+    def resume(self, share: int) -> None:
         """Continue after waiting in the run queue."""
         self._continuing = False
-        if self.lost or self._blocked:
+        if self.is_lost or self._blocked:
             return
         now = self._server.clock()
         self.advance(now, share)
         self._throttle()
         self._account()
-        self._server.after(now)
+        self._server.after_commands(now)
 
     def flush(self) -> None:
         """Send replies, or hold them until their changes are durable."""
         connection, turns = self.connection, self._server.turns
         replies = connection.replies
         if replies:
-            marks = connection.marks
             connection.replies = []
-            if marks:
-                connection.marks = []
-            if (marks or self.pending > turns.synced) and turns.durable:
-                turns.hold(self, replies, marks)
-                if connection.handed:
-                    self._hands_over.append((self.pending, len(connection.handed)))
-                self._unsynced += len(replies[0]) if len(replies) == 1 else sum(map(len, replies))
+            if turns.durable and (self.pending > turns.synced or _must_wait(replies)):
+                turns.hold(self, replies)
+                self._expect_leases(replies, self.pending)
+                self._unsynced += sum([len(reply.data) for reply in replies])
             else:
+                self._expect_leases(replies, 0)
                 self.write(replies)
         elif self._finished():
             self._close()
 
-    def write(self, replies: list[bytes]) -> None:
+    def write(self, replies: list[Reply]) -> None:
         """Send replies in one write."""
-        if self.lost:
+        if self.is_lost:
             return
         transport = self.transport
-        data = replies[0] if len(replies) == 1 else b"".join(replies)
-        transport.write(data)
+        if len(replies) == 1:
+            data = replies[0].data
+            size = len(data)
+            transport.write(data)
+        else:
+            pieces = [reply.data for reply in replies]
+            size = sum([len(piece) for piece in pieces])
+            if size > MAX_JOINED_BYTES:
+                transport.writelines(pieces)
+            else:
+                transport.write(b"".join(pieces))
         connection = self.connection
         if self._choked is not None:
-            self._unread += len(data)
+            self._unread += size
             if transport.get_write_buffer_size() > self._server.max_output:
                 log.warning("Closed a connection that did not read its replies.")
                 transport.abort()
                 return
             self._account()
-        elif connection.handed:
+        elif self._leases:
             self._replies_written()
         if self.pending <= self._server.turns.synced:
             if self._unsynced > MAX_UNCOMMITTED_BYTES:
                 self._continue_soon()
             self._unsynced = 0
-            if (connection.closing or self._ended) and self._finished():
+            if (connection.closing or self._input_closed) and self._finished():
                 self._close()
 
-    def expel(self, reason: str) -> None:
+    def return_unread(self, now: int) -> None:
+        """Return the leases whose payloads are still being read."""
+        reading, self.connection.reading = self.connection.reading, None
+        if reading is not None:
+            for job, attempt in reading.leases:
+                if job.attempt == attempt:
+                    self._server.return_lease(job, now)
+
+    def evict(self, reason: str) -> None:
         """Close this session: it holds the largest share of too many buffered bytes."""
         log.debug("Closed a connection that held %d bytes: %s.", self.buffered, reason)
         connection = self.connection
         self._server.buffers.change(self, 0)
-        connection.discard()
+        self.return_unread(self._server.clock())
+        connection.drop_input()
         if connection.waiter is not None:
-            self._server.engine.unwait(connection.waiter)  # now, not when the socket is closed
+            self._server.engine.cancel_wait(connection.waiter)  # now, not when the socket is closed
         if self._choked is not None or connection.closing:
             self.transport.abort()  # it does not read
             return
-        connection.replies.append(connection.refusal(reason))
+        connection.replies.append(Reply(connection.unavailable_reply(reason), must_wait=False))
         connection.closing = True
         self.flush()
 
@@ -322,9 +348,9 @@ class Session(asyncio.Protocol):
     def _close(self) -> None:
         """Close the connection; first discard the input of a client that is still sending."""
         transport = self.transport
-        if self._ended and self.connection.handed and self._timer is not None:
+        if self._input_closed and self._leases and self._timer is not None:
             return  # _check_peer closes it
-        if not self.connection.drains_input or self._ended or not transport.can_write_eof():
+        if not self.connection.drains_input or self._input_closed or not transport.can_write_eof():
             transport.close()
             return
         if self._drained >= 0:
@@ -367,17 +393,17 @@ class Session(asyncio.Protocol):
         """
         self._timer = None
         sock = self.transport.get_extra_info("socket")
-        if self.lost or sock is None:
+        if self.is_lost or sock is None:
             return
         if sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             self.transport.abort()
             return
-        if not self.connection.handed or self.pending > self._server.turns.synced:
+        if not self._leases or self.pending > self._server.turns.synced:
             self._check_peer_in(RESET_CHECK_INTERVAL)
         elif self.transport.get_write_buffer_size() or unacknowledged_bytes(sock):
             self._check_peer_in(min(2 * waited, RESET_CHECK_INTERVAL))
         else:
-            self._forget_handed()
+            self._forget_leases()
             if self._finished():
                 self._close()
             else:
@@ -385,31 +411,33 @@ class Session(asyncio.Protocol):
 
     def _replies_written(self) -> None:
         """All replies that may be written are written."""
-        if self._ended and self.transport.get_extra_info("socket") is not None:
+        if self._input_closed and self.transport.get_extra_info("socket") is not None:
             self._check_peer_in(ARRIVAL_CHECK_INTERVAL)  # the client may be lost
         else:
-            self._forget_handed()
+            self._forget_leases()
 
-    def _forget_handed(self) -> None:
+    def _expect_leases(self, replies: list[Reply], turn: int) -> None:
+        """Remember the leases in replies that are not written, or that wait for a turn."""
+        for reply in replies:
+            for job, attempt in reply.leases:
+                self._leases.append((turn, job, attempt))
+
+    def _forget_leases(self) -> None:
         """The client has received its written leases: they are not returned with the connection."""
-        handed, synced = self.connection.handed, self._server.turns.synced
+        synced = self._server.turns.synced
         if self.pending <= synced:
-            handed.clear()
-            self._hands_over.clear()
-            return
-        heard = max((count for turn, count in self._hands_over if turn <= synced), default=0)
-        del handed[:heard]
-        later = [(turn, count - heard) for turn, count in self._hands_over if turn > synced]
-        self._hands_over = later
+            self._leases.clear()
+        else:
+            self._leases = [lease for lease in self._leases if lease[0] > synced]
 
     def _account(self) -> None:
         connection = self.connection
-        size = 0 if connection.closing else connection.held
+        size = 0 if connection.closing else connection.memory_used
         if connection.waiter is not None:
-            size += connection.waiter.made * QUEUE_BYTES
+            size += connection.waiter.new_queues * QUEUE_BYTES
         if self._choked is not None:
             size += self.transport.get_write_buffer_size()
-        if size != self.buffered and not self.lost:
+        if size != self.buffered and not self.is_lost:
             self._server.buffers.change(self, size)
 
     def _defect(self, mistake: Exception) -> None:
@@ -423,13 +451,15 @@ class Session(asyncio.Protocol):
         if self.pending > self._server.turns.synced or connection.replies:
             return False
         return connection.closing or (
-            self._ended
-            and not connection.backlog
+            self._input_closed
+            and not connection.unprocessed_bytes
             and connection.waiter is None
             and not self._continuing
         )
 
     def _pace(self, more: bool) -> None:
+        if self.connection.waiter is not None:
+            self._server.wait_began()
         if more:
             self._continue_soon()
         else:
@@ -439,14 +469,17 @@ class Session(asyncio.Protocol):
         if not self._continuing:
             self._continuing = True
             self._throttle()
-            self._server.queue.add(self)
+            if self.connection.work_polls:
+                self._server.queue.add_later(self)
+            else:
+                self._server.queue.add(self)
 
     def _throttle(self) -> None:
         """Pause or resume reading: a client that floods the server or does not read must wait."""
         if self._drained >= 0:
             return
-        want = not self._blocked and self.connection.backlog <= MAX_UNPROCESSED_BYTES
-        if want == self._reading or self.lost or self.transport.is_closing():
+        want = not self._blocked and self.connection.unprocessed_bytes <= MAX_UNPROCESSED_BYTES
+        if want == self._reading or self.is_lost or self.transport.is_closing():
             return
         self._reading = want
         if want:
@@ -456,7 +489,7 @@ class Session(asyncio.Protocol):
 
     def _check_handshake(self) -> None:
         self._timer = None
-        if self.connection.overdue():
+        if self.connection.handshake_overdue():
             self.transport.close()
 
     def _check_progress(self) -> None:
@@ -468,6 +501,13 @@ class Session(asyncio.Protocol):
             return
         self._unread = unread
         self._choked = self._server.loop.call_later(READ_TIMEOUT, self._check_progress)
+
+
+def _must_wait(replies: list[Reply]) -> bool:
+    """Whether one of the replies must wait for the commit."""
+    if len(replies) == 1:
+        return replies[0].must_wait
+    return any(reply.must_wait for reply in replies)
 
 
 def _unread_bytes(transport: asyncio.Transport) -> int:

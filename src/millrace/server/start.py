@@ -6,7 +6,6 @@ refused. Keep this module and its imports small.
 """
 
 import logging
-import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,12 @@ from .sockets import PortUnavailable, open_port, open_unix
 log = logging.getLogger(__name__)
 
 
-def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
-    """Serve until a signal stops the server; return the exit status of the process."""
+def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], *, json: bool) -> int:
+    """Serve until a signal stops the server; return the exit status of the process. With `json`,
+    the log and the ready line are JSON in a terminal too.
+    """
     config = loaded.config
+    logs.use_json(always=json)
     logs.setup(config.server.log_level)
     try:
         sockets = open_ports(config)
@@ -36,8 +38,7 @@ def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
 def open_ports(config: Config) -> dict[str, list[socket.socket]]:
     """The listening sockets of every enabled section."""
     opened: dict[str, list[socket.socket]] = {}
-    for name in Config.__struct_fields__:
-        section = getattr(config, name)
+    for name, section in config.sections.items():
         if (port := getattr(section, "port", None)) is not None:
             opened[name] = open_port(
                 config.server.host, port, name, lambda: _check_unused(config.server.data)
@@ -51,10 +52,10 @@ def open_ports(config: Config) -> dict[str, list[socket.socket]]:
 def _check_unused(folder: Path) -> None:
     """A port is in use: if another server runs on the same data folder, report that instead."""
     from millrace.store.errors import DataFolderInUse, StoreError  # noqa: PLC0415 - rarely needed
-    from millrace.store.folder import lock  # noqa: PLC0415
+    from millrace.store.folders import check_unused  # noqa: PLC0415
 
     try:
-        os.close(lock(folder))
+        check_unused(folder)
     except DataFolderInUse as error:
         raise PortUnavailable(str(error)) from error
     except StoreError:

@@ -40,7 +40,7 @@ class ProcessStatus:
             now=0,
             memory_mb=self._memory_mb(),
             data=_shown(data) if kept else "",
-            lake=_shown(config.lake_path.absolute()) if kept else "",
+            lake=_shown(config.lake_uri) if kept else "",
             durability=config.server.durability,
             halted="",
             sizes={},
@@ -94,7 +94,7 @@ def _bytes(folder: Path) -> int:
     return total
 
 
-def _shown(path: Path) -> str:
+def _shown(path: Path | str) -> str:
     return _printable(str(path))
 
 

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
+from millrace.engine.durations import Measured
 from millrace.engine.engine import Engine
-from millrace.engine.spans import Measured
-from millrace.store import Recovered, Store, StoreError, StoreFailing, must_write
+from millrace.protocols.connection import Connection, Reply
+from millrace.store import Store, StoreError, StoreFailing, StoreSnapshot, must_write
+from millrace.store.store import release_payloads
 
 from .commit_thread import CommitThread
 from .push_gate import DISK_FULL, PushGate
@@ -41,11 +43,10 @@ LARGE_TURN_EVENTS = 300
 
 
 class HeldReply(NamedTuple):
-    """Replies of one session that wait for a sync; `marks` are those that announce a change."""
+    """Replies of one session that wait for a sync."""
 
     session: "Session"
-    replies: list[bytes]
-    marks: list[int]
+    replies: list[Reply]
 
 
 class Turns:
@@ -64,10 +65,13 @@ class Turns:
     ) -> None:
         self.engine = engine
         self._store = store
+        self.durable = store is not None
+        #: A turn with this many events ends soon.
+        self.min_events = 1 if self.durable else MAX_UNCOUNTED_EVENTS
         self._clock = clock
         self._resumed = resumed
-        self._ended = ended
-        self._settled = settled
+        self._failed = ended
+        self._turn_finished = settled
         self._gate = gate or PushGate(engine)
         self._durations = (measured or Measured()).commits
         #: Start of the running commit.
@@ -78,33 +82,24 @@ class Turns:
         self.synced = 0
         self._held: list[HeldReply] = []
         self._scheduled = False
-        self._committing: tuple[Batch, list[HeldReply]] | None = None
+        self._committing: tuple[ChangeSet, list[HeldReply]] | None = None
         self._idle: asyncio.Future[None] | None = None
         if store is None:
             return
         engine.durable = True
+        engine.payload_reader = store.payload_reader
         self._commits = commits(self._loop, self._after_commit)
 
     @property
     def crowded(self) -> bool:
         """Whether the next change set is large while a commit runs."""
-        return self._committing is not None and len(self.engine.batch.events) >= LARGE_TURN_EVENTS
+        return (
+            self._committing is not None and len(self.engine.change_set.events) >= LARGE_TURN_EVENTS
+        )
 
-    @property
-    def durable(self) -> bool:
-        return self._store is not None
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the turn should end soon. Without a store, only events count."""
-        batch = self.engine.batch
-        if self._store is None:
-            return len(batch.events) >= MAX_UNCOUNTED_EVENTS
-        return bool(batch)
-
-    def hold(self, session: "Session", replies: list[bytes], marks: list[int]) -> None:
+    def hold(self, session: "Session", replies: list[Reply]) -> None:
         """Keep replies back until the turn being filled is synced."""
-        self._held.append(HeldReply(session, replies, marks))
+        self._held.append(HeldReply(session, replies))
         session.pending = self.number
         self.schedule()
 
@@ -117,7 +112,9 @@ class Turns:
     async def drain(self) -> None:
         """Wait until all changes are written or refused."""
         while self._store is not None and (
-            self._committing is not None or self._held or must_write(self.engine.batch, self._store)
+            self._committing is not None
+            or self._held
+            or must_write(self.engine.change_set, self._store)
         ):
             self.schedule()
             self._idle = self._loop.create_future()
@@ -134,18 +131,18 @@ class Turns:
         if self._committing is not None:
             return  # the next turn follows its commit
         engine, store = self.engine, self._store
-        batch = engine.take_batch()
+        change_set = engine.take_changes()
         held, self._held = self._held, []
         number = self.number
         self.number += 1
-        if store is None or not must_write(batch, store):
+        if store is None or not must_write(change_set, store):
             self._done(number, held)
             return
-        self._committing = (batch, held)
-        engine.committing = batch
+        self._committing = (change_set, held)
+        engine.committing = change_set
         self._begun = perf_counter()  # the clock of the loop has only milliseconds
         try:
-            store.begin(batch, engine)
+            store.prepare(change_set, engine)
         except Exception as error:
             self._after_commit(error)
         else:
@@ -153,27 +150,28 @@ class Turns:
 
     def _after_commit(self, error: Exception | None) -> None:
         assert self._committing is not None
-        batch, held = self._committing
+        change_set, held = self._committing
         self._committing = self.engine.committing = None
         if error is None:
             self._durations.add(round((perf_counter() - self._begun) * 1_000_000))
-            self._done(self.number - 1, held)
             assert self._store is not None
-            if self._held or must_write(self.engine.batch, self._store):
+            release_payloads(self._store, self.engine)
+            self._done(self.number - 1, held)
+            if self._held or must_write(self.engine.change_set, self._store):
                 self._end()
         elif isinstance(error, StoreFailing):
-            self._undo(batch, held, str(error))
+            self._undo(change_set, held, str(error))
         elif isinstance(error, StoreError):
-            self._ended(str(error))
+            self._failed(str(error))
         else:
             # An error in the server: refuse this change set and continue.
             log.error("A change set could not be written.", exc_info=error)
-            self._undo(batch, held, "internal error")
+            self._undo(change_set, held, "internal error")
 
     def _done(self, number: int, held: list[HeldReply]) -> None:
         self.synced = number
-        joined: dict[Session, list[bytes]] = {}
-        for session, replies, _ in held:
+        joined: dict[Session, list[Reply]] = {}
+        for session, replies in held:
             if session in joined:
                 joined[session] += replies
             else:
@@ -182,47 +180,47 @@ class Turns:
             session.write(replies)
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
-        self._settled()
+        self._turn_finished()
 
-    def _undo(self, batch: Batch, held: list[HeldReply], reason: str) -> None:
+    def _undo(self, change_set: ChangeSet, held: list[HeldReply], reason: str) -> None:
         """A change set could not be written: restore the committed state."""
         assert self._store is not None
         engine = self.engine
-        batches = [batch, engine.take_batch()]
+        change_sets = [change_set, engine.take_changes()]
         held += self._held
         self._held = []
         try:
-            recovered = self._committed_state(batches)
+            recovered = self._committed_state(change_sets)
         except StoreError as error:
-            self._ended(str(error))
+            self._failed(str(error))
             return
-        engine.revert(batches, recovered.jobs.values(), recovered.queues)
-        recovered.put_counters(engine)
+        engine.revert(change_sets, recovered.jobs.values(), recovered.queues)
+        recovered.fill_counters(engine)
         if self._store.release_reserve():
             self._gate.close(DISK_FULL, reason)
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
-        if not engine.halted:
+        if not engine.unavailable:
             log.error("All changes are refused: %s.", reason)
             self._loop.call_later(PROBE_INTERVAL, self._probe)
-        engine.halted = reason
+        engine.unavailable = reason
         number = self.number
         self.number += 1
         refused = [
-            HeldReply(session, _refused(session, replies, marks, reason), [])
-            for session, replies, marks in held
+            HeldReply(session, refused_replies(session.connection, replies, reason))
+            for session, replies in held
         ]
         self._done(number, refused)
 
-    def _committed_state(self, batches: list[Batch]) -> Recovered:
+    def _committed_state(self, change_sets: list[ChangeSet]) -> StoreSnapshot:
         assert self._store is not None
-        if any(batch.cleared for batch in batches):
+        if any(change_set.cleared for change_set in change_sets):
             return self._store.load()
-        seqs = {seq for b in batches for part in b.parts() for seq in part}
-        return self._store.reread(seqs)
+        seqs = {seq for b in change_sets for part in b.parts() for seq in part}
+        return self._store.load_jobs(seqs)
 
     def _probe(self) -> None:
         assert self._store is not None
-        if not self._store.probe():
+        if not self._store.can_write():
             self._loop.call_later(PROBE_INTERVAL, self._probe)
             return
         log.info("The store is writable again.")
@@ -232,14 +230,16 @@ class Turns:
     def _restore_reserve(self) -> None:
         """Accept new jobs as soon as the reserve fits on the disk again."""
         assert self._store is not None
-        if self.engine.halted or not self._store.restore_reserve():
+        if self.engine.unavailable or not self._store.restore_reserve():
             self._loop.call_later(RESERVE_CHECK_INTERVAL, self._restore_reserve)
         else:
             self._gate.open(DISK_FULL)
 
 
-def _refused(
-    session: "Session", replies: list[bytes], marks: list[int], reason: str
-) -> list[bytes]:
-    refused = session.connection.refused
-    return [refused(reply, reason) if n in marks else reply for n, reply in enumerate(replies)]
+def refused_replies(connection: Connection, replies: list[Reply], reason: str) -> list[Reply]:
+    """The replies after their commit failed. Messages that waited for it are dropped."""
+    return [
+        Reply(connection.unavailable_reply(reason), must_wait=False) if reply.must_wait else reply
+        for reply in replies
+        if not (reply.must_wait and reply.optional)
+    ]

@@ -2,10 +2,12 @@
 
 A separate process, so that the cost of a page does not delay the queues; it queries the server over
 the control socket. The server opens the port and starts the process at the first connection, so an
-unused web interface costs nothing. If the process ends, the next connection starts another one.
+unused web interface costs nothing. If the process ends, the next connection starts another one. If
+it ends repeatedly, the server refuses connections until the next start.
 """
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -24,6 +26,18 @@ MIN_RESTART_PAUSE: Final = 0.5
 MAX_RESTART_PAUSE: Final = 30.0
 #: A process that ran this long resets the pause.
 STABLE_AFTER: Final = 60.0
+#: Connections wait for a restart after this pause; during a longer one they are refused.
+MAX_WAIT: Final = 1.0
+#: Time for a refused client to read its reply; closing earlier can discard the reply.
+LINGER: Final = 0.5
+#: Refused connections that are open at once; further ones are closed without a reply.
+MAX_REFUSED: Final = 100
+
+_TEXT: Final = b"The web interface is not available. See the log of the server.\n"
+UNAVAILABLE: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+    b"Content-Length: %d\r\nRetry-After: %d\r\nConnection: close\r\n\r\n%b"
+) % (len(_TEXT), MAX_RESTART_PAUSE, _TEXT)
 
 
 def web_command() -> list[str]:
@@ -43,6 +57,7 @@ class WebProcess:
         self._started_at = 0.0
         self._pause = MIN_RESTART_PAUSE
         self._timer: asyncio.TimerHandle | None = None
+        self._refused: set[socket.socket] = set()
 
     def start(self) -> None:
         """Wait for the first connection."""
@@ -62,6 +77,8 @@ class WebProcess:
         for listener in self._sockets:
             listener.close()
         self._sockets.clear()
+        for connection in list(self._refused):
+            self._close(connection)
         if self._child is None:
             return
         self._child.close_input()
@@ -102,11 +119,46 @@ class WebProcess:
             self._child = None
         if not self._sockets:
             return  # the server is stopping
-        log.error("Web process exited with status %d; it restarts on the next connection.", code)
         if self._loop.time() - self._started_at > STABLE_AFTER:
             self._pause = MIN_RESTART_PAUSE
+        if self._pause <= MAX_WAIT:
+            log.error(
+                "Web process exited with status %d; it restarts on the next connection.", code
+            )
+        else:
+            log.error(
+                "Web process exited with status %d again; requests get status 503 for %g s.",
+                code,
+                self._pause,
+            )
         self._restart_later()
 
     def _restart_later(self) -> None:
+        if self._pause > MAX_WAIT:
+            for listener in self._sockets:
+                self._loop.add_reader(listener, self._refuse, listener)
         self._timer = self._loop.call_later(self._pause, self.start)
         self._pause = min(MAX_RESTART_PAUSE, 2 * self._pause)
+
+    def _refuse(self, listener: socket.socket) -> None:
+        """Reply 503 to a connection, also before its request. With TLS, only close it."""
+        try:
+            connection, _ = listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the client has left
+        except OSError:
+            self._ignore_connections()  # no descriptors are left
+            return
+        if len(self._refused) >= MAX_REFUSED or self._settings().get("cert"):
+            connection.close()
+            return
+        self._refused.add(connection)
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            connection.send(UNAVAILABLE)
+            connection.shutdown(socket.SHUT_WR)
+        self._loop.call_later(LINGER, self._close, connection)
+
+    def _close(self, connection: socket.socket) -> None:
+        self._refused.discard(connection)
+        connection.close()

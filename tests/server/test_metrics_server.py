@@ -1,4 +1,4 @@
-"""What a running server measures of itself, and what is still known after it was killed."""
+"""Metrics of a running server, and the statistics that survive a kill."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
 
 
-def ask(server: ServerProcess, **request: Any) -> dict[str, Any]:
+def send_request(server: ServerProcess, **request: Any) -> dict[str, Any]:
     answer = json.loads(bytes(converse(server.data, request)[-1]))
     assert "error" not in answer, answer
     return answer
@@ -27,29 +27,29 @@ def work(server: ServerProcess) -> None:
         assert client.command("FAIL", failed) == "OK"
 
 
-def test_commits_are_measured_and_days_outlive_a_kill(tmp_path: Path):
+def test_commits_are_measured_and_statistics_survive_a_kill(tmp_path: Path):
     with running_server(tmp_path / "data") as server:
         work(server)
-        told = ask(server, overview=True)
-        assert told["commit"]["count"] >= 4
-        assert told["commit"]["p99"] > 0
-        assert told["samples"][-1][1:4] == [2, 1, 1]
-        assert [(day["processed"], day["failures"]) for day in told["days"]] == [(2, 1)]
-        assert told["memory_mb"] > 0
-        (group,) = ask(server, failures={})["groups"]
+        metrics = send_request(server, overview=True)
+        assert metrics["commit"]["count"] >= 4
+        assert metrics["commit"]["p99"] > 0
+        assert metrics["samples"][-1][1:4] == [2, 1, 1]
+        assert [(day["processed"], day["failures"]) for day in metrics["days"]] == [(2, 1)]
+        assert metrics["memory_mb"] > 0
+        (group,) = send_request(server, failures={})["groups"]
         server.kill()
         server.start()
-        again = ask(server, overview=True)
+        again = send_request(server, overview=True)
         assert [(day["processed"], day["failures"]) for day in again["days"]] == [(2, 1)]
         assert again["samples"][-1][1:4] == [0, 0, 0]  # since the start
-        assert ask(server, failures={})["groups"] == [group]
+        assert send_request(server, failures={})["groups"] == [group]
 
 
-def test_prometheus_is_told(tmp_path: Path):
+def test_prometheus_metrics(tmp_path: Path):
     with running_server(tmp_path / "data") as server:
         work(server)
         with urlopen(f"http://127.0.0.1:{server.ports['web']}/metrics") as answer:
-            told = answer.read().decode().splitlines()
+            metrics = answer.read().decode().splitlines()
         for line in (
             "millrace_pushed_total 2.0",
             "millrace_failed_total 1.0",
@@ -58,5 +58,5 @@ def test_prometheus_is_told(tmp_path: Path):
             "millrace_job_run_seconds_count 1.0",
             "millrace_halted 0.0",
         ):
-            assert line in told
-        assert not any(line.startswith("millrace_store_bytes 0") for line in told)
+            assert line in metrics
+        assert not any(line.startswith("millrace_store_bytes 0") for line in metrics)

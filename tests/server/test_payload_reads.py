@@ -1,0 +1,286 @@
+"""Large payloads are read by another thread, and the reply follows when they are in memory."""
+
+import asyncio
+import json
+import socket
+import struct
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from uuid import UUID
+
+import pytest
+
+from millrace.config import Config
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job, NewJob
+from millrace.engine.payloads import MAX_DIRECT_READ, PayloadRead
+from millrace.engine.states import LEASED, READY
+from millrace.protocols.registry import PROTOCOLS
+from millrace.protocols.spec import protocol_rules
+from millrace.server.app import clock, listeners
+from millrace.server.server import Server
+from millrace.server.sockets import open_port
+from millrace.store import SqliteStore
+from scene import commit
+from speakers import SPEAKERS, Leased, Nothing
+
+CODES = {row.name: row.code for row in PROTOCOLS}
+LARGE = b'["' + b"0123456789abcdef" * (MAX_DIRECT_READ // 16) + b'"]'
+SMALL = b'["small"]'
+JID = str(UUID(int=1))
+
+
+class Served:
+    """A server in this process. Its reads of large payloads wait for `read_all`."""
+
+    def __init__(self, server: Server, engine: Engine, store: SqliteStore, ports: dict[str, int]):
+        self.server, self.engine, self.store, self.ports = server, engine, store, ports
+        self.reads: list[PayloadRead] = []
+        assert engine.payload_fetcher is not None
+        self._fetch = engine.payload_fetcher
+        engine.payload_fetcher = self.reads.append
+
+    def push(self, payload: bytes, origin: str = "faktory", jid: str = JID) -> Job:
+        push = NewJob(jid, "kind", payload, CODES[origin], "q", 3, 60_000_000, b"\n\n\n")
+        if origin == "workq":
+            push.wire_fields = b"0"
+        job = self.engine.push(push, clock())
+        commit(self.engine, self.store)
+        return job
+
+    async def read_all(self) -> None:
+        await until(lambda: self.reads)
+        for read in self.reads:
+            self._fetch(read)
+        self.reads.clear()
+
+    async def connect(self, protocol: str) -> "Speaking":
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[protocol])
+        client = Speaking(protocol, reader, writer)
+        if protocol == "faktory":
+            client.speaker.receive(await reader.readuntil(b"\n"))
+        if hello := client.speaker.hello():
+            writer.write(hello)
+            await client.answer()
+        return client
+
+
+class Speaking:
+    def __init__(
+        self, protocol: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.speaker = SPEAKERS[protocol]("worker")
+        self.reader, self.writer = reader, writer
+
+    def lease(self) -> None:
+        self.writer.write(self.speaker.lease("q", clock()))
+
+    async def answer(self) -> object:
+        while True:
+            received = await asyncio.wait_for(self.reader.read(1 << 20), 20)
+            assert received, "the server has closed the connection"
+            if answers := self.speaker.receive(received):
+                return answers[-1]
+
+    def reset(self) -> None:
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+
+
+def serve(folder: Path, play: Callable[[Served], Awaitable[None]]) -> None:
+    """Play a scene with a server in this process."""
+
+    async def run() -> None:
+        store = SqliteStore(folder)
+        engine = Engine(Random(1), protocol_rules())
+        store.load().fill(engine)
+        server = Server(
+            engine, store, clock, max_connections=100, max_output=1 << 30, ended=pytest.fail
+        )
+        serving = listeners(Config(), engine, clock(), 100)
+        sockets = {each.name: open_port("127.0.0.1", 0, each.name) for each in serving}
+        served = Served(server, engine, store, await server.listen(serving, sockets, None))
+        try:
+            await play(served)
+        finally:
+            await server.stop(0, asyncio.Event())
+            store.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("protocol", SPEAKERS)
+def test_a_large_job_is_read_by_another_thread(tmp_path: Path, protocol: str) -> None:
+    async def play(served: Served) -> None:
+        job = served.push(LARGE)
+        client, other = await served.connect(protocol), await served.connect("workq")
+        client.lease()
+        await until(lambda: served.reads)
+        assert job.state == LEASED
+        other.writer.write(b"inspect server\r\n")  # others are served meanwhile
+        assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
+        assert not served.engine.fetched
+        await served.read_all()
+        answer = await client.answer()
+        assert isinstance(answer, Leased)
+        assert answer.held.payload == LARGE
+        assert not served.engine.fetched
+
+    serve(tmp_path / "data", play)
+
+
+@pytest.mark.parametrize("protocol", ["faktory", "workq", "masenko", "goqueue"])
+def test_the_lease_of_a_lost_client_returns(tmp_path: Path, protocol: str) -> None:
+    async def play(served: Served) -> None:
+        job = served.push(LARGE)
+        client = await served.connect(protocol)
+        client.lease()
+        await until(lambda: served.reads)
+        client.reset()
+        await until(lambda: job.state == READY)
+        assert (job.attempt, job.failures) == (0, 0)
+        await served.read_all()
+        again = await served.connect("faktory")
+        again.lease()
+        await served.read_all()
+        assert isinstance(await again.answer(), Leased)
+
+    serve(tmp_path / "data", play)
+
+
+def test_the_lease_of_a_client_that_has_closed_returns_after_the_read(tmp_path: Path) -> None:
+    """A close looks like a half-close until the reply is refused."""
+
+    async def play(served: Served) -> None:
+        job = served.push(LARGE)
+        client = await served.connect("faktory")
+        client.lease()
+        await until(lambda: served.reads)
+        client.writer.close()
+        await served.read_all()
+        await until(lambda: job.state == READY)
+
+    serve(tmp_path / "data", play)
+
+
+def test_later_commands_of_the_client_wait(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await served.connect("faktory")
+        client.lease()
+        await until(lambda: served.reads)
+        client.writer.write(b'ACK {"jid":"%b"}\r\nNOPE\r\n' % JID.encode())
+        await client.writer.drain()
+        await asyncio.sleep(0.05)
+        await served.read_all()
+        size = int((await client.reader.readuntil(b"\r\n"))[1:])
+        unit = json.loads(await client.reader.readexactly(size))
+        assert json.dumps(unit["args"]).encode() == LARGE
+        assert await client.reader.readexactly(7) == b"\r\n+OK\r\n"
+        assert (await client.reader.readuntil(b"\n")).startswith(b"-ERR unknown command")
+        assert not served.engine.jobs
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_job_that_ends_meanwhile_is_not_delivered(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        job = served.push(LARGE)
+        client = await served.connect("workq")
+        client.lease()
+        await until(lambda: served.reads)
+        served.engine.cancel(job, clock())
+        served.server.after_commands(clock())
+        await until(lambda: not served.engine.has_uncommitted)
+        await served.read_all()
+        assert isinstance(await client.answer(), Nothing)
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_client_that_closes_its_sending_side_gets_its_job(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await served.connect("faktory")
+        client.lease()
+        await until(lambda: served.reads)
+        client.writer.write_eof()
+        await asyncio.sleep(0.05)
+        await served.read_all()
+        assert isinstance(await client.answer(), Leased)
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_server_that_stops_returns_the_lease(tmp_path: Path) -> None:
+    jobs: list[Job] = []
+
+    async def play(served: Served) -> None:
+        jobs.append(served.push(LARGE))
+        client = await served.connect("faktory")
+        client.lease()
+        await until(lambda: served.reads)
+
+    serve(tmp_path / "data", play)
+    assert (jobs[0].state, jobs[0].attempt) == (READY, 0)
+
+
+def test_a_payload_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        job = served.push(LARGE)
+        served.store._db.execute("UPDATE payloads SET sum = 1 WHERE seq = ?", (job.seq,))
+        client, other = await served.connect("faktory"), await served.connect("workq")
+        client.lease()
+        await served.read_all()
+        assert await client.reader.read() == b""
+        other.writer.write(b"inspect server\r\n")
+        assert (await other.reader.readuntil(b"\n")).startswith(b"+OK")
+
+    serve(tmp_path / "data", play)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "request_line"),
+    [
+        ("workq", b"inspect job %b\r\n"),
+        ("qless", b"QLESS.GET 0 %b\r\n"),
+        ("qless", b"QLESS.PEEK 1 q 1 1700000000\r\n"),
+    ],
+)
+def test_a_listed_job_is_read_by_another_thread(
+    tmp_path: Path, protocol: str, request_line: bytes
+) -> None:
+    async def play(served: Served) -> None:
+        served.push(LARGE)
+        client = await served.connect(protocol)
+        request = request_line % JID.encode() if b"%b" in request_line else request_line
+        client.writer.write(request)
+        await served.read_all()
+        heard = b""
+        while len(heard) < len(LARGE):
+            heard += await asyncio.wait_for(client.reader.read(1 << 20), 20)
+        assert LARGE[10:-10] in heard
+        assert not served.engine.fetched
+
+    serve(tmp_path / "data", play)
+
+
+def test_a_small_payload_is_read_at_once(tmp_path: Path) -> None:
+    async def play(served: Served) -> None:
+        served.push(SMALL)
+        client = await served.connect("faktory")
+        client.lease()
+        assert isinstance(await client.answer(), Leased)
+        assert not served.reads
+
+    serve(tmp_path / "data", play)
