@@ -1,11 +1,11 @@
-"""Everything that the control socket acts on, without sockets, on a clock that only we move:
+"""The environment of the control socket, without sockets, on a virtual clock:
 
     room = Room()
     room.push("a1")
     assert room.act("kill", "a1")["done"] == 1
 
-Beside the engine are the hubs of Faktory and of Qless. After every request the engine's indexes and
-those of Qless are compared with the jobs.
+It contains the engine and the hubs of Faktory and Qless. After every request the indexes of the
+engine and of Qless are compared with the jobs.
 """
 
 from typing import Any
@@ -17,12 +17,15 @@ from millrace.admin.client import hello
 from millrace.admin.connection import AdminConnection
 from millrace.admin.service import AdminService
 from millrace.engine import consistency
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, Job, Push
-from millrace.protocols.faktory import FaktoryConnection, FaktoryHub
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.engine.job import Job, NewJob
+from millrace.protocols.faktory.connection import FaktoryConnection
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.qless.calls import QlessApi
 from millrace.protocols.qless.consistency import check
+from millrace.protocols.qless.hub import QlessHub
+from millrace.protocols.registry import FAKTORY
 from wires import SECOND, START, Wire
 
 
@@ -31,7 +34,7 @@ class Room(wires.World):
         super().__init__()
         if engine is not None:
             self.engine = engine
-        self.kept: list[Batch] = []
+        self.kept: list[ChangeSet] = []
         self.faktory = FaktoryHub(
             self.engine, started_at=START, challenge=lambda: (1, ""), memory_mb=lambda: 7
         )
@@ -49,14 +52,14 @@ class Room(wires.World):
         greet(wire)
         return wire
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: ChangeSet) -> None:
         if batch:
             self.kept.append(batch)
 
-    # Asking
+    # Requests
 
     def says(self, wire: Wire | None = None, **request: Any) -> list[dict[str, Any]]:
-        """All that is answered to a request."""
+        """All replies to a request."""
         wire = wire or self.wire
         before = len(wire.replies)
         wire.receive(msgspec.json.encode(request) + b"\n")
@@ -64,13 +67,13 @@ class Room(wires.World):
         return [content(reply) for reply in wire.replies[before:]]
 
     def asks(self, **request: Any) -> dict[str, Any]:
-        """The last, which must be no error."""
+        """The last reply, which must not be an error."""
         *_, answer = self.says(**request)
         assert "error" not in answer, answer
         return answer
 
     def refused(self, **request: Any) -> tuple[str, str]:
-        """The last, which must be one: its code, and why."""
+        """The last reply, which must be an error: its code and its message."""
         *_, answer = self.says(**request)
         assert "error" in answer, answer
         return answer["code"], answer["error"]
@@ -79,7 +82,7 @@ class Room(wires.World):
         return self.asks(act={"action": action, "jobs": jobs, "by": "ann", **more})
 
     def unfit(self, action: str, jid: str, **more: Any) -> str:
-        """Why that cannot be done to this job."""
+        """The reason why the action is not possible for this job."""
         acted = self.act(action, jid, **more)
         assert acted["done"] == 0
         (refusal,) = acted["refused"]
@@ -90,13 +93,13 @@ class Room(wires.World):
         return self.says(act={"action": action, "query": query, "by": "ann", **more})
 
     def audit(self) -> list[tuple[str, str, str, int]]:
-        """Who, what, to what, how many; the newest first."""
+        """The audit log as (by, action, target, count); the newest entry first."""
         told = self.asks(audit={})["audit"]
         return [(each["by"], each["action"], each["target"], each["count"]) for each in told]
 
     def check(self) -> None:
         if self.hub.qless is None:
-            assert consistency.check(self.engine).problems == []
+            assert consistency.check_engine(self.engine).problems == []
         else:
             assert check(self.hub.qless).problems == []
 
@@ -104,7 +107,7 @@ class Room(wires.World):
 
     def push(self, jid: str = "a1", queue: str = "q", **fields: Any) -> Job:
         given = {"kind": "Kind", "payload": b"[1]", "origin": FAKTORY, "retries": 25} | fields
-        push = Push(jid=jid, queue=queue, lease_for=1800 * SECOND, **given)
+        push = NewJob(jid=jid, queue=queue, lease_duration=1800 * SECOND, **given)
         return self.engine.push(push, self.now)
 
     def lease(self, queue: str = "q", actor: int = FAKTORY, holder: str = "w1") -> Job:
@@ -118,7 +121,7 @@ class Room(wires.World):
         return job
 
     def speaks_qless(self, command: str, *args: object) -> Any:
-        """A command of Qless, in dialect C; its clock is ours."""
+        """A command of Qless, in dialect C, at the time of the virtual clock."""
         words = [str(self.now / SECOND), *map(str, args)]
         return self.api.call("C", command, [], [word.encode() for word in words], self.now)
 
@@ -142,8 +145,8 @@ def greet(wire: Wire) -> None:
     """Send the hello, and drop the reply to it."""
     connection = wire.connection
     connection.receive(hello(), wire.world.now, 1)
-    assert connection.replies[-1].startswith(b'{"result":{"version":')
-    connection.replies, connection.marks = [], []
+    assert connection.replies[-1].data.startswith(b'{"result":{"version":')
+    connection.replies = []
 
 
 def content(line: bytes) -> dict[str, Any]:

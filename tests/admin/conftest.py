@@ -1,4 +1,4 @@
-"""Puts tests/protocols on the import path: some tests here use its conversations."""
+"""Adds tests/protocols to the import path: some tests here use its conversations."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,9 @@
-"""`metrics`: few series however many queues there are, and histograms that add up."""
+"""`metrics`: a limited number of series for any number of queues, and histograms with exact sums."""
 
 import pytest
 
 from admin_room import Room
-from millrace.engine.job import FAKTORY
+from millrace.protocols.registry import FAKTORY
 from wires import SECOND
 
 
@@ -12,26 +12,26 @@ def room() -> Room:
     return Room()
 
 
-def test_the_deepest_queues_and_all_others_together(room):
+def test_the_deepest_queues_and_the_sum_of_the_other_queues(room):
     for n in range(5):
         for k in range(n + 1):
             room.push(f"job-{n}-{k}", f"queue-{n}")
             room.now += 1
-    told = room.asks(metrics={"most": 2})
-    assert told["queues"] == {
+    reply = room.asks(metrics={"most": 2})
+    assert reply["queues"] == {
         "queue-4": [0, 0, 5, 0, 0, 0],
         "queue-3": [0, 0, 4, 0, 0, 0],
         "": [0, 0, 6, 0, 0, 0],
     }
-    assert told["oldest"] == {
+    assert reply["oldest"] == {
         "": room.engine.find("job-0-0").ready_at,
         "queue-3": room.engine.find("job-3-0").ready_at,
         "queue-4": room.engine.find("job-4-0").ready_at,
     }
-    assert told["queues_count"] == 5
+    assert reply["queues_count"] == 5
 
 
-def test_counters_and_spans(room):
+def test_counters_and_durations(room):
     room.push("a")
     room.now += SECOND
     job = room.lease()
@@ -40,34 +40,34 @@ def test_counters_and_spans(room):
     room.push("b")
     room.engine.fail(room.lease(), room.now, FAKTORY, "Oops", "it broke", [])
     room.hub.samples.measured.commits.add(3000)
-    told = room.asks(metrics={})
-    assert (told["pushed"], told["completed"], told["failed"], told["retrying"]) == (2, 1, 1, 1)
-    waits, runs, commits = told["waits"], told["runs"], told["commits"]
+    reply = room.asks(metrics={})
+    assert (reply["pushed"], reply["completed"], reply["failed"], reply["retrying"]) == (2, 1, 1, 1)
+    waits, runs, commits = reply["waits"], reply["runs"], reply["commits"]
     assert (waits["count"], waits["sum"]) == (2, 1.0)
     assert (runs["count"], runs["sum"]) == (1, 5.0)
     assert (commits["count"], commits["sum"]) == (1, 0.003)
-    for each in (waits, runs, commits, told["lag"]):
+    for each in (waits, runs, commits, reply["lag"]):
         assert each["bounds"] == sorted(each["bounds"])
         assert each["counts"] == sorted(each["counts"])
     reached = dict(zip(waits["bounds"], waits["counts"], strict=True))
     assert (reached[0.000256], reached[0.262144], reached[1.048576]) == (1, 1, 2)
 
 
-def test_what_is_not_there_is_nothing(room):
-    told = room.asks(metrics={})
-    assert (told["store_bytes"], told["outbox_events"], told["shipping_lag"]) == (0, 0, 0)
-    assert told["halted"] is False
-    room.engine.halted = "disk full"
+def test_absent_parts_are_zero(room):
+    reply = room.asks(metrics={})
+    assert (reply["store_bytes"], reply["outbox_events"], reply["shipping_lag"]) == (0, 0, 0)
+    assert reply["halted"] is False
+    room.engine.unavailable = "disk full"
     assert room.asks(metrics={})["halted"] is True
 
 
 def test_waiters_and_workers(room):
     room.faktory_worker("w1").receive(b"FETCH a b\r\n")
-    told = room.asks(metrics={})
-    assert (told["waiters"], told["workers"], told["queues"]) == (2, 1, {})
+    reply = room.asks(metrics={})
+    assert (reply["waiters"], reply["workers"], reply["queues"]) == (2, 1, {})
 
 
-def test_what_is_asked_here_is_counted_too(room):
+def test_admin_requests_are_counted(room):
     room.refused(queue={"name": "no"})
-    told = {row["name"]: row for row in room.asks(metrics={})["protocols"]}
-    assert (told["control"]["commands"], told["control"]["errors"]) == (2, 1)
+    reply = {row["name"]: row for row in room.asks(metrics={})["protocols"]}
+    assert (reply["control"]["commands"], reply["control"]["errors"]) == (2, 1)

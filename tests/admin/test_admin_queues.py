@@ -3,8 +3,8 @@
 import pytest
 
 from admin_room import Room
-from millrace.engine.job import FAKTORY
-from millrace.engine.stats import DAY
+from millrace.engine.statistics import DAY
+from millrace.protocols.registry import FAKTORY
 from wires import SECOND
 
 HOSTILE = ["a/b?c#d", "  ", "q\"uo'te", "<script>", "\u202eabc", "\u00fcn\u00ef", "x" * 300]
@@ -15,13 +15,13 @@ def room() -> Room:
     return Room()
 
 
-def names(room: Room, **asked) -> list[str]:
-    return [row["name"] for row in room.asks(queues=asked)["queues"]]
+def names(room: Room, **request) -> list[str]:
+    return [row["name"] for row in room.asks(queues=request)["queues"]]
 
 
 def test_a_row(room):
     room.push("a")
-    room.push("b", due=room.now + SECOND)
+    room.push("b", due_at=room.now + SECOND)
     room.now += SECOND // 2
     room.push("c")
     job = room.lease()
@@ -38,7 +38,7 @@ def test_a_row(room):
     assert (row["waiters"], row["limit"], row["depths"]) == (0, 0, [])
 
 
-def test_page_by_page_in_the_order_of_their_names(room):
+def test_pages_are_in_the_order_of_the_names(room):
     every = sorted(f"q{n}" for n in range(7))
     for name in reversed(every):
         room.push(name, name)
@@ -61,7 +61,18 @@ def test_part_of_a_name(room):
     assert names(room, text="nothing") == []
 
 
-def test_only_those_that_are_paused(room):
+def test_a_limit_is_set_and_removed(room):
+    for jid in ("j1", "j2"):
+        room.put(jid, "q")
+    room.asks(act_on_queue={"name": "q", "action": "limit", "limit": 1})
+    room.lease()
+    assert room.engine.lease(("q",), "w1", FAKTORY, room.now) is None
+    assert room.asks(queue={"name": "q"})["queue"]["limit"] == 1
+    room.asks(act_on_queue={"name": "q", "action": "limit"})
+    room.lease()
+
+
+def test_only_paused_queues(room):
     for name in ("a", "b", "c"):
         room.push(name, name)
     assert room.asks(queues={"paused": True}) == {"queues": [], "count": 0, "more": ""}
@@ -71,16 +82,16 @@ def test_only_those_that_are_paused(room):
     assert names(room) == ["a", "b", "c"]
 
 
-def test_hostile_names_are_told_as_they_are(room):
+def test_hostile_names_are_reported_unchanged(room):
     for number, name in enumerate(HOSTILE):
         room.push(f"job-{number}", name)
         assert room.asks(queue={"name": name})["queue"]["name"] == name
     assert names(room) == sorted(HOSTILE)
 
 
-def test_a_queue_that_is_not_there(room):
-    assert room.refused(queue={"name": "no"}) == ("not found", 'there is no queue "no"')
-    room.faktory_worker("w").receive(b"FETCH no\r\n")  # somebody waits for it, but that is all
+def test_an_unknown_queue(room):
+    assert room.refused(queue={"name": "no"}) == ("not found", 'Queue "no" not found.')
+    room.faktory_worker("w").receive(b"FETCH no\r\n")  # a client waits for it, but it has no job
     assert room.refused(queue={"name": "no"})[0] == "not found"
 
 
@@ -88,16 +99,16 @@ def test_statistics_of_a_day(room):
     room.push("a")
     room.engine.complete(room.lease(), room.now, FAKTORY)
     today = room.now // DAY
-    told = room.asks(queue={"name": "q"})
-    assert told["day"][:2] == ["q", today]
-    assert told["day"][3][0] == 1
-    assert told["days"] == [today]
+    reply = room.asks(queue={"name": "q"})
+    assert reply["day"][:2] == ["q", today]
+    assert reply["day"][3][0] == 1
+    assert reply["days"] == [today]
     yesterday = room.asks(queue={"name": "q", "day": today - 1})
     assert yesterday["day"][:2] == ["q", today - 1]
     assert yesterday["day"][3][0] == 0
 
 
-def test_a_limit_of_qless_is_told(room):
+def test_a_qless_limit_is_reported(room):
     room.put("a")
     assert room.asks(queue={"name": "q"})["queue"]["limit"] == 0
     room.speaks_qless("config.set", "q-max-concurrency", 7)
@@ -106,14 +117,14 @@ def test_a_limit_of_qless_is_told(room):
     assert room.asks(queue={"name": "q"})["queue"]["limit"] == 3
 
 
-def test_what_qless_counts_apart(room):
+def test_counters_of_qless(room):
     room.put("a")
     room.put("b")
     room.pop()
     room.speaks_qless("recur", "q", "again", "klass", "{}", "interval", 60, 0)
     room.speaks_qless("recur", "other", "again2", "klass", "{}", "interval", 60, 0)
-    told = room.asks(queue={"name": "q"})
-    assert (told["stalled"], told["recurring"], told["throttled"]) == (0, 1, 0)
+    reply = room.asks(queue={"name": "q"})
+    assert (reply["stalled"], reply["recurring"], reply["throttled"]) == (0, 1, 0)
     room.now += 3600 * SECOND
     assert room.asks(queue={"name": "q"})["stalled"] == 1
 
@@ -121,6 +132,6 @@ def test_what_qless_counts_apart(room):
 def test_without_qless():
     room = Room(qless=False)
     room.push("a")
-    told = room.asks(queue={"name": "q"})
-    assert (told["stalled"], told["recurring"], told["throttled"]) == (0, 0, 0)
-    assert told["queue"]["limit"] == 0
+    reply = room.asks(queue={"name": "q"})
+    assert (reply["stalled"], reply["recurring"], reply["throttled"]) == (0, 0, 0)
+    assert reply["queue"]["limit"] == 0

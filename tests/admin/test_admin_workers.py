@@ -1,10 +1,10 @@
-"""`workers`: who works, and on what."""
+"""`workers`: the workers and their jobs."""
 
 import pytest
 
 from admin_room import Room
 from millrace.admin.workers import MAX_HELD_JOBS
-from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
 from wires import START
 
 
@@ -17,7 +17,7 @@ def names(answer: dict) -> list[tuple[str, str]]:
     return [(row["protocol"], row["wid"]) for row in answer["workers"]]
 
 
-def test_faktorys_workers(room):
+def test_faktory_workers(room):
     wire = room.faktory_worker("w1")
     (row,) = room.asks(workers={})["workers"]
     assert (row["protocol"], row["wid"], row["state"], row["connections"]) == (
@@ -38,18 +38,18 @@ def test_faktorys_workers(room):
     assert room.asks(workers={})["workers"][0]["state"] == "quiet"
 
 
-def test_a_worker_that_is_gone_is_told_as_long_as_it_has_something(room):
+def test_a_disconnected_worker_is_listed_while_it_holds_jobs(room):
     wire = room.faktory_worker("w1")
     room.push("a1", origin=WORKQ)
     wire.receive(b"FETCH q\r\n")
-    wire.connection.lost(room.now)
+    wire.connection.connection_lost(room.now)
     (row,) = room.asks(workers={})["workers"]
     assert (row["connections"], row["count"]) == (0, 1)
     room.engine.complete(room.engine.find("a1"), room.now, FAKTORY)
     assert room.asks(workers={})["workers"] == []
 
 
-def test_qless_workers_and_what_has_stalled(room):
+def test_qless_workers_and_stalled_jobs(room):
     room.put("a1")
     room.put("a2")
     room.pop(worker="w9")
@@ -59,7 +59,7 @@ def test_qless_workers_and_what_has_stalled(room):
     assert row["beat_at"] == START
 
 
-def test_those_who_hold_something(room):
+def test_holders_of_all_protocols_are_listed(room):
     for actor, holder in ((GOQUEUE, ""), (GOQUEUE, ""), (MASENKO, "masenko-1"), (QLESS, "same")):
         room.push(f"{actor}-{holder}")
         room.lease(actor=actor, holder=holder)
@@ -82,18 +82,18 @@ def test_pages(room):
     for number in range(25):
         room.push(f"a{number}")
         room.lease(holder=f"w {number:02}/?#")
-    told, after = [], ""
+    rows, after = [], ""
     while True:
         answer = room.asks(workers={"after": after, "most": 7})
         assert answer["count"] == 25
-        told += names(answer)
+        rows += names(answer)
         after = answer["more"]
         if not after:
             break
-    assert told == [("faktory", f"w {number:02}/?#") for number in range(25)]
+    assert rows == [("faktory", f"w {number:02}/?#") for number in range(25)]
 
 
-def test_one_of_them(room):
+def test_a_filter_for_one_worker(room):
     for holder in ("w1", "w2"):
         room.push(holder)
         room.lease(holder=holder)
@@ -102,7 +102,7 @@ def test_one_of_them(room):
     assert room.asks(workers={"protocol": "faktory", "wid": "w3"})["workers"] == []
 
 
-def test_of_much_that_one_holds_the_first_are_told(room):
+def test_only_the_first_held_jobs_are_listed(room):
     for number in range(MAX_HELD_JOBS + 5):
         room.push(f"a{number}")
         room.lease()
@@ -113,6 +113,6 @@ def test_of_much_that_one_holds_the_first_are_told(room):
     ]
 
 
-@pytest.mark.parametrize("asked", [{"most": 0}, {"most": 1001}, {"after": "nobody"}])
-def test_what_makes_no_sense(room, asked):
-    assert room.refused(workers=asked)[0] == "bad request"
+@pytest.mark.parametrize("request_", [{"most": 0}, {"most": 1001}, {"after": "nobody"}])
+def test_invalid_requests_are_refused(room, request_):
+    assert room.refused(workers=request_)[0] == "bad request"

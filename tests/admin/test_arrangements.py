@@ -1,11 +1,13 @@
-"""What people do to queues, workers, recurring jobs, settings, and to everything."""
+"""Operator actions on queues, workers, recurring jobs and settings, and the flush."""
 
+import msgspec
 import pytest
 
 from admin_room import Room
 from millrace.admin.bulk import ACTION_SLICE_SIZE, PROGRESS_INTERVAL
 from millrace.engine.states import READY
 from millrace.engine.workers import QUIET, TERMINATE
+from millrace.protocols.faktory.features import RecurRequest, put_recurring
 from wires import SECOND, START
 
 
@@ -34,27 +36,27 @@ def test_pause_and_resume(room):
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "clear", "remove"])
-def test_a_queue_that_nobody_pushed_to(room, action):
+def test_an_unknown_queue_is_refused(room, action):
     waiter = room.connect()
     waiter.receive(b'{"lease":{"queues":["nowhere"],"worker":"w","wait":1000000}}\n')
     request = {"name": "nowhere", "action": action}
-    assert room.refused(act_on_queue=request) == ("not found", "there is no queue nowhere")
+    assert room.refused(act_on_queue=request) == ("not found", 'Queue "nowhere" not found.')
 
 
-def test_clear_removes_what_is_ready(room):
+def test_clear_removes_ready_jobs(room):
     for number in range(2 * PROGRESS_INTERVAL + 7):
         room.push(f"a{number}", rank=number % 3)
-    later, held = room.push("later", due=START + SECOND), room.lease()
+    later, held = room.push("later", due_at=START + SECOND), room.lease()
     other = room.push("b", "other")
-    told = room.says(act_on_queue={"name": "q", "action": "clear", "by": "ann"})
+    replies = room.says(act_on_queue={"name": "q", "action": "clear", "by": "ann"})
     assert set(room.engine.jobs) == {later.seq, held.seq, other.seq}
-    assert [each["over"] for each in told] == [False, False, True]
-    assert told[-1]["done"] == told[-1]["of"] == 1006
-    assert room.engine.queues["q"].known
+    assert [each["over"] for each in replies] == [False, False, True]
+    assert replies[-1]["done"] == replies[-1]["of"] == 1006
+    assert room.engine.queues["q"].registered
     assert room.audit() == [("ann", "clear queue", "q", 1006)]
 
 
-def test_what_comes_while_a_queue_is_cleared_stays(room):
+def test_jobs_pushed_while_a_queue_is_cleared_stay(room):
     for number in range(4 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
@@ -66,7 +68,7 @@ def test_what_comes_while_a_queue_is_cleared_stays(room):
     assert [room.lease(), room.lease()] == [urgent, plain]
 
 
-def test_workers_may_take_jobs_while_a_queue_is_cleared(room):
+def test_workers_can_lease_jobs_while_a_queue_is_cleared(room):
     for number in range(4 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
@@ -74,11 +76,11 @@ def test_workers_may_take_jobs_while_a_queue_is_cleared(room):
     held = room.lease()
     room.wire.run()
     assert list(room.engine.jobs) == [held.seq]
-    assert not room.engine.queues["q"].known
+    assert not room.engine.queues["q"].registered
     room.check()
 
 
-def test_jobs_that_waited_for_what_is_cleared_stay(room):
+def test_dependents_of_cleared_jobs_stay(room):
     first = room.push("a1")
     second = room.push("a2", blockers=[first.seq])
     act(room, "clear")
@@ -95,18 +97,18 @@ def test_remove(room):
     assert not room.engine.queues["q"].paused
 
 
-def test_a_queue_that_is_used_again_while_it_is_removed_stays(room):
+def test_a_queue_used_during_its_removal_stays(room):
     for number in range(2 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
     connection.receive(b'{"act_on_queue":{"name":"q","action":"remove"}}\n', room.now, 64)
     job = room.push("new")
     room.wire.run()
-    assert room.engine.queues["q"].known
+    assert room.engine.queues["q"].registered
     assert list(room.engine.jobs) == [job.seq]
 
 
-def test_names_of_queues_are_anything(room):
+def test_any_queue_name_is_accepted(room):
     name = 'a/b?c#d "e" <f>\n\u2028ü'
     room.push("a1", name)
     act(room, "pause", name)
@@ -116,7 +118,7 @@ def test_names_of_queues_are_anything(room):
 # Workers
 
 
-def test_workers_of_faktory(room):
+def test_actions_on_faktory_workers(room):
     room.faktory_worker("w1")
     room.faktory_worker("w2")
     known = room.faktory.workers.known
@@ -127,7 +129,7 @@ def test_workers_of_faktory(room):
     assert room.audit()[0] == ("ann", "terminate worker", "all", 0)
 
 
-def test_a_worker_that_is_not_there(room):
+def test_an_unknown_worker_is_refused(room):
     worker = room.faktory_worker("w1")
     worker.lose()
     for wid in ("w1", "w2", "all"):
@@ -136,7 +138,7 @@ def test_a_worker_that_is_not_there(room):
     assert room.audit() == []
 
 
-# Of Qless
+# Qless
 
 
 @pytest.fixture
@@ -162,13 +164,32 @@ def test_recurring_jobs(recurring):
     assert recurring.audit()[0] == ("ann", "cancel recurring", "r1", 0)
 
 
+def test_recurring_jobs_of_the_sdk_without_qless():
+    """They belong to the engine: an operator can change them while the Qless port is off."""
+    room = Room(qless=False)
+    request = RecurRequest("nightly", "report", msgspec.Raw(b"[]"), every=60, queue="q")
+    put_recurring(room.engine, request, room.now)
+    changes = [
+        ("move", {"queue": "other"}),
+        ("priority", {"priority": 7}),
+        ("tag", {"tags": ["x", "y"]}),
+    ]
+    for action, more in [*changes, ("untag", {"tags": ["x"]})]:
+        room.asks(act_on_recurring={"jid": "nightly", "action": action, "by": "ann", **more})
+    found = room.engine.recurring.by_id["nightly"]
+    assert (found.queue, found.priority, found.tags) == ("other", 7, ["y"])
+    assert list(room.engine.recurring.by_queue) == ["other"]
+    room.asks(act_on_recurring={"jid": "nightly", "action": "cancel", "by": "ann"})
+    assert room.engine.recurring.by_id == room.engine.recurring.by_queue == {}
+
+
 def test_a_recurring_job_cannot_be_moved_nowhere(recurring):
     request = {"jid": "r1", "action": "move", "queue": ""}
     assert recurring.refused(act_on_recurring=request)[0] == "bad request"
     assert recurring.audit() == []
 
 
-def test_settings_of_qless(room):
+def test_qless_settings(room):
     room.asks(set_qless={"option": "heartbeat", "value": "5", "by": "ann"})
     assert room.qless.heartbeat("q") == 5 * SECOND
     room.asks(set_qless={"option": "heartbeat", "value": None, "by": "ann"})
@@ -191,7 +212,7 @@ def test_without_qless(request_):
     assert Room(qless=False).refused(**request_)[0] == "not found"
 
 
-# Everything
+# All jobs
 
 
 @pytest.mark.parametrize("qless", [True, False])
@@ -204,7 +225,7 @@ def test_flush(qless):
     before = len(room.engine.jobs)
     room.asks(flush={"by": "ann"})
     assert not room.engine.jobs
-    assert not [key for key in room.engine.notes if not key.startswith("audit/")]
+    assert not [key for key in room.engine.settings if not key.startswith("audit/")]
     assert room.audit() == [("ann", "flush", "everything", before)]
 
 
@@ -237,17 +258,17 @@ def test_run_pipeline(room):
         {"note": {"action": "login"}},
     ],
 )
-def test_while_nothing_can_be_kept_nothing_is_changed(room, request_):
+def test_changes_are_refused_while_the_store_fails(room, request_):
     room.push()
-    room.engine.halted = "the disk is full"
+    room.engine.unavailable = "the disk is full"
     code, reason = room.refused(**request_)
     assert code == "unavailable"
     assert reason.startswith("the disk is full")
-    room.engine.halted = ""
+    room.engine.unavailable = ""
     assert room.audit() == []
 
 
-def test_a_qless_setting_may_be_as_long_as_the_http_api_says():
+def test_a_qless_setting_has_the_length_limit_of_the_http_api():
     room = Room()
     room.asks(set_qless={"option": "o" * 1000, "value": "v" * 10_000})
     assert room.refused(set_qless={"option": "o", "value": "v" * 10_001})[0] == "bad request"

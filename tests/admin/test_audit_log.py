@@ -1,4 +1,4 @@
-"""The audit log: as durable as what it tells of, in pages, and never more than so much."""
+"""The audit log: as durable as the recorded actions, paged, and bounded."""
 
 import pytest
 
@@ -40,35 +40,35 @@ def test_the_newest_first_in_pages(room):
 def test_an_entry_is_in_the_batch_of_its_change(room):
     room.push()
     room.act("kill", "a1")
-    (batch,) = [batch for batch in room.kept if batch.notes]
-    assert list(batch.notes) == ["audit/1"]
+    (batch,) = [batch for batch in room.kept if batch.settings]
+    assert list(batch.settings) == ["audit/1"]
     assert [event[1] for event in batch.events] == ["pushed", "killed"]
 
 
-def test_only_so_many_are_kept(room, monkeypatch):
+def test_a_limited_number_of_entries_is_kept(room, monkeypatch):
     monkeypatch.setattr(audit_log, "MAX_ENTRIES", 10)
     for number in range(25):
         note(room, str(number))
     assert [each[2] for each in room.audit()] == [str(number) for number in range(24, 14, -1)]
-    assert len(room.engine.notes) == 10
+    assert len(room.engine.settings) == 10
     assert MAX_ENTRIES == 20_000
 
 
-def test_long_names_are_cut(room):
+def test_long_names_are_truncated(room):
     note(room, "x" * 10_000, by="y" * 10_000)
     ((by, _, target, _),) = room.audit()
     assert (len(by), len(target)) == (100, 500)
 
 
-def test_it_goes_on_after_a_restart(room):
+def test_the_log_continues_after_a_restart(room):
     note(room, "before")
     again = Room()
-    again.engine.notes = dict(room.engine.notes)
+    again.engine.settings = dict(room.engine.settings)
     note(again, "after")
     assert [each[2] for each in again.audit()] == ["after", "before"]
 
 
-def test_it_survives_a_flush(room):
+def test_the_log_survives_a_flush(room):
     note(room, "before")
     room.asks(flush={"by": "ann"})
     for _ in room.qless_hub.flush(room.now, b"", everything=True):
@@ -77,11 +77,11 @@ def test_it_survives_a_flush(room):
     assert [each[1] for each in room.audit()] == ["flush", "login"]
 
 
-def test_what_could_not_be_kept_is_not_in_it(room):
+def test_reverted_entries_are_removed(room):
     note(room, "kept")
-    kept = dict(room.engine.notes)
+    kept = dict(room.engine.settings)
     note(room, "lost")
-    room.engine.notes = kept
+    room.engine.settings = kept
     room.engine.revert([], [], {})
     assert [each[2] for each in room.audit()] == ["kept"]
     note(room, "next")
@@ -89,7 +89,7 @@ def test_what_could_not_be_kept_is_not_in_it(room):
     assert room.asks(audit={})["audit"][0]["number"] == 2
 
 
-def test_work_of_one_caller_is_one_entry(room):
+def test_repeated_work_of_one_caller_is_one_entry(room):
     log = room.hub.audit
     for number in range(5):
         log.add_work(START + number, "ci", "push", "jobs", 2)
@@ -98,7 +98,7 @@ def test_work_of_one_caller_is_one_entry(room):
     assert [(each[0], each[3]) for each in room.audit()] == [("ci", 1), ("other", 5), ("ci", 10)]
 
 
-def test_refused_logins_push_out_nothing_else(room, monkeypatch):
+def test_refused_logins_do_not_displace_other_entries(room, monkeypatch):
     monkeypatch.setattr(audit_log, "MAX_LOGIN_FAILURES", 10)
     monkeypatch.setattr(audit_log, "MAX_ENTRIES", 10)
     note(room, "first")
@@ -106,12 +106,12 @@ def test_refused_logins_push_out_nothing_else(room, monkeypatch):
         for _ in range(3):
             note(room, "/login", action="login refused", by=f"10.0.0.{number}")
     note(room, "last")
-    told = room.audit()
-    assert [told[0][2], told[-1][2], len(told)] == ["last", "first", 12]
-    assert told[1] == ("10.0.0.24", "login refused", "/login", 3)
+    entries = room.audit()
+    assert [entries[0][2], entries[-1][2], len(entries)] == ["last", "first", 12]
+    assert entries[1] == ("10.0.0.24", "login refused", "/login", 3)
     again = Room()
-    again.engine.notes = dict(room.engine.notes)
-    assert again.audit() == told
+    again.engine.settings = dict(room.engine.settings)
+    assert again.audit() == entries
     page = again.asks(audit={"most": 11})
     assert len(page["audit"]) == 11
     assert [each["target"] for each in again.asks(audit={"before": page["more"]})["audit"]] == [
@@ -119,7 +119,7 @@ def test_refused_logins_push_out_nothing_else(room, monkeypatch):
     ]
 
 
-def test_somebody_hears_of_each_entry(room):
+def test_a_listener_receives_each_entry(room):
     heard = []
     room.hub.audit.heard = heard.append
     note(room, "here")

@@ -1,4 +1,4 @@
-"""`act`: each action to jobs of each kind, to some and to all that a query means."""
+"""`act`: each action on jobs of each protocol, on named jobs and on all jobs of a query."""
 
 from typing import Any
 
@@ -12,11 +12,12 @@ from millrace.admin.bulk import (
     PROGRESS_INTERVAL,
     SCAN_SLICE_SIZE,
     act_on_jobs,
-    format_filter,
 )
-from millrace.engine.job import GOQUEUE, MASENKO, QLESS, WORKQ, alias
+from millrace.engine.annotations import details_of
+from millrace.engine.job import id_from_seq
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
-from millrace.protocols.qless.job_view import part_of, state_of
+from millrace.protocols.qless.job_view import state_of
+from millrace.protocols.registry import GOQUEUE, MASENKO, QLESS, WORKQ
 from millrace.records import ActionRequest, JobFilter
 from wires import SECOND, START
 
@@ -44,56 +45,56 @@ def test_retry_makes_a_dead_job_ready(room):
 
 
 def test_retry_makes_a_scheduled_job_ready(room):
-    job = room.push(due=START + 100 * SECOND)
+    job = room.push(due_at=START + 100 * SECOND)
     room.act("retry", "a1")
     assert job.state == READY
 
 
-def test_retry_of_others_is_refused(room):
+def test_retry_of_ready_leased_or_unknown_jobs_is_refused(room):
     room.push("ready")
-    assert room.unfit("retry", "ready").startswith("it is ready: ")
+    assert room.unfit("retry", "ready").startswith("The job is ready;")
     room.lease()
-    assert room.unfit("retry", "ready").startswith("a worker has it: ")
-    assert room.unfit("retry", "nobody") == "there is no such job"
+    assert room.unfit("retry", "ready").startswith("The job is leased;")
+    assert room.unfit("retry", "nobody") == "Job not found."
 
 
-def test_retry_of_a_failed_job_of_qless_puts_it_into_its_queue(room):
+def test_retry_of_a_failed_qless_job_puts_it_into_its_queue(room):
     job = room.put("j1")
     room.pop()
     room.speaks_qless("fail", "j1", "w1", "group", "message", "{}")
     assert job.state == DEAD
     room.act("retry", "j1")
     assert job.state == READY
-    history = [stage[1] for stage in part_of(job).history]
+    history = [stage[1] for stage in details_of(job).log]
     assert history == ["put", "popped", "failed", "put"]
-    assert part_of(job).history[-1][2] == {"q": "q"}
+    assert details_of(job).log[-1][2] == {"q": "q"}
 
 
 # Kill
 
 
 def test_kill(room):
-    jobs = [room.push("ready"), room.push("later", due=START + SECOND)]
+    jobs = [room.push("ready"), room.push("later", due_at=START + SECOND)]
     jobs.append(room.push("blocked", blockers=[jobs[0].seq]))
     room.act("kill", "ready", "later", "blocked")
     assert [job.state for job in jobs] == [DEAD] * 3
-    assert room.unfit("kill", "ready").startswith("it is dead")
+    assert room.unfit("kill", "ready").startswith("The job is dead;")
 
 
-def test_a_job_that_a_worker_has_cannot_be_killed(room):
+def test_a_leased_job_cannot_be_killed(room):
     room.push()
     room.lease()
-    assert room.unfit("kill", "a1").startswith("a worker has it")
+    assert room.unfit("kill", "a1").startswith("The job is leased;")
 
 
-def test_a_killed_job_of_qless_is_in_a_group_of_failures(room):
+def test_a_killed_qless_job_is_in_a_failure_group(room):
     job = room.put("j1")
     room.act("kill", "j1")
     assert job.state == DEAD
     assert room.speaks_qless("failed") == b'{"killed":1}'
 
 
-def test_a_throttled_job_that_is_killed_has_its_order_again(room):
+def test_a_throttled_job_that_is_killed_keeps_its_order(room):
     room.speaks_qless("config.set", "x", "y")
     for jid in ("j1", "j2"):
         room.put(jid, "q", "priority", 7)
@@ -101,7 +102,7 @@ def test_a_throttled_job_that_is_killed_has_its_order_again(room):
     room.pop()
     room.pop()
     job = room.engine.find("j2")
-    room.qless.throttles.set_aside(job, "ql:q:q", room.now)
+    room.qless.throttles.park(job, "ql:q:q", room.now)
     assert state_of(job) == "throttled"
     room.act("kill", "j2")
     room.act("retry", "j2")
@@ -111,27 +112,30 @@ def test_a_throttled_job_that_is_killed_has_its_order_again(room):
 # Cancel and delete
 
 
-def test_cancel_removes_what_nobody_has(room):
+def test_cancel_removes_ready_and_running_jobs(room):
     room.push("a1")
     room.push("a2")
-    room.lease()
-    assert room.unfit("cancel", "a1").startswith("a worker has it")
+    leased = room.lease()
+    room.act("cancel", "a1")
     room.act("cancel", "a2")
-    assert list(room.engine.by_jid) == ["a1"]
+    assert not room.engine.by_jid
+    assert leased.seq not in room.engine.leased
 
 
-def test_cancel_of_one_that_others_wait_for(room):
+def test_cancel_of_a_job_with_dependents_is_refused(room):
     blocker = room.push("a1")
     for number in range(5):
         room.push(f"b{number}", blockers=[blocker.seq])
     reason = room.unfit("cancel", "a1")
-    assert reason == "others wait for it: b0, b1, b2 and 2 more. Cancel them, too, or delete it"
+    assert reason == (
+        "Other jobs depend on it: b0, b1, b2 and 2 more. Cancel them as well, or delete the job."
+    )
 
 
-def turns(room: Room, **asked: Any) -> list[int]:
-    """How many jobs changed in each turn of it."""
-    telling, found = act_on_jobs(room.hub, ActionRequest(**asked), room.now), []
-    room.hub.now, events = room.now, room.engine.batch.events
+def turns(room: Room, **fields: Any) -> list[int]:
+    """The number of jobs that change in each turn."""
+    telling, found = act_on_jobs(room.hub, ActionRequest(**fields), room.now), []
+    room.hub.now, events = room.now, room.engine.change_set.events
     before = len(events)
     for _ in telling:
         found.append(len(events) - before)
@@ -139,7 +143,7 @@ def turns(room: Room, **asked: Any) -> list[int]:
     return found
 
 
-def test_those_who_wait_for_what_is_deleted_are_let_go_some_at_a_time(room):
+def test_dependents_of_deleted_jobs_are_unblocked_in_slices(room):
     blocker = room.push("a1")
     waiting = [
         room.push(f"b{number}", blockers=[blocker.seq])
@@ -152,14 +156,14 @@ def test_those_who_wait_for_what_is_deleted_are_let_go_some_at_a_time(room):
     room.check()
 
 
-def test_few_that_wait_are_let_go_with_it(room):
+def test_a_few_dependents_are_unblocked_in_the_same_turn(room):
     blocker = room.push("a1")
     for number in range(10):
         room.push(f"b{number}", blockers=[blocker.seq])
     assert turns(room, action="delete", jobs=["a1"]) == [11]
 
 
-def test_many_that_wait_are_passed_some_at_a_time(room):
+def test_dependents_are_scanned_in_slices(room):
     blocker = room.push("a1")
     for number in range(3 * SCAN_SLICE_SIZE):
         room.push(f"b{number}", blockers=[blocker.seq])
@@ -170,14 +174,14 @@ def test_many_that_wait_are_passed_some_at_a_time(room):
     room.check()
 
 
-def test_cancel_of_those_who_wait_together_with_what_they_wait_for(room):
+def test_cancel_of_jobs_together_with_their_blockers(room):
     first = room.push("a1")
     second = room.push("a2", blockers=[first.seq])
     room.push("a3", blockers=[second.seq, first.seq])
     taker = room.connect()
     assert room.act("cancel", "a1", "a2", "a3")["done"] == 3
     assert not room.engine.jobs
-    assert room.engine.batch.events == []
+    assert room.engine.change_set.events == []
     assert [event[1] for event in room.kept[-1].events][-3:] == ["cancelled"] * 3
     assert taker.replies == []
 
@@ -189,7 +193,7 @@ def test_cancel_of_jobs_that_wait_for_each_other_changes_nothing(room):
     assert room.act("cancel", "a", "b")["done"] == 0
 
 
-def test_delete_removes_whatever_it_is_doing(room):
+def test_delete_removes_jobs_in_every_state(room):
     room.push("a1")
     room.lease()
     room.dead("a2")
@@ -199,15 +203,15 @@ def test_delete_removes_whatever_it_is_doing(room):
     assert waiting.state == READY
 
 
-def test_delete_tells_those_who_listen_to_qless(room):
+def test_delete_publishes_qless_events(room):
     room.put("j1", "q", "tags", '["t"]')
     room.pop()
-    told = []
-    room.qless.publish = lambda channel, message: told.append((channel, message))
+    published = []
+    room.qless.publish = lambda channel, message: published.append((channel, message))
     room.qless.hub.pubsub.channels[b"x"] = {}
     room.speaks_qless("track", "track", "j1")
     room.act("delete", "j1")
-    assert [channel for channel, _ in told] == ["track", "log", "w:w1", "canceled"]
+    assert [channel for channel, _ in published] == ["track", "log", "w:w1", "canceled"]
     assert room.qless.tags == {}
 
 
@@ -221,36 +225,36 @@ def test_move(room):
     assert room.audit()[0] == ("ann", "move", "a1 to the queue other", 1)
 
 
-def test_what_is_scheduled_stays_so_when_it_is_moved(room):
-    job = room.push(due=START + 100 * SECOND)
+def test_a_moved_scheduled_job_stays_scheduled(room):
+    job = room.push(due_at=START + 100 * SECOND)
     room.act("move", "a1", queue="other")
-    assert (job.state, job.due) == (SCHEDULED, START + 100 * SECOND)
+    assert (job.state, job.due_at) == (SCHEDULED, START + 100 * SECOND)
 
 
-def test_a_scheduled_job_of_qless_keeps_its_moment_by_the_clock_of_its_callers(room):
+def test_a_moved_scheduled_qless_job_keeps_its_due_time(room):
     job = room.put("j1", delay=100)
     room.act("move", "j1", queue="other")
-    assert (job.state, job.queue, job.due) == (SCHEDULED, "other", START + 100 * SECOND)
+    assert (job.state, job.queue, job.due_at) == (SCHEDULED, "other", START + 100 * SECOND)
     room.now += 101 * SECOND
     assert b"j1" in room.pop("other")
 
 
-def test_a_job_of_another_protocol_that_qless_knows_is_moved(room):
-    job = room.push(due=START + 100 * SECOND, tags=["x"])
-    part_of(job)
+def test_a_job_of_another_protocol_with_qless_details_is_moved(room):
+    job = room.push(due_at=START + 100 * SECOND, tags=["x"])
+    details_of(job)
     room.act("move", "a1", queue="other")
     assert (job.state, job.queue, job.extra.tags) == (SCHEDULED, "other", ["x"])
     room.engine.tick(START + 100 * SECOND)
     assert job.state == READY
 
 
-def test_move_of_one_that_a_worker_has_is_refused(room):
+def test_move_of_a_leased_job_is_refused(room):
     room.push()
     room.lease()
-    assert room.unfit("move", "a1", queue="other") == "a worker has it: time it out first"
+    assert room.unfit("move", "a1", queue="other").startswith("The job is leased;")
 
 
-def test_a_completed_job_of_qless_can_be_moved_and_run_again(room):
+def test_a_completed_qless_job_can_be_moved_and_run_again(room):
     job = room.put("j1")
     room.pop()
     room.speaks_qless("complete", "j1", "w1", "q", "{}")
@@ -261,7 +265,7 @@ def test_a_completed_job_of_qless_can_be_moved_and_run_again(room):
 
 
 @pytest.mark.parametrize("queue", ["", "x" * 256])
-def test_a_queue_that_cannot_be(room, queue):
+def test_an_invalid_queue_name_is_refused(room, queue):
     room.push()
     request = {"action": "move", "jobs": ["a1"], "queue": queue}
     assert room.refused(act=request)[0] == "bad request"
@@ -271,29 +275,29 @@ def test_a_queue_that_cannot_be(room, queue):
 
 
 @pytest.mark.parametrize(("origin", "rank"), [(WORKQ, 5), (GOQUEUE, -5), (MASENKO, 5)])
-def test_priority_is_in_the_numbers_of_the_jobs_own_protocol(room, origin, rank):
+def test_the_priority_uses_the_numbers_of_the_job_s_protocol(room, origin, rank):
     job = room.push(origin=origin)
     room.act("priority", "a1", priority=5)
     assert job.rank == rank
 
 
-def test_priority_of_qless(room):
+def test_priority_of_a_qless_job(room):
     room.put("j1")
     job = room.put("j2")
     room.act("priority", "j2", priority=3)
-    assert part_of(job).priority == 3
+    assert details_of(job).priority == 3
     assert room.lease() is job
 
 
-def test_priority_of_a_job_of_another_protocol_that_qless_knows(room):
+def test_priority_of_a_job_of_another_protocol_with_qless_details(room):
     job = room.push()
-    part_of(job)
+    details_of(job)
     room.act("priority", "a1", priority=3)
-    assert (job.rank, part_of(job).priority) == (3, 3)
+    assert (job.rank, details_of(job).priority) == (3, 3)
 
 
 @pytest.mark.parametrize("number", [1e300, -1e17])
-def test_a_priority_beyond_all_bounds(room, number):
+def test_a_priority_out_of_range_is_refused(room, number):
     room.push()
     request = {"action": "priority", "jobs": ["a1"], "priority": number}
     assert room.refused(act=request)[0] == "bad request"
@@ -307,10 +311,10 @@ def test_tags(room):
     room.act("tag", "a1", "j1", tags=["t", "u"])
     assert job.extra.tags == other.extra.tags == ["t", "u"]
     assert room.qless.tags.keys() == {"t", "u"}
-    assert room.unfit("tag", "a1", tags=["t"]) == "it has these tags already"
+    assert room.unfit("tag", "a1", tags=["t"]) == "The job has these tags already."
     room.act("untag", "a1", tags=["t"])
     assert job.extra.tags == ["u"]
-    assert room.unfit("untag", "a1", tags=["t"]) == "it has none of these tags"
+    assert room.unfit("untag", "a1", tags=["t"]) == "The job has none of these tags."
 
 
 def test_tags_without_qless():
@@ -318,10 +322,10 @@ def test_tags_without_qless():
     job = room.push()
     room.act("tag", "a1", tags=["t"])
     assert job.extra.tags == ["t"]
-    assert job.extra.own is None
+    assert job.extra.details is None
 
 
-def test_a_tag_that_was_there_before_qless_looked(room):
+def test_tags_of_the_push_are_kept(room):
     job = room.push(tags=["x"])
     room.act("tag", "a1", tags=["y"])
     assert job.extra.tags == ["x", "y"]
@@ -333,10 +337,10 @@ def test_tracking(room):
     assert "a1" in room.qless.tracked
     room.act("untrack", "a1")
     assert "a1" not in room.qless.tracked
-    assert room.unfit("untrack", "a1") == "it is not tracked"
+    assert room.unfit("untrack", "a1") == "The job is not tracked."
 
 
-def test_what_is_gone_can_be_untracked(room):
+def test_a_removed_job_can_be_untracked(room):
     room.push()
     room.act("track", "a1")
     room.act("delete", "a1")
@@ -345,14 +349,16 @@ def test_what_is_gone_can_be_untracked(room):
     assert (acted["done"], acted["of"], acted["refused"]) == (1, 1, [])
     assert "a1" not in room.qless.tracked
     assert room.audit()[0] == ("ann", "untrack", "a1", 1)
-    assert room.unfit("untrack", "a1") == "there is no such job"
+    assert room.unfit("untrack", "a1") == "Job not found."
 
 
 def test_tracking_without_qless():
     room = Room(qless=False)
     room.push()
-    code, reason = room.refused(act={"action": "track", "jobs": ["a1"]})
-    assert (code, reason) == ("not found", "that is of Qless, and its port is off")
+    assert room.act("track", "a1")["done"] == 1
+    assert [row["jid"] for row in room.asks(tracked={})["tracked"]] == ["a1"]
+    assert room.act("untrack", "a1")["done"] == 1
+    assert room.engine.annotations.tracked == {}
 
 
 # Dependencies and leases
@@ -361,44 +367,49 @@ def test_tracking_without_qless():
 def test_undepend(room):
     first, second = room.push("a1"), room.push("a2")
     job = room.push("a3", blockers=[first.seq, second.seq])
-    assert room.unfit("undepend", "a3", blockers=["a3"]) == "it waits for none of these"
-    room.act("undepend", "a3", blockers=["a1"])
+    assert (
+        room.unfit("undepend", "a3", waits_for=["a3"]) == "The job depends on none of these jobs."
+    )
+    room.act("undepend", "a3", waits_for=["a1"])
     assert (job.state, job.extra.blockers) == (BLOCKED, [second.seq])
     room.act("undepend", "a3")
     assert job.state == READY
-    assert room.unfit("undepend", "a3").startswith("it is ready")
+    assert room.unfit("undepend", "a3").startswith("The job is ready;")
 
 
 def test_undepend_does_not_release_a_load(room):
     room.push("a1", load="mine")
     reason = room.unfit("undepend", "a1")
-    assert reason == "it waits for the release of the load mine, not for a job"
+    assert reason == "The job waits for the load mine, not for other jobs."
 
 
 @pytest.mark.parametrize("actor", [WORKQ, MASENKO, GOQUEUE])
-def test_timeout_is_what_the_policy_says_of_expired_leases(room, actor):
+def test_timeout_applies_the_policy_of_expired_leases(room, actor):
     job = room.push()
     room.engine.holders.add("w1")
     room.lease(actor=actor)
     room.act("timeout", "a1")
     assert (job.state, job.failures, job.failure.group) == (SCHEDULED, 1, "ReservationExpired")
-    assert room.unfit("timeout", "a1") == "it is scheduled: no worker has it"
+    assert (
+        room.unfit("timeout", "a1")
+        == "The job is scheduled; this action requires the state leased."
+    )
 
 
-def test_timeout_of_a_lock_of_qless(room):
+def test_timeout_of_a_qless_lock(room):
     job = room.put("j1")
     room.put("j2")
     room.pop()
     room.act("timeout", "j1")
     assert state_of(job) == "stalled"
-    assert part_of(job).history[-1][1] == "timed-out"
+    assert details_of(job).log[-1][1] == "timed-out"
     assert room.lease() is job
 
 
-# Which jobs
+# Selection of jobs
 
 
-def test_a_number_means_one_job_whatever_ids_there_are(room):
+def test_a_seq_identifies_one_job_regardless_of_ids(room):
     first, second = room.dead("2"), room.dead("b")
     room.asks(act={"action": "retry", "seqs": [2, 9]})
     assert (first.state, second.state) == (DEAD, READY)
@@ -406,22 +417,22 @@ def test_a_number_means_one_job_whatever_ids_there_are(room):
     assert first.state == READY
 
 
-def test_what_looks_like_a_number_is_an_id_and_nothing_else(room):
-    stranger = room.push("stranger")
+def test_a_numeric_id_is_only_an_id(room):
+    other_job = room.push("stranger")
     room.push("1")
     assert room.act("delete", "1")["done"] == 1
-    assert room.unfit("delete", "1") == "there is no such job"
+    assert room.unfit("delete", "1") == "Job not found."
     assert room.act_on_all("delete", {"id": "1"})[-1]["done"] == 0
     assert room.asks(search={"query": {"id": "1"}})["jobs"][0]["jid"] == "stranger"
-    waiting = room.push("b", blockers=[stranger.seq])
-    assert room.unfit("undepend", "b", blockers=["1"]) == "it waits for none of these"
-    room.act("undepend", "b", blockers=[alias(1)])
+    waiting = room.push("b", blockers=[other_job.seq])
+    assert room.unfit("undepend", "b", waits_for=["1"]) == "The job depends on none of these jobs."
+    room.act("undepend", "b", waits_for=[id_from_seq(1)])
     assert waiting.state == READY
-    assert room.act("delete", alias(1))["done"] == 1
-    assert room.act_on_all("delete", {"id": alias(waiting.seq)})[-1]["done"] == 1
+    assert room.act("delete", id_from_seq(1))["done"] == 1
+    assert room.act_on_all("delete", {"id": id_from_seq(waiting.seq)})[-1]["done"] == 1
 
 
-def test_the_oldest_of_one_id_is_meant(room):
+def test_the_oldest_job_of_an_id_is_used(room):
     jobs = [room.dead("a1"), room.dead("a1")]
     room.act("retry", "a1", "a1")
     assert [job.state for job in jobs] == [READY, DEAD]
@@ -437,45 +448,45 @@ def test_the_oldest_of_one_id_is_meant(room):
         {"action": "explode", "jobs": ["a"]},
     ],
 )
-def test_what_makes_no_sense_is_refused(room, request_):
+def test_invalid_requests_are_refused(room, request_):
     assert room.refused(act=request_)[0] == "bad request"
     assert room.audit() == []
 
 
-def test_only_so_many_can_be_named(room):
+def test_the_number_of_named_jobs_is_limited(room):
     jobs = ["a"] * (MAX_NAMED_JOBS + 1)
     assert room.refused(act={"action": "retry", "jobs": jobs})[0] == "too large"
 
 
-def test_only_the_first_refusals_are_told(room):
+def test_only_the_first_refusals_are_listed(room):
     acted = room.act("retry", *(f"a{number}" for number in range(150)))
     assert (len(acted["refused"]), acted["refused_count"]) == (100, 150)
 
 
-# All that a query means
+# All jobs of a query
 
 
 def test_act_on_all(room):
     jobs = [room.dead(f"a{number}") for number in range(3 * PROGRESS_INTERVAL + 10)]
     other = room.dead("b", "other")
-    told = room.act_on_all("retry", {"queue": "q", "state": "dead"})
+    published = room.act_on_all("retry", {"queue": "q", "state": "dead"})
     assert {job.state for job in jobs} == {READY}
     assert other.state == DEAD
-    assert [each["over"] for each in told] == [False] * 3 + [True]
-    assert [each["done"] for each in told] == [500, 1000, 1500, 1510]
-    assert {each["of"] for each in told} == {1510}
+    assert [each["over"] for each in published] == [False] * 3 + [True]
+    assert [each["done"] for each in published] == [500, 1000, 1500, 1510]
+    assert {each["of"] for each in published} == {1510}
     assert room.audit() == [("ann", "retry", "queue:q state:dead", 1510)]
 
 
-def test_each_is_done_once_however_it_moves(room):
-    """A job that is moved is still meant by the query."""
+def test_each_job_is_changed_once_although_it_still_matches(room):
+    """A moved job still matches the query."""
     jobs = [room.push(f"a{number}") for number in range(2 * ACTION_SLICE_SIZE)]
     (*_, acted) = room.act_on_all("move", {}, queue="other")
     assert acted["done"] == len(jobs)
     assert [event[1] for batch in room.kept for event in batch.events].count("moved") == len(jobs)
 
 
-def test_what_has_changed_since_it_was_found_is_left_alone(room):
+def test_jobs_that_changed_since_the_search_are_skipped(room):
     for number in range(3 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
@@ -486,7 +497,7 @@ def test_what_has_changed_since_it_was_found_is_left_alone(room):
     assert [job.seq for job in taken] == list(room.engine.leased)
 
 
-def test_whoever_goes_away_stops_it(room):
+def test_a_closed_connection_stops_the_action(room):
     for number in range(10 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
@@ -500,17 +511,17 @@ def test_whoever_goes_away_stops_it(room):
     assert room.audit() == [("ann", "kill", "all jobs", dead)]
 
 
-def test_another_command_waits_until_it_is_over(room):
+def test_the_next_command_waits_until_the_action_ends(room):
     for number in range(3 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     room.wire.receive(b'{"act":{"action":"kill","query":{}}}\n{"sizes":true}\n')
     assert b'"over":true' in room.wire.replies[0]
-    assert b'"dead":150' in room.wire.replies[1]
+    assert b'"dead":%d' % (3 * ACTION_SLICE_SIZE) in room.wire.replies[1]
 
 
-def test_while_nothing_can_be_kept_nothing_is_changed(room):
+def test_changes_are_refused_while_the_store_fails(room):
     job = room.dead()
-    room.engine.halted = "the disk is full"
+    room.engine.unavailable = "the disk is full"
     request = {"action": "retry", "jobs": ["a1"]}
     code, reason = room.refused(act=request)
     assert (code, reason) == (
@@ -521,31 +532,34 @@ def test_while_nothing_can_be_kept_nothing_is_changed(room):
     assert room.audit() == []
 
 
-def test_what_is_undone_meanwhile_ends_it(room):
+def test_a_revert_ends_the_action(room):
     for number in range(3 * ACTION_SLICE_SIZE):
         room.push(f"a{number}")
     connection = room.wire.connection
     connection.receive(b'{"act":{"action":"kill","query":{}}}\n', room.now, 64)
     connection.run(room.now, 64)
-    room.engine.reverts += 1
+    room.engine.revert_count += 1
     room.wire.run()
     assert b'"code":"unavailable"' in room.wire.replies[-1]
 
 
-def test_queries_format_filter():
+def test_the_audit_log_has_the_query_in_search_syntax(room):
     query = JobFilter(queue="a b", state="dead", tracked=True, words=["x", 'say "hi"'])
-    assert format_filter(query) == 'queue:"a b" state:dead tracked:true x "say \\"hi\\""'
-    assert format_filter(JobFilter()) == "all jobs"
+    assert turns(room, action="kill", query=query)
+    assert turns(room, action="kill", query=JobFilter())
+    newest, first = room.hub.audit.before(0, 2)
+    assert first.target == 'queue:"a b" state:dead is:tracked x "say \\"hi\\""'
+    assert newest.target == "all jobs"
 
 
-def test_qless_and_others_of_one_id(room):
+def test_ids_of_qless_and_other_protocols(room):
     first, second = room.dead("j1"), room.put("j2")
     assert second.origin == QLESS
     room.act("retry", "j1", "j2")
     assert (first.state, second.state) == (READY, READY)
 
 
-def test_a_job_that_is_leased_over_another_protocol_is_deleted_for_good(room):
+def test_a_job_leased_over_another_protocol_is_deleted_permanently(room):
     job = room.push()
     room.lease(actor=WORKQ)
     assert job.state == LEASED
@@ -553,23 +567,25 @@ def test_a_job_that_is_leased_over_another_protocol_is_deleted_for_good(room):
     assert not room.engine.leased
 
 
-# Only where they were seen
+# The condition `only`
 
 
-def test_only_those_of_the_named_that_are_still_there(room):
+def test_only_named_jobs_that_still_match_are_changed(room):
     dead, ready = room.dead("d"), room.push("r")
     assert room.act("delete", "d", "r", only={"state": "dead"})["done"] == 1
     assert dead.seq not in room.engine.jobs
     assert room.engine.jobs[ready.seq].state == READY
-    reason = "it is not where it was seen: it is ready"
+    reason = "The job is ready and no longer matches."
     assert room.unfit("delete", "r", only={"state": "dead"}) == reason
     assert room.unfit("delete", "r", only={"queue": "other", "state": "ready"}) == reason
     room.lease()
-    assert room.unfit("delete", "r", only={"queue": "q", "state": "ready"}).endswith("has it")
+    assert room.unfit("delete", "r", only={"queue": "q", "state": "ready"}).startswith(
+        "The job is leased"
+    )
     assert ready.state == LEASED
 
 
-def test_of_twins_the_one_that_is_there_is_meant(room):
+def test_of_several_jobs_with_one_id_the_matching_one_is_changed(room):
     running, waiting = room.push("a"), room.push("a")
     assert room.lease() is running
     room.act("delete", "a", only={"state": "ready"})
@@ -577,7 +593,7 @@ def test_of_twins_the_one_that_is_there_is_meant(room):
     assert waiting.seq not in room.engine.jobs
 
 
-def test_only_is_for_jobs_that_are_named(room):
+def test_only_requires_named_jobs(room):
     room.push("a")
     wrong = {"action": "delete", "query": {"id": "a"}, "only": {"state": "ready"}}
     assert room.refused(act=wrong)[0] == "bad request"

@@ -6,9 +6,9 @@ from admin_room import Room
 from millrace.admin.jobs import MESSAGE_EXCERPT_SIZE
 from millrace.admin.search import MAX_GROUP_QUEUES
 from millrace.engine.events import fingerprint
-from millrace.engine.job import FAKTORY
 from millrace.engine.states import DEAD
 from millrace.protocols.qless import work
+from millrace.protocols.registry import FAKTORY
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def failed(room: Room, jid: str, message: str, queue: str = "q", retries: int = 
     room.now += 1
 
 
-def test_the_largest_first(room):
+def test_the_largest_group_is_first(room):
     failed(room, "a", "rare")
     failed(room, "b", "timeout after 3 s", "one")
     failed(room, "c", "timeout after 4 s", "two", retries=-1)
-    told = room.asks(failures={})
-    assert (told["count"], told["jobs"]) == (2, 3)
-    first, second = told["groups"]
+    reply = room.asks(failures={})
+    assert (reply["count"], reply["jobs"]) == (2, 3)
+    first, second = reply["groups"]
     assert first == {
         "fingerprint": fingerprint("Oops", "timeout after 1 s"),
         "group": "Oops",
@@ -43,25 +43,25 @@ def test_the_largest_first(room):
     assert (second["message"], second["retrying"]) == ("rare", 1)
 
 
-def test_it_is_bounded(room):
+def test_the_list_is_bounded(room):
     for letter in "abcdefgh":
         failed(room, letter, "broken " + letter * 3, retries=-1)
         failed(room, letter + "2", "same", letter)
-    told = room.asks(failures={"most": 3})
-    assert (len(told["groups"]), told["count"], told["jobs"]) == (3, 9, 16)
-    assert len(told["groups"][0]["queues"]) == MAX_GROUP_QUEUES
+    reply = room.asks(failures={"most": 3})
+    assert (len(reply["groups"]), reply["count"], reply["jobs"]) == (3, 9, 16)
+    assert len(reply["groups"][0]["queues"]) == MAX_GROUP_QUEUES
 
 
-def test_a_long_message_is_cut(room):
+def test_a_long_message_is_truncated(room):
     failed(room, "a", "x" * 100_000)
     assert len(room.asks(failures={})["groups"][0]["message"]) == MESSAGE_EXCERPT_SIZE
 
 
-def test_nothing_has_failed(room):
+def test_without_failures_the_list_is_empty(room):
     assert room.asks(failures={}) == {"groups": [], "count": 0, "jobs": 0}
 
 
-def test_failed_by_qless(room):
+def test_a_failure_over_qless(room):
     room.put("a")
     room.pop()
     room.speaks_qless("fail", "a", "w1", "group", "message")
@@ -69,8 +69,8 @@ def test_failed_by_qless(room):
     assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")
 
 
-def test_failed_by_qless_while_it_waited_for_another(room):
-    """As only the spec's dialect can."""
+def test_a_qless_failure_of_a_blocked_job(room):
+    """Only the dialect of the spec allows this."""
     room.put("first")
     job = room.put("a", "q", "depends", '["first"]')
     args = [b"a", b"w1", b"group", b"message"]
@@ -80,7 +80,7 @@ def test_failed_by_qless_while_it_waited_for_another(room):
     assert (group["group"], group["dead"], group["newest_jid"]) == ("group", 1, "a")
 
 
-def test_killed_by_somebody(room):
+def test_a_killed_qless_job_is_in_a_group(room):
     room.put("a")
     room.act("kill", "a")
     (group,) = room.asks(failures={})["groups"]

@@ -1,4 +1,4 @@
-"""`job`: everything of one job, of whatever protocol."""
+"""`job`: all fields of one job of any protocol."""
 
 import base64
 
@@ -7,7 +7,7 @@ import pytest
 
 from admin_room import Room
 from millrace.admin import jobs
-from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, WORKQ
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.records import JobDetail
 from wires import SECOND, START
 
@@ -23,62 +23,96 @@ def detail(room: Room, jid: str, seq: int = 0) -> JobDetail:
     )
 
 
-def test_a_job_of_faktory(room):
+def test_a_faktory_job(room):
     worker = room.faktory_worker("w1")
     worker.receive(
         b'PUSH {"jid":"12345678","jobtype":"Kind","args":[12345678901234567890123],"queue":"q",'
         b'"reserve_for":90,"custom":{"big":12345678901234567890123,"lone":"\\ud800"},'
         b'"backtrace":3,"unknown":[1]}\r\n'
     )
-    told = room.asks(job={"id": "12345678"})
-    assert told["job"]["kind"] == "Kind"
-    assert base64.b64decode(told["job"]["payload"]) == b"[12345678901234567890123]"
-    assert told["lease_for"] == 90 * SECOND
-    own = told["own"]
+    reply = room.asks(job={"id": "12345678"})
+    assert reply["job"]["kind"] == "Kind"
+    assert base64.b64decode(reply["job"]["payload"]) == b"[12345678901234567890123]"
+    assert reply["lease_for"] == 90 * SECOND
+    own = reply["own"]
     assert own["custom"] == {"big": 12345678901234567890123, "lone": "\ufffd"}
     assert (own["reserve_for"], own["backtrace"], own["unknown"]) == (90, 3, [1])
-    assert [reason["code"] for reason in told["reasons"]] == ["unasked", "queued"]
-    assert told["reasons"][0]["text"].startswith("No worker of any protocol asks")
-    assert told["history"] == []
+    assert [reason["code"] for reason in reply["reasons"]] == ["unasked", "queued"]
+    assert reply["reasons"][0]["text"].startswith("No worker fetches from queue")
+    assert reply["history"] == []
 
 
 def test_a_failed_job(room):
     room.push("a1", retries=25)
     job = room.lease()
     room.engine.fail(job, room.now, 3, "Oops", "m" * 5000, ["line 1", "x" * 9999])
-    told = room.asks(job={"id": "a1"})
-    assert told["job"]["state"] == "scheduled"
-    assert told["job"]["failure"]["message"] == "m" * 5000
-    assert [len(line) for line in told["backtrace"]] == [6, jobs.MAX_BACKTRACE_LINE]
-    assert told["first_failed_at"] == START
+    reply = room.asks(job={"id": "a1"})
+    assert reply["job"]["state"] == "scheduled"
+    assert reply["job"]["failure"]["message"] == "m" * 5000
+    assert [len(line) for line in reply["backtrace"]] == [6, jobs.MAX_BACKTRACE_LINE]
+    assert reply["first_failed_at"] == START
 
 
-def test_a_job_of_qless(room):
+def test_the_backtraces_of_earlier_attempts(room):
+    room.push("a1", retries=25)
+    for number in range(1, 4):
+        job = room.lease()
+        lines = [f"line {number}"] if number != 2 else []
+        room.engine.fail(job, room.now + number, 3, "Oops", f"m{number}", lines, again_at=0)
+    reply = room.asks(job={"id": "a1"})
+    assert reply["backtrace"] == ["line 3"]
+    assert reply["earlier_failures"] == [
+        {
+            "attempt": 1,
+            "at": START + 1,
+            "group": "Oops",
+            "message": "m1",
+            "backtrace": ["line 1"],
+        }
+    ]
+
+
+def test_the_backtraces_of_earlier_attempts_are_limited(room):
+    room.push("a1", retries=100)
+    for number in range(1, 15):
+        job = room.lease()
+        room.engine.fail(job, room.now, 3, "E", "m" * 1000, [str(number)], again_at=0)
+    earlier = room.asks(job={"id": "a1"})["earlier_failures"]
+    assert [each["attempt"] for each in earlier] == list(range(13, 3, -1))
+    assert {len(each["message"]) for each in earlier} == {300}
+    for _ in range(3):
+        job = room.lease()
+        room.engine.fail(job, room.now, 3, "E", "m", ["x" * 5000], again_at=0)
+    earlier = room.asks(job={"id": "a1"})["earlier_failures"]
+    assert [each["attempt"] for each in earlier] == [16]
+
+
+def test_a_qless_job(room):
     room.put("a1", "q", "priority", 7, "tags", '["one",2]', "retries", 3)
     room.put("b1", "q", "depends", '["a1"]')
     room.speaks_qless("log", "a1", "said", '{"more": [1]}')
-    told = room.asks(job={"id": "a1"})
-    assert told["job"]["priority"] == 7
-    assert told["job"]["tags"] == ["one", "2"]
-    assert told["own"]["state"] == "waiting"
-    assert told["own"]["remaining"] == 3
-    assert [stage[1] for stage in told["history"]] == ["put", "said"]
-    assert told["history"][1][2] == {"more": [1]}
-    assert [each["jid"] for each in told["waited_for_by"]["jobs"]] == ["b1"]
+    reply = room.asks(job={"id": "a1"})
+    assert reply["job"]["priority"] == 7
+    assert reply["job"]["tags"] == ["one", "2"]
+    assert reply["own"]["state"] == "waiting"
+    assert reply["own"]["remaining"] == 3
+    assert [stage[1] for stage in reply["history"]] == ["put", "said"]
+    assert reply["history"][1][2] == {"more": [1]}
+    assert [each["jid"] for each in reply["waited_for_by"]["jobs"]] == ["b1"]
     waits = room.asks(job={"id": "b1"})
     assert [each["jid"] for each in waits["waits_for"]["jobs"]] == ["a1"]
     assert waits["own"]["state"] == "depends"
 
 
-def test_asking_makes_no_part_of_qless(room):
+def test_a_request_creates_no_qless_details(room):
     room.push("a1")
     room.asks(job={"id": "a1"})
     room.asks(search={"query": {}})
     assert room.engine.find("a1").extra is None
 
 
-def test_jobs_of_the_others(room):
-    room.push("w", origin=WORKQ, spec=b"60000 2026-01-01T00:00:00Z", rank=5, most_attempts=2)
+def test_jobs_of_other_protocols(room):
+    room.push("w", origin=WORKQ, wire_fields=b"60000 2026-01-01T00:00:00Z", rank=5, max_attempts=2)
     room.push("m", origin=MASENKO, dead_queue="graves")
     room.push("g", origin=GOQUEUE, rank=-3, payload=b"\xff\x00")
     workq = room.asks(job={"id": "w"})
@@ -90,61 +124,61 @@ def test_jobs_of_the_others(room):
     assert base64.b64decode(goqueue["job"]["payload"]) == b"\xff\x00"
 
 
-def test_twins_and_numbers(room):
+def test_jobs_with_one_id_and_numeric_ids(room):
     room.push("a1")
     room.push("a1")
     assert room.asks(job={"id": "a1"})["job"]["seq"] == 1
-    told = room.asks(job={"id": "a1", "seq": 2})
-    assert (told["job"]["seq"], told["twins"]) == (2, 1)
+    reply = room.asks(job={"id": "a1", "seq": 2})
+    assert (reply["job"]["seq"], reply["twins"]) == (2, 1)
     assert room.asks(job={"id": "2"})["job"]["seq"] == 2
     assert room.refused(job={"id": "b1", "seq": 2})[0] == "not found"
     assert room.refused(job={"id": "b1"})[0] == "not found"
     assert room.refused(job={"id": "x" * 70_000})[0] == "too large"
 
 
-def test_of_many_that_wait_the_first_are_told(room):
+def test_a_limited_number_of_dependents_is_listed(room):
     first = room.push("first")
     for number in range(jobs.MAX_RELATED_JOBS + 5):
         room.push(f"b{number}", blockers=[first.seq])
-    told = room.asks(job={"id": "first"})
-    assert len(told["waited_for_by"]["jobs"]) == jobs.MAX_RELATED_JOBS
-    assert told["waited_for_by"]["more"] == 5
+    reply = room.asks(job={"id": "first"})
+    assert len(reply["waited_for_by"]["jobs"]) == jobs.MAX_RELATED_JOBS
+    assert reply["waited_for_by"]["more"] == 5
 
 
-def test_large_payloads_and_results_are_cut(room):
+def test_large_payloads_and_results_are_truncated(room):
     job = room.push(
-        "a1", payload=b"x" * (jobs.MAX_DETAIL_BYTES + 1), origin=WORKQ, expires=START + 10**9
+        "a1", payload=b"x" * (jobs.MAX_DETAIL_BYTES + 1), origin=WORKQ, expires_at=START + 10**9
     )
     room.lease(actor=WORKQ)
     room.engine.complete(job, room.now, WORKQ, result=b"y" * (jobs.MAX_DETAIL_BYTES + 1))
-    told = room.asks(job={"id": "a1"})
-    assert told["job"]["size"] == jobs.MAX_DETAIL_BYTES + 1
-    for data in (told["job"]["payload"], told["result"]):
+    reply = room.asks(job={"id": "a1"})
+    assert reply["job"]["size"] == jobs.MAX_DETAIL_BYTES + 1
+    for data in (reply["job"]["payload"], reply["result"]):
         assert len(base64.b64decode(data)) == jobs.MAX_DETAIL_BYTES
 
 
-def test_what_cannot_be_read_again_is_text(room):
-    room.push("a1", spec=b'{"deep":%b}\n\n\n' % (b"[" * 5000 + b"]" * 5000))
-    room.push("a2", spec=b"no json\n\n\n,also none")
+def test_invalid_custom_fields_are_text(room):
+    room.push("a1", wire_fields=b'{"deep":%b}\n\n\n' % (b"[" * 5000 + b"]" * 5000))
+    room.push("a2", wire_fields=b"no json\n\n\n,also none")
     assert room.asks(job={"id": "a1"})["own"]["custom"].startswith('{"deep":[[[')
     assert room.asks(job={"id": "a2"})["own"] == {"custom": "no json"}
 
 
 def test_the_error_message_is_complete_in_the_detail(room):
-    """Up to 64 KiB, not the 300 characters of a list."""
+    """Up to 64 KiB, instead of the 300 characters in a list."""
     room.push("a1")
     message = "m" * 5000
     room.engine.fail(room.lease(), room.now, FAKTORY, "E", message, [])
-    told = room.asks(job={"id": "a1"})
-    assert told["job"]["failure"]["message"] == message
-    assert not told["job"]["truncated"]
+    reply = room.asks(job={"id": "a1"})
+    assert reply["job"]["failure"]["message"] == message
+    assert not reply["job"]["truncated"]
     (row,) = room.asks(search={"query": {}})["jobs"]
     assert (len(row["failure"]["message"]), row["truncated"]) == (jobs.MESSAGE_EXCERPT_SIZE, True)
 
 
 def test_a_truncated_value_is_marked(room):
     size = jobs.MAX_DETAIL_BYTES + 1
-    job = room.push("a1", origin=WORKQ, expires=START + 10**9)
+    job = room.push("a1", origin=WORKQ, expires_at=START + 10**9)
     room.lease(actor=WORKQ)
     room.engine.complete(job, room.now, WORKQ, result=b"y" * size)
     assert room.asks(job={"id": "a1"})["result_size"] == size
@@ -152,12 +186,12 @@ def test_a_truncated_value_is_marked(room):
     lines = ["x" * (jobs.MAX_BACKTRACE_LINE + 1)]
     failed = room.lease("r")
     room.engine.fail(failed, room.now, FAKTORY, "E", "m" * (jobs.MAX_MESSAGE_SIZE + 1), lines)
-    told = room.asks(job={"id": "a2"})
-    assert told["backtrace_truncated"]
-    assert told["job"]["truncated"]
+    reply = room.asks(job={"id": "a2"})
+    assert reply["backtrace_truncated"]
+    assert reply["job"]["truncated"]
 
 
-def test_a_record_in_a_list_marks_short_names_and_left_out_tags(room):
+def test_a_list_marks_shortened_names_and_omitted_tags(room):
     room.push("x" * 2000, "long")
     room.push("y", "tagged", tags=[f"t{n}" for n in range(jobs.MAX_LISTED_TAGS + 1)])
     room.push("z", "plain")

@@ -1,4 +1,4 @@
-"""`overview`, and the samples and days it tells of."""
+"""`overview`, with its samples and days."""
 
 from itertools import pairwise
 
@@ -13,8 +13,8 @@ from millrace.admin.samples import (
     SAMPLE_SLICE_SIZE,
 )
 from millrace.engine.engine import DAYS
-from millrace.engine.job import FAKTORY
-from millrace.engine.stats import DAY, HISTORY_DAYS, Statistics
+from millrace.engine.statistics import DAY, HISTORY_DAYS, Statistics
+from millrace.protocols.registry import FAKTORY
 from wires import SECOND, START
 
 
@@ -24,7 +24,7 @@ def room() -> Room:
 
 
 def sample(room: Room, times: int = 1) -> None:
-    """Let the hub's alarm ring as often as it takes for so many samples."""
+    """Fire the alarm of the service until it has taken this number of samples."""
     for _ in range(times):
         while (again := room.hub.samples.take(room.now)) == room.now:
             pass
@@ -40,51 +40,51 @@ def worked(room: Room, jid: str, *, fails: bool = False) -> None:
         room.engine.complete(job, room.now, FAKTORY)
 
 
-def test_all_of_it_in_numbers(room):
+def test_all_numbers(room):
     worked(room, "a")
     worked(room, "b", fails=True)
-    room.push("c", "late", due=room.now + 60 * SECOND)
+    room.push("c", "late", due_at=room.now + 60 * SECOND)
     room.push("d", "other")
     room.now += SECOND
     room.push("e", "other")
     room.engine.pause("late", paused=True, now=room.now)
     room.dead("f")
     room.hub.started_at, room.hub.memory_mb = START, lambda: 42
-    told = room.asks(overview=True)
-    assert told["counts"] == [2, 0, 2, 0, 0, 1]
-    assert (told["queues"], told["paused"], told["retrying"]) == (3, 1, 1)
-    assert (told["processed"], told["failures"]) == (2, 1)
+    reply = room.asks(overview=True)
+    assert reply["counts"] == [2, 0, 2, 0, 0, 1]
+    assert (reply["queues"], reply["paused"], reply["retrying"]) == (3, 1, 1)
+    assert (reply["processed"], reply["failures"]) == (2, 1)
     job = room.engine.find("d")
     oldest = {"jid": "d", "queue": "other", "ready_at": job.ready_at, "seq": job.seq}
-    assert told["oldest_job"] == oldest
-    assert (told["memory_mb"], told["started_at"], told["halted"]) == (42, START, "")
-    (now,) = told["samples"]
+    assert reply["oldest_job"] == oldest
+    assert (reply["memory_mb"], reply["started_at"], reply["halted"]) == (42, START, "")
+    (now,) = reply["samples"]
     assert now == [room.now, 6, 1, 1, 4, 0]
-    assert told["days"] == [{"day": room.now // DAY, "processed": 2, "failures": 1}]
+    assert reply["days"] == [{"day": room.now // DAY, "processed": 2, "failures": 1}]
 
 
 def test_an_empty_server(room):
-    told = room.asks(overview=True)
-    assert told["counts"] == [0] * 6
-    assert (told["oldest_job"], told["days"]) == (None, [])
+    reply = room.asks(overview=True)
+    assert reply["counts"] == [0] * 6
+    assert (reply["oldest_job"], reply["days"]) == (None, [])
 
 
-def test_a_name_that_somebody_waits_for_is_no_queue(room):
+def test_a_queue_with_only_a_waiter_is_not_counted(room):
     room.faktory_worker("w1").receive(b"FETCH nothing\r\n")
-    told = room.asks(overview=True)
-    assert told["queues"] == 0
-    faktory = told["protocols"][0]
+    reply = room.asks(overview=True)
+    assert reply["queues"] == 0
+    faktory = reply["protocols"][0]
     assert (faktory["name"], faktory["connections"], faktory["waiters"]) == ("faktory", 1, 1)
     assert faktory["commands"] == 1
 
 
-def test_ports_are_told(room):
+def test_ports_are_reported(room):
     room.hub.ports = {"faktory": 7419, "web": 7420}
-    told = {row["name"]: row["port"] for row in room.asks(overview=True)["protocols"]}
-    assert told == {"faktory": 7419, "qless": 0, "control": 0}
+    reply = {row["name"]: row["port"] for row in room.asks(overview=True)["protocols"]}
+    assert reply == {"faktory": 7419, "qless": 0, "control": 0}
 
 
-def test_samples_are_kept_for_ten_minutes(room):
+def test_samples_cover_ten_minutes(room):
     room.push()
     sample(room, SAMPLE_HISTORY_SIZE + 5)
     samples = room.asks(overview=True)["samples"]
@@ -95,7 +95,7 @@ def test_samples_are_kept_for_ten_minutes(room):
     assert row["depths"] == [1] * SAMPLE_HISTORY_SIZE
 
 
-def test_only_the_deepest_queues_are_sampled_and_some_at_a_time(room):
+def test_only_the_deepest_queues_are_sampled_in_slices(room):
     for n in range(SAMPLE_SLICE_SIZE + 100):
         room.push(f"job-{n}", f"queue-{n}")
     room.push("x", "queue-7")
@@ -108,7 +108,7 @@ def test_only_the_deepest_queues_are_sampled_and_some_at_a_time(room):
     assert list(depths["queue-7"]) == [2]
 
 
-def test_the_alarm_rings_again(room):
+def test_the_alarm_repeats(room):
     room.hub.begin(START)
     assert room.engine.timers.when((room.hub, "sample")) == START + SAMPLE_INTERVAL
     room.engine.tick(START + SAMPLE_INTERVAL)
@@ -118,7 +118,7 @@ def test_the_alarm_rings_again(room):
     assert len(room.hub.samples.totals) == 2
 
 
-def test_what_took_long_is_forgotten_after_ten_minutes(room):
+def test_latencies_are_forgotten_after_ten_minutes(room):
     sample(room)
     worked(room, "a")
     room.hub.samples.measured.commits.add(700)
@@ -131,7 +131,7 @@ def test_what_took_long_is_forgotten_after_ten_minutes(room):
     assert room.hub.samples.totals[-1].completed == 1
 
 
-def test_windows_turn_also_when_the_clock_was_set_back(room):
+def test_windows_advance_after_the_clock_was_set_back(room):
     sample(room)
     worked(room, "a")
     room.now -= 10 * LATENCY_WINDOW
@@ -141,20 +141,20 @@ def test_windows_turn_also_when_the_clock_was_set_back(room):
 
 
 def days(room: Room) -> list[tuple[int, int, int]]:
-    told = room.asks(overview=True)["days"]
+    reply = room.asks(overview=True)["days"]
     today = room.now // DAY
-    return [(each["day"] - today, each["processed"], each["failures"]) for each in told]
+    return [(each["day"] - today, each["processed"], each["failures"]) for each in reply]
 
 
-def test_days_are_noted_when_they_are_over_and_kept_for_half_a_year(room):
+def test_ended_days_are_stored_and_kept_for_half_a_year(room):
     worked(room, "a")
     worked(room, "b", fails=True)
     sample(room)
-    assert not any(key.startswith(DAYS) for key in room.engine.notes)
+    assert not any(key.startswith(DAYS) for key in room.engine.settings)
     room.now += DAY
     sample(room)
     assert days(room) == [(-1, 2, 1)]
-    room.engine.statistics.days.clear()  # as they are after a month, and a restart
+    room.engine.statistics.days.clear()  # as after a month and a restart
     room.engine.statistics._totals = None
     assert days(room) == [(-1, 2, 1)]
     room.now += (HISTORY_DAYS - 2) * DAY
@@ -163,15 +163,15 @@ def test_days_are_noted_when_they_are_over_and_kept_for_half_a_year(room):
     room.now += DAY
     sample(room)
     assert days(room) == []
-    assert not any(key.startswith(DAYS) for key in room.engine.notes)
+    assert not any(key.startswith(DAYS) for key in room.engine.settings)
 
 
-def test_nothing_is_noted_while_nothing_can_be_kept(room):
+def test_no_day_is_stored_while_the_store_fails(room):
     worked(room, "a")
     room.now += DAY
-    room.engine.halted = "disk full"
+    room.engine.unavailable = "disk full"
     sample(room)
-    assert not room.engine.notes
+    assert not room.engine.settings
     assert days(room) == [(-1, 1, 0)]
 
 
@@ -182,23 +182,23 @@ def test_a_flush_forgets_the_days(room):
     assert days(room)
     room.engine.flush(room.now)
     assert days(room) == []
-    assert not any(key.startswith(DAYS) for key in room.engine.notes)
+    assert not any(key.startswith(DAYS) for key in room.engine.settings)
 
 
-def test_days_of_wrong_clocks_are_not_told(room):
+def test_future_days_of_a_wrong_clock_are_omitted(room):
     room.now += 400 * DAY
     worked(room, "later")
     room.now -= 400 * DAY
     assert days(room) == []
 
 
-def test_a_straggler_does_not_replace_what_was_noted(room):
+def test_a_late_event_does_not_replace_a_stored_day(room):
     for jid in "abc":
         worked(room, jid)
     room.now += DAY
     sample(room)
-    room.engine.take_batch()
-    room.engine.statistics = Statistics()  # as after a month, and a restart
+    room.engine.take_changes()
+    room.engine.statistics = Statistics()  # as after a month and a restart
     room.now -= DAY
     worked(room, "late")
     room.now += DAY

@@ -1,4 +1,4 @@
-"""The words of the search: what they mean, what is wrong with them, and back."""
+"""The search syntax: parsing, errors, and writing."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from millrace.records import JobFilter
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("", JobFilter()),
         ("   ", JobFilter()),
@@ -46,32 +46,32 @@ from millrace.records import JobFilter
         ("group:a fingerprint:b worker:w", JobFilter(group="a", fingerprint="b", worker="w")),
     ],
 )
-def test_what_is_meant(text: str, meant: JobFilter) -> None:
-    assert parse(text) == meant
+def test_parsing(text: str, expected: JobFilter) -> None:
+    assert parse(text) == expected
 
 
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("quue:mail", "there is no key quue: did you mean queue:?"),
+        ("quue:mail", 'Unknown search key "quue:". Did you mean "queue:"?'),
         ("http://example.org", 'put it in quotes: "http://example.org"'),
-        ("state:ded", "did you mean dead?"),
-        ("state:failing", "failing is no state: did you mean is:failing?"),
-        ("state:Tracked", "did you mean is:tracked?"),
-        ("protocol:amqp", "it is one of workq, masenko"),
-        ("is:funny", "there is no state funny"),
-        ("not:dead", "it is one of retrying, failing, tracked"),
+        ("state:ded", "Did you mean dead?"),
+        ("state:failing", "failing is not a state. Did you mean is:failing?"),
+        ("state:Tracked", "Did you mean is:tracked?"),
+        ("protocol:amqp", "Use one of workq, masenko"),
+        ("is:funny", "Unknown state funny"),
+        ("not:dead", "Use one of retrying, failing, tracked"),
         ("queue:a queue:b", "given twice"),
-        ("is:retrying state:dead", "a job that is dead is not retrying"),
-        ("queue:", 'an empty one is queue:""'),
-        ("queue: mail", "nothing stands behind queue:"),
+        ("is:retrying state:dead", "A job that is dead is not retrying"),
+        ("queue:", 'write queue:"" for an empty one'),
+        ("queue: mail", "A value is missing after queue:"),
         ('"open', "not closed"),
-        ('queue:"a"b', 'a space is missing behind "a"'),
-        ("x " * 21, "more than 20 words"),
+        ('queue:"a"b', 'A space is missing after "a"'),
+        ("x " * 21, "more than 20 text terms"),
         ("x" * 4001, "longer than 4,000"),
     ],
 )
-def test_what_is_wrong(text: str, wrong: str) -> None:
+def test_errors(text: str, wrong: str) -> None:
     with pytest.raises(QueryError) as caught:
         parse(text)
     assert wrong in str(caught.value)
@@ -98,7 +98,7 @@ queries = st.builds(
 
 
 @given(queries, st.sampled_from([None, True, False]))
-def test_what_is_written_means_the_same(query: JobFilter, retrying: bool | None) -> None:
+def test_a_written_query_parses_to_the_same_query(query: JobFilter, retrying: bool | None) -> None:
     query.retrying = retrying
     if retrying:
         query.state = "scheduled"
@@ -106,7 +106,7 @@ def test_what_is_written_means_the_same(query: JobFilter, retrying: bool | None)
 
 
 @given(st.text(max_size=60) | st.text('"\\: aqueueis', max_size=20))
-def test_any_text_means_something_or_is_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         query = parse(text)
     except QueryError:

@@ -1,5 +1,5 @@
-"""Whatever people, scripts and workers do, in whatever order, and whatever the disk refuses: every
-index agrees with the jobs, the journal tells of all that became of each job, and nothing is lost.
+"""Random actions of operators, scripts and workers, with refused commits: every index agrees with
+the jobs, the journal has every change of each job, and no job is lost.
 """
 
 from random import Random
@@ -10,9 +10,9 @@ import pytest
 from admin_room import Room
 from failing_stores import FailingMemoryStore
 from millrace.engine import consistency
-from millrace.engine.batch import Batch
-from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, WORKQ
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.states import GONE, STATE_NAMES
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, WORKQ
 from millrace.store import StoreFailing
 from scene import recover, write_turn
 from wires import SECOND
@@ -25,18 +25,18 @@ ACTIONS = (
 STEPS = 250
 
 
-class Kept(Room):
-    """A room whose batches are written, as Turns writes them, or undone."""
+class StoredRoom(Room):
+    """A room with a store, which commits or reverts each change set."""
 
     def __init__(self) -> None:
         self.store = FailingMemoryStore()
         self.store.load()
-        #: seq -> the state after the last event that was written.
+        #: seq -> the state after the last committed event.
         self.journal: dict[int, int] = {}
         self.undone = 0
         super().__init__()
 
-    def keep(self, batch: Batch) -> None:
+    def keep(self, batch: ChangeSet) -> None:
         try:
             write_turn(batch, self.engine, self.store)
         except StoreFailing:
@@ -48,27 +48,27 @@ class Kept(Room):
             else:
                 self.journal[event[2]] = event[10]
 
-    def _undo(self, batch: Batch) -> None:
+    def _undo(self, batch: ChangeSet) -> None:
         if batch.cleared:
             recovered = self.store.load()
         else:
-            recovered = self.store.reread({seq for part in batch.parts() for seq in part})
+            recovered = self.store.load_jobs({seq for part in batch.parts() for seq in part})
         self.engine.revert([batch], recovered.jobs.values(), recovered.queues)
-        recovered.put_counters(self.engine)
-        self.engine.halted = "disk full"
+        recovered.fill_counters(self.engine)
+        self.engine.unavailable = "disk full"
         self.undone += 1
 
     def agrees(self) -> None:
         self.check()
-        there = {seq: job.state for seq, job in self.engine.jobs.items()}
-        assert there == {seq: state for seq, state in self.journal.items() if state != GONE}
+        current = {seq: job.state for seq, job in self.engine.jobs.items()}
+        assert current == {seq: state for seq, state in self.journal.items() if state != GONE}
 
 
 class Walk:
     def __init__(self, seed: int, failing: float) -> None:
         self.random = Random(seed)
         self.failing = failing
-        self.room = Kept()
+        self.room = StoredRoom()
         self.tokens: list[str] = []
         self.made = 0
 
@@ -78,7 +78,7 @@ class Walk:
         getattr(self, random.choice(STEPS_OF_A_WALK))()
         room.tell()
         room.store.fail = ""
-        if room.engine.halted:
+        if room.engine.unavailable:
             room.engine.resume(room.now)
             room.tell()
         room.agrees()
@@ -92,7 +92,7 @@ class Walk:
             assert answer.get("code") not in {"bad request", "too large"}, answer
         return answers
 
-    # Who pushes
+    # Pushes
 
     def name(self) -> str:
         self.made += 1
@@ -102,7 +102,7 @@ class Walk:
         jids = list(self.room.engine.by_jid)
         return self.random.sample(jids, min(len(jids), self.random.randrange(1, 4)))
 
-    def push_by_others(self) -> None:
+    def push_over_other_protocols(self) -> None:
         room, random = self.room, self.random
         blockers = [room.engine.by_jid[jid].seq for jid in self.some()] if self.chance(0.3) else []
         room.push(
@@ -110,7 +110,7 @@ class Walk:
             random.choice(QUEUES),
             origin=random.choice((WORKQ, MASENKO, FAKTORY, GOQUEUE)),
             rank=random.choice((0, 0, 0, 1, -1)),
-            due=room.now + SECOND * 60 if self.chance(0.2) else 0,
+            due_at=room.now + SECOND * 60 if self.chance(0.2) else 0,
             blockers=blockers,
             retries=random.randrange(3),
         )
@@ -139,17 +139,17 @@ class Walk:
         ]
         self.says(push={"jobs": jobs, "by": "ci"})
 
-    # Who works
+    # Work
 
     def lease(self) -> None:
         wire = self.room.connect()
-        asked = {
+        request_ = {
             "queues": self.random.sample(QUEUES, 2),
             "worker": "w1",
             "most": self.random.randrange(1, 4),
             "wait": self.random.choice((0, SECOND)),
         }
-        for answer in self.room.says(wire, lease=asked):
+        for answer in self.room.says(wire, lease=request_):
             self.tokens += [leased["token"] for leased in answer["jobs"]]
         if self.chance(0.5):
             wire.lose()
@@ -161,7 +161,7 @@ class Walk:
         action = self.random.choice(("complete", "fail", "release", "renew"))
         self.says(end={"token": token, "action": action, "by": "ci"})
 
-    def work_by_others(self) -> None:
+    def work_over_other_protocols(self) -> None:
         engine, now = self.room.engine, self.room.now
         actor = self.random.choice((WORKQ, FAKTORY, GOQUEUE))
         job = engine.lease(self.random.sample(QUEUES, 2), "w2", actor, now)
@@ -181,7 +181,7 @@ class Walk:
         seconds = (0, 1) if self.room.store.fail else (0, 1, 100, 3600)
         self.room.advance(1 + SECOND * self.random.choice(seconds))
 
-    # What people do
+    # Operator actions
 
     def how(self) -> dict[str, Any]:
         return {
@@ -216,29 +216,29 @@ class Walk:
             self.says(flush={"by": "ann"})
 
     def audit(self) -> None:
-        told = self.room.asks(audit={"most": 500})["audit"]
-        numbers = [entry["number"] for entry in told]
+        entries = self.room.asks(audit={"most": 500})["audit"]
+        numbers = [entry["number"] for entry in entries]
         assert numbers == sorted(numbers, reverse=True)
         assert len(set(numbers)) == len(numbers)
 
 
 STEPS_OF_A_WALK = (
-    "push_by_others", "push_by_others", "put", "put", "push_by_http", "push_by_http",
-    "lease", "lease", "end", "end", "work_by_others", "pop", "time",
+    "push_over_other_protocols", "push_over_other_protocols", "put", "put", "push_by_http", "push_by_http",
+    "lease", "lease", "end", "end", "work_over_other_protocols", "pop", "time",
     "act", "act", "act", "act_on_all", "act_on_queue", "flush", "audit",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("failing", [0.0, 0.2])
-def test_a_walk(seed, failing):
+def test_a_random_walk(seed, failing):
     walk = Walk(seed, failing)
     for _ in range(STEPS):
         walk.step()
     assert bool(walk.room.undone) == bool(failing)
     again = recover(walk.room.store)
-    assert consistency.check(again).problems == []
+    assert consistency.check_engine(again).problems == []
     assert {seq: job.state for seq, job in again.jobs.items()} == {
         seq: job.state for seq, job in walk.room.engine.jobs.items()
     }
-    assert again.notes == walk.room.engine.notes
+    assert again.settings == walk.room.engine.settings

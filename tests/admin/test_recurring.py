@@ -31,9 +31,9 @@ def test_recurring_pages(room):
         room.speaks_qless("recur", "q", f"r{number}", "klass", "{}", "interval", 60, 0)
     first = room.asks(recurring={"most": 7})
     assert [row["jid"] for row in first["recurring"]] == [f"r{number}" for number in range(7)]
-    rest = room.asks(recurring={"most": 7, "after": first["more"]})
-    assert [row["jid"] for row in rest["recurring"]] == ["r7", "r8", "r9"]
-    assert rest["more"] == ""
+    second_page = room.asks(recurring={"most": 7, "after": first["more"]})
+    assert [row["jid"] for row in second_page["recurring"]] == ["r7", "r8", "r9"]
+    assert second_page["more"] == ""
 
 
 def test_tracked(room):

@@ -1,4 +1,4 @@
-"""`search` over an engine's jobs: what is found, in which order, and that a cursor goes on."""
+"""`search`: the matching jobs, their order, and the continuation with a cursor."""
 
 from random import Random
 
@@ -9,21 +9,23 @@ from millrace.admin.search import matching_jobs, search_jobs
 from millrace.admin.service import AdminService
 from millrace.engine.engine import Engine
 from millrace.engine.events import fingerprint
-from millrace.engine.job import MASENKO, Job
+from millrace.engine.job import Job
+from millrace.protocols.registry import MASENKO
+from millrace.protocols.spec import protocol_rules
 from millrace.records import JobFilter, JobPage, SearchJobs
 from scene import START, Scene
 
 
 class Library(Scene):
-    """A scene with somebody who looks for jobs."""
+    """A scene with a client that searches for jobs."""
 
     def __init__(self) -> None:
-        super().__init__(Engine(Random(1)))
+        super().__init__(Engine(Random(1), protocol_rules()))
         self.hub = AdminService(self.engine, 10)
 
     def page(self, order: str = "newest", cursor: str = "", most: int = 50, **query) -> JobPage:
-        asked = SearchJobs(JobFilter(**query), order, cursor, most)
-        (found,) = (each for each in search_jobs(self.hub, asked, self.now) if each is not None)
+        request_ = SearchJobs(JobFilter(**query), order, cursor, most)
+        (found,) = (each for each in search_jobs(self.hub, request_, self.now) if each is not None)
         return found
 
     def find(self, **query) -> list[str]:
@@ -40,7 +42,7 @@ def library() -> Library:
     return Library()
 
 
-def test_by_jid_and_number(library):
+def test_by_jid_and_seq(library):
     library.push("one")
     library.push("two")
     library.push("two")
@@ -51,7 +53,7 @@ def test_by_jid_and_number(library):
     assert library.find(id="one", queue="elsewhere") == []
 
 
-def test_many_of_one_id(library):
+def test_1200_jobs_with_few_ids(library):
     for number in range(1, 1201):
         library.push("twin" if number % 2 else "600")
     odd = list(range(1199, 0, -2))
@@ -67,9 +69,9 @@ def test_many_of_one_id(library):
     assert [job.seq for job in library.page(id="7", cursor=first.cursor).jobs] == []
 
 
-def test_by_what_jobs_have(library):
+def test_by_fields(library):
     library.push("mail-1", "mail", kind="Send")
-    library.push("mail-2", "mail", kind="Bounce", due=START + 10)
+    library.push("mail-2", "mail", kind="Bounce", due_at=START + 10)
     library.push("sms-1", "sms", kind="Send", origin=MASENKO, tags=["slow"])
     assert library.find(queue="mail") == ["mail-2", "mail-1"]
     assert library.find(queue="mail", state="ready") == ["mail-1"]
@@ -90,20 +92,20 @@ def test_by_failure(library):
     library.dead("dead-3", "AdminError", "by mail.example")
     job = library.pushed_and_leased("again", "failing")
     library.fail(job, "Timeout", "after 32 s")
-    library.push("later", due=START + 10**9)
+    library.push("later", due_at=START + 10**9)
     assert library.find(group="Timeout", state="dead") == ["dead-2", "dead-1"]
     assert library.find(error="MAIL.example") == ["dead-3"]
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(state="scheduled", retrying=True) == ["again"]
     assert library.find(state="scheduled", retrying=False) == ["later"]
     assert library.find(failing=True, group="Timeout") == ["again", "dead-2", "dead-1"]
-    library.engine.requeue(job, library.now)
+    library.engine.retry_now(job, library.now)
     assert library.find(error="timeout") == ["again", "dead-2", "dead-1"]
     assert library.find(failing=True) == ["dead-3", "dead-2", "dead-1"]
     assert library.find(failing=False, group="Timeout") == ["again"]
 
 
-def test_by_the_shape_of_a_failure(library):
+def test_by_the_fingerprint_of_a_failure(library):
     for number in range(3):
         library.dead(f"dead-{number}", "Timeout", f"after {number} s")
     library.dead("other", "Timeout", "of the clock")
@@ -112,12 +114,12 @@ def test_by_the_shape_of_a_failure(library):
     shape = fingerprint("Timeout", "after 7 s")
     assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-1", "dead-0"]
     assert library.find(fingerprint=shape, state="dead") == ["dead-2", "dead-1", "dead-0"]
-    library.engine.requeue(library.engine.find("dead-1"), library.now)
+    library.engine.retry_now(library.engine.find("dead-1"), library.now)
     assert library.find(fingerprint=shape) == ["again", "dead-2", "dead-0"]
     assert library.find(fingerprint="unknown") == []
 
 
-def test_by_words(library):
+def test_by_text(library):
     library.push("plain", payload=b'{"to":"Anna@Example.com"}')
     library.push("escaped", payload=b'["M\\u00fcller", "\\ud83d\\ude00"]')
     library.push("raw", payload='["MÜLLER"]'.encode())
@@ -143,13 +145,13 @@ def test_by_words(library):
         ("a<b", b"[" + b'"",' * 30_000 + rb'"a\u003cb"]'),
     ],
 )
-def test_words_that_json_escapes(library, word, payload):
+def test_text_that_json_escapes(library, word, payload):
     library.push("escaped", payload=payload)
     library.push("other", payload=rb'["a\u003dB", "say \\hi\\", "a\\b", "c:\/temp", "one\\two"]')
     assert library.find(words=[word]) == ["escaped"]
 
 
-def test_a_word_anywhere_in_a_large_payload(library):
+def test_text_anywhere_in_a_large_payload(library):
     for at in (0, 32_000, 262_140, 1 << 20):
         payload = bytearray(b"x" * ((1 << 20) + 100))
         payload[at : at + 9] = b"N\xc3\x84DEL 42"
@@ -161,7 +163,7 @@ def test_a_word_anywhere_in_a_large_payload(library):
 
 def test_orders(library):
     for number, seconds in enumerate((30, 10, 20)):
-        library.push(f"due-{seconds}", due=START + seconds * 1_000_000)
+        library.push(f"due-{seconds}", due_at=START + seconds * 1_000_000)
         library.push(f"rank-{number}", rank=number)
     assert library.find(state="scheduled", order="due") == ["due-10", "due-20", "due-30"]
     ready = library.find(state="ready", queue="default", order="queue")
@@ -184,21 +186,21 @@ def test_orders(library):
 def test_pages_have_each_job_once(library, order, query):
     for number in range(100):
         due = START + 1_000_000 * (1 + number % 7) if number % 2 else 0
-        library.push(f"job-{number}", due=due, rank=number % 3)
-    everything = library.find(most=1000, order=order, **query)
-    assert len(everything) in {50, 100}
-    told, cursor = [], ""
+        library.push(f"job-{number}", due_at=due, rank=number % 3)
+    all_jobs = library.find(most=1000, order=order, **query)
+    assert len(all_jobs) in {50, 100}
+    pages, cursor = [], ""
     while True:
         page = library.page(order, cursor, 7, **query)
-        told += [job.jid for job in page.jobs]
+        pages += [job.jid for job in page.jobs]
         cursor = page.cursor
         if not cursor:
             break
-    assert told == everything
+    assert pages == all_jobs
 
 
 @pytest.mark.parametrize("cursor", ["x", "!!!", "lQAAkJAA", "kwA", "a" * 5000, "ü"])
-def test_a_cursor_that_nobody_gave(library, cursor):
+def test_an_invalid_cursor(library, cursor):
     with pytest.raises(AdminError):
         library.page(cursor=cursor)
 
@@ -211,7 +213,7 @@ def test_a_cursor_of_another_search(library):
         library.page(cursor=cursor, queue="default")
 
 
-def test_candidates_are_those_of_the_beginning(library):
+def test_candidates_are_fixed_at_the_start(library):
     for number in range(3):
         library.dead(f"dead-{number}")
     found = []
@@ -219,7 +221,7 @@ def test_candidates_are_those_of_the_beginning(library):
         if job is not None:
             found.append(job.jid)
             library.dead(f"{job.jid}-again")
-            library.engine.requeue(job, library.now)
+            library.engine.retry_now(job, library.now)
             assert library.lease("failing") is job
             library.fail(job)
     assert found == ["dead-2", "dead-1", "dead-0"]

@@ -1,5 +1,5 @@
-"""Searches while jobs change, beside the plain truth: whatever stays as it is between the first page
-and the last is found exactly once, and what is found is what was meant.
+"""Searches while jobs change, compared with a simple model: a job that does not change between the
+first and the last page is found exactly once, and every found job matches.
 """
 
 from random import Random
@@ -12,8 +12,10 @@ from millrace.admin import search as searching
 from millrace.admin.service import AdminService
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError
-from millrace.engine.job import FAKTORY, Job
+from millrace.engine.job import Job
 from millrace.engine.states import STATE_NAMES
+from millrace.protocols.registry import FAKTORY
+from millrace.protocols.spec import protocol_rules
 from millrace.records import JobFilter, JobPage, SearchJobs
 from scene import SECOND, START, unit
 
@@ -53,13 +55,13 @@ QUERIES: list[tuple[str, dict[str, Any]]] = [
 class World:
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.engine = Engine(Random(1))
+        self.engine = Engine(Random(1), protocol_rules())
         self.hub = AdminService(self.engine, 10)
         self.now = START
         self.pushed = 0
 
     def change(self) -> None:
-        """Somebody does something."""
+        """Make one random change."""
         self.now += self.random.choice((0, 1, SECOND))
         engine, random = self.engine, self.random
         jobs = list(engine.jobs.values())
@@ -71,11 +73,11 @@ class World:
                 case 0:
                     engine.kill(job, self.now)
                 case 1:
-                    engine.requeue(job, self.now)
+                    engine.retry_now(job, self.now)
                 case 2:
                     engine.cancel(job, self.now)
                 case 3:
-                    engine.rerank(job, random.randrange(3), job.place)
+                    engine.set_rank(job, random.randrange(3), job.position)
                 case 4:
                     engine.tick(self.now)
                 case _:
@@ -95,7 +97,7 @@ class World:
                 kind="Odd" if number % 2 else "Even",
                 payload=b'["Number", "EVEN-%d"]' % (number // 2),
                 rank=random.choice((0, 0, 0, 1, 2)),
-                due=due,
+                due_at=due,
                 retries=random.choice((25, -1)),
             ),
             self.now,
@@ -118,7 +120,7 @@ class World:
 
 
 def is_meant(job: Job, query: dict[str, Any]) -> bool:
-    text = (job.payload.decode() + job.jid + job.kind).lower()
+    text = (job.inline_payload.decode() + job.jid + job.kind).lower()
     text += "" if job.failure is None else (job.failure.group + job.failure.message).lower()
     return (
         query.get("queue", job.queue) == job.queue
@@ -131,15 +133,15 @@ def is_meant(job: Job, query: dict[str, Any]) -> bool:
 
 
 def failing(job: Job) -> bool:
-    """Of those that are killed nothing is known that they failed of."""
+    """A killed job has no failure."""
     return job.failure is not None and STATE_NAMES[job.state] in {"dead", "scheduled"}
 
 
 def key(engine: Engine, order: str, job: Job) -> Any:
     if order == "queue":
-        return (-job.rank, job.place, job.seq)
+        return (-job.rank, job.position, job.seq)
     if order == "due":
-        return (job.due, job.seq)
+        return (job.due_at, job.seq)
     if order == "ended":
         return (-job.ended_at, -job.seq)
     return -job.seq
@@ -147,7 +149,7 @@ def key(engine: Engine, order: str, job: Job) -> Any:
 
 @pytest.fixture(autouse=True, params=["usual", "small"])
 def _limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With small limits a few jobs are too many to be listed."""
+    """With small limits, a few jobs exceed the size of a list."""
     for module, values in SMALL.items() if request.param == "small" else ():
         for name, value in values.items():
             monkeypatch.setattr(module, name, value)
@@ -155,7 +157,7 @@ def _limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize(("order", "query"), QUERIES)
-def test_what_stays_is_found_once(seed: int, order: str, query: dict[str, Any]) -> None:
+def test_unchanged_jobs_are_found_once(seed: int, order: str, query: dict[str, Any]) -> None:
     random = Random(seed)
     world = World(random)
     for _ in range(random.randrange(120)):
@@ -174,17 +176,17 @@ def test_what_stays_is_found_once(seed: int, order: str, query: dict[str, Any]) 
     found: list[int] = []
     cursor, pages = "", 0
     while cursor or not pages:
-        asked = SearchJobs(
+        request_ = SearchJobs(
             JobFilter(**query), order, cursor, random.randrange(1, 9), random.randrange(1, 40)
         )
         page: JobPage | None = None
-        for each in searching.search_jobs(world.hub, asked, world.now):
+        for each in searching.search_jobs(world.hub, request_, world.now):
             if each is None:
                 disturb()
             else:
                 page = each
         assert page is not None
-        assert len(page.jobs) <= asked.most
+        assert len(page.jobs) <= request_.most
         assert all(row.state == query.get("state", row.state) for row in page.jobs)
         found += [row.seq for row in page.jobs]
         cursor, pages = page.cursor, pages + 1
@@ -204,15 +206,15 @@ def is_small() -> bool:
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize(("order", "query"), QUERIES)
-def test_the_first_are_in_order_however_many_there_are(
+def test_the_first_page_is_in_order_for_any_number_of_jobs(
     seed: int, order: str, query: dict[str, Any]
 ) -> None:
     world = World(Random(seed))
     for _ in range(150):
         world.change()
     keys = world.keys(order, query)
-    asked = SearchJobs(JobFilter(**query), order, most=2)
-    (page,) = (each for each in searching.search_jobs(world.hub, asked, world.now) if each)
+    request_ = SearchJobs(JobFilter(**query), order, most=2)
+    (page,) = (each for each in searching.search_jobs(world.hub, request_, world.now) if each)
     expected = sorted(keys, key=keys.__getitem__)[:2]
-    if order not in {"ended", "due"} or not is_small():  # those are by number then
+    if order not in {"ended", "due"} or not is_small():  # otherwise in order of seq
         assert [row.seq for row in page.jobs] == expected

@@ -11,7 +11,7 @@ from wires import START
 
 
 class Host:
-    """A process that knows little of itself."""
+    """A process with minimal details."""
 
     def detail(self) -> ServerStatus:
         return ServerStatus(
@@ -41,7 +41,7 @@ def test_health(room):
     answer = room.asks(health=True)
     assert (answer["now"], answer["halted"]) == (START, "")
     assert (answer["connections"], answer["commands"]) == (1, room.faktory.commands)
-    room.engine.halted = "disk full"
+    room.engine.unavailable = "disk full"
     room.hub.hubs = [room.hub]
     answer = room.asks(health=True)
     assert (answer["halted"], answer["connections"], answer["commands"]) == ("disk full", 0, 0)
@@ -59,7 +59,7 @@ def test_server(room):
     rows = {row["name"]: row for row in answer["protocols"]}
     assert (rows["faktory"]["port"], rows["faktory"]["connections"]) == (7419, 1)
     assert rows["qless"]["port"] == 0
-    room.engine.halted = "disk full"
+    room.engine.unavailable = "disk full"
     assert room.asks(server=True)["halted"] == "disk full"
 
 
@@ -67,13 +67,13 @@ def test_pipeline(room):
     assert room.asks(pipeline=True)["code"] == -1
 
 
-def test_nobody_knows():
+def test_without_a_host_the_status_is_unavailable():
     room = Room(qless=False)
     assert room.refused(server=True)[0] == "unavailable"
     assert room.refused(pipeline=True)[0] == "unavailable"
 
 
-def test_faktory_also_where_it_is_not_served(room):
+def test_faktory_status_without_the_protocol(room):
     room.push("a1")
     served = room.asks(faktory=True)
     room.hub.hubs = [room.hub]
@@ -84,7 +84,7 @@ def test_faktory_also_where_it_is_not_served(room):
     assert alone["server"]["uptime"] == 1
 
 
-def test_faktorys_queues_are_counted_some_at_a_time(room):
+def test_faktory_queues_are_counted_in_slices(room):
     names = [f"q{number}" for number in range(3 * QUEUE_SLICE_SIZE)]
     for name in names:
         room.push(queue=name)

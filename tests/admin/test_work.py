@@ -1,13 +1,16 @@
-"""HTTP as a sixth way to push and to work, as it arrives over the control socket."""
+"""Pushes and leases over HTTP, as they arrive over the control socket."""
 
 from base64 import b64decode, b64encode
+from collections import deque
 
 import pytest
 
 from admin_room import Room
-from millrace.admin.work import MAX_PUSHED, MAX_WAIT, Lease, token
-from millrace.engine.job import FAKTORY, HTTP
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.protocols.http.leases import MAX_WAIT
+from millrace.protocols.http.tokens import LeaseToken
+from millrace.protocols.registry import FAKTORY, HTTP
+from millrace.records.types import MAX_PUSHED
 from millrace.store import MemoryStore
 from scene import recover
 from wires import SECOND, START, Wire
@@ -27,8 +30,8 @@ def push(room: Room, *jobs: dict) -> list[dict]:
 
 
 def lease(room: Room, *queues: str, wire: Wire | None = None, **more: object) -> list[dict]:
-    asked = {"queues": queues or ["q"], "worker": "w1", **more}
-    answers = room.says(wire, lease=asked)
+    request_ = {"queues": queues or ["q"], "worker": "w1", **more}
+    answers = room.says(wire, lease=request_)
     return answers[-1]["jobs"] if answers else []
 
 
@@ -36,9 +39,9 @@ def end(room: Room, token: str, action: str, **more: object) -> dict | None:
     return room.asks(end={"token": token, "action": action, "by": "ci", **more})["job"]
 
 
-def given(room: Room, seq: int, attempt: int = 1, leased_at: int = START) -> str:
+def token_of(room: Room, seq: int, attempt: int = 1, leased_at: int = START) -> str:
     """The token of a lease."""
-    return token(room.hub, Lease(seq, attempt, leased_at))
+    return room.hub.tokens.write(LeaseToken(seq, attempt, leased_at))
 
 
 def refused_end(room: Room, token: str, action: str = "complete", **more: object) -> str:
@@ -51,20 +54,20 @@ def refused_end(room: Room, token: str, action: str = "complete", **more: object
 def test_push(room):
     (row,) = push(room, new(kind="Resize", priority=3, tags=["x", "y", "x"], retries=7))
     job = room.engine.find("a1")
-    assert (job.origin, job.payload, job.kind, job.rank) == (HTTP, b"[1]", "Resize", 3)
+    assert (job.origin, job.inline_payload, job.kind, job.rank) == (HTTP, b"[1]", "Resize", 3)
     assert (row["seq"], row["jid"], row["state"], row["protocol"]) == (1, "a1", "ready", "http")
     assert (row["tags"], row["retries"]) == (["x", "y"], 7)
     assert room.qless.tags.keys() == {"x", "y"}
     assert room.wire.durable == [0]
 
 
-def test_an_id_is_made(room):
+def test_an_id_is_generated(room):
     first, second = push(room, new(""), new(""))
     assert first["jid"] == "00000000-0000-4000-8000-000000000001"
     assert second["jid"] != first["jid"]
 
 
-def test_push_for_later(room):
+def test_push_with_a_due_time(room):
     (row,) = push(room, new(at=START + SECOND))
     assert row["state"] == "scheduled"
     (row,) = push(room, new("a2", at=START - SECOND))
@@ -73,7 +76,7 @@ def test_push_for_later(room):
     assert room.engine.find("a1").state == READY
 
 
-def test_jobs_that_wait_for_others(room):
+def test_jobs_with_blockers(room):
     room.push("old")
     rows = push(room, new("a1"), new("a2", blockers=["a1", "old", "a1"]))
     assert rows[1]["state"] == "blocked"
@@ -81,13 +84,13 @@ def test_jobs_that_wait_for_others(room):
     assert job.extra.blockers == [2, 1]
 
 
-def test_one_that_nobody_knows_cannot_be_waited_for(room):
+def test_an_unknown_blocker_is_refused(room):
     code, reason = room.refused(push={"jobs": [new("a1"), new("a2", blockers=["a1", "nobody"])]})
     assert (code, "nobody" in reason) == ("conflict", True)
     assert not room.engine.jobs
 
 
-def test_one_that_is_dead_blocks_and_one_that_is_done_does_not(room):
+def test_a_dead_job_blocks_and_a_done_job_does_not(room):
     room.dead("dead")
     room.put("done")
     room.pop()
@@ -96,7 +99,7 @@ def test_one_that_is_dead_blocks_and_one_that_is_done_does_not(room):
     assert [row["state"] for row in rows] == ["blocked", "ready"]
 
 
-def test_an_id_that_is_taken(room):
+def test_an_id_in_use(room):
     push(room, new())
     assert room.refused(push={"jobs": [new("a2"), new()]})[0] == "conflict"
     assert room.refused(push={"jobs": [new("a2"), new("a2")]})[0] == "conflict"
@@ -126,13 +129,13 @@ def test_an_id_that_is_taken(room):
         {"unknown": 1},
     ],
 )
-def test_what_cannot_be_pushed(room, more):
+def test_invalid_pushes_are_refused(room, more):
     code, _ = room.refused(push={"jobs": [new("good"), {**new(), **more}]})
     assert code == "bad request"
     assert not room.engine.jobs
 
 
-def test_so_many_at_once(room):
+def test_the_number_of_pushed_jobs_is_limited(room):
     jobs = [new(f"a{number}") for number in range(MAX_PUSHED + 1)]
     assert room.refused(push={"jobs": jobs})[0] == "too large"
     assert room.refused(push={"jobs": []})[0] == "too large"
@@ -146,13 +149,13 @@ def test_lease_and_complete(room):
     push(room, new())
     (leased,) = lease(room)
     job = room.engine.find("a1")
-    assert (job.state, job.holder, job.actor) == (LEASED, "w1", HTTP)
+    assert (job.state, job.holder, job.holder_protocol) == (LEASED, "w1", HTTP)
     assert leased["token"].startswith("1-1-")
     assert leased["deadline"] == START + 1800 * SECOND
     assert b64decode(leased["job"]["payload"]) == b"[1]"
-    assert end(room, given(room, 1), "complete") is None
+    assert end(room, token_of(room, 1), "complete") is None
     assert not room.engine.jobs
-    assert refused_end(room, given(room, 1)) == "conflict"
+    assert refused_end(room, token_of(room, 1)) == "conflict"
 
 
 def test_lease_in_the_order_of_the_queues(room):
@@ -164,7 +167,7 @@ def test_lease_in_the_order_of_the_queues(room):
     assert lease(room, "one") == []
 
 
-def test_the_worker_may_say_how_long(room):
+def test_a_worker_can_set_the_lease_duration(room):
     push(room, new(), new("a2"))
     (leased,) = lease(room, lease_for=5 * SECOND)
     assert leased["deadline"] == START + 5 * SECOND
@@ -173,7 +176,7 @@ def test_the_worker_may_say_how_long(room):
     assert (job.state, job.failures, job.failure.group) == (SCHEDULED, 1, "LeaseExpired")
 
 
-def test_who_waits_is_woken_at_once_and_fairly(room):
+def test_waiters_are_served_immediately_and_in_order(room):
     first, second = room.connect(), room.connect()
     assert lease(room, wire=first, wait=10 * SECOND, lease_for=7 * SECOND) == []
     assert lease(room, wire=second, wait=10 * SECOND) == []
@@ -183,7 +186,7 @@ def test_who_waits_is_woken_at_once_and_fairly(room):
     assert room.engine.find("a1").deadline == START + 7 * SECOND
 
 
-def test_a_wait_has_an_end(room):
+def test_a_wait_times_out(room):
     assert lease(room, wait=10 * SECOND) == []
     assert room.wire.waits
     room.advance(10 * SECOND)
@@ -191,13 +194,13 @@ def test_a_wait_has_an_end(room):
     assert not room.wire.waits
 
 
-def test_nobody_waits_for_ever(room):
+def test_a_wait_is_limited(room):
     lease(room, wait=1 << 62)
     room.advance(MAX_WAIT)
     assert not room.wire.waits
 
 
-def test_who_is_gone_waits_no_longer(room):
+def test_a_closed_connection_stops_waiting(room):
     wire = room.connect()
     lease(room, wire=wire, wait=10 * SECOND)
     wire.lose()
@@ -206,7 +209,7 @@ def test_who_is_gone_waits_no_longer(room):
     assert not room.engine.queues["q"].waiters
 
 
-def test_a_job_that_did_not_reach_its_worker_is_given_back(room):
+def test_a_job_with_an_unwritten_reply_is_released(room):
     wire = room.connect()
     wire.reads = False
     room.push()
@@ -216,14 +219,14 @@ def test_a_job_that_did_not_reach_its_worker_is_given_back(room):
     assert (job.state, job.attempt) == (READY, 0)
 
 
-def test_a_job_that_may_still_be_refused_is_handed_out_when_it_cannot(room):
+def test_a_lease_of_an_uncommitted_job_waits_for_the_commit(room):
     room.hold_commits()
     room.push()
     lease(room)
     assert room.wire.durable == [0]
 
 
-def test_a_server_that_stops_gives_nothing(room):
+def test_a_stopping_server_delivers_no_job(room):
     room.push()
     room.hub.stopping = True
     assert lease(room) == []
@@ -242,10 +245,10 @@ def test_a_server_that_stops_gives_nothing(room):
         {"lease_for": 1},
     ],
 )
-def test_what_cannot_be_leased(room, more):
+def test_invalid_leases_are_refused(room, more):
     room.push()
-    asked = {"queues": ["q"], "worker": "w", **more}
-    assert room.refused(lease=asked)[0] == "bad request"
+    request_ = {"queues": ["q"], "worker": "w", **more}
+    assert room.refused(lease=request_)[0] == "bad request"
     assert not room.engine.leased
 
 
@@ -266,52 +269,53 @@ def test_fail(room):
     (leased,) = lease(room)
     assert leased["token"].startswith("1-2-")
     assert end(room, leased["token"], "fail")["state"] == "dead"
-    assert job.due == room.now + 180 * 86_400 * SECOND
+    assert job.due_at == room.now + 180 * 86_400 * SECOND
 
 
-def test_without_retries_it_is_dead_at_once(room):
+def test_without_retries_a_failed_job_is_dead_immediately(room):
     push(room, new(retries=0))
     lease(room)
-    assert end(room, given(room, 1), "fail")["state"] == "dead"
+    assert end(room, token_of(room, 1), "fail")["state"] == "dead"
 
 
-def test_the_worker_may_say_when_to_try_again(room):
+def test_a_worker_can_set_the_retry_time(room):
     push(room, new())
     lease(room)
-    row = end(room, given(room, 1), "fail", again_at=START + 7 * SECOND)
+    row = end(room, token_of(room, 1), "fail", again_at=START + 7 * SECOND)
     assert (row["state"], row["due"]) == ("scheduled", START + 7 * SECOND)
     push(room, new("a2", retries=0))
     lease(room)
-    assert end(room, given(room, 2), "fail", again_at=START + 7 * SECOND)["state"] == "dead"
+    assert end(room, token_of(room, 2), "fail", again_at=START + 7 * SECOND)["state"] == "dead"
 
 
 def test_release(room):
     push(room, new())
     lease(room)
-    row = end(room, given(room, 1), "release")
+    row = end(room, token_of(room, 1), "release")
     assert (row["state"], row["failures"]) == ("ready", 0)
     (leased,) = lease(room)
     assert leased["token"].startswith("1-2-")
-    assert refused_end(room, given(room, 1), "release") == "conflict"
+    assert refused_end(room, token_of(room, 1), "release") == "conflict"
 
 
 def test_renew(room):
     push(room, new(lease_for=10 * SECOND))
     lease(room)
     room.advance(9 * SECOND)
-    assert end(room, given(room, 1), "renew")["deadline"] == START + 19 * SECOND
+    assert end(room, token_of(room, 1), "renew")["deadline"] == START + 19 * SECOND
     assert (
-        end(room, given(room, 1), "renew", lease_for=60 * SECOND)["deadline"] == START + 69 * SECOND
+        end(room, token_of(room, 1), "renew", lease_for=60 * SECOND)["deadline"]
+        == START + 69 * SECOND
     )
-    assert refused_end(room, given(room, 1), "renew", lease_for=1) == "bad request"
+    assert refused_end(room, token_of(room, 1), "renew", lease_for=1) == "bad request"
     room.advance(60 * SECOND)
-    assert refused_end(room, given(room, 1), "renew") == "conflict"
+    assert refused_end(room, token_of(room, 1), "renew") == "conflict"
 
 
-def test_a_result_goes_to_whoever_keeps_one(room):
+def test_a_result_is_stored_for_a_retained_job(room):
     job = room.put("j1")
     lease(room)
-    row = end(room, given(room, 1), "complete", result=b64encode(b"done").decode())
+    row = end(room, token_of(room, 1), "complete", result=b64encode(b"done").decode())
     assert row["state"] == "done"
     assert (job.state, job.extra.result) == (DONE, b"done")
 
@@ -320,21 +324,21 @@ def test_a_result_goes_to_whoever_keeps_one(room):
     "token",
     ["", "1", "1-1", "1-1-1", "-1-1-x", "x-1-1-x", "1-x-1-x", "²-1-1-x", "1" * 30 + "-1-1-x"],
 )
-def test_what_is_no_token(room, token):
+def test_an_invalid_token(room, token):
     room.push()
     assert refused_end(room, token) == "bad request"
 
 
-def test_tokens_of_others(room):
+def test_tokens_of_other_leases(room):
     room.push()
     room.lease(actor=FAKTORY)
-    assert refused_end(room, given(room, 1)) == "conflict"
+    assert refused_end(room, token_of(room, 1)) == "conflict"
     push(room, new("a2"))
     (leased,) = lease(room)
-    for other in (given(room, 2, 0), given(room, 2, 2), given(room, 2, 1, START - 1)):
+    for other in (token_of(room, 2, 0), token_of(room, 2, 2), token_of(room, 2, 1, START - 1)):
         assert refused_end(room, other) == "conflict"
     assert room.engine.find("a2").state == LEASED
-    assert leased["token"] == given(room, 2)
+    assert leased["token"] == token_of(room, 2)
 
 
 def test_a_token_cannot_be_guessed(room):
@@ -347,17 +351,17 @@ def test_a_token_cannot_be_guessed(room):
     assert refused_end(room, f"1-2-{START}-{digest}") == "not found"
     another = Room()
     push(another, new())
-    another.engine.note("http/lease-key", b"x" * 32)
+    another.engine.set_setting("http/lease-key", b"x" * 32)
     assert refused_end(another, leased["token"]) == "not found"
 
 
 def stored(room: Room, store: MemoryStore | None = None) -> MemoryStore:
-    """All that is durable until now, in addition to what a store has."""
+    """Commit everything so far to the store."""
     if store is None:
         store = MemoryStore()
         store.load()
     for batch in room.kept:
-        store.begin(batch, room.engine)
+        store.prepare(batch, room.engine)
         store.commit()
     return store
 
@@ -368,10 +372,10 @@ def restarted(store: MemoryStore) -> Room:
     return room
 
 
-def test_a_lease_that_a_crash_has_forgotten_can_be_ended():
-    """It was given before it was durable."""
+def test_a_lease_lost_in_a_crash_can_be_ended():
+    """The lease was delivered before its commit."""
     room = Room()
-    room.hub.lease_key()
+    room.hub.tokens.key()
     push(room, new(), new("a2"))
     store = stored(room)
     first, second = lease(room, most=2)
@@ -381,16 +385,16 @@ def test_a_lease_that_a_crash_has_forgotten_can_be_ended():
     assert end(again, first["token"], "renew")["state"] == "leased"
     assert end(again, first["token"], "renew")["state"] == "leased"
     end(again, first["token"], "complete")
-    (anew,) = lease(again)
-    assert anew["token"] != second["token"]
+    (released,) = lease(again)
+    assert released["token"] != second["token"]
     assert refused_end(again, second["token"]) == "conflict"
-    end(again, anew["token"], "complete")
+    end(again, released["token"], "complete")
     assert not again.engine.jobs
 
 
 def test_a_reclaimed_lease_survives_a_second_crash():
     room = Room()
-    room.hub.lease_key()
+    room.hub.tokens.key()
     push(room, new())
     store = stored(room)
     (first,) = lease(room)
@@ -402,6 +406,45 @@ def test_a_reclaimed_lease_survives_a_second_crash():
     assert not last.engine.jobs
 
 
+def table_sizes(*owners: object) -> dict[str, int]:
+    """The sizes of all tables of these objects, by attribute."""
+    names = {
+        (owner, name)
+        for owner in owners
+        for name in (*vars(type(owner)), *getattr(owner, "__dict__", ()))
+        if not name.startswith("__")
+    }
+    found = {f"{type(owner).__name__}.{name}": getattr(owner, name, None) for owner, name in names}
+    tables = (dict, set, list, deque)
+    return {name: len(value) for name, value in found.items() if isinstance(value, tables)}
+
+
+@pytest.mark.parametrize("ending", ["complete", "fail", "release", "timeout", "delete", "expiry"])
+def test_no_table_keeps_reclaimed_leases(ending):
+    """The lease may end by its token, by an operator or by its deadline."""
+    room = Room()
+    room.hub.tokens.key()
+    push(room, *(new(f"a{number}", retries=0) for number in range(20)))
+    store = stored(room)
+    leased = lease(room, most=20)
+    again = restarted(store)
+    owners = (again.engine.leases, again.hub, again.hub.tokens)
+    before = table_sizes(*owners)
+    assert "LeaseSet._undone" in before
+    for each in leased:
+        assert end(again, each["token"], "renew")["state"] == "leased"
+    for each in leased:
+        if ending in {"complete", "fail", "release"}:
+            end(again, each["token"], ending)
+        elif ending != "expiry":
+            again.act(ending, each["job"]["jid"])
+    if ending == "expiry":
+        again.advance(3600 * SECOND)
+    assert not again.engine.leased
+    after = table_sizes(*owners)
+    assert {name for name in after if after[name] >= before.get(name, 0) + 20} == set()
+
+
 def test_a_token_waits_for_the_commit_of_its_key(room):
     room.push()
     room.hold_commits()
@@ -409,31 +452,31 @@ def test_a_token_waits_for_the_commit_of_its_key(room):
     assert room.wire.durable == [0]
 
 
-def test_what_was_never_given_cannot_be_ended():
+def test_a_lease_that_never_existed_cannot_be_ended():
     room = Room()
-    room.hub.lease_key()
+    room.hub.tokens.key()
     push(room, new())
-    assert refused_end(room, given(room, 1)) == "conflict"
+    assert refused_end(room, token_of(room, 1)) == "conflict"
     assert refused_end(restarted(stored(room)), f"1-1-{START}-{'0' * 24}") == "not found"
 
 
-def test_while_nothing_can_be_kept(room):
+def test_work_is_refused_while_the_store_fails(room):
     push(room, new())
     lease(room)
-    room.engine.halted = "the disk is full"
+    room.engine.unavailable = "the disk is full"
     for request in (
         {"push": {"jobs": [new("a2")]}},
         {"lease": {"queues": ["q"], "worker": "w"}},
-        {"end": {"token": given(room, 1), "action": "complete"}},
+        {"end": {"token": token_of(room, 1), "action": "complete"}},
     ):
         assert room.refused(**request)[0] == "unavailable"
     assert room.engine.find("a1").state == LEASED
 
 
-# Between
+# Other protocols
 
 
-def test_jobs_of_http_for_workers_of_others(room):
+def test_http_jobs_for_workers_of_other_protocols(room):
     push(room, new(kind="Resize"))
     worker = room.faktory_worker("w9")
     worker.receive(b"FETCH q\r\n")
@@ -442,7 +485,7 @@ def test_jobs_of_http_for_workers_of_others(room):
     assert room.engine.find("a1").state == SCHEDULED
 
 
-def test_others_cannot_end_what_http_has(room):
+def test_other_protocols_cannot_end_http_leases(room):
     push(room, new())
     lease(room)
     worker = room.faktory_worker("w9")
@@ -457,7 +500,7 @@ def test_qless_finds_and_keeps_the_tags(room):
     room.speaks_qless("tag", "add", "a1", "y")
     assert room.engine.find("a1").extra.tags == ["x", "y"]
     lease(room)
-    end(room, given(room, 1), "complete")
+    end(room, token_of(room, 1), "complete")
     assert room.qless.tags == {}
 
 
@@ -466,9 +509,9 @@ def test_tags_pushed_while_qless_was_off_are_found_when_it_is_on():
     store.load()
     room = Room(qless=False)
     push(room, new(tags=["x"]))
-    assert room.engine.find("a1").extra.own is None
+    assert room.engine.find("a1").extra.details is None
     for batch in room.kept:
-        store.begin(batch, room.engine)
+        store.prepare(batch, room.engine)
         store.commit()
     again = Room(engine=recover(store))
     again.check()
@@ -487,16 +530,16 @@ def test_work_is_in_the_audit_log(room):
     ]
 
 
-def test_a_job_that_waits_goes_when_what_it_waits_for_is_done(room):
+def test_a_blocked_job_is_ready_when_its_blocker_is_done(room):
     push(room, new("a1"), new("a2", blockers=["a1"]))
     assert room.engine.find("a2").state == BLOCKED
     lease(room)
-    end(room, given(room, 1), "complete")
+    end(room, token_of(room, 1), "complete")
     assert room.engine.find("a2").state == READY
 
 
-def test_one_that_waits_for_a_dead_one_stays(room):
+def test_a_job_blocked_by_a_dead_job_stays_blocked(room):
     push(room, new("a1", retries=0), new("a2", blockers=["a1"]))
     lease(room)
-    end(room, given(room, 1), "fail")
+    end(room, token_of(room, 1), "fail")
     assert (room.engine.find("a1").state, room.engine.find("a2").state) == (DEAD, BLOCKED)

@@ -1,79 +1,79 @@
-"""Actions on one job, by the name that the operation `act` uses.
+"""The function of each job action; records.actions declares the actions.
 
-An action that does not apply to the job leaves it unchanged and raises NotApplicable with the
-reason. If Qless stores data with the job, its subscribers receive the message of the matching Qless
-command.
+`apply` calls a function only in the declared states. A function that cannot act for another reason
+leaves the job unchanged and raises NotApplicable. If Qless stores data with the job, its
+subscribers receive the message of the matching Qless command.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from typing import Final
 
-from millrace.engine.job import GOQUEUE, NO_PROTOCOL, QLESS, Failure, Job, extra_of
-from millrace.engine.policy import POLICIES
-from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED
+from millrace.engine.annotations import details_of, tags_of
+from millrace.engine.details import LastError
+from millrace.engine.job import NO_PROTOCOL, Failure, Job
+from millrace.engine.leases import leave_front
+from millrace.engine.states import BLOCKED, DEAD, DONE, SCHEDULED, STATE_NAMES
 from millrace.protocols.qless import work
-from millrace.protocols.qless.job_view import Failed, part_of
-from millrace.protocols.qless.state import Qless
-from millrace.records import ActionRequest
+from millrace.protocols.registry import GOQUEUE, QLESS
+from millrace.records import JOB_ACTIONS, ActionRequest
 
 from .errors import NotApplicable
 from .jobs import shorten
 from .service import AdminService, jobs_by_id
 
-Doing = Callable[[AdminService, Job, ActionRequest, int], None]
+JobFunction = Callable[[AdminService, Job, ActionRequest, int], None]
 
 #: Maximum dependent jobs listed by name in an error message.
 MAX_NAMED_DEPENDENTS: Final = 3
-#: Error group and message of a killed job that has no failure yet, as in Qless.
-KILLED: Final = ("killed", "somebody put it among the failed")
+#: Error group and message of a killed Qless job that has no failure yet.
+KILLED: Final = ("killed", "killed by an operator")
 
-STATE_TEXT: Final = {
-    SCHEDULED: "it is scheduled",
-    BLOCKED: "it waits for other jobs",
-    READY: "it is ready",
-    LEASED: "a worker has it",
-    DONE: "it is done",
-    DEAD: "it is dead",
-}
+
+def apply(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
+    """Perform the requested action on one job."""
+    action, state = JOB_ACTIONS[asked.action], STATE_NAMES[job.state]
+    if state not in action.states:
+        raise NotApplicable(
+            f"The job is {state}; this action requires the state {action.state_list}."
+        )
+    FUNCTIONS[asked.action](hub, job, asked, now)
 
 
 def retry(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    _need(job, {SCHEDULED, DEAD}, "only what is scheduled or dead can be tried again")
     qless = hub.qless
     if job.state == DEAD and job.origin == QLESS and qless is not None:
         work.put_again(qless, now, job, job.queue, 0)
     else:
-        hub.engine.requeue(job, now)
+        hub.engine.retry_now(job, now)
 
 
 def kill(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    _need(job, {SCHEDULED, BLOCKED, READY}, "it cannot be killed")
     engine, qless = hub.engine, hub.qless
     if job.origin != QLESS or qless is None:
         engine.kill(job, now)
         return
-    part, theirs = part_of(job), now + engine.theirs
-    rank = part.rank
-    if job.failure is None:
-        job.failure = Failure(theirs, theirs, *KILLED, [])
-    group, message = job.failure.group, job.failure.message
-    engine.kill(job, now)
-    part.stalled, part.throttled, part.expired_at, job.rank = False, None, None, rank
-    part.add("failed", theirs, qless.max_history, {"worker": "", "group": group})
-    part.failure = Failed(group, message, theirs // 1_000_000, "")
-    qless.log_failed(job, "", group, message)
-    qless.tell_tracked("failed", job.jid)
+    part, theirs = details_of(job), engine.time_of(job, now)
+    failure = job.failure or Failure(theirs, theirs, *KILLED, [])
+    group, message = failure.group, failure.message
+    engine.kill(job, now, failure)
+    part.parked = part.lapsed_at = None
+    leave_front(job)
+    part.add_entry("failed", theirs, qless.max_history, {"worker": "", "group": group})
+    part.last_error = LastError(group, message, theirs // 1_000_000, "")
+    qless.publish_failed(job, "", group, message)
+    qless.publish_tracked("failed", job.jid)
 
 
 def cancel(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    _need(job, {SCHEDULED, BLOCKED, READY, DEAD, DONE}, "time it out first, or delete it")
     found, others = hub.engine.some_dependents(job, MAX_NAMED_DEPENDENTS + 1)
     waiting = [shorten(each.jid) for each in found if each is not job]
     if waiting:
         listed = ", ".join(waiting[:MAX_NAMED_DEPENDENTS])
         others += len(waiting[MAX_NAMED_DEPENDENTS:])
         more = f" and {others} more" if others else ""
-        raise NotApplicable(f"others wait for it: {listed}{more}. Cancel them, too, or delete it")
+        raise NotApplicable(
+            f"Other jobs depend on it: {listed}{more}. Cancel them as well, or delete the job."
+        )
     remove(hub, job, now)
 
 
@@ -83,17 +83,15 @@ def delete(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 
 def remove(hub: AdminService, job: Job, now: int) -> None:
     qless = hub.qless
-    if qless is not None and (job.origin == QLESS or job.jid in qless.tracked):
+    if qless is not None and (job.origin == QLESS or is_tracked(hub, job.jid)):
         work.tell_cancelled(qless, job)
     hub.engine.cancel(job, now)
 
 
 def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    movable = {SCHEDULED, BLOCKED, READY, DEAD}
-    if job.origin == QLESS:
-        movable.add(DONE)  # Qless repeats a completed job this way
-    _need(job, movable, "time it out first" if job.state == LEASED else "it cannot be moved")
-    due = job.due if job.state in {SCHEDULED, BLOCKED} else 0
+    if job.state == DONE and job.origin != QLESS:  # Qless repeats a completed job this way
+        raise NotApplicable("The job is done. Only completed Qless jobs can be moved.")
+    due = job.due_at if job.state in {SCHEDULED, BLOCKED} else 0
     qless = hub.qless
     if qless is not None and _has_part(job):
         work.put_again(qless, now, job, asked.queue, due)
@@ -103,28 +101,23 @@ def move(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
 
 def priority(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     """Set the priority, in the scale of the protocol that pushed the job."""
-    _need(job, {SCHEDULED, BLOCKED, READY, LEASED, DEAD}, "nobody will work it again")
     rank = 0.0 - asked.priority if job.origin == GOQUEUE else asked.priority
     if not _has_part(job):
-        hub.engine.rerank(job, rank, job.place)
+        hub.engine.set_rank(job, rank, job.position)
         return
-    part = part_of(job)
+    part = details_of(job)
     if job.origin == QLESS:
         part.priority = asked.priority
     else:
         part.priority = 0.0 - rank if part.lower_first else rank
-    if part.throttled is not None:
-        part.throttled.rank = part.rank
-        hub.engine.touch(job)
-    else:
-        hub.engine.rerank(job, job.rank if part.stalled else part.rank, job.place)
+    hub.engine.set_rank(job, job.rank if part.front else part.rank, job.position)
 
 
 def tag(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     known = _tags(job)
     added = [tag for tag in dict.fromkeys(asked.tags) if tag not in known]
     if not added:
-        raise NotApplicable("it has these tags already")
+        raise NotApplicable("The job has these tags already.")
     _set_tags(hub, job, [*known, *added], now)
 
 
@@ -132,112 +125,70 @@ def untag(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     known = _tags(job)
     left = [tag for tag in known if tag not in asked.tags]
     if left == known:
-        raise NotApplicable("it has none of these tags")
+        raise NotApplicable("The job has none of these tags.")
     _set_tags(hub, job, left, now)
 
 
 def track(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    qless = require_qless(hub)
-    qless.publish("track", job.jid.encode())
-    qless.track(job.jid, now + hub.engine.theirs)
+    if hub.qless is not None:
+        hub.qless.publish("track", job.jid.encode())
+    hub.engine.track(job.jid, now)
 
 
 def untrack(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
     if not is_tracked(hub, job.jid):
-        raise NotApplicable("it is not tracked")
+        raise NotApplicable("The job is not tracked.")
     untrack_id(hub, job.jid)
 
 
 def is_tracked(hub: AdminService, jid: str) -> bool:
-    return jid in require_qless(hub).tracked
+    return jid in hub.engine.annotations.tracked
 
 
 def untrack_id(hub: AdminService, jid: str) -> None:
     """Stop tracking a job id. The job need not exist."""
-    qless = require_qless(hub)
-    qless.publish("untrack", jid.encode())
-    qless.track(jid, None)
+    if hub.qless is not None:
+        hub.qless.publish("untrack", jid.encode())
+    hub.engine.track(jid, None)
 
 
 def undepend(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    _need(job, {BLOCKED}, "it waits for no other job")
     assert job.extra is not None
     waits_for = job.extra.blockers
     if not waits_for:
-        raise NotApplicable(f"it waits for the release of the load {job.extra.load}, not for a job")
-    if asked.blockers:
-        named = {each.seq for name in asked.blockers for each in jobs_by_id(hub.engine, name)}
+        raise NotApplicable(f"The job waits for the load {job.extra.load}, not for other jobs.")
+    if asked.waits_for:
+        named = {each.seq for name in asked.waits_for for each in jobs_by_id(hub.engine, name)}
         away = [seq for seq in waits_for if seq in named]
         if not away:
-            raise NotApplicable("it waits for none of these")
+            raise NotApplicable("The job depends on none of these jobs.")
     else:
         away = list(waits_for)
     hub.engine.unblock(job, away, now)
 
 
 def timeout(hub: AdminService, job: Job, asked: ActionRequest, now: int) -> None:
-    _need(job, {LEASED}, "no worker has it")
     engine, qless = hub.engine, hub.qless
-    if job.actor == QLESS and qless is not None:
-        work.take_away(qless, now, job, now + engine.theirs)
+    if job.holder_protocol == QLESS and qless is not None:
+        work.revoke(qless, now, job, engine.time_of(job, now))
     else:
-        group, message = POLICIES[job.origin].expired
+        group, message = engine.rules.policies[job.origin].expired
         engine.fail(job, now, NO_PROTOCOL, group, message, [], cause="expired")
 
 
-ACTIONS: Final[dict[str, Doing]] = {
-    "retry": retry,
-    "kill": kill,
-    "cancel": cancel,
-    "delete": delete,
-    "move": move,
-    "priority": priority,
-    "tag": tag,
-    "untag": untag,
-    "track": track,
-    "untrack": untrack,
-    "undepend": undepend,
-    "timeout": timeout,
-}
-
-
-def require_qless(hub: AdminService) -> Qless:
-    qless = hub.qless
-    if qless is None:
-        raise NotApplicable("that is of Qless, and its port is off")
-    return qless
-
-
-def _need(job: Job, states: Container[int], otherwise: str) -> None:
-    if job.state not in states:
-        raise NotApplicable(f"{STATE_TEXT[job.state]}: {otherwise}")
+FUNCTIONS: Final[dict[str, JobFunction]] = {name: globals()[name] for name in JOB_ACTIONS}
 
 
 def _has_part(job: Job) -> bool:
     """Return whether Qless stores data with the job."""
-    return job.extra is not None and job.extra.own is not None
+    return job.extra is not None and job.extra.details is not None
 
 
 def _tags(job: Job) -> list[str]:
     return [] if job.extra is None else list(job.extra.tags)
 
 
-def set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:
-    """Replace the tags of a job, and update the tag index of Qless."""
-    qless = hub.qless
-    if qless is None and not _has_part(job):
-        extra_of(job).tags = tags
-        return
-    part = part_of(job)
-    known, theirs = {str(tag): (tag, when) for tag, when in part.tags}, now + hub.engine.theirs
-    kept = [known.get(tag, (tag, theirs)) for tag in tags]
-    if qless is not None:
-        qless.set_tags(job, part, kept)
-    else:
-        part.tags = kept
-        extra_of(job).tags = tags
-
-
 def _set_tags(hub: AdminService, job: Job, tags: list[str], now: int) -> None:
-    set_tags(hub, job, tags, now)
-    hub.engine.touch(job)
+    """Replace the tags of a job; the tags that it keeps also keep their times."""
+    known = {str(tag): (tag, when) for tag, when in tags_of(job)}
+    hub.engine.set_tags(job, [known.get(tag, (tag, now)) for tag in tags])

@@ -70,11 +70,11 @@ class AuditLog:
             truncate(target, MAX_TARGET_LENGTH),
             count,
         )
-        self._engine.note(f"{kind}{number}", _encode(entry))
+        self._engine.set_setting(f"{kind}{number}", _encode(entry))
         numbers = self._kept[kind]
         numbers.append(number)
         while len(numbers) > (MAX_ENTRIES if kind == ENTRY_KEY else MAX_LOGIN_FAILURES):
-            self._engine.note(f"{kind}{numbers.pop(0)}", None)
+            self._engine.set_setting(f"{kind}{numbers.pop(0)}", None)
         self.heard(entry)
         return number
 
@@ -92,7 +92,7 @@ class AuditLog:
 
     def find(self, number: int) -> AuditEntry | None:
         key = self._key(number)
-        return None if key is None else _decode(self._engine.notes[key])
+        return None if key is None else _decode(self._engine.settings[key])
 
     def count(self, number: int, count: int) -> None:
         """Set the job count of an entry. A removed entry is ignored."""
@@ -118,21 +118,21 @@ class AuditLog:
     def _key(self, number: int) -> str | None:
         """Return the key of the note that stores an entry, or None."""
         keys = (f"{kind}{number}" for kind in self._kept)
-        return next((key for key in keys if key in self._engine.notes), None)
+        return next((key for key in keys if key in self._engine.settings), None)
 
     def _keep(self, entry: AuditEntry) -> None:
         key = self._key(entry.number)
         assert key is not None
-        self._engine.note(key, _encode(entry))
+        self._engine.set_setting(key, _encode(entry))
 
     def _refresh(self) -> None:
         """Read the entry numbers from the notes, initially and after the engine reverts changes."""
-        if self._read_for == self._engine.reverts:
+        if self._read_for == self._engine.revert_count:
             return
-        self._read_for = self._engine.reverts
+        self._read_for = self._engine.revert_count
         self._open.clear()
         for kind, numbers in self._kept.items():
-            keys = (key for key in self._engine.notes if key.startswith(kind))
+            keys = (key for key in self._engine.settings if key.startswith(kind))
             numbers[:] = sorted(int(key[len(kind) :]) for key in keys)
         self._next = 1 + max((numbers[-1] for numbers in self._kept.values() if numbers), default=0)
 

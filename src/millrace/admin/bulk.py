@@ -5,26 +5,34 @@ even if the job moves: the search does not find a retried job again. A long oper
 and yields to other connections between them. If the client disconnects, the operation stops.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from millrace.engine.engine import Engine
 from millrace.engine.errors import EngineError
 from millrace.engine.job import Job
-from millrace.engine.states import BLOCKED
-from millrace.records import MAX_PRIORITY, ActionRequest, BulkProgress, JobFilter, SkippedJob
+from millrace.engine.states import BLOCKED, STATE_NAMES
+from millrace.protocols.http.pushes import check_queue
+from millrace.records import (
+    JOB_ACTIONS,
+    ActionRequest,
+    BulkProgress,
+    JobFilter,
+    OperatorAction,
+    RecurringAction,
+    SkippedJob,
+)
+from millrace.records.types import MAX_NAMED_JOBS
 
-from .actions import ACTIONS, STATE_TEXT, is_tracked, require_qless, untrack_id
-from .errors import AdminError, NotApplicable, NotFound, require_writable
+from .actions import apply, is_tracked, untrack_id
+from .errors import AdminError, NotApplicable, require_writable
 from .filters import FilterMatcher
+from .query_language import quoted, write
 from .search import matching_jobs
 from .service import MAX_NAME_LENGTH, AdminService, jobs_by_id
 
-#: Maximum jobs listed in one request.
-MAX_NAMED_JOBS: Final = 1000
 #: Jobs changed per slice.
-ACTION_SLICE_SIZE: Final = 50
+ACTION_SLICE_SIZE: Final = 25
 #: If a job has more dependents than this, they are unblocked in slices before the job is deleted.
 MAX_DEPENDENTS_PER_SLICE: Final = 500
 #: Dependent jobs examined per slice.
@@ -35,15 +43,11 @@ SCAN_PROGRESS_INTERVAL: Final = 10_000
 PROGRESS_INTERVAL: Final = 500
 #: Maximum refused jobs listed individually in the reply.
 MAX_LISTED_SKIPS: Final = 100
-MAX_TAGS: Final = 100
-MAX_TAG_LENGTH: Final = 255
-#: Maximum length of a queue name; Go Job Queue supports no longer names.
-MAX_QUEUE_NAME_BYTES: Final = 255
 
 
 def act_on_jobs(hub: AdminService, asked: ActionRequest, now: int) -> Iterator[BulkProgress | None]:
     require_writable(hub.engine)
-    _check(hub, asked)
+    _check(asked)
     if asked.query is None:
         return _act_on_some(hub, asked)
     return _act_on_all(hub, asked, asked.query)
@@ -62,12 +66,12 @@ def _act_on_some(hub: AdminService, asked: ActionRequest) -> Iterator[BulkProgre
             untrack_id(hub, name)  # clients may still track a deleted job
             acted.done += 1
         else:
-            _refuse(acted, name, "there is no such job")
+            _refuse(acted, name, "Job not found.")
     for seq in asked.seqs:
         if seq in engine.jobs:
             jobs[seq] = engine.jobs[seq]
         else:
-            _refuse(acted, str(seq), "there is no such job")
+            _refuse(acted, str(seq), "Job not found.")
     names = list(dict.fromkeys([*asked.jobs, *map(str, asked.seqs)]))
     acted.of = acted.done + len(jobs)
     ordered = _in_order(engine, asked, jobs.values(), set(jobs))
@@ -80,7 +84,7 @@ def _act_on_all(
     hub: AdminService, asked: ActionRequest, query: JobFilter
 ) -> Iterator[BulkProgress | None]:
     engine, meaning, acted = hub.engine, FilterMatcher(hub, query), BulkProgress(0, [], over=False)
-    undone, jobs, seqs = engine.reverts, list[Job](), set[int]()
+    undone, jobs, seqs = engine.revert_count, list[Job](), set[int]()
     found = matching_jobs(hub, query)
     for job in found:
         if job is not None:
@@ -96,7 +100,7 @@ def _act_on_all(
     acted.looked, acted.of = 0, len(jobs)
     ordered = _in_order(engine, asked, jobs, seqs)
     told = 0
-    for _ in _do_all(hub, asked, ordered, acted, format_filter(query), meaning):
+    for _ in _do_all(hub, asked, ordered, acted, write(query) or "all jobs", meaning):
         tell = acted.looked - told >= PROGRESS_INTERVAL
         told = acted.looked if tell else told
         yield acted if tell else None
@@ -115,8 +119,9 @@ def _do_all(
     clients may remove a job or change it so that it no longer matches.
     """
     engine = hub.engine
-    undone = engine.reverts
-    number = hub.audit.add(hub.now, asked.by, asked.action, target + _how(asked))
+    undone = engine.revert_count
+    target += describe_argument(JOB_ACTIONS[asked.action], asked)
+    number = hub.audit.add(hub.now, asked.by, asked.action, target)
     try:
         for job in jobs:
             if job is None:
@@ -130,31 +135,32 @@ def _do_all(
             acted.looked += 1
             if engine.jobs.get(job.seq) is not job:
                 if asked.query is None:
-                    _refuse(acted, job.jid, "it is gone")
+                    _refuse(acted, job.jid, "The job no longer exists.")
             elif meaning is None or meaning.admits(job):
                 _do(hub, job, asked, acted)
             elif asked.only is not None:
-                _refuse(acted, job.jid, f"it is not where it was seen: {STATE_TEXT[job.state]}")
+                reason = f"The job is {STATE_NAMES[job.state]} and no longer matches."
+                _refuse(acted, job.jid, reason)
             if acted.looked % ACTION_SLICE_SIZE == 0:
                 yield
                 check_not_reverted(engine, undone, acted)
     finally:
-        if not engine.halted and engine.reverts == undone:
+        if not engine.unavailable and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
     acted.looked, acted.over = acted.of, True
 
 
 def check_not_reverted(engine: Engine, undone: int, acted: BulkProgress) -> None:
     """Raise AdminError if the engine has reverted changes or halted since the operation started."""
-    if engine.reverts != undone or engine.halted:
-        reason = engine.halted or "the store failed"
+    if engine.revert_count != undone or engine.unavailable:
+        reason = engine.unavailable or "the store failed"
         some = f"only some of {acted.done} were changed" if acted.done else "nothing was changed"
         raise AdminError(f"{reason}: {some}, try again later", "unavailable")
 
 
 def _do(hub: AdminService, job: Job, asked: ActionRequest, acted: BulkProgress) -> None:
     try:
-        ACTIONS[asked.action](hub, job, asked, hub.now)
+        apply(hub, job, asked, hub.now)
     except (NotApplicable, EngineError) as reason:
         _refuse(acted, job.jid, str(reason) or str(type(reason).__doc__))
     else:
@@ -225,70 +231,35 @@ def _dependents_first(engine: Engine, jobs: Iterable[Job], seqs: set[int]) -> It
 # Validation of requests
 
 
-def _check(hub: AdminService, asked: ActionRequest) -> None:
+def _check(asked: ActionRequest) -> None:
     some = asked.jobs or asked.seqs
     if bool(some) == (asked.query is not None):
-        raise AdminError("say which jobs are meant: some, or a query")
+        raise AdminError("Give either jobs or a query.")
     if len(asked.jobs) + len(asked.seqs) > MAX_NAMED_JOBS:
-        raise AdminError(f"more than {MAX_NAMED_JOBS} jobs are named: use a query", "too large")
-    if any(len(name) > MAX_NAME_LENGTH for name in (*asked.jobs, *asked.blockers)):
-        raise AdminError(f"a name is longer than {MAX_NAME_LENGTH} characters", "too large")
+        raise AdminError(f"More than {MAX_NAMED_JOBS} jobs are named. Use a query.", "too large")
+    if any(len(name) > MAX_NAME_LENGTH for name in (*asked.jobs, *asked.waits_for)):
+        raise AdminError(f"A name is longer than {MAX_NAME_LENGTH} characters.", "too large")
     if asked.only is not None and (asked.query is not None or asked.only.words):
-        raise AdminError("`only` is for jobs that are named, and knows no words")
-    if asked.action == "move":
+        raise AdminError("`only` requires named jobs and supports no text terms.")
+    check_argument(JOB_ACTIONS[asked.action], asked)
+
+
+def check_argument(action: OperatorAction, asked: ActionRequest | RecurringAction) -> None:
+    if action.argument == "queue":
         check_queue(asked.queue)
-    elif asked.action == "priority":
-        check_priority(asked.priority)
-    elif asked.action in {"tag", "untag"}:
-        check_tags(asked.tags)
-        if not asked.tags:
-            raise AdminError("say which tags")
-    elif asked.action in {"track", "untrack"}:
-        try:
-            require_qless(hub)
-        except NotApplicable as reason:
-            raise NotFound(str(reason)) from None
+    elif action.argument == "tags" and not asked.tags:
+        raise AdminError("Give at least one tag.")
 
 
-def check_queue(name: str) -> None:
-    if not name or len(name.encode()) > MAX_QUEUE_NAME_BYTES:
-        raise AdminError(f"a queue's name has 1 to {MAX_QUEUE_NAME_BYTES} bytes")
-
-
-def check_priority(number: float) -> None:
-    if not math.isfinite(number) or abs(number) > MAX_PRIORITY:
-        raise AdminError("A priority must lie between -(2^53) and 2^53.")
-
-
-def check_tags(tags: list[str]) -> None:
-    if len(tags) > MAX_TAGS or any(not 0 < len(tag) <= MAX_TAG_LENGTH for tag in tags):
-        raise AdminError(f"at most {MAX_TAGS} tags, each of 1 to {MAX_TAG_LENGTH} characters")
-
-
-def format_filter(query: JobFilter) -> str:
-    """Format a query for the audit log in the syntax of the search."""
-    said = [
-        f"{name}:{quoted(value)}"
-        for name in JobFilter.__struct_fields__
-        if name != "words" and (value := getattr(query, name)) is not None
-    ]
-    return " ".join([*said, *map(quoted, query.words)]) or "all jobs"
-
-
-def quoted(value: object) -> str:
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    plain = text and not any(char.isspace() or char in '":' for char in text)
-    return text if plain else '"' + text.replace('"', '\\"') + '"'
-
-
-def _how(asked: ActionRequest) -> str:
-    match asked.action:
-        case "move":
+def describe_argument(action: OperatorAction, asked: ActionRequest | RecurringAction) -> str:
+    """Describe the argument for the audit log."""
+    match action.argument:
+        case "queue":
             return f" to the queue {quoted(asked.queue)}"
         case "priority":
             return f" to {asked.priority:g}"
-        case "tag" | "untag":
+        case "tags":
             return " with " + ", ".join(map(quoted, asked.tags))
-        case "undepend" if asked.blockers:
-            return " of " + ", ".join(asked.blockers)
+        case "waits_for" if isinstance(asked, ActionRequest) and asked.waits_for:
+            return " of " + ", ".join(asked.waits_for)
     return ""

@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -30,7 +30,7 @@ MAX_LINE_BYTES: Final = 64 << 20
 #: The server replies within milliseconds, unless it has a problem.
 REPLY_TIMEOUT: Final = 15.0
 #: Shipping all pending events may take a while.
-SHIPPED_WITHIN: Final = 120.0
+SHIP_TIMEOUT: Final = 120.0
 COMMAND_TIMEOUT: Final = 30.0
 
 _encode = msgspec.json.Encoder().encode
@@ -47,9 +47,10 @@ class _Line(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Line).decode
 
 
-def hello() -> bytes:
-    """The first line of a connection."""
-    return _encode({"hello": Hello(PROTOCOL_VERSION, f"millrace {__version__}")}) + b"\n"
+def hello(queues: Sequence[str] = ()) -> bytes:
+    """The first line of a connection that may use these queues; without patterns, all."""
+    first = Hello(PROTOCOL_VERSION, f"millrace {__version__}", list(queues))
+    return _encode({"hello": first}) + b"\n"
 
 
 def content(line: bytes) -> Raw:
@@ -73,13 +74,16 @@ def content(line: bytes) -> Raw:
 class ClientConnection:
     """One connection to the server."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, queues: Sequence[str] = ()
+    ) -> None:
         self.reader, self.writer = reader, writer
+        self._queues = queues
         self._greeted = False
 
     async def send(self, request: dict[str, Any]) -> None:
         if not self._greeted:
-            self.writer.write(hello())
+            self.writer.write(hello(self._queues))
         self.writer.write(_encode(request) + b"\n")
         await self.writer.drain()
         if not self._greeted:
@@ -99,7 +103,9 @@ class ClientConnection:
 class AdminClient:
     """A pool of connections."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, queues: Sequence[str] = ()) -> None:
+        #: Patterns of the queues that its requests may use; empty: all.
+        self._queues = queues
         self._folder, self._name = os.path.split(path)
         self._idle: deque[ClientConnection] = deque()
         self._short = asyncio.Semaphore(MAX_CONNECTIONS)
@@ -166,9 +172,8 @@ class AdminClient:
             folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 path = f"/proc/self/fd/{folder}/{self._name}"
-                return ClientConnection(
-                    *await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
-                )
+                opened = await asyncio.open_unix_connection(path, limit=MAX_LINE_BYTES)
+                return ClientConnection(*opened, self._queues)
             finally:
                 os.close(folder)
         except OSError as error:

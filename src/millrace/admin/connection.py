@@ -26,10 +26,12 @@ import msgspec
 
 from millrace import __version__
 from millrace.engine.errors import EngineError
-from millrace.engine.job import Job
+from millrace.engine.job import NO_PROTOCOL, Job
 from millrace.protocols.buffers import LineBuffer
 from millrace.protocols.connection import Connection
-from millrace.protocols.errors import ClientError
+from millrace.protocols.errors import ClientError, CodedError, StoreUnavailable
+from millrace.protocols.http import leases
+from millrace.protocols.queue_rules import QueueRefused
 from millrace.records import (
     PROTOCOL_VERSION,
     AdminErrorReply,
@@ -39,14 +41,26 @@ from millrace.records import (
     ErrorReply,
     Hello,
     HelloReply,
-    LeasedJobs,
+    ImportProgress,
     LeaseJobs,
     SocketRequest,
 )
 
-from . import audit, bulk, jobs, metrics, overview, queues, recurring, search, work, workers
-from .errors import AdminError
-from .service import LEASE_KEY, AdminService, Operation, Reply
+from . import (
+    audit,
+    bulk,
+    imports,
+    jobs,
+    metrics,
+    overview,
+    queues,
+    recurring,
+    search,
+    work,
+    workers,
+)
+from .errors import AdminError, require_writable
+from .service import AdminService, Operation, Reply
 
 #: Fits the longest job that can be pushed over HTTP, in base64.
 MAX_LINE_BYTES: Final = 24 << 20
@@ -86,10 +100,19 @@ OPERATIONS: Final[dict[str, Operation]] = {
     "note": audit.add_note,
     "push": work.push,
     "end": work.end,
+    "import_jobs": imports.import_jobs,
 }
 #: Overviews and reports on the process: they show the state in memory, also while a commit hangs.
 NEVER_WAIT: Final = frozenset(
     {"sizes", "overview", "health", "server", "metrics", "faktory", "pipeline", "journal", "ship"}
+)
+#: The operations of a connection that is limited to some queues. The others concern the whole
+#: server, or jobs of all queues.
+LIMITED: Final = frozenset(
+    {
+        *("health", "queues", "queue", "act_on_queue", "job", "why", "search", "act"),
+        *("push", "lease", "end", "note"),
+    }
 )
 _NAMES: Final = SocketRequest.__struct_fields__
 _ABSENT: Final = (None, False)
@@ -97,58 +120,50 @@ _ABSENT: Final = (None, False)
 
 class AdminConnection(Connection):
     def __init__(self, hub: AdminService) -> None:
-        super().__init__()
+        super().__init__(hub.engine, NO_PROTOCOL)
         self.hub = hub
         self._lines = LineBuffer(MAX_LINE_BYTES)
-        #: The operation that is being carried out in slices.
-        self._running: Iterator[Reply | None] | None = None
         self._greeted = False
-        #: Whether replies to the current request wait for commits, and the engine's count of
-        #: changes before it.
-        self._waits, self._before = True, 0
+        #: Whether replies to the current request wait for changes of other clients.
+        self._waits = True
         hub.connections.add(self)
 
     @property
-    def backlog(self) -> int:
+    def unprocessed_bytes(self) -> int:
         return self._lines.size
 
     @property
-    def held(self) -> int:
-        return self._lines.held
+    def memory_used(self) -> int:
+        return self._lines.memory_used
 
-    def discard(self) -> None:
+    def drop_input(self) -> None:
         self._lines = LineBuffer(0)
         self._stop()
 
     def feed(self, data: bytes) -> None:
         self._lines.feed(data)
 
-    def receive(self, data: bytes, now: int, most: int) -> bool:
-        self.feed(data)
-        return self.run(now, most)
-
     def run(self, now: int, most: int) -> bool:
-        lines, self.hub.now = self._lines, now
-        while lines.pending and most > 0 and not self.closing and not self._is_busy:
+        self.hub.now = now
+        return super().run(now, most)
+
+    def has_input(self) -> bool:
+        return bool(self._lines.pending)
+
+    def step(self, now: int) -> int:
+        lines = self._lines
+        if lines.pending:
             line = lines.take()
             if self._greeted:
                 self._execute(line, now)
             else:
                 self._greet(line)
-            most -= 1
-        if self._running is not None:
-            self._run_slice(self._running)  # a slice costs as much as a batch of commands
-            return not self.closing
-        if lines.too_long and not lines.pending and not self.closing:
+            return 1
+        if lines.too_long:
             detail = f"A line must not be longer than {MAX_LINE_BYTES:,} bytes."
             self._refuse(AdminError(detail, "too large"))
             self.closing = True
-        return bool(lines.pending) and not self.closing and not self._is_busy
-
-    @property
-    def _is_busy(self) -> bool:
-        """True while an operation runs or waits for a job."""
-        return self._running is not None or self.waiter is not None
+        return 0
 
     def _greet(self, line: bytes) -> None:
         """Compare the versions. A client of version 1 gets an error in its own form."""
@@ -176,20 +191,25 @@ class AdminConnection(Connection):
             )
             self._end_with(AdminErrorReply.of("refused", detail))
             return
+        if hello.queues:
+            self.hub = self.hub.limited_to(tuple(hello.queues))
+            self.engine = self.hub.engine
         self._greeted = True
         self._send(HelloReply(PROTOCOL_VERSION, __version__))
 
     def _end_with(self, reply: msgspec.Struct) -> None:
         self.hub.errors += 1
-        self.replies.append(_encode(reply) + b"\n")
+        self.reply(_encode(reply) + b"\n")
         self.closing = True
 
     def _execute(self, line: bytes, now: int) -> None:
         self.hub.commands += 1
-        self._waits, self._before = True, self.hub.engine.changes
+        self._waits = True
         try:
             name, arguments = _operation(line)
             self._waits = name not in NEVER_WAIT
+            if self.hub.rule is not None and name not in LIMITED:
+                raise AdminError(f"Not available with a rule for queues: {name}.", "refused")
             if name == "lease":
                 self._lease(arguments, now)
             elif name in {"journal", "ship"}:
@@ -197,7 +217,7 @@ class AdminConnection(Connection):
             else:
                 result = OPERATIONS[name](self.hub, arguments, now)
                 if isinstance(result, Iterator):
-                    self._running = result
+                    self.begin_work(self._send_all(result))
                 else:
                     self._wait()
                     self._send(result)
@@ -207,9 +227,8 @@ class AdminConnection(Connection):
 
     def _wait(self) -> None:
         """Hold the next reply back until everything is committed that it may depend on."""
-        engine = self.hub.engine
-        if self._waits and (engine.changes != self._before or engine.has_uncommitted):
-            self.marks.append(len(self.replies))
+        if self._waits:
+            self.caller.wait()
 
     def _ship(self, name: str) -> None:
         shipper = self.hub.keeper
@@ -220,37 +239,34 @@ class AdminConnection(Connection):
         else:
             self._send(shipper.journal())
 
-    def _run_slice(self, running: Iterator[Reply | None]) -> None:
+    def _send_all(self, running: Iterator[Reply | None]) -> Iterator[None]:
+        """Carry out a long operation, and send each of its replies."""
         try:
-            reply = next(running)
-        except StopIteration:
-            self._running = None
+            for reply in running:
+                if reply is not None:
+                    self._wait()
+                    self._send(reply)
+                yield
         except (ClientError, EngineError) as error:
-            self._running = None
             self._wait()
             self._refuse(error)
-        else:
-            if reply is not None:
-                self._wait()
-                self._send(reply)
+        finally:
+            if isinstance(running, Generator):
+                running.close()  # a stopped operation records its progress
 
     def _send(self, reply: Reply) -> None:
-        member = "progress" if _is_progress(reply) else "result"
-        self.replies.append(b'{"%b":%b}\n' % (member.encode(), _encode(reply)))
+        self.reply(_line(reply))
 
     def _refuse(self, error: ClientError | EngineError) -> None:
         self.hub.errors += 1
-        code: Code = "conflict" if isinstance(error, EngineError) else "bad request"
-        if isinstance(error, AdminError):
-            code = error.code
         detail = str(error) or str(type(error).__doc__)
-        self.replies.append(_encode(AdminErrorReply.of(code, detail)) + b"\n")
+        self.reply(_encode(AdminErrorReply.of(_code(error), detail)) + b"\n")
 
     def _stop(self) -> None:
-        """Stop the running operation; it records its progress."""
-        running, self._running = self._running, None
-        if isinstance(running, Generator):
-            running.close()
+        """Stop the long operation."""
+        work, self.work = self.work, None
+        if isinstance(work, Generator):
+            work.close()
 
     def _shipped(self, failing: str) -> None:
         if self not in self.hub.connections:
@@ -261,18 +277,21 @@ class AdminConnection(Connection):
             self._refuse(AdminError(failing, "unavailable"))
         else:
             self._send(shipper.journal())
-        self.hub.touched.add(self)
+        self.hub.with_messages.add(self)
 
     # Leases
 
     def _lease(self, request: LeaseJobs, now: int) -> None:
-        engine, queue_names = self.hub.engine, work.queues_of(self.hub, request)
-        leased = work.lease(self.hub, queue_names, request, now)
+        engine = self.hub.engine
+        require_writable(engine)
+        requested = leases.requested_queues(request)
+        queue_names = () if self.hub.stopping else requested
+        leased = leases.lease_jobs(engine, queue_names, request, now)
         if leased or request.wait <= 0:
             self._hand_out(leased)
             return
-        self.waiter = work.waiter(queue_names, request, self)
-        engine.wait(self.waiter, now + min(request.wait, work.MAX_WAIT))
+        self.waiter = leases.make_waiter(queue_names, request, self)
+        engine.wait(self.waiter, now + min(request.wait, leases.MAX_WAIT))
 
     def deliver(self, job: Job, now: int) -> None:
         self.waiter = None
@@ -283,23 +302,21 @@ class AdminConnection(Connection):
         self._hand_out([])
 
     def _hand_out(self, leased: list[Job]) -> None:
-        engine = self.hub.engine
-        reply = LeasedJobs([work.leased(self.hub, job) for job in leased])
-        if any(job.seq in engine.unsettled for job in leased) or (
-            leased and engine.is_note_uncommitted(LEASE_KEY)
-        ):
-            self.marks.append(len(self.replies))
-        self.handed += [(job, job.attempt) for job in leased]
-        self._send(reply)
+        if self.read_first(leased, self._hand_out):
+            return
+        reply = work.leased(self.hub, leased)
+        if leased and self.hub.tokens.is_key_uncommitted:
+            self.caller.wait()
+        self.reply_with_jobs(leased, _line(reply))
 
-    def refusal(self, reason: str) -> bytes:
+    def unavailable_reply(self, reason: str) -> bytes:
         return _encode(AdminErrorReply.of("unavailable", reason)) + b"\n"
 
-    def lost(self, now: int) -> None:
+    def connection_lost(self, now: int) -> None:
         self.hub.now = now
         self._stop()
         if self.waiter is not None:
-            self.hub.engine.unwait(self.waiter)
+            self.hub.engine.cancel_wait(self.waiter)
             self.waiter = None
         self.hub.connections.discard(self)
 
@@ -319,7 +336,26 @@ def _operation(line: bytes) -> tuple[str, Any]:
     )
 
 
+def _code(error: ClientError | EngineError) -> Code:
+    match error:
+        case CodedError():
+            return error.code
+        case StoreUnavailable():
+            return "unavailable"
+        case QueueRefused():
+            return "refused"
+        case EngineError():
+            return "conflict"
+    return "bad request"
+
+
+def _line(reply: Reply) -> bytes:
+    """A reply as the client reads it."""
+    member = b"progress" if _is_progress(reply) else b"result"
+    return b'{"%b":%b}\n' % (member, _encode(reply))
+
+
 def _is_progress(reply: Reply) -> bool:
-    if isinstance(reply, BulkProgress):
+    if isinstance(reply, BulkProgress | ImportProgress):
         return not reply.over
     return isinstance(reply, Counters) and reply.more

@@ -9,15 +9,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.engine.job import PROTOCOLS, Job
+from millrace.engine.job import Job, payload_size
 from millrace.engine.states import DEAD, SCHEDULED, STATE_NAMES
-from millrace.records import JobFilter
+from millrace.protocols.registry import PROTOCOL_NAMES
+from millrace.records import MAX_TERM, MAX_TERMS, JobFilter
 
 from .errors import AdminError
 from .service import AdminService
 
-MAX_TERMS: Final = 20
-MAX_TERM_LENGTH: Final = 1000
 #: Bytes searched at once; chunks are smaller if the term may be escaped or is not ASCII.
 CHUNK_SIZE: Final = 256 << 10
 UNICODE_CHUNK_SIZE: Final = 32 << 10
@@ -88,10 +87,10 @@ class FilterMatcher:
 
     def __init__(self, hub: AdminService, query: JobFilter) -> None:
         if len(query.words) > MAX_TERMS:
-            raise AdminError(f"too many words: at most {MAX_TERMS}")
+            raise AdminError(f"A search has at most {MAX_TERMS} text terms.")
         texts = [*query.words, query.error or ""]
-        if any(len(text) > MAX_TERM_LENGTH for text in texts):
-            raise AdminError(f"a word is too long: at most {MAX_TERM_LENGTH} characters")
+        if any(len(text) > MAX_TERM for text in texts):
+            raise AdminError(f"A text term has at most {MAX_TERM} characters.")
         self._hub = hub
         self._query = query
         self.state = None if query.state is None else STATE_NAMES.index(query.state)
@@ -106,6 +105,8 @@ class FilterMatcher:
     def admits(self, job: Job) -> bool:
         """Return whether the job satisfies all conditions except the search terms."""
         query = self._query
+        if not self._hub.allows(job.queue):
+            return False
         if self.state is not None and job.state != self.state:
             return False
         if query.queue is not None and job.queue != query.queue:
@@ -129,8 +130,7 @@ class FilterMatcher:
         return not self._about_failures or self._failed_so(job)
 
     def _is_tracked(self, job: Job) -> bool:
-        qless = self._hub.qless
-        return qless is not None and job.jid in qless.tracked
+        return job.jid in self._hub.engine.annotations.tracked
 
     def _failed_so(self, job: Job) -> bool:
         failure, query = job.failure, self._query
@@ -144,19 +144,19 @@ class FilterMatcher:
             return False
         if query.fingerprint is None:
             return True
-        alike = self._hub.engine.failing.get(query.fingerprint)
+        alike = self._hub.engine.failure_groups.get(query.fingerprint)
         return alike is not None and job.seq in alike.jobs
 
     def cost(self, job: Job) -> int:
         """Return the approximate number of bytes to search."""
         failure = job.failure
-        size = BASE_COST + len(job.payload) + (0 if failure is None else len(failure.message))
+        size = BASE_COST + payload_size(job) + (0 if failure is None else len(failure.message))
         return size * self._weight
 
     def has_words(self, job: Job) -> bool:
         """Return whether the job contains all search terms. Use it for jobs with a low `cost`."""
         for word in self.words:
-            if not word.is_within(job.payload) and not _names(word, job):
+            if not word.is_within(self._hub.engine.payload(job)) and not _names(word, job):
                 return False
         return True
 
@@ -167,9 +167,9 @@ class FilterMatcher:
         for word in self.words:
             if _names(word, job):
                 continue
-            payload, step = job.payload, word.piece - word.margin
-            for at in range(0, max(1, len(payload)), step):
-                found = word.is_within(payload[at : at + word.piece])
+            step = word.piece - word.margin
+            for at in range(0, max(1, payload_size(job)), step):
+                found = word.is_within(self._hub.engine.payload_part(job, at, word.piece))
                 yield None
                 if found:
                     break
@@ -194,7 +194,7 @@ def is_failing(job: Job) -> bool:
 
 
 def _protocol(name: str) -> int:
-    if name not in PROTOCOLS[1:]:
-        known = ", ".join(PROTOCOLS[1:])
-        raise AdminError(f"there is no protocol {name[:100]!r}: one of {known}")
-    return PROTOCOLS.index(name)
+    if name not in PROTOCOL_NAMES[1:]:
+        known = ", ".join(PROTOCOL_NAMES[1:])
+        raise AdminError(f"Unknown protocol {name[:100]!r}. Use one of {known}.")
+    return PROTOCOL_NAMES.index(name)

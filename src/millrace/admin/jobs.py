@@ -6,12 +6,16 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from millrace.engine.annotations import read_details
+from millrace.engine.details import JobDetails
 from millrace.engine.engine import Engine
-from millrace.engine.job import FAKTORY, FOREVER, GOQUEUE, PROTOCOLS, QLESS, WORKQ, Failure, Job
+from millrace.engine.job import FOREVER, Failure, Job, payload_size
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.rails import wrapped
-from millrace.protocols.qless.job_view import Part, read_part, state_of
+from millrace.protocols.qless.job_view import state_of
+from millrace.protocols.registry import FAKTORY, GOQUEUE, PROTOCOL_NAMES, QLESS, WORKQ
 from millrace.records import (
+    EarlierFailureRecord,
     FailureRecord,
     GetJob,
     JobDetail,
@@ -22,7 +26,7 @@ from millrace.records import (
 )
 
 from .audit import truncate
-from .errors import AdminError, NotFound
+from .errors import AdminError, TargetNotFound
 from .service import MAX_NAME_LENGTH, AdminService, find_jobs
 
 #: Maximum bytes of a payload or a result in a reply.
@@ -45,7 +49,7 @@ def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
     found = _find(hub.engine, asked)
     failure, extra = found.failure, found.extra
     record = job_record(hub, found)
-    record.payload = found.payload[max(0, asked.start) :][:MAX_DETAIL_BYTES]
+    record.payload = hub.engine.payload_part(found, max(0, asked.start), MAX_DETAIL_BYTES)
     result = None if extra is None else extra.result
     return JobDetail(
         job=record,
@@ -53,9 +57,9 @@ def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
         first_failed_at=0 if failure is None else failure.first_at,
         waits_for=_related(*_blockers(hub.engine, found)),
         waited_for_by=_related(*hub.engine.some_dependents(found, MAX_RELATED_JOBS)),
-        lease_for=found.lease_for,
-        expires=time_or_zero(found.expires),
-        most_attempts=found.most_attempts,
+        lease_for=found.lease_duration,
+        expires=time_or_zero(found.expires_at),
+        most_attempts=found.max_attempts,
         dead_queue="" if extra is None else extra.dead_queue,
         own=_own(found),
         history=_history(found),
@@ -66,12 +70,13 @@ def get_job(hub: AdminService, asked: GetJob, now: int) -> JobDetail:
         result_truncated=result is not None and len(result) > MAX_DETAIL_BYTES,
         result=None if result is None else result[:MAX_DETAIL_BYTES],
         load="" if extra is None else extra.load,
+        earlier_failures=[] if failure is None else _earlier_failures(failure),
     )
 
 
 def _find(engine: Engine, asked: GetJob) -> Job:
     if len(asked.id) > MAX_NAME_LENGTH:
-        raise AdminError(f"the name is longer than {MAX_NAME_LENGTH} characters", "too large")
+        raise AdminError(f"A name has at most {MAX_NAME_LENGTH:,} characters.", "too large")
     if asked.seq:
         found = engine.jobs.get(asked.seq)
         if found is not None and asked.id in {found.jid, str(found.seq), ""}:
@@ -81,7 +86,9 @@ def _find(engine: Engine, asked: GetJob) -> Job:
         if found is not None:
             return found
     shown = asked.id[:200] or asked.seq
-    raise NotFound(f'there is no job "{shown}": it is over and not kept, or never was')
+    raise TargetNotFound(
+        f'Job "{shown}" not found. It may have finished and no longer be retained.'
+    )
 
 
 def _blockers(engine: Engine, found: Job) -> tuple[list[Job], int]:
@@ -101,6 +108,13 @@ def _is_long(backtrace: list[str]) -> bool:
     )
 
 
+def _earlier_failures(failure: Failure) -> list[EarlierFailureRecord]:
+    return [
+        EarlierFailureRecord(attempt, at, group, message, _lines(backtrace))
+        for attempt, at, group, message, backtrace in failure.earlier or ()
+    ]
+
+
 def _lines(backtrace: list[str]) -> list[str]:
     return [line[:MAX_BACKTRACE_LINE] for line in backtrace[:MAX_BACKTRACE_LINES]]
 
@@ -111,18 +125,18 @@ def _lines(backtrace: list[str]) -> list[str]:
 def _own(found: Job) -> dict[str, Any]:
     own: dict[str, Any] = {}
     if found.origin == FAKTORY:
-        own |= _of_faktory(found.spec)
+        own |= _of_faktory(found.wire_fields)
     elif found.origin == WORKQ:
-        own |= _of_workq(found.spec)
+        own |= _of_workq(found.wire_fields)
     part = _part(found)
     if part is not None:
         own |= _of_qless(found, part)
     return own
 
 
-def _part(found: Job) -> Part | None:
+def _part(found: Job) -> JobDetails | None:
     """Return the data of Qless, or None. Do not create it."""
-    return None if found.extra is None or found.extra.own is None else read_part(found)
+    return None if found.extra is None or found.extra.details is None else read_details(found)
 
 
 def _of_faktory(spec: bytes) -> dict[str, Any]:
@@ -151,16 +165,16 @@ def _of_workq(spec: bytes) -> dict[str, Any]:
     return own
 
 
-def _of_qless(found: Job, part: Part) -> dict[str, Any]:
+def _of_qless(found: Job, part: JobDetails) -> dict[str, Any]:
     own: dict[str, Any] = {"state": state_of(found)}
     if found.origin == QLESS:
         own["remaining"] = found.retries - found.failures
-    if part.throttles:
-        own["throttles"] = part.throttles[:MAX_RELATED_JOBS]
-    if part.throttled is not None:
-        own["throttled_by"] = part.throttled.throttle
-    if part.freed:
-        own["freed"] = part.freed[:MAX_RELATED_JOBS]
+    if part.limits:
+        own["throttles"] = part.limits[:MAX_RELATED_JOBS]
+    if part.parked is not None:
+        own["throttled_by"] = part.parked.key
+    if part.released_limits:
+        own["freed"] = part.released_limits[:MAX_RELATED_JOBS]
     if part.spawned_from:
         own["spawned_from"] = part.spawned_from
     if part.lower_first:
@@ -170,7 +184,7 @@ def _of_qless(found: Job, part: Part) -> dict[str, Any]:
 
 def _history(found: Job) -> list[tuple[float, str, dict[str, Any] | None]]:
     part = _part(found)
-    return [] if part is None else [_stage(*stage) for stage in part.history[-MAX_HISTORY_ENTRIES:]]
+    return [] if part is None else [_stage(*stage) for stage in part.log[-MAX_HISTORY_ENTRIES:]]
 
 
 def _stage(when: float, what: Any, more: Any) -> tuple[float, str, dict[str, Any] | None]:
@@ -228,17 +242,16 @@ def job_names(record: JobRecord) -> tuple[object, ...]:
 def job_record(hub: AdminService, job: Job) -> JobRecord:
     """Return the record of a job with complete names."""
     failure, extra = job.failure, job.extra
-    qless = hub.qless
     return JobRecord(
         seq=job.seq,
         jid=job.jid,
         queue=job.queue,
         kind=job.kind,
         state=cast("State", STATE_NAMES[job.state]),
-        protocol=PROTOCOLS[job.origin],
+        protocol=PROTOCOL_NAMES[job.origin],
         priority=priority(job),
         created=job.created,
-        due=time_or_zero(job.due),
+        due=time_or_zero(job.due_at),
         ready_at=job.ready_at,
         leased_at=job.leased_at,
         deadline=time_or_zero(job.deadline),
@@ -247,13 +260,13 @@ def job_record(hub: AdminService, job: Job) -> JobRecord:
         failures=job.failures,
         retries=job.retries,
         worker=job.holder,
-        worker_protocol=PROTOCOLS[job.actor],
+        worker_protocol=PROTOCOL_NAMES[job.holder_protocol],
         failure=_failure(failure),
         tags=[] if extra is None else list(extra.tags),
-        tracked=qless is not None and job.jid in qless.tracked,
-        payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
-        size=len(job.payload),
-        called=wrapped(job),
+        tracked=job.jid in hub.engine.annotations.tracked,
+        payload=hub.engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
+        size=payload_size(job),
+        called=wrapped(hub.engine, job),
         truncated=failure is not None and len(failure.message) > MAX_MESSAGE_SIZE,
     )
 
@@ -277,10 +290,10 @@ def text_size(row: JobRecord) -> int:
 def priority(job: Job) -> float:
     """Return the priority in the scale of the protocol that pushed the job."""
     if job.origin == QLESS:
-        value = read_part(job).priority
+        value = read_details(job).priority
     else:
-        has_part = job.extra is not None and job.extra.own is not None
-        rank = read_part(job).rank if has_part else job.rank
+        has_part = job.extra is not None and job.extra.details is not None
+        rank = read_details(job).rank if has_part else job.rank
         value = 0.0 - rank if job.origin == GOQUEUE else rank
     return value if isfinite(value) else 0  # JSON cannot represent infinity or NaN
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Final
 
+from millrace.engine.durations import Durations, below
 from millrace.engine.engine import Engine
 from millrace.engine.queues import Queue
-from millrace.engine.spans import Durations, below
 from millrace.engine.states import READY
 from millrace.records import Histogram, Metrics, PageRequest, PortStatus, ShippingStatus
 
@@ -73,8 +73,8 @@ def get_metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Met
     for each in hub.hubs:
         protocols.append(port_status(hub, each))
         yield None
-    engine.count()
-    lately, measured = engine.lately, hub.samples.measured
+    engine.current_statistics()
+    lately, measured = engine.recent_durations, hub.samples.measured
     journal = _NOWHERE if hub.keeper is None else hub.keeper.journal()
     detail = None if hub.host is None else hub.host.detail()
     yield Metrics(
@@ -101,7 +101,7 @@ def get_metrics(hub: AdminService, asked: PageRequest, now: int) -> Iterator[Met
         shipped_files=journal.files,
         dropped_events=journal.dropped,
         memory_bytes=hub.memory_mb() << 20,
-        halted=bool(engine.halted),
+        halted=bool(engine.unavailable),
         oldest=depths.oldest,
         disk_free=0 if detail is None else detail.disk_free,
         disk_size=0 if detail is None else detail.disk_size,

@@ -8,12 +8,13 @@ from millrace.engine.engine import Engine
 from millrace.engine.job import Job
 from millrace.engine.states import READY
 from millrace.protocols.connection import Hub
-from millrace.protocols.faktory import FaktoryHub, info
+from millrace.protocols.faktory import info
+from millrace.protocols.faktory.hub import FaktoryHub
 from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import DEFAULTS
 from millrace.records import (
     Counters,
-    Flush,
+    FlushRequest,
     Health,
     Ok,
     OldestJob,
@@ -90,9 +91,9 @@ def get_overview(hub: AdminService, _: bool, now: int) -> Iterator[Overview | No
         else OldestJob(oldest.jid, oldest.queue, oldest.ready_at, oldest.seq),
         workers=count_workers(hub),
         protocols=protocols,
-        commit=latency(hub.samples.measured.commits.lately()),
+        commit=latency(hub.samples.measured.commits.recent_percentiles()),
         days=days(engine, now),
-        halted=engine.halted,
+        halted=engine.unavailable,
         memory_mb=hub.memory_mb(),
         started_at=hub.started_at,
     )
@@ -123,7 +124,7 @@ def get_health(hub: AdminService, _: bool, now: int) -> Health:
     served = hub.faktory
     return Health(
         now=now,
-        halted=hub.engine.halted,
+        halted=hub.engine.unavailable,
         connections=0 if served is None else len(served.connections),
         commands=0 if served is None else served.commands,
         faktory_version=info.FAKTORY_VERSION,
@@ -135,7 +136,7 @@ def get_server(hub: AdminService, _: bool, now: int) -> ServerStatus:
     detail = _host(hub).detail()
     detail.now = now
     detail.sizes = hub.sizes()
-    detail.halted = hub.engine.halted
+    detail.halted = hub.engine.unavailable
     detail.protocols = [port_status(hub, each) for each in hub.hubs]
     qless = hub.qless
     detail.qless = {} if qless is None else {**DEFAULTS, **qless.config}
@@ -168,7 +169,7 @@ def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
         yield
     for number, name in enumerate(merge(*runs), 1):
         queue = engine.queues.get(name)
-        if queue is not None and queue.known:
+        if queue is not None and queue.registered:
             depths[name] = queue.counts[READY]
         if number % QUEUE_SLICE_SIZE == 0:
             yield
@@ -177,7 +178,7 @@ def _depths(engine: Engine) -> Generator[None, None, dict[str, int]]:
 
 def _host(hub: AdminService) -> HostInfo:
     if hub.host is None:
-        raise AdminError("nobody tells how the process stands", "unavailable")
+        raise AdminError("The status of the server process is not available.", "unavailable")
     return hub.host
 
 
@@ -190,16 +191,16 @@ def get_counters(hub: AdminService) -> Iterator[Counters]:
     has the values at the time when it is built.
     """
     engine = hub.engine
-    statistics = engine.count()
+    statistics = engine.current_statistics()
     names, keys = list(engine.queues), list(statistics.days)
     since = statistics.since(engine.clock)
-    world = (engine.wipes, engine.reverts)
+    world = (engine.flush_count, engine.revert_count)
     others = len(names)
     for first in range(0, max(1, others + len(keys)), COUNTERS_SLICE_SIZE):
-        if (engine.wipes, engine.reverts) != world:
-            raise AdminError("what is counted began anew meanwhile: ask again", "conflict")
+        if (engine.flush_count, engine.revert_count) != world:
+            raise AdminError("The counters were reset during the request. Try again.", "conflict")
         last = first + COUNTERS_SLICE_SIZE
-        days = engine.count().days
+        days = engine.current_statistics().days
         yield Counters(
             hub.event,
             [(name, _counts(engine, name)) for name in names[first:last]],
@@ -224,7 +225,7 @@ def _counts(engine: Engine, name: str) -> list[int]:
 def run_pipeline(hub: AdminService, asked: RunPipeline, now: int) -> Ok:
     require_writable(hub.engine)
     if hub.host is None:
-        raise AdminError("there is nobody here who can run it", "unavailable")
+        raise AdminError("This server cannot run the pipeline.", "unavailable")
     reason = hub.host.run_pipeline()
     if reason:
         raise AdminError(reason, "conflict")
@@ -232,7 +233,7 @@ def run_pipeline(hub: AdminService, asked: RunPipeline, now: int) -> Ok:
     return Ok()
 
 
-def flush(hub: AdminService, asked: Flush, now: int) -> Ok:
+def flush(hub: AdminService, asked: FlushRequest, now: int) -> Ok:
     require_writable(hub.engine)
     count = len(hub.engine.jobs)
     qless_hub = next((each for each in hub.hubs if isinstance(each, QlessHub)), None)

@@ -7,34 +7,28 @@ would otherwise have another meaning; within them, \" and \\ are a quote and a b
 
 import re
 from difflib import get_close_matches
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, NoReturn, cast, get_type_hints
 
 from msgspec import structs
 
-from millrace.records import JobFilter, State
+from millrace.protocols.registry import PROTOCOL_NAMES
+from millrace.records import MAX_TERMS, STATES, JobFilter, State
 
-STATES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead")
-PROTOCOLS: Final = ("workq", "masenko", "faktory", "qless", "goqueue", "http")
-#: Maximum text terms of a query, and maximum length of a query.
-MOST_WORDS: Final = 20
-MOST_TEXT: Final = 4000
+PROTOCOLS: Final = tuple(PROTOCOL_NAMES[1:])
+#: Maximum length of a query.
+MAX_QUERY_LENGTH: Final = 4000
 
+_HINTS: Final = get_type_hints(JobFilter, include_extras=True)
+#: The conditions of a filter, except the text terms.
+_CONDITIONS: Final = tuple(name for name in _HINTS if name != "words")
+#: Conditions that are true or false: `is:retrying`.
+_FLAGS: Final = tuple(name for name in _CONDITIONS if _HINTS[name].__origin__ == bool | None)
 #: Keys with a literal value, and their aliases -> field of JobFilter.
 _PLAIN: Final = {
-    "id": "id",
-    "jid": "id",
-    "seq": "id",
-    "queue": "queue",
-    "kind": "kind",
-    "class": "kind",
-    "klass": "kind",
-    "type": "kind",
-    "jobtype": "kind",
-    "tag": "tag",
-    "worker": "worker",
-    "error": "error",
-    "group": "group",
-    "fingerprint": "fingerprint",
+    key: name
+    for name in _CONDITIONS
+    if name not in {*_FLAGS, "state", "protocol"}
+    for key in (name, *_HINTS[name].__metadata__[0].extra.get("keys", ()))
 }
 _KEYS: Final = (*_PLAIN, "state", "protocol", "is", "not")
 #: Names of states in the protocols -> state.
@@ -49,7 +43,6 @@ _SAME_STATE: Final = {
     "failed": "dead",
 }
 _SAME_PROTOCOL: Final = {"go": "goqueue", "gojobqueue": "goqueue", "reqless": "qless"}
-_FLAGS: Final = ("retrying", "failing", "tracked")
 
 #: A key at the start of a term. A Ruby name such as `Mail::Send` has no key.
 _KEY: Final = re.compile(r"([a-z_]+):(?!:)")
@@ -65,8 +58,8 @@ class QueryError(ValueError):
 
 def parse(text: str) -> JobFilter:
     """Parse a query."""
-    if len(text) > MOST_TEXT:
-        raise QueryError(f"the search is longer than {MOST_TEXT:,} characters")
+    if len(text) > MAX_QUERY_LENGTH:
+        raise QueryError(f"The search is longer than {MAX_QUERY_LENGTH:,} characters.")
     found: dict[str, Any] = {}
     words: list[str] = []
     place = 0
@@ -79,29 +72,37 @@ def parse(text: str) -> JobFilter:
             _put(found, key, value)
         elif value:
             words.append(value)
-    if len(words) > MOST_WORDS:
-        raise QueryError(f"more than {MOST_WORDS} words are looked for: leave some out")
+    if len(words) > MAX_TERMS:
+        raise QueryError(f"The search has more than {MAX_TERMS} text terms. Remove some.")
     return _checked(JobFilter(**found, words=words))
 
 
 def write(query: JobFilter) -> str:
     """Return the query as text."""
     terms = []
-    for key in ("id", "queue", "kind"):
-        terms += _written(key, getattr(query, key))
-    retrying = query.retrying
-    if query.state is not None and not (query.state == "scheduled" and retrying):
-        terms.append(f"state:{query.state}")
-    if retrying is not None:
-        terms.append("is:retrying" if retrying else "not:retrying")
-    for key in ("protocol", "tag", "worker", "group", "fingerprint", "error"):
-        terms += _written(key, getattr(query, key))
-    for flag in ("failing", "tracked"):
-        value = getattr(query, flag)
-        if value is not None:
-            terms.append(f"{'is' if value else 'not'}:{flag}")
+    for name in _CONDITIONS:
+        value = getattr(query, name)
+        if value is None or (name == "state" and value == "scheduled" and query.retrying):
+            continue
+        if name in _FLAGS:
+            terms.append(f"{'is' if value else 'not'}:{name}")
+        else:
+            terms.append(f"{name}:{quoted(value)}")
     terms += [quoted(word, is_word=True) for word in query.words]
     return " ".join(terms)
+
+
+def key_texts() -> list[tuple[str, str]]:
+    """Each condition as a term without its value, and its description."""
+    choices = {"state": STATES, "protocol": PROTOCOLS}
+    found = []
+    for name in _CONDITIONS:
+        about = _HINTS[name].__metadata__[0].description
+        if name in choices:
+            *others, last = choices[name]
+            about = f"{about[:-1]}: {', '.join(others)} or {last}."
+        found.append((f"is:{name}, not:{name}" if name in _FLAGS else f"{name}:", about))
+    return found
 
 
 def is_all(query: JobFilter) -> bool:
@@ -119,10 +120,6 @@ def quoted(value: str, *, is_word: bool = False) -> str:
     return f'"{escaped}"'
 
 
-def _written(key: str, value: str | None) -> list[str]:
-    return [] if value is None else [f"{key}:{quoted(value)}"]
-
-
 def _term(text: str, place: int) -> tuple[str, str, int]:
     """Return the key, the value and the end position of one term."""
     key = ""
@@ -134,13 +131,13 @@ def _term(text: str, place: int) -> tuple[str, str, int]:
     if text.startswith('"', place):
         match = _QUOTED.match(text, place)
         if match is None:
-            raise QueryError("a quotation mark is not closed")
+            raise QueryError("A quotation mark is not closed.")
         if match.end() < len(text) and not text[match.end()].isspace():
-            raise QueryError(f"a space is missing behind {match[0]}")
+            raise QueryError(f"A space is missing after {match[0]}.")
         return key, _ESCAPED.sub(r"\1", match[1]), match.end()
     match = _BARE.match(text, place)
     if match is None:
-        raise QueryError(f'nothing stands behind {key}: (an empty one is {key}:"")')
+        raise QueryError(f'A value is missing after {key}: (write {key}:"" for an empty one).')
     return key, match[0], match.end()
 
 
@@ -167,7 +164,7 @@ def _put_state(found: dict[str, Any], name: str) -> None:
         _once(found, "retrying", True, "state")
         return
     if name in _FLAGS:
-        raise QueryError(f"{name} is no state: did you mean is:{name}?")
+        raise QueryError(f"{name} is not a state. Did you mean is:{name}?")
     name = _SAME_STATE.get(name, name)
     _known("state", name, (*STATES, *_FLAGS))
     _once(found, "state", cast("State", name), "state")
@@ -175,14 +172,16 @@ def _put_state(found: dict[str, Any], name: str) -> None:
 
 def _once(found: dict[str, Any], key: str, value: object, called: str) -> None:
     if found.get(key, value) != value:
-        raise QueryError(f"{called} is given twice: a job has only one, so nothing can match both")
+        raise QueryError(f"{called} is given twice. A job has only one, so no job can match both.")
     found[key] = value
 
 
 def _checked(query: JobFilter) -> JobFilter:
     if query.retrying:
         if query.state not in {None, "scheduled"}:
-            raise QueryError(f"a job that is {query.state} is not retrying: leave one of them out")
+            raise QueryError(
+                f"A job that is {query.state} is not retrying. Remove one of the conditions."
+            )
         query.state = "scheduled"
     return query
 
@@ -191,14 +190,14 @@ def _known(key: str, name: str, names: tuple[str, ...]) -> None:
     if name in names:
         return
     close = get_close_matches(name, names, 1)
-    hint = f"did you mean {close[0]}?" if close else f"it is one of {', '.join(names)}"
-    raise QueryError(f"there is no {key} {quoted(name)}: {hint}")
+    hint = f"Did you mean {close[0]}?" if close else f"Use one of {', '.join(names)}."
+    raise QueryError(f"Unknown {key} {quoted(name)}. {hint}")
 
 
 def _unknown_key(key: str, term: str) -> NoReturn:
     close = get_close_matches(key, _KEYS, 1)
-    hint = f"did you mean {close[0]}:?" if close else f"keys are {', '.join(sorted(set(_KEYS)))}."
+    hint = f'Did you mean "{close[0]}:"?' if close else f"Keys: {', '.join(sorted(set(_KEYS)))}."
     raise QueryError(
-        f"there is no key {key}: {hint} To look for the text itself, put it in quotes: "
+        f'Unknown search key "{key}:". {hint} To search for this text, put it in quotes: '
         f"{quoted(term, is_word=True)}"
     )

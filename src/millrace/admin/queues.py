@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 from heapq import nsmallest
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Final
 
+from millrace.engine.durations import Percentiles
 from millrace.engine.engine import Engine
-from millrace.engine.job import QLESS, Job
+from millrace.engine.job import Job
+from millrace.engine.limits import OF_QUEUE
 from millrace.engine.queues import Queue
-from millrace.engine.spans import Percentiles
-from millrace.engine.states import READY
-from millrace.engine.stats import DAY, KEPT_DAYS, QueueDay
-from millrace.protocols.qless.job_view import read_part
-from millrace.protocols.qless.state import Qless
-from millrace.protocols.qless.throttles import OF_QUEUE
+from millrace.engine.retention import MAX_RETENTION
+from millrace.engine.statistics import DAY, KEPT_DAYS, QueueDay
+from millrace.protocols.registry import QLESS
 from millrace.records import (
     BulkProgress,
     DurationSpread,
@@ -28,13 +27,8 @@ from millrace.records import (
 )
 
 from .actions import remove
-from .bulk import (
-    ACTION_SLICE_SIZE,
-    PROGRESS_INTERVAL,
-    check_not_reverted,
-    quoted,
-)
-from .errors import NotFound, require_writable
+from .bulk import ACTION_SLICE_SIZE, PROGRESS_INTERVAL, check_not_reverted
+from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_PAGE_TEXT
 from .samples import MAX_SAMPLED_QUEUES
 from .service import AdminService
@@ -73,35 +67,25 @@ def get_queue(hub: AdminService, asked: GetQueue, now: int) -> Iterator[QueueDet
     engine, name = hub.engine, asked.name
     found = engine.queues.get(name)
     if found is None or not is_known(found):
-        raise NotFound(f'there is no queue "{name}"')
-    today, known = now // DAY, engine.count().days
+        raise TargetNotFound(f'Queue "{name}" not found.')
+    today, known = now // DAY, engine.current_statistics().days
     days = [day for day in range(today - KEPT_DAYS, today + 1) if (name, day) in known]
     day = today if asked.day < 0 else asked.day
-    qless = hub.qless
-    stalled = recurring = throttled = 0
-    if qless is not None:
-        stalled = len(qless.expired(name, now + engine.theirs, MAX_STALLED_COUNTED))
-        every = list(qless.recurring.values())
-        for first in range(0, len(every), QUEUE_SLICE_SIZE):
-            recurring += sum(each.queue == name for each in every[first : first + QUEUE_SLICE_SIZE])
-            yield None
-        for some in _throttled(qless, name):
-            throttled += some
-            yield None
+    stalled = engine.deadlines.lapsed_count(name, now, MAX_STALLED_COUNTED)
     yield QueueDetail(
         queue_record(hub, found, now),
-        queue_statistics(engine.count().days.get((name, day)) or QueueDay(name, day)),
+        queue_statistics(engine.current_statistics().days.get((name, day)) or QueueDay(name, day)),
         days,
         stalled,
-        recurring,
-        throttled,
+        len(engine.recurring.by_queue.get(name, ())),
+        len(found.ready.parked),
     )
 
 
 def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
     engine = hub.engine
-    engine.count()
-    lately = engine.lately
+    engine.current_statistics()
+    lately = engine.recent_durations
     oldest = queue.ready.oldest()
     return QueueRecord(
         name=queue.name,
@@ -112,8 +96,9 @@ def queue_record(hub: AdminService, queue: Queue, now: int) -> QueueRecord:
         run=latency(lately.ran(queue.name)),
         limit=_limit(hub, queue.name, now),
         waiters=len(queue.waiters),
-        asked=queue.asked,
+        asked=queue.last_requested_at,
         depths=list(hub.samples.depths.get(queue.name, ())),
+        retention=engine.retention_of(queue.name),
     )
 
 
@@ -127,7 +112,7 @@ def queue_statistics(day: QueueDay) -> QueueStatistics:
 
 def is_known(queue: Queue) -> bool:
     """Return whether the queue is known or has jobs. Otherwise, only waiting workers name it."""
-    return queue.known or any(queue.counts)
+    return queue.registered or any(queue.counts)
 
 
 def latency(found: Percentiles) -> LatencySummary:
@@ -146,29 +131,10 @@ def _known(engine: Engine, names: list[str], *, paused: bool) -> list[str]:
 
 
 def _limit(hub: AdminService, name: str, now: int) -> int:
-    """Return the maximum concurrent jobs of a queue in Qless; 0 means no limit."""
-    qless = hub.qless
-    if qless is None:
-        return 0
-    limits = (
-        qless.setting(f"{name}-max-concurrency") if qless.config else 0,
-        qless.throttles.maximum(OF_QUEUE + name, now + hub.engine.theirs),
-    )
-    return int(min((limit for limit in limits if limit > 0), default=0))
-
-
-def _throttled(qless: Qless, name: str) -> Iterator[int]:
-    """Count the jobs of a queue that wait for a throttle. Yield one number per slice."""
-    jobs, seen = qless.engine.jobs, set[int]()
-    entries = [seq for heap in list(qless.throttles.pending.values()) for _, _, seq in heap]
-    for first in range(0, len(entries), QUEUE_SLICE_SIZE):
-        some = {seq for seq in entries[first : first + QUEUE_SLICE_SIZE] if seq not in seen}
-        seen |= some
-        found = [job for job in map(jobs.get, some) if job is not None]
-        yield sum(
-            (job.queue, job.state) == (name, READY) and read_part(job).throttled is not None
-            for job in found
-        )
+    """Return the maximum number of leased jobs of a queue; 0 means no limit."""
+    limits = hub.engine.limits
+    found = limits.concurrency.get(name, 0), limits.maximum(OF_QUEUE + name, now)
+    return int(min((limit for limit in found if limit > 0), default=0))
 
 
 #: Clearing a queue keeps jobs that become ready while it runs. It stops if this number of newer
@@ -182,12 +148,23 @@ def act_on_queue(hub: AdminService, asked: QueueAction, now: int) -> Iterator[Bu
     engine = hub.engine
     require_writable(engine)
     queue = engine.queues.get(asked.name)
-    if queue is None or not (queue.known or any(queue.counts)):
-        raise NotFound(f"there is no queue {quoted(asked.name)}")
+    if queue is None or not (queue.registered or any(queue.counts)):
+        raise TargetNotFound(f'Queue "{asked.name}" not found.')
     number = hub.audit.add(now, asked.by, f"{asked.action} queue", asked.name)
     if asked.action in {"pause", "resume"}:
         engine.open_queue(asked.name)
         engine.pause(asked.name, paused=asked.action == "pause", now=now)
+        yield BulkProgress(1, [])
+    elif asked.action == "retain":
+        if asked.retention > MAX_RETENTION:
+            raise AdminError("Completed jobs are kept for 366 days at most.")
+        engine.set_retention(asked.name, None if asked.retention < 0 else asked.retention)
+        yield BulkProgress(1, [])
+    elif asked.action == "limit":
+        if asked.limit:
+            engine.set_limit(OF_QUEUE + asked.name, asked.limit, 0, now)
+        elif not engine.delete_limit(OF_QUEUE + asked.name, now):
+            engine.caller.wait()
         yield BulkProgress(1, [])
     else:
         yield from _clear(hub, queue, asked, number)
@@ -198,7 +175,7 @@ def _clear(
 ) -> Iterator[BulkProgress | None]:
     """Remove the jobs that are ready now, in slices. Then remove the queue if requested."""
     engine = hub.engine
-    undone, last = engine.reverts, (engine.next_seq, engine.clock)
+    undone, last = engine.revert_count, (engine.next_seq, engine.clock)
     acted = BulkProgress(0, [], of=len(queue.ready), over=False)
     told = 0
     try:
@@ -213,7 +190,7 @@ def _clear(
         if asked.action == "remove":
             _forget(hub, queue, hub.now)
     finally:
-        if not engine.halted and engine.reverts == undone:
+        if not engine.unavailable and engine.revert_count == undone:
             hub.audit.count(number, acted.done)
     acted.looked, acted.over = acted.of, True
     yield acted
@@ -222,12 +199,18 @@ def _clear(
 def _remove_some(hub: AdminService, queue: Queue, last: tuple[int, int], most: int) -> int:
     """Remove up to `most` of the first jobs that were ready before `last`. Return their number."""
     ready, (next_seq, clock) = queue.ready, last
-    taken: list[Job] = []
+
+    def came_later(job: Job) -> bool:
+        return job.seq >= next_seq or (job.origin != QLESS and job.ready_at > clock)
+
+    parked = islice((job for job in ready.parked.values() if not came_later(job)), most)
+    taken: list[Job] = list(parked)
     newer: list[Job] = []
+    popped: list[Job] = []
     while len(taken) < most and len(newer) < MAX_NEWER_JOBS and (job := ready.pop()) is not None:
-        came_later = job.seq >= next_seq or (job.origin != QLESS and job.ready_at > clock)
-        (newer if came_later else taken).append(job)
-    for job in (*taken, *newer):
+        (newer if came_later(job) else taken).append(job)
+        popped.append(job)
+    for job in popped:
         ready.add(job)
     for job in taken:
         remove(hub, job, hub.now)
@@ -244,4 +227,4 @@ def _forget(hub: AdminService, queue: Queue, now: int) -> None:
     hub.engine.remove_queue(queue.name, now)
     qless = hub.qless
     if qless is not None:
-        qless.unsee(queue.name)
+        qless.forget_queue(queue.name)

@@ -7,11 +7,11 @@ from collections import deque
 from heapq import nlargest
 from typing import Final
 
+from millrace.engine.durations import Measured
 from millrace.engine.engine import DAYS, Engine
 from millrace.engine.queues import Queue
-from millrace.engine.spans import Measured
 from millrace.engine.states import BLOCKED, READY, SCHEDULED
-from millrace.engine.stats import DAY, HISTORY_DAYS
+from millrace.engine.statistics import DAY, HISTORY_DAYS
 from millrace.records import DayTotals, Sample
 
 SECOND: Final = 1_000_000
@@ -57,7 +57,7 @@ class Samples:
             return
         if self._turns_at:
             self.measured.turn()
-            self._engine.lately.turn()
+            self._engine.recent_durations.turn()
         self._turns_at = now + LATENCY_WINDOW
         note_days(self._engine, now)
 
@@ -92,14 +92,14 @@ def by_state(engine: Engine) -> list[int]:
         len(engine.blocked),
         0,
         len(engine.leased),
-        len(engine.done) + len(engine.kept),
-        len(engine.dead) + len(engine.dying),
+        len(engine.done) + len(engine.done_kept),
+        len(engine.dead) + len(engine.dead_kept),
     ]
 
 
 def total(engine: Engine, now: int) -> Sample:
-    engine.count()
-    lately = engine.lately
+    engine.current_statistics()
+    lately = engine.recent_durations
     return Sample(
         at=now,
         pushed=lately.pushed,
@@ -116,31 +116,34 @@ def total(engine: Engine, now: int) -> Sample:
 def days(engine: Engine, now: int) -> list[DayTotals]:
     """Return the totals of the last days that have any, the newest last."""
     today = now // DAY
-    found = (_day(engine, day) for day in range(today - HISTORY_DAYS + 1, today + 1))
+    found = (day_totals(engine, day) for day in range(today - HISTORY_DAYS + 1, today + 1))
     return [day for day in found if day is not None]
 
 
 def note_days(engine: Engine, now: int) -> None:
     """Store the totals of past days in notes, because the statistics expire earlier."""
-    if engine.halted:
+    if engine.unavailable:
         return
     today = now // DAY
     for number in range(today - HISTORY_DAYS + 1, today):
-        day = _day(engine, number)
+        day = day_totals(engine, number)
         if day is not None:
             value = b"%d %d" % (day.processed, day.failures)
-            if engine.notes.get(f"{DAYS}{number}") != value:
-                engine.note(f"{DAYS}{number}", value)
+            if engine.settings.get(f"{DAYS}{number}") != value:
+                engine.set_setting(f"{DAYS}{number}", value)
     for number in range(today - 2 * HISTORY_DAYS, today - HISTORY_DAYS + 1):
-        if f"{DAYS}{number}" in engine.notes:
-            engine.note(f"{DAYS}{number}", None)
+        if f"{DAYS}{number}" in engine.settings:
+            engine.set_setting(f"{DAYS}{number}", None)
 
 
-def _day(engine: Engine, number: int) -> DayTotals | None:
+def day_totals(engine: Engine, number: int) -> DayTotals | None:
     """Return the totals of a day from the notes or from the statistics, whichever has more jobs.
     The statistics of an expired day may still count a late job.
     """
-    total, noted = engine.count().totals().get(number), engine.notes.get(f"{DAYS}{number}")
+    total, noted = (
+        engine.current_statistics().totals().get(number),
+        engine.settings.get(f"{DAYS}{number}"),
+    )
     processed, failures = (0, 0) if noted is None else map(int, noted.split())
     if total is not None and total.processed >= processed:
         return DayTotals(number, total.processed, total.failures)

@@ -10,7 +10,7 @@ from heapq import heappop, heappush, merge
 from typing import Any, Final, Protocol, TypeVar
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import Job, seq_of
+from millrace.engine.job import Job, seq_from_id
 from millrace.engine.ready import ReadyQueue
 
 from .errors import AdminError
@@ -102,7 +102,7 @@ class IdScan:
     def __init__(self, engine: Engine, jid: str, *, ids_only: bool) -> None:
         self._engine = engine
         self._jid = jid
-        self._number = seq_of(jid) if ids_only else parse_number(jid)
+        self._number = seq_from_id(jid) if ids_only else parse_number(jid)
         self.of = engine.count_of(jid) or int(self._number in engine.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
@@ -121,9 +121,9 @@ class FailureScan:
     """Jobs that are dead or wait for a retry after the same error, the newest first."""
 
     def __init__(self, engine: Engine, shape: str) -> None:
-        self._failing = engine.failing
+        self._failing = engine.failure_groups
         self._shape = shape
-        group = engine.failing.get(shape)
+        group = engine.failure_groups.get(shape)
         self.of = 0 if group is None else len(group.jobs)
 
     def go(self, after: Key | None) -> Iterator[Position]:
@@ -190,7 +190,7 @@ def _below(after: Key | None, most: int) -> int:
 
 
 def ready_key(job: Job) -> Key:
-    return (-job.rank, job.place, job.seq)
+    return (-job.rank, job.position, job.seq)
 
 
 def due_key(engine: Engine) -> KeyOf:
@@ -269,7 +269,7 @@ class TailScan:
                 yield stop
                 continue
             passed += 1
-            if passed == SORT_SLICE_SIZE:
+            if passed == KEYED_SLICE_SIZE:
                 passed = 0
                 yield None
 
@@ -286,7 +286,7 @@ def page_of(
 ) -> Generator[None, None, tuple[list[N], bool]]:
     """Return the first `most` names after `after`, and whether there are more. Runs in slices."""
     if not 0 < most <= MAX_PAGE_SIZE:
-        raise AdminError(f"`most` is from 1 to {MAX_PAGE_SIZE}")
+        raise AdminError(f"`most` must be between 1 and {MAX_PAGE_SIZE}.")
     best: list[N] = []
     for first in range(0, len(names), NAME_SLICE_SIZE):
         if first:

@@ -18,15 +18,7 @@ from millrace.engine.engine import Engine
 from millrace.engine.failure_groups import ErrorGroup
 from millrace.engine.job import Job
 from millrace.engine.queues import Queue
-from millrace.engine.states import (
-    BLOCKED,
-    DEAD,
-    DONE,
-    LEASED,
-    READY,
-    SCHEDULED,
-    STATE_NAMES,
-)
+from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.records import FailureGroup, FailurePage, JobFilter, JobPage, PageRequest, SearchJobs
 
 from .errors import AdminError
@@ -54,7 +46,9 @@ from .service import AdminService
 MAX_SEARCH_PAGE: Final = 1000
 MAX_EXAMINED: Final = 10_000_000
 #: Jobs examined per slice.
-SEARCH_SLICE_SIZE: Final = 500
+SEARCH_SLICE_SIZE: Final = 250
+#: Jobs that one slice writes.
+RECORD_SLICE_SIZE: Final = 100
 #: Maximum jobs listed for an index scan; ready jobs cost more.
 MAX_INDEX_SIZE: Final = 65_536
 MAX_READY_INDEX_SIZE: Final = 10_000
@@ -185,9 +179,9 @@ def matching_jobs(hub: AdminService, query: JobFilter) -> Candidates:
 
 def search_jobs(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPage | None]:
     if not 0 < asked.most <= MAX_SEARCH_PAGE:
-        raise AdminError(f"`most` is from 1 to {MAX_SEARCH_PAGE}")
+        raise AdminError(f"`most` must be between 1 and {MAX_SEARCH_PAGE}.")
     if not 0 < asked.look <= MAX_EXAMINED:
-        raise AdminError(f"`look` is from 1 to {MAX_EXAMINED}")
+        raise AdminError(f"`look` must be between 1 and {MAX_EXAMINED}.")
     found = Candidates(hub, asked.query, asked.order, asked.cursor, asked.look)
     rows, size = [], 0
     for job in found:
@@ -198,6 +192,8 @@ def search_jobs(hub: AdminService, asked: SearchJobs, _: int) -> Iterator[JobPag
         size += text_size(rows[-1])
         if len(rows) == asked.most or size >= MAX_PAGE_TEXT:
             break
+        if len(rows) % RECORD_SLICE_SIZE == 0:
+            yield None
     yield JobPage(rows, found.looked, max(found.of, found.looked), found.cursor)
 
 
@@ -205,9 +201,11 @@ def _read(cursor: str, mark: int) -> Cursor:
     try:
         read = _decode(urlsafe_b64decode(cursor[:MAX_CURSOR_LENGTH] + "=" * (-len(cursor) % 4)))
     except (ValueError, msgspec.MsgspecError):
-        raise AdminError("this is no cursor that a search has given") from None
+        raise AdminError("Invalid cursor.") from None
     if read.mark != mark:
-        raise AdminError("the cursor is of another search: begin anew without it")
+        raise AdminError(
+            "The cursor belongs to another search. Repeat the search without a cursor."
+        )
     return read
 
 
@@ -221,8 +219,8 @@ def _walks(hub: AdminService, query: JobFilter, order: str, *, ids_only: bool) -
     engine = hub.engine
     if query.id is not None:
         return [IdScan(engine, query.id, ids_only=ids_only)]
-    if query.tag is not None and hub.qless is not None:
-        return [IndexScan(hub.qless.tags.get(query.tag, {}))]
+    if query.tag is not None:
+        return [IndexScan(hub.engine.annotations.tags.get(query.tag, {}))]
     if query.fingerprint is not None:
         return [FailureScan(engine, query.fingerprint)]
     others = _by_number(engine, query)
@@ -296,9 +294,9 @@ def _ready(engine: Engine, queue: Queue | None) -> list[ReadyIndex] | None:
 
 def _index(engine: Engine, state: int) -> tuple[dict[int, Job], ...]:
     if state == DONE:
-        return engine.done, engine.kept
+        return engine.done, engine.done_kept
     if state == DEAD:
-        return engine.dead, engine.dying
+        return engine.dead, engine.dead_kept
     return {
         SCHEDULED: (engine.scheduled,),
         BLOCKED: (engine.blocked,),
@@ -316,7 +314,7 @@ GROUP_SAMPLE_SIZE: Final = 50
 
 
 def list_failures(hub: AdminService, asked: PageRequest, _: int) -> Iterator[FailurePage | None]:
-    failing = hub.engine.failing
+    failing = hub.engine.failure_groups
     yield from failing.complete()
     most = max(1, min(asked.most, MAX_FAILURE_GROUPS))
     keys, found = list(failing), list[ErrorGroup]()

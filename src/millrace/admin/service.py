@@ -6,16 +6,20 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from millrace.engine.engine import Engine
-from millrace.engine.job import PROTOCOLS, Job, seq_of
+from millrace.engine.job import Job, seq_from_id
+from millrace.engine.reasons import sentence, why
 from millrace.engine.sizes import sizes
-from millrace.engine.states import READY, STATE_NAMES
-from millrace.engine.why import sentence, why
+from millrace.engine.states import STATE_NAMES
 from millrace.protocols.connection import Hub
-from millrace.protocols.faktory import FaktoryHub
-from millrace.protocols.qless import QlessApi, QlessHub
+from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.http.tokens import LeaseTokens
+from millrace.protocols.qless.calls import QlessApi
+from millrace.protocols.qless.hub import QlessHub
 from millrace.protocols.qless.state import Qless
+from millrace.protocols.queue_rules import limit_to
+from millrace.protocols.registry import PROTOCOL_NAMES
 from millrace.records import (
-    Explanation,
+    ExplainedJobs,
     JobExplanation,
     PipelineRun,
     ReasonRecord,
@@ -26,6 +30,8 @@ from millrace.records import (
 
 from .audit import AuditLog
 from .errors import AdminError
+from .idempotency import IdempotencyKeys
+from .imported_ids import ImportedIds
 from .samples import Samples
 
 #: Maximum jobs explained per id. All connections wait while the server examines them.
@@ -36,9 +42,6 @@ MAX_NAME_LENGTH: Final = 65_536
 
 #: Interval in microseconds between two slices of the failure index.
 FAILURE_INDEX_INTERVAL: Final = 10_000
-
-#: Note that stores the key for lease tokens.
-LEASE_KEY: Final = "http/lease-key"
 
 H = TypeVar("H", bound=Hub)
 
@@ -83,13 +86,35 @@ class AdminService(Hub):
         #: Returns the number of the next event that the store receives.
         self._next_event = next_event
         self.samples = Samples(engine)
-        #: Generates a secret key.
-        self.make_key: Callable[[], bytes] = lambda: engine.random.randbytes(32)
+        self.idempotency = IdempotencyKeys(engine)
+        self.imported = ImportedIds(engine)
+        self.tokens = LeaseTokens(engine)
         #: Start time of the server, and port of each protocol, including "web".
         self.started_at = 0
         self.ports: dict[str, int] = {}
         #: Returns the memory usage of the process in MiB.
         self.memory_mb: Callable[[], int] = lambda: 0
+        self._limited: dict[tuple[str, ...], AdminService] = {}
+
+    def stop(self) -> None:
+        super().stop()
+        for limited in self._limited.values():
+            limited.stopping = True
+
+    def limited_to(self, patterns: tuple[str, ...]) -> "AdminService":
+        """The same service for the connections that may use some queues only."""
+        limited = self._limited.get(patterns)
+        if limited is None:
+            engine = limit_to(self.engine, patterns)
+            limited = AdminService(engine, self.max_connections, self._next_event)
+            limited.audit, limited.samples, limited.tokens = self.audit, self.samples, self.tokens
+            limited.idempotency, limited.imported = self.idempotency, self.imported
+            self._limited = {patterns: limited}
+        limited.hubs, limited.connections = self.hubs, self.connections
+        limited.with_messages, limited.stopping = self.with_messages, self.stopping
+        limited.started_at, limited.ports = self.started_at, self.ports
+        limited.memory_mb, limited.host, limited.keeper = self.memory_mb, self.host, self.keeper
+        return limited
 
     def begin(self, now: int) -> None:
         """Initialize the service when the server starts."""
@@ -99,14 +124,15 @@ class AdminService(Hub):
 
     def alarm(self, what: str, now: int) -> None:
         if what == "sample":
-            self.engine.alarm((self, what), self.samples.take(now))
-        if self.engine.failing.go_on():
-            self.engine.alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
+            self.engine.set_alarm((self, what), self.samples.take(now))
+            self.idempotency.expire(now)
+        if self.engine.failure_groups.index_some():
+            self.engine.set_alarm((self, "failures"), now + FAILURE_INDEX_INTERVAL)
 
     @property
     def event(self) -> int:
         """The number of the last event, including events that are not yet written."""
-        return self._next_event() - 1 + len(self.engine.batch.events)
+        return self._next_event() - 1 + len(self.engine.change_set.events)
 
     @property
     def qless(self) -> Qless | None:
@@ -126,22 +152,14 @@ class AdminService(Hub):
     def _of(self, kind: type[H]) -> H | None:
         return next((hub for hub in self.hubs if isinstance(hub, kind)), None)
 
-    def lease_key(self) -> bytes:
-        """Return the key for lease tokens. A note stores it, so that tokens survive a restart."""
-        kept = self.engine.notes.get(LEASE_KEY)
-        if kept is None:
-            kept = self.make_key()
-            self.engine.note(LEASE_KEY, kept)
-        return kept
-
-    def why(self, name: str, now: int) -> Explanation:
+    def why(self, name: str, now: int) -> ExplainedJobs:
         if len(name) > MAX_NAME_LENGTH:
-            raise AdminError(f"the name is longer than {MAX_NAME_LENGTH} characters", "too large")
+            raise AdminError(f"A name has at most {MAX_NAME_LENGTH:,} characters.", "too large")
         found = find_jobs(self.engine, name)
         jobs = [self._explain(job, now) for job in found[:MAX_JOBS_PER_ID]]
         seq = parse_number(name)
         known = bool(jobs) or 0 < seq < self.engine.next_seq
-        return Explanation(jobs, now, known, len(found) - len(jobs))
+        return ExplainedJobs(jobs, now, known, len(found) - len(jobs))
 
     def sizes(self) -> dict[str, int]:
         return sizes(self.engine) | {"connections": sum(len(hub.connections) for hub in self.hubs)}
@@ -152,18 +170,15 @@ class AdminService(Hub):
             job.seq,
             job.queue,
             job.kind,
-            PROTOCOLS[job.origin],
+            PROTOCOL_NAMES[job.origin],
             STATE_NAMES[job.state],
             job.attempt,
             self.reasons(job, now),
         )
 
     def reasons(self, job: Job, now: int) -> list[ReasonRecord]:
-        """Reasons why a job is not running, from the engine and the protocols."""
+        """Reasons why a job is not running."""
         found = why(self.engine, job, now)
-        if job.state == READY:
-            held = [reason for hub in self.hubs for reason in hub.holds_back(job, now)]
-            found.reasons[-1:-1] = held  # the place in the queue matters least
         return [
             ReasonRecord(
                 reason.code,
@@ -195,7 +210,7 @@ def jobs_by_id(engine: Engine, name: str) -> list[Job]:
     change an unrelated job.
     """
     found = engine.find_all(name)
-    job = None if found else engine.jobs.get(seq_of(name))
+    job = None if found else engine.jobs.get(seq_from_id(name))
     return found if job is None else [job]
 
 
@@ -203,7 +218,7 @@ def parse_number(name: str) -> int:
     """Return the job number that the name is or was generated from, or 0."""
     if name.isascii() and name.isdigit() and len(name) < 20:
         return int(name)
-    return seq_of(name)
+    return seq_from_id(name)
 
 
 #: An operation of the admin socket: the service, the arguments and the time. An operation that may

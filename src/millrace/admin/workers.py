@@ -8,23 +8,15 @@ the job; the list has one row for each of these protocols.
 from collections.abc import Iterator
 from typing import Final
 
-from millrace.engine.job import PROTOCOLS, Job
-from millrace.engine.policy import BOUND
+from millrace.engine.engine import Engine
+from millrace.engine.job import Job
 from millrace.engine.workers import QUIET, TERMINATE, WORKER_STATES, Worker
-from millrace.records import (
-    HeldJob,
-    ListWorkers,
-    Ok,
-    WorkerAction,
-    WorkerPage,
-    WorkerRecord,
-)
+from millrace.protocols.registry import PROTOCOL_NAMES
+from millrace.records import HeldJob, ListWorkers, Ok, WorkerAction, WorkerPage, WorkerRecord
 
-from .bulk import (
-    quoted,
-)
-from .errors import AdminError, NotFound, require_writable
+from .errors import AdminError, TargetNotFound, require_writable
 from .jobs import MAX_PAGE_TEXT, PAYLOAD_EXCERPT_SIZE, shorten, time_or_zero
+from .query_language import quoted
 from .scans import page_of
 from .service import AdminService
 
@@ -61,7 +53,7 @@ def list_workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[Wo
             yield None
         for job in map(engine.leased.get, seqs[first : first + LEASE_SLICE_SIZE]):
             if job is not None:
-                name = (PROTOCOLS[job.actor], job.holder)
+                name = (PROTOCOL_NAMES[job.holder_protocol], job.holder)
                 holding = held.get(name)
                 if holding is None:
                     holding = held[name] = WorkerLeases(job.leased_at)
@@ -94,9 +86,7 @@ def list_workers(hub: AdminService, asked: ListWorkers, now: int) -> Iterator[Wo
 def _after(text: str) -> Name:
     protocol, space, wid = text.partition(" ")
     if not space:
-        raise AdminError(
-            "`after` is a protocol and a worker's name, as the answer before gave them"
-        )
+        raise AdminError("`after` must be `more` of the previous reply.")
     return protocol, wid
 
 
@@ -129,7 +119,7 @@ def _row(hub: AdminService, name: Name, holding: WorkerLeases | None) -> WorkerR
     )
     if holding is not None:
         jobs = map(hub.engine.leased.get, holding.first)
-        row.held = [_held(job) for job in jobs if job is not None and job.holder == wid]
+        row.held = [_held(hub.engine, job) for job in jobs if job is not None and job.holder == wid]
     if protocol == "faktory" and hub.faktory is not None:
         worker = hub.faktory.workers.known.get(wid)
         if worker is not None:
@@ -155,8 +145,8 @@ def _weight(row: WorkerRecord) -> int:
     return own + sum(len(each.jid) + len(each.queue) + len(each.kind) for each in row.held)
 
 
-def _held(job: Job) -> HeldJob:
-    deadline = 0 if job.actor in BOUND else time_or_zero(job.deadline)
+def _held(engine: Engine, job: Job) -> HeldJob:
+    deadline = time_or_zero(job.deadline)
     return HeldJob(
         jid=shorten(job.jid),
         seq=job.seq,
@@ -164,7 +154,7 @@ def _held(job: Job) -> HeldJob:
         kind=shorten(job.kind),
         leased_at=job.leased_at,
         deadline=deadline,
-        payload=job.payload[:PAYLOAD_EXCERPT_SIZE],
+        payload=engine.payload_part(job, 0, PAYLOAD_EXCERPT_SIZE),
     )
 
 
@@ -175,15 +165,15 @@ def signal_worker(hub: AdminService, asked: WorkerAction, now: int) -> Ok:
     require_writable(hub.engine)
     faktory = hub.faktory
     if faktory is None:
-        raise NotFound("Faktory's port is off, so there are no workers of it")
+        raise TargetNotFound("The Faktory port is off.")
     if asked.wid == "all":
         workers = faktory.workers.connected()
         if not workers:
-            raise NotFound("no worker of Faktory is connected: nobody was told")
+            raise TargetNotFound("No Faktory worker is connected.")
     else:
         worker = faktory.workers.known.get(asked.wid)
         if worker is None or not worker.connections:
-            raise NotFound(f"no worker {quoted(asked.wid)} is connected")
+            raise TargetNotFound(f"Worker {quoted(asked.wid)} is not connected.")
         workers = [worker]
     hub.audit.add(now, asked.by, f"{asked.action} worker", asked.wid)
     for worker in workers:

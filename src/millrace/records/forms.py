@@ -1,7 +1,8 @@
-"""The HTTP form of a record, derived from its fields.
+"""The HTTP form and the export form of a record, derived from its fields.
 
 `http(JobRecord)` returns a form with a second struct, `Job`, and a function that converts one into
-the other. The annotations of a field define the conversion: see records.types.
+the other. `export("ExportedJob", JobRecord)` returns a flat struct for bulk reads. The annotations
+of a field define both: see records.types.
 """
 
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from millrace.protocols.times import rfc3339
 
 from .queues import HISTOGRAM_SLOTS
-from .types import SECOND, STATES, Record
+from .types import SECOND, STATES, Record, Time
 
 _DAY: Final = 86_400 * SECOND
 #: RFC 3339 has the years 1 to 9999.
@@ -115,9 +116,7 @@ def to_http(record: Record) -> Any:
 
 def _members(attribute: str, hint: Any) -> list[_Member]:
     inner, metas = _split(hint)
-    extra: dict[str, Any] = {}
-    for meta in metas:
-        extra |= meta.extra or {}
+    extra = _merged(metas)
     if extra.get("internal"):
         return []
     described = [meta for meta in metas if meta.description is not None]
@@ -137,6 +136,16 @@ def _members(attribute: str, hint: Any) -> list[_Member]:
     return [_Member(each, Annotated[type_, doc], msgspec.NODEFAULT, value) for each in names]
 
 
+def field_docs(record: type[Record]) -> dict[str, tuple[str, str]]:
+    """The title and the form of each field; a field without a form is shown as it is."""
+    found = {}
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        _, metas = _split(hint)
+        titles = [meta.title for meta in metas if meta.title]
+        found[name] = (titles[-1] if titles else name, _merged(metas).get("form", ""))
+    return found
+
+
 def _chained(get: Convert, convert: Convert) -> Convert:
     return lambda record: convert(get(record))
 
@@ -148,6 +157,11 @@ def _split(hint: Any) -> tuple[Any, list[Meta]]:
         hint, *more = get_args(hint)
         metas = [meta for meta in more if isinstance(meta, Meta)] + metas
     return hint, metas
+
+
+def _merged(metas: list[Meta]) -> dict[str, Any]:
+    """The extra data of all annotations."""
+    return {key: value for meta in metas for key, value in (meta.extra or {}).items()}
 
 
 def _complete(record: Any, attribute: str) -> bytes | None:
@@ -189,11 +203,9 @@ def _converted(inner: Any, extra: dict[str, Any]) -> tuple[Any, Convert | None]:
 
 def _nested(inner: Any) -> tuple[Any, Convert | None]:
     plain, metas = _split(inner)
-    extra: dict[str, Any] = {}
-    for meta in metas:
-        extra |= meta.extra or {}
-    if extra.get("form") in _SIMPLE:
-        return _SIMPLE[extra["form"]]
+    form = _merged(metas).get("form")
+    if form in _SIMPLE:
+        return _SIMPLE[form]
     if isinstance(plain, type) and issubclass(plain, Record):
         form = http(plain)
         return form.type, form.convert
@@ -228,10 +240,54 @@ _SIMPLE: Final[dict[str, tuple[Any, Convert | None]]] = {
     "day": (_Date, to_date),
     "counts": (StateTotals, lambda counts: StateTotals(*counts[: len(STATES)])),
     "cursor": (str | None, lambda number: str(number) if number else None),
-    "histogram": (
-        list[int],
-        lambda slots: [slots.get(slot, 0) for slot in range(HISTOGRAM_SLOTS)],
-    ),
+    "histogram": (list[int], lambda slots: [slots.get(slot, 0) for slot in range(HISTOGRAM_SLOTS)]),
     "history": (list[dict[str, Any]], _history),
     "deviation": (float, None),
 }
+
+
+# The export form
+
+_Column = tuple[str, Any, Any]
+
+
+def export(name: str, record: type[Record], *more: tuple[type[Record], str]) -> Any:
+    """A flat struct with a column per field of the record, and of `more` fields of other records.
+
+    Times are microseconds since 1970. Bytes are text with a second column for their encoding. A
+    column without a value is absent from the JSON.
+    """
+    hints = get_type_hints(record, include_extras=True)
+    fields = [(each.name, hints[each.name]) for each in msgspec.structs.fields(record)]
+    fields += [(each, get_type_hints(other, include_extras=True)[each]) for other, each in more]
+    return msgspec.defstruct(
+        name,
+        [column for attribute, hint in fields for column in _columns(attribute, hint)],
+        namespace={"__doc__": record.__doc__},
+        module=__name__,
+        omit_defaults=True,
+        kw_only=True,
+    )
+
+
+def _columns(attribute: str, hint: Any) -> list[_Column]:
+    inner, metas = _split(hint)
+    extra = _merged(metas)
+    name, plain = extra.get("column", attribute), _without_none(inner)
+    if name is None:
+        return []
+    match extra.get("form"):
+        case "payload":
+            return [(name, str, msgspec.NODEFAULT), (f"{name}_encoding", str, "")]
+        case "result":
+            return [(name, str | None, None), (f"{name}_encoding", str, "")]
+        case "time":
+            return [(name, Time, 0)]
+    if isinstance(plain, type) and issubclass(plain, Record):
+        nested = get_type_hints(plain, include_extras=True)
+        columns = [column for each, hint in nested.items() for column in _columns(each, hint)]
+        return [(name, type_, 0 if type_ is Time else "") for name, type_, _ in columns]
+    if get_origin(plain) is list:
+        return [(name, plain, msgspec.field(default_factory=list))]
+    type_ = plain if isinstance(plain, type) else str  # a Literal has text values
+    return [(name, type_, "" if extra.get("optional") else msgspec.NODEFAULT)]

@@ -8,22 +8,39 @@ from .types import Cursor, Doc, Duration, Excerpt, Record, Result, State, Time
 class FailureRecord(Record):
     """The last failure of a job."""
 
-    group: Annotated[str, Doc("Error", "Class or group of the error.")] = ""
+    group: Annotated[str, Doc("Error", "Class or group of the error.", column="error_group")] = ""
     message: Annotated[
-        str, Doc("Message", "Error message; lists show the first 300 characters.")
+        str,
+        Doc(
+            "Message", "Error message; lists show the first 300 characters.", column="error_message"
+        ),
     ] = ""
-    at: Annotated[Time, Doc("Failed at", "Time of the last failure.")] = 0
+    at: Annotated[Time, Doc("Failed at", "Time of the last failure.", column="failed_at")] = 0
+
+
+class EarlierFailureRecord(Record):
+    """A failure before the last one."""
+
+    attempt: Annotated[int, Doc("Attempt", "Number of the attempt.")]
+    at: Annotated[Time, Doc("Failed at", "Time of the failure.", column="failed_at")]
+    group: Annotated[str, Doc("Error", "Class or group of the error.", column="error_group")]
+    message: Annotated[
+        str, Doc("Message", "First 300 characters of the message.", column="error_message")
+    ]
+    backtrace: Annotated[list[str], Doc("Backtrace", "Lines of the backtrace.")]
 
 
 class JobRecord(Record):
     """A job."""
 
-    jid: Annotated[str, Doc("ID", "ID that the client gave, or that the server made.", name="id")]
+    jid: Annotated[
+        str, Doc("ID", "ID that the client gave, or that the server generated.", name="id")
+    ]
     seq: Annotated[int, Doc("Number", "Unique within this server; never reused.", name="number")]
     queue: Annotated[str, Doc("Queue", "Queue of the job.")]
     kind: Annotated[str, Doc("Kind", "Code to run: job type, class or name.")]
     state: Annotated[State, Doc("State", "State of the job.")]
-    protocol: Annotated[str, Doc("Protocol", "Protocol that pushed the job.")]
+    protocol: Annotated[str, Doc("Protocol", "Protocol that pushed the job.", column="origin")]
     priority: Annotated[float, Doc("Priority", "Priority as the pushing protocol counts it.")]
     created: Annotated[Time, Doc("Created", "Time of the push.", name="created_at")]
     due: Annotated[Time, Doc("Due", "Time at which the job becomes ready.", name="due_at")]
@@ -34,22 +51,32 @@ class JobRecord(Record):
     attempt: Annotated[int, Doc("Attempt", "Number of the current or last attempt.")]
     failures: Annotated[int, Doc("Failures", "Number of failed attempts.")]
     retries: Annotated[int, Doc("Retries", "Number of failures after which the job is retried.")]
-    worker: Annotated[str, Doc("Worker", "Current or last worker.")]
-    worker_protocol: Annotated[str, Doc("Worker protocol", "Protocol of the worker.")]
+    worker: Annotated[str, Doc("Worker", "Current or last worker.", optional=True)]
+    worker_protocol: Annotated[
+        str, Doc("Worker protocol", "Protocol of the worker.", column="protocol", optional=True)
+    ]
     failure: Annotated[FailureRecord | None, Doc("Failure", "Last failure; null without one.")]
     tags: Annotated[list[str], Doc("Tags", "Tags of the job; lists show the first 50.")]
-    tracked: Annotated[bool, Doc("Tracked", "True if the job is tracked.")]
-    size: Annotated[int, Doc("Size", "Size of the payload in bytes.")]
+    tracked: Annotated[bool, Doc("Tracked", "True if the job is tracked.", column=None)]
+    size: Annotated[int, Doc("Size", "Size of the payload in bytes.", column=None)]
     payload: Annotated[
         Excerpt,
         Doc("Payload", "Payload, if it is JSON and complete; lists omit it above 200 bytes."),
     ]
     called: Annotated[
         str,
-        Doc("Wrapped class", "Class that a Rails wrapper runs; else empty.", name="wrapped_class"),
+        Doc(
+            "Wrapped class",
+            "Class that a Rails wrapper runs; else empty.",
+            name="wrapped_class",
+            column=None,
+        ),
     ] = ""
     truncated: Annotated[
-        bool, Doc("Truncated", "True if a name, the message or the tags are incomplete here.")
+        bool,
+        Doc(
+            "Truncated", "True if a name, the message or the tags are incomplete here.", column=None
+        ),
     ] = False
 
     @property
@@ -70,8 +97,7 @@ class JobPage(Record):
 
     jobs: Annotated[list[JobRecord], Doc("Jobs", "Jobs of this page.")]
     looked: Annotated[
-        int,
-        Doc("Examined", "Number of jobs examined since the search began.", also="examined"),
+        int, Doc("Examined", "Number of jobs examined since the search began.", also="examined")
     ]
     of: Annotated[int, Doc("Total", "Approximate number of jobs to examine.", also="total")]
     cursor: Cursor
@@ -151,7 +177,16 @@ class JobDetail(Record):
     result: Annotated[
         Result | None, Doc("Result", "Result, if it is JSON; up to 1 MiB.", form="result")
     ]
-    load: Annotated[str, Doc("Load", "Load that the job belongs to; else empty.")] = ""
+    load: Annotated[
+        str, Doc("Load", "Load that the job belongs to; else empty.", optional=True)
+    ] = ""
+    earlier_failures: Annotated[
+        list[EarlierFailureRecord],
+        Doc(
+            "Earlier failures",
+            "Up to ten failures with backtraces before the last one, newest first.",
+        ),
+    ] = []
 
     @property
     def payload(self) -> bytes:
@@ -191,7 +226,7 @@ class JobExplanation(Record):
     reasons: list[ReasonRecord]
 
 
-class Explanation(Record):
+class ExplainedJobs(Record):
     """The jobs of one ID or number, with reasons."""
 
     jobs: list[JobExplanation]
@@ -246,6 +281,34 @@ class EventPage(Record):
         bool, Doc("Complete", "True if the complete journal was searched.", also="complete")
     ]
     source: Annotated[str, Doc("Source", "`journal`, or `job` for the job's own fields.")]
+
+
+class JournalEvent(Record):
+    """An event of the journal that is not shipped yet."""
+
+    event: Annotated[int, Doc("Event", "Number of the event.")]
+    time: Annotated[Time, Doc("Time", "Time of the event.")]
+    type: Annotated[str, Doc("Type", "Type of the event.")]
+    seq: Annotated[int, Doc("Number", "Number of the job.", name="number")]
+    jid: Annotated[str, Doc("ID", "ID of the job.", name="id")]
+    queue: Annotated[str, Doc("Queue", "Queue of the job after the event.")]
+    kind: Annotated[str, Doc("Kind", "Kind of the job.")]
+    origin: Annotated[str, Doc("Protocol", "Pushing protocol.", name="protocol")]
+    actor: Annotated[str, Doc("Actor", "Acting protocol; empty for the server.")]
+    worker: Annotated[str, Doc("Worker", "Worker concerned.")]
+    attempt: Annotated[int, Doc("Attempt", "Number of the attempt.")]
+    state: Annotated[str, Doc("State", "State of the job after the event.")]
+    group: Annotated[str, Doc("Error", "Class of the error.", name="error")]
+    message: Annotated[str, Doc("Message", "Error message.")]
+
+
+class JournalPage(Record):
+    """Events of all jobs that are not shipped yet, oldest first."""
+
+    events: Annotated[list[JournalEvent], Doc("Events", "Events, oldest first.")]
+    next_event: Annotated[
+        int, Doc("Next", "Number of the event that follows, for `first`.", name="next")
+    ]
 
 
 class PushedJobs(Record):
@@ -303,8 +366,8 @@ class ActionStatus(Record):
     """An action on several jobs, and its progress."""
 
     number: Annotated[int, Doc("Number", "Number of the action.")]
-    title: Annotated[str, Doc("Title", "The action in words.")]
-    by: Annotated[str, Doc("User", "User who started it.", also="user")]
+    title: Annotated[str, Doc("Title", "Description of the action.")]
+    by: Annotated[str, Doc("User", "User that started it.", also="user")]
     state: Annotated[str, Doc("State", "`running`, `done`, `stopped` or `failed`.")]
     began_at: Annotated[Time, Doc("Started at", "Start of the action.", also="started_at")]
     ended_at: Annotated[Time, Doc("Ended at", "End of the action.")]

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from .types import Cursor, Day, Doc, LatencySummary, Record, StateCounts, Time
+from .types import Cursor, Day, Doc, Duration, LatencySummary, Record, StateCounts, Time
 
 #: Number of slots in a histogram: 60 seconds, 60 minutes, 24 hours, then days.
 HISTOGRAM_SLOTS = 148
@@ -36,9 +36,16 @@ class QueueRecord(Record):
         ),
     ]
     depths: Annotated[
-        list[int],
-        Doc("Depth", "Jobs that were not yet leased, every five seconds, newest last."),
+        list[int], Doc("Depth", "Jobs that were not yet leased, every five seconds, newest last.")
     ]
+    retention: Annotated[
+        Duration | None,
+        Doc(
+            "Keep results",
+            "Retention time of completed jobs in seconds; null if it is not set.",
+            name="keep_results",
+        ),
+    ] = None
 
 
 class QueuePage(Record):

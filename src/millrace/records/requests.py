@@ -1,11 +1,13 @@
 """Requests over the admin socket, and the query parameters and bodies of the HTTP API."""
 
 from datetime import datetime
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from .actions import JOB_ACTIONS, QUEUE_ACTIONS, RECURRING_ACTIONS, WORKER_ACTIONS
+from .imports import ImportJobs
 from .types import (
     MAX_BACKTRACE_LINE,
     MAX_BACKTRACE_LINES,
@@ -15,6 +17,7 @@ from .types import (
     MAX_LEASE,
     MAX_LEASED,
     MAX_LEASED_QUEUES,
+    MAX_LIMIT,
     MAX_NAME,
     MAX_NAMED_JOBS,
     MAX_OPTION_NAME,
@@ -24,6 +27,7 @@ from .types import (
     MAX_PRIORITY,
     MAX_PUSHED,
     MAX_QUEUE_NAME,
+    MAX_RETENTION,
     MAX_RETRIES,
     MAX_TAG,
     MAX_TAGS,
@@ -31,29 +35,46 @@ from .types import (
     MAX_TERMS,
     MIN_LEASE,
     SECOND,
+    AdminRequest,
     Doc,
     Order,
     State,
 )
 
-Action = Literal[
-    "retry",
-    "kill",
-    "cancel",
-    "delete",
-    "move",
-    "priority",
-    "tag",
-    "untag",
-    "track",
-    "untrack",
-    "undepend",
-    "timeout",
-]
+if TYPE_CHECKING:
+    JobActionName = str
+    QueueActionName = str
+    WorkerActionName = str
+    RecurringActionName = str
+else:
+    JobActionName = Literal[tuple(JOB_ACTIONS)]
+    QueueActionName = Literal[tuple(QUEUE_ACTIONS)]
+    WorkerActionName = Literal[tuple(WORKER_ACTIONS)]
+    RecurringActionName = Literal[tuple(RECURRING_ACTIONS)]
 
 
-class AdminRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Arguments of one operation; an unknown argument is an error."""
+# Fields
+
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_TERM)]
+QueueName = Annotated[str, Meta(min_length=1, max_length=MAX_QUEUE_NAME)]
+Short = Annotated[str, Meta(max_length=MAX_NAME)]
+TagName = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
+Text = Annotated[str, Meta(max_length=MAX_TERM)]
+Date = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Priority = Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
+#: A JSON number such as 3.0 is an integer, too.
+WholeNumber = Annotated[float, Meta(multiple_of=1)]
+Tags = Annotated[list[TagName], Meta(max_length=MAX_TAGS)]
+Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
+Ids = Annotated[list[Name], Meta(max_length=MAX_NAMED_JOBS)]
+LeaseSeconds = Annotated[float, Meta(ge=MIN_LEASE // SECOND, le=MAX_LEASE // SECOND)]
+RetentionSeconds = Annotated[float, Meta(ge=0, le=MAX_RETENTION // SECOND)]
+When = Annotated[datetime, Meta(tz=True)]
+#: Microseconds, at most 365 days.
+LeaseDuration = Annotated[int, Meta(ge=0, le=MAX_LEASE)]
+#: Microseconds since 1970, 0 for none.
+TimeArgument = Annotated[int, Meta(ge=0, lt=(1 << 63) - 1)]
+_TERMS: Final = Doc("Text", "Terms that occur in the payload, the ID, the kind or the error.")
 
 
 #: Version of the admin socket's protocol; version 1 had no hello.
@@ -66,6 +87,8 @@ class Hello(AdminRequest):
     version: int
     #: Name and version of the client, for errors.
     client: str = ""
+    #: Limits the connection to queues that match one of these patterns; empty: all queues.
+    queues: list[str] = []
 
 
 class HelloReply(msgspec.Struct):
@@ -102,31 +125,45 @@ class GetQueue(AdminRequest):
 
 
 class JobFilter(AdminRequest):
+    """Jobs that match every given condition.
+
+    Each condition is also a key of the query language, under its name and its aliases (`keys`);
+    true or false is written `is:retrying` or `not:retrying`.
+    """
+
+    id: Annotated[
+        Text | None,
+        Doc("ID", "ID of the job. A search also accepts its number.", keys=("jid", "seq")),
+    ] = None
+    queue: Annotated[Text | None, Doc("Queue", "Queue of the job.")] = None
+    kind: Annotated[
+        Text | None, Doc("Kind", "Kind of the job.", keys=("class", "klass", "type", "jobtype"))
+    ] = None
+    state: Annotated[State | None, Doc("State", "State of the job.")] = None
+    retrying: Annotated[
+        bool | None, Doc("Retrying", "Whether a scheduled job has failed before.")
+    ] = None
+    failing: Annotated[
+        bool | None, Doc("Failing", "Whether the job is dead or waits for a retry.")
+    ] = None
+    protocol: Annotated[Text | None, Doc("Protocol", "Protocol that pushed the job.")] = None
+    tag: Annotated[Text | None, Doc("Tag", "One of the tags.")] = None
+    worker: Annotated[Text | None, Doc("Worker", "Current or last worker.")] = None
+    group: Annotated[Text | None, Doc("Error", "Error group, complete.")] = None
+    fingerprint: Annotated[Text | None, Doc("Fingerprint", "Fingerprint of the failure group.")] = (
+        None
+    )
+    error: Annotated[Text | None, Doc("Error text", "Text in the error group or message.")] = None
+    tracked: Annotated[bool | None, Doc("Tracked", "Whether the job is tracked.")] = None
+    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = []
+
+
+class FilterBody(JobFilter):
     """Jobs that match every given condition."""
 
-    #: The ID; in a search also the number, if no job has this ID.
-    id: str | None = None
-    queue: str | None = None
-    kind: str | None = None
-    state: State | None = None
-    #: True: scheduled jobs that have failed before. False: scheduled jobs that have not.
-    retrying: bool | None = None
-    #: True: dead jobs and jobs that wait for a retry. False: all other jobs.
-    failing: bool | None = None
-    #: The pushing protocol.
-    protocol: str | None = None
-    tag: str | None = None
-    #: The current or last worker.
-    worker: str | None = None
-    #: The exact error group.
-    group: str | None = None
-    #: The failure group.
-    fingerprint: str | None = None
-    #: Text in the error group or message.
-    error: str | None = None
-    tracked: bool | None = None
-    #: Each term must occur in the payload, the ID, the kind or the error; case does not matter.
-    words: list[str] = []
+    words: Annotated[list[Name], Meta(max_length=MAX_TERMS), _TERMS] = msgspec.field(
+        default_factory=list, name="text"
+    )
 
 
 class SearchJobs(AdminRequest):
@@ -175,34 +212,39 @@ class ListAudit(AdminRequest):
 class ActionRequest(AdminRequest):
     """An action on named jobs or on all jobs that match a filter; see admin.actions."""
 
-    action: Action
+    action: JobActionName
     #: IDs; of several jobs with one ID the oldest.
     jobs: list[str] = []
     #: Job numbers.
     seqs: list[int] = []
     query: JobFilter | None = None
     queue: str = ""
-    priority: float = 0
-    tags: list[str] = []
-    blockers: list[str] = []
+    priority: Priority = 0
+    tags: Tags = []
+    waits_for: list[str] = []
     by: str = ""
     #: Named jobs that do not match this filter are skipped.
     only: JobFilter | None = None
 
 
 class QueueAction(AdminRequest):
-    """`clear` removes the ready jobs, `remove` also the queue; both report progress."""
+    """`clear` removes the ready jobs, `remove` also the queue; both report progress. `retain` sets
+    how long completed jobs are kept; -1 removes the setting. `limit` sets the maximum number of
+    leased jobs; 0 removes the limit.
+    """
 
     name: str
-    action: Literal["pause", "resume", "clear", "remove"]
+    action: QueueActionName
     by: str = ""
+    retention: int = -1
+    limit: Annotated[int, Meta(ge=0, le=MAX_LIMIT)] = 0
 
 
 class WorkerAction(AdminRequest):
     """A signal to a Faktory worker; `wid` "all" means every worker."""
 
     wid: str
-    action: Literal["quiet", "terminate"]
+    action: WorkerActionName
     by: str = ""
 
 
@@ -210,10 +252,10 @@ class RecurringAction(AdminRequest):
     """An action on a recurring job."""
 
     jid: str
-    action: Literal["cancel", "move", "priority", "tag", "untag"]
+    action: RecurringActionName
     queue: str = ""
-    priority: float = 0
-    tags: list[str] = []
+    priority: Priority = 0
+    tags: Tags = []
     by: str = ""
 
 
@@ -231,7 +273,7 @@ class RunPipeline(AdminRequest):
     by: str = ""
 
 
-class Flush(AdminRequest):
+class FlushRequest(AdminRequest):
     """Delete all jobs, queues and statistics."""
 
     by: str = ""
@@ -248,41 +290,47 @@ class AuditNote(AdminRequest):
 # Work
 
 
-class NewJob(AdminRequest):
+class PushJob(AdminRequest):
     """A job to push."""
 
-    queue: str
+    queue: QueueName
     payload: bytes
-    kind: str = ""
-    #: Made by the server if empty. A conflict if an unfinished job has this ID.
-    jid: str = ""
-    priority: float = 0
+    kind: Short = ""
+    #: Generated by the server if empty. A conflict if an unfinished job has this ID.
+    jid: Short = ""
+    priority: Priority = 0
     #: Due time; 0 is now.
-    at: int = 0
-    retries: int = 25
+    at: TimeArgument = 0
+    retries: Annotated[int, Meta(ge=0, le=MAX_RETRIES)] = 25
     #: Duration of a lease if the worker gives none.
-    lease_for: int = 1800 * SECOND
-    tags: list[str] = []
+    lease_for: Annotated[int, Meta(ge=MIN_LEASE, le=MAX_LEASE)] = 1800 * SECOND
+    tags: Tags = []
     #: IDs of jobs that must be done first.
-    blockers: list[str] = []
+    blockers: Annotated[list[str], Meta(max_length=MAX_NAMED_JOBS)] = []
+    #: Retention time of the completed job; -1: the setting of its queue.
+    retention: Annotated[int, Meta(ge=-1, le=MAX_RETENTION)] = -1
 
 
 class PushJobs(AdminRequest):
     """Push all of these jobs, or none."""
 
-    jobs: list[NewJob]
+    jobs: list[PushJob]
     by: str = ""
+    #: A request with the key of an earlier one returns the reply of that one for a day.
+    key: str = ""
+    #: Digest of the request; with the same key it must be the same.
+    digest: str = ""
 
 
 class LeaseJobs(AdminRequest):
     """Lease up to `most` jobs of these queues in their order; wait up to `wait` for the first."""
 
-    queues: list[str]
-    worker: str
-    most: int = 1
+    queues: Annotated[list[QueueName], Meta(min_length=1, max_length=MAX_LEASED_QUEUES)]
+    worker: TagName
+    most: Annotated[int, Meta(ge=1, le=MAX_LEASED)] = 1
     wait: int = 0
     #: 0: the duration of the job.
-    lease_for: int = 0
+    lease_for: LeaseDuration = 0
 
 
 class EndLease(AdminRequest):
@@ -294,9 +342,9 @@ class EndLease(AdminRequest):
     group: str = ""
     message: str = ""
     backtrace: list[str] = []
-    #: Time of the next attempt; 0: as the policy says.
-    again_at: int = 0
-    lease_for: int = 0
+    #: Time of the next attempt; 0: according to the policy.
+    again_at: TimeArgument = 0
+    lease_for: LeaseDuration = 0
     by: str = ""
 
 
@@ -331,29 +379,16 @@ class SocketRequest(msgspec.Struct, forbid_unknown_fields=True):
     act_on_recurring: RecurringAction | None = None
     set_qless: SetQlessOption | None = None
     run_pipeline: RunPipeline | None = None
-    flush: Flush | None = None
+    flush: FlushRequest | None = None
     note: AuditNote | None = None
     push: PushJobs | None = None
     lease: LeaseJobs | None = None
     end: EndLease | None = None
+    import_jobs: ImportJobs | None = None
 
 
 # The HTTP API: query parameters and bodies
 
-Name = Annotated[str, Meta(min_length=1, max_length=MAX_TERM)]
-QueueName = Annotated[str, Meta(min_length=1, max_length=MAX_QUEUE_NAME)]
-Short = Annotated[str, Meta(max_length=MAX_NAME)]
-TagName = Annotated[str, Meta(min_length=1, max_length=MAX_TAG)]
-Text = Annotated[str, Meta(max_length=MAX_TERM)]
-Date = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-Priority = Annotated[float, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
-#: A JSON number such as 3.0 is an integer, too.
-WholeNumber = Annotated[float, Meta(multiple_of=1)]
-Tags = Annotated[list[TagName], Meta(max_length=MAX_TAGS)]
-Number = Annotated[int, Meta(ge=1, le=(1 << 63) - 1)]
-Ids = Annotated[list[Name], Meta(max_length=MAX_NAMED_JOBS)]
-LeaseSeconds = Annotated[float, Meta(ge=MIN_LEASE // SECOND, le=MAX_LEASE // SECOND)]
-When = Annotated[datetime, Meta(tz=True)]
 #: The server waits no longer for a job than this.
 MAX_WAIT_SECONDS: Final = 60.0
 MAX_DELAY_SECONDS: Final = 3_153_600_000
@@ -409,39 +444,16 @@ class QueueListParameters(Parameters):
 class QueueParameters(Parameters):
     """A queue and its statistics."""
 
-    date: Annotated[Date | UnsetType, Doc("Date", "Day of the statistics; default: today.")] = UNSET
+    date: Annotated[Date | None, Doc("Date", "Day of the statistics; default: today.")] = None
 
 
-class JobListParameters(Parameters):
+class JobListParameters(FilterBody):
     """Jobs that match every given condition."""
 
     q: Annotated[str, Meta(max_length=MAX_SEARCH), _SEARCH] = ""
-    id: Annotated[Text | UnsetType, Doc("ID", "ID, or number if no job has this ID.")] = UNSET
-    queue: Annotated[Text | UnsetType, Doc("Queue", "Queue of the job.")] = UNSET
-    kind: Annotated[Text | UnsetType, Doc("Kind", "Kind of the job.")] = UNSET
-    state: Annotated[State | UnsetType, Doc("State", "State of the job.")] = UNSET
-    retrying: Annotated[
-        bool | UnsetType, Doc("Retrying", "Scheduled jobs that have failed before, or have not.")
-    ] = UNSET
-    failing: Annotated[
-        bool | UnsetType, Doc("Failing", "Jobs that are dead or wait for a retry, or neither.")
-    ] = UNSET
-    protocol: Annotated[Text | UnsetType, Doc("Protocol", "Pushing protocol.")] = UNSET
-    tag: Annotated[Text | UnsetType, Doc("Tag", "A tag of the job.")] = UNSET
-    worker: Annotated[Text | UnsetType, Doc("Worker", "Current or last worker.")] = UNSET
-    group: Annotated[Text | UnsetType, Doc("Error", "Exact error group.")] = UNSET
-    fingerprint: Annotated[Text | UnsetType, Doc("Fingerprint", "Failure group.")] = UNSET
-    error: Annotated[Text | UnsetType, Doc("Error text", "Text in the error.")] = UNSET
-    tracked: Annotated[bool | UnsetType, Doc("Tracked", "Tracked jobs, or others.")] = UNSET
-    text: Annotated[
-        list[Name],
-        Meta(max_length=MAX_TERMS),
-        Doc("Text", "Terms that occur in the payload, the ID, the kind or the error."),
-    ] = []
-    order: Annotated[
-        Order,
-        Doc("Order", "By number, due time, place in the queue, or end."),
-    ] = "newest"
+    order: Annotated[Order, Doc("Order", "By number, due time, place in the queue, or end.")] = (
+        "newest"
+    )
     limit: Annotated[int, Meta(ge=1, le=MAX_LARGE_PAGE_SIZE), _LIMIT] = 50
     cursor: Annotated[str, _CURSOR] = ""
 
@@ -449,16 +461,27 @@ class JobListParameters(Parameters):
 class JobParameters(Parameters):
     """Selects one of several jobs with the same ID; default: the oldest."""
 
-    number: Annotated[Number | UnsetType, _NUMBER] = UNSET
+    number: Annotated[Number | None, _NUMBER] = None
 
 
 class EventParameters(Parameters):
     """The events of a job."""
 
-    number: Annotated[Number | UnsetType, _NUMBER] = UNSET
+    number: Annotated[Number | None, _NUMBER] = None
     thorough: Annotated[
         bool, Doc("Thorough", "Search the complete journal; this may take seconds.")
     ] = False
+
+
+class JournalParameters(Parameters):
+    """Events of all jobs."""
+
+    first: Annotated[
+        int,
+        Meta(ge=0, le=(1 << 63) - 1),
+        Doc("First", "Number of the first event; 0 for the newest `limit` events."),
+    ] = 0
+    limit: Annotated[int, Meta(ge=0, le=MAX_PAGE_SIZE), _LIMIT] = 100
 
 
 class FailureJobParameters(Parameters):
@@ -479,9 +502,9 @@ class ReportParameters(Parameters):
     """The days from `first` to `last`, or the last `days`."""
 
     days: Annotated[int, Meta(ge=1, le=366), Doc("Days", "Number of most recent days.")] = 7
-    first: Annotated[Date | UnsetType, Doc("First", "First day.")] = UNSET
-    last: Annotated[Date | UnsetType, Doc("Last", "Last day.")] = UNSET
-    queue: Annotated[Text | UnsetType, Doc("Queue", "Only this queue.")] = UNSET
+    first: Annotated[Date | None, Doc("First", "First day.")] = None
+    last: Annotated[Date | None, Doc("Last", "Last day.")] = None
+    queue: Annotated[Text | None, Doc("Queue", "Only this queue.")] = None
 
 
 class JobBody(Parameters):
@@ -494,7 +517,7 @@ class JobBody(Parameters):
     ] = UNSET
     kind: Annotated[Short, Doc("Kind", "Code to run.")] = ""
     id: Annotated[
-        Short, Doc("ID", "Default: made by the server. 409 if an unfinished job has this ID.")
+        Short, Doc("ID", "Default: generated by the server. 409 if an unfinished job has this ID.")
     ] = ""
     priority: Annotated[Priority, Doc("Priority", "Higher priorities are leased first.")] = 0
     at: Annotated[When | None, Doc("Due", "Time at which the job is due; default: now.")] = None
@@ -513,6 +536,10 @@ class JobBody(Parameters):
     ] = 1800
     tags: Annotated[Tags, Doc("Tags", "Tags of the job.")] = []
     waits_for: Annotated[Ids, Doc("Waits for", "IDs of jobs that must be done first.")] = []
+    keep_result: Annotated[
+        RetentionSeconds | None,
+        Doc("Keep result", "Retention time in seconds; default: the setting of the queue."),
+    ] = None
 
 
 #: One job, or several: the server pushes all of them or none.
@@ -523,6 +550,23 @@ class QueueBody(Parameters):
     """The target queue."""
 
     queue: Annotated[QueueName, Doc("Queue", "Target queue; up to 255 bytes.")]
+
+
+class RetentionBody(Parameters):
+    """Retention time of completed jobs; null removes the setting."""
+
+    keep_results: Annotated[
+        RetentionSeconds | None, Doc("Keep results", "Retention time in seconds.")
+    ]
+
+
+class LimitBody(Parameters):
+    """The maximum number of leased jobs; null removes the limit."""
+
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_LIMIT)] | None,
+        Doc("Limit", "Maximum number of leased jobs."),
+    ]
 
 
 class PriorityBody(Parameters):
@@ -543,37 +587,26 @@ class DependencyBody(Parameters):
     waits_for: Annotated[Ids, Doc("Waits for", "IDs of jobs not to wait for.")] = []
 
 
-class FilterBody(Parameters):
-    """Jobs that match every given condition."""
+class NoMembers(Parameters):
+    """No members."""
 
-    id: Annotated[Text | None, Doc("ID", "ID of the job.")] = None
-    queue: Annotated[Text | None, Doc("Queue", "Queue of the job.")] = None
-    kind: Annotated[Text | None, Doc("Kind", "Kind of the job.")] = None
-    state: Annotated[State | None, Doc("State", "State of the job.")] = None
-    retrying: Annotated[
-        bool | None, Doc("Retrying", "Scheduled jobs that have failed before, or have not.")
-    ] = None
-    failing: Annotated[
-        bool | None, Doc("Failing", "Jobs that are dead or wait for a retry, or neither.")
-    ] = None
-    protocol: Annotated[Text | None, Doc("Protocol", "Pushing protocol.")] = None
-    tag: Annotated[Text | None, Doc("Tag", "A tag of the job.")] = None
-    worker: Annotated[Text | None, Doc("Worker", "Current or last worker.")] = None
-    group: Annotated[Text | None, Doc("Error", "Exact error group.")] = None
-    fingerprint: Annotated[Text | None, Doc("Fingerprint", "Failure group.")] = None
-    error: Annotated[Text | None, Doc("Error text", "Text in the error.")] = None
-    tracked: Annotated[bool | None, Doc("Tracked", "Tracked jobs, or others.")] = None
-    text: Annotated[
-        list[Name],
-        Meta(max_length=MAX_TERMS),
-        Doc("Text", "Terms that occur in the payload, the ID, the kind or the error."),
-    ] = []
+
+#: Body of an action, by its argument.
+ACTION_BODIES: Final[dict[str | None, type[Parameters]]] = {
+    None: NoMembers,
+    "queue": QueueBody,
+    "priority": PriorityBody,
+    "tags": TagsBody,
+    "waits_for": DependencyBody,
+    "keep_results": RetentionBody,
+    "limit": LimitBody,
+}
 
 
 class ActionBody(Parameters):
     """An action and its jobs: exactly one of `jobs`, `numbers`, `query` and `q`."""
 
-    action: Annotated[Action, Doc("Action", "Name of the action.")]
+    action: Annotated[JobActionName, Doc("Action", "Name of the action.")]
     jobs: Annotated[Ids, Doc("Jobs", "IDs of jobs.")] = []
     numbers: Annotated[
         list[Number], Meta(max_length=MAX_NAMED_JOBS), Doc("Numbers", "Job numbers.")
@@ -604,7 +637,7 @@ class LeaseBody(Parameters):
     ] = 0
     lease_for: Annotated[
         LeaseSeconds | None,
-        Doc("Lease", "Seconds until the lease expires; default: as the job says."),
+        Doc("Lease", "Seconds until the lease expires; default: the setting of the job."),
     ] = None
 
 
@@ -632,7 +665,7 @@ class FailureBody(Parameters):
         Doc("Backtrace", "Lines of the backtrace."),
     ] = []
     retry_at: Annotated[
-        When | None, Doc("Retry at", "Time of the next attempt; default: as the policy says.")
+        When | None, Doc("Retry at", "Time of the next attempt; default: according to the policy.")
     ] = None
 
 
@@ -641,7 +674,7 @@ class RenewalBody(Parameters):
 
     lease_for: Annotated[
         LeaseSeconds | None,
-        Doc("Lease", "Seconds until the lease expires; default: as the job says."),
+        Doc("Lease", "Seconds until the lease expires; default: the setting of the job."),
     ] = None
 
 

@@ -129,7 +129,9 @@ class ShippingStatus(Record):
     """Progress of journal shipping."""
 
     server: Annotated[str, Doc("Server", "ID of this server in the lake; empty before it ships.")]
-    lake: Annotated[str, Doc("Lake", "Location of the lake.")]
+    lake: Annotated[
+        str, Doc("Lake", "Location of the lake; empty over HTTP for roles other than `admin`.")
+    ]
     next_event: Annotated[int, Doc("Next event", "Number of the next event.")]
     next_shipped: Annotated[int, Doc("Next to ship", "Number of the first event not shipped.")]
     events: Annotated[int, Doc("Pending events", "Events not yet shipped.", name="waiting_events")]
@@ -185,8 +187,8 @@ class AuditEntry(Record):
     number: Annotated[int, Doc("Number", "Number of the entry.")]
     at: Annotated[Time, Doc("Time", "Time of the change.")]
     by: Annotated[str, Doc("User", "User and address.", also="user")]
-    action: Annotated[str, Doc("Action", "What was done.")]
-    target: Annotated[str, Doc("Target", "What it was done to.")]
+    action: Annotated[str, Doc("Action", "Name of the action.")]
+    target: Annotated[str, Doc("Target", "Target of the action.")]
     count: Annotated[int, Doc("Jobs", "Number of jobs, for actions on jobs.")]
 
 

@@ -30,6 +30,10 @@ MAX_TAG: Final = 255
 #: Priorities lie between -MAX_PRIORITY and MAX_PRIORITY: every such integer is exact as a float.
 MAX_PRIORITY: Final = 1 << 53
 MAX_RETRIES: Final = 1_000_000
+#: Maximum number of leased jobs that a limit of a queue can permit.
+MAX_LIMIT: Final = 1_000_000
+#: Maximum retention time of a completed job, in microseconds.
+MAX_RETENTION: Final = 366 * 86_400 * SECOND
 #: Length of the name and of the value of a Qless setting.
 MAX_OPTION_NAME: Final = 1000
 MAX_OPTION_VALUE: Final = 10_000
@@ -56,7 +60,8 @@ def Doc(title: str, text: str, **extra: Any) -> Meta:  # noqa: N802 - reads as a
     """The title of a field on pages and in tables, and its description in the API.
 
     `name` is its name over HTTP if that differs, `also` a second name there, `null` a value that
-    is null there, and `internal=True` keeps the field out of the HTTP API.
+    is null there, and `internal=True` keeps the field out of the HTTP API. `column` is its name in
+    the export form, None if it has none; an `optional` column is absent without a value.
     """
     return Meta(title=title, description=text, extra=extra)
 
@@ -73,20 +78,23 @@ Duration = Annotated[int, _form("duration")]
 Day = Annotated[int, _form("day")]
 #: Numbers of jobs in the order of STATES. Over HTTP: an object with one member per state.
 StateCounts = Annotated[list[int], _form("counts")]
-#: The first bytes of a payload; `size` beside it is the complete size. Over HTTP: `payload` or
+#: The first bytes of a payload; the field `size` has the complete size. Over HTTP: `payload` or
 #: `payload_base64`, only if the payload is complete.
 Excerpt = Annotated[bytes, _form("payload")]
 #: Over HTTP: `result` or `result_base64`.
 Result = Annotated[bytes, _form("result")]
-#: Where the next page begins; empty at the end. Over HTTP: null at the end.
+#: Start of the next page; empty at the end. Over HTTP: null at the end.
 Cursor = Annotated[
-    str,
-    Doc("Next", "Cursor of the next page; null on the last one.", name="next", null=""),
+    str, Doc("Next", "Cursor of the next page; null on the last one.", name="next", null="")
 ]
 
 
 class Record(msgspec.Struct):
     """Part of a reply."""
+
+
+class AdminRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """Arguments of one operation; an unknown argument is an error."""
 
 
 class LatencySummary(Record):
