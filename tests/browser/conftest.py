@@ -1,4 +1,4 @@
-"""Chromium, and a server to look at. Whatever a page complains of fails its test."""
+"""Chromium and a server. A message in the console of a page fails its test."""
 
 from collections.abc import Iterator
 
@@ -18,14 +18,14 @@ from server_process import running_server
 expect.set_options(timeout=15_000)
 
 
-#: Who is connected stays so while many tests look.
+#: Connections stay open while the tests of a module read pages.
 PATIENT = {"MILLRACE_MASENKO_HEARTBEAT": "1h"}
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Playwright has an event loop running until it is stopped: tests of another file that the same
-    process runs next could not run one of their own.
+    """Playwright runs an event loop until it is stopped: later tests of the same process could not
+    run their own.
     """
     if not CHROMIUM:
         pytest.skip("no Chromium on this machine: `apt-get install chromium` brings it")
@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """A server with jobs of every kind, shared by tests that only look."""
+    """A server with jobs of every kind, shared by tests that only read."""
     with (
         running_server(tmp_path_factory.mktemp("look") / "data", **PATIENT) as server,
         filled(server) as made,
@@ -47,32 +47,32 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def own_world(tmp_path: pytest.TempPathFactory) -> Iterator[World]:
-    """The same for a test that changes something."""
+    """The same for a test that changes data."""
     with running_server(tmp_path / "data", **PATIENT) as server, filled(server) as made:
         yield made
 
 
 class Watched:
-    """What pages of a context complained of."""
+    """Console messages and errors of the pages of a context."""
 
     def __init__(self, context: BrowserContext) -> None:
         self.complaints: list[str] = []
-        context.on("console", self._heard)
+        context.on("console", self._on_console)
         context.on("weberror", lambda error: self.complaints.append(f"error: {error.error}"))
         context.add_init_script(
             "addEventListener('securitypolicyviolation', (event) =>"
             " console.error('CSP', event.violatedDirective, event.blockedURI, event.sourceFile));"
         )
 
-    def _heard(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             self.complaints.append(f"{message.type}: {message.text}")
 
 
 @pytest.fixture
 def context(browser: Browser) -> Iterator[BrowserContext]:
-    """A browser of this test's own, in Tokyo. `context.watched.complaints` may be cleared by a test
-    that expects some.
+    """A browser context of this test, in Tokyo. A test that expects messages clears
+    `context.watched.complaints`.
     """
     made = browser.new_context(viewport={"width": 1280, "height": 900}, timezone_id="Asia/Tokyo")
     made.set_default_timeout(30_000)  # a busy machine is no failure
@@ -83,10 +83,10 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     hacked = [page.url for page in pages if page.evaluate("window.hacked === 1")]
     made.close()
     assert watched.complaints == []
-    assert hacked == [], "somebody's words were taken for markup"
+    assert hacked == [], "client text was not escaped"
 
 
 @pytest.fixture
 def page(context: BrowserContext, world: World) -> Page:
-    """An empty page; those of the shared server are at `world.url`."""
+    """An empty page; pages of the shared server are at `world.url`."""
     return context.new_page()

@@ -1,5 +1,5 @@
-"""A server with something to look at: jobs of all protocols in every state, workers, failures,
-dependencies, tags, recurring and tracked jobs, and names that would like to be markup.
+"""A server with sample data: jobs of all protocols in every state, workers, failures, dependencies,
+tags, recurring and tracked jobs, and names with markup.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ from server_process import ServerProcess
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
 )
-#: Whoever takes one of these for markup runs it, which the browser would tell.
+#: A page that does not escape these texts runs them, and the browser reports it.
 XSS = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 XSS_QUEUE = 'queue/<b onmouseover="window.hacked=1">?#&"'
 BACKTRACE = ["app/mailer.rb:42:in `deliver'", "app/job.rb:7:in `perform'", f"lib/{XSS}.rb:1"]
 
 
 class World:
-    """Who holds connections, so that their leases stay."""
+    """Holds connections, so that their leases stay."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
@@ -43,7 +43,7 @@ class World:
     def fill(self) -> None:
         self._fill_faktory()
         self._fill_qless()
-        self._fill_others()
+        self._fill_other_protocols()
 
     def _fill_faktory(self) -> None:
         faktory = self.faktory
@@ -122,7 +122,7 @@ class World:
         self.qless.queues[XSS_QUEUE].put(XSS[:60], {"text": XSS}, jid="odd/<i>?#&", tags=[XSS[:30]])
         self.qless.queues["slow"].put("tasks.Slow", {}, jid="slow-1", delay=86400)
 
-    def _fill_others(self) -> None:
+    def _fill_other_protocols(self) -> None:
         first = self.masenko.push("resize", queue="images", payload={"file": "a.png"})
         self.masenko.push("publish", queue="images", blocked_by=[first])
         for number in range(7):

@@ -5,11 +5,15 @@ python tests/browser/pictures.py [--out build/pictures] [--only /queues] [--url 
 
 import argparse
 import contextlib
+import json
 import re
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -28,7 +32,7 @@ FORMS = {
 
 @contextlib.contextmanager
 def address(given: str) -> Iterator[str]:
-    """Of a server to look at: the given one, or one with jobs of every kind."""
+    """The address of a server: the given one, or a new one with jobs of every kind."""
     if given:
         yield given
         return
@@ -37,7 +41,23 @@ def address(given: str) -> Iterator[str]:
         running_server(Path(folder) / "data") as server,
         filled(server) as world,
     ):
+        # The other jobs of the world are retried too soon for all pictures.
+        post(world.url, "/jobs", {"queue": "billing", "id": "late", "payload": [7]})
+        lease = post(world.url, "/leases", {"queues": ["billing"], "worker": "shell"})
+        again = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        failure = {"group": "Timeout", "message": "no answer", "retry_at": again}
+        post(world.url, f"/leases/{lease['leases'][0]['token']}/fail", failure)
+        post(world.url, "/queues/images/limit", {"limit": 5})
+        post(world.url, "/actions", {"action": "track", "q": "queue:plain"})
         yield world.url
+
+
+def post(url: str, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        f"{url}/api/v1{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Jobs in Chromium: found, looked at, and changed, as the buttons say."""
+"""Jobs in Chromium: search, details and actions."""
 
 import re
 import signal
@@ -10,14 +10,14 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 @pytest.fixture
 def own(own_world: World, context: BrowserContext) -> Page:
-    """A page of a server that this test may change, and that ends after it."""
+    """A page of a server that this test can change."""
     made = context.new_page()
     made.set_default_timeout(10_000)
     return made
 
 
 def yes(page: Page) -> str:
-    """Answer the question; what it was."""
+    """Confirm the question and return its text."""
     dialog = page.locator("#confirm")
     expect(dialog).to_be_visible()
     question = dialog.locator("p").first.inner_text()
@@ -25,8 +25,8 @@ def yes(page: Page) -> str:
     return question
 
 
-def said(page: Page) -> str:
-    return page.locator(".said").inner_text()
+def notice(page: Page) -> str:
+    return page.locator(".notice").inner_text()
 
 
 def rows(page: Page) -> int:
@@ -42,7 +42,7 @@ def push(world: World, count: int, queue: str = "many") -> None:
         world.faktory.command("PUSHB", jobs)
 
 
-# Looking
+# Reading
 
 
 def test_search(page: Page, world: World) -> None:
@@ -53,12 +53,12 @@ def test_search(page: Page, world: World) -> None:
     assert rows(page) == 3
     page.locator(".search input").fill("statee:dead")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("did you mean state:?")
+    expect(page.get_by_role("alert")).to_contain_text('Did you mean "state:"?')
     page.get_by_role("link", name="state:dead", exact=True).click()
     expect(page.locator("#looked")).to_have_text("4 jobs")
 
 
-def test_odd_names_lead_to_their_jobs(page: Page, world: World) -> None:
+def test_hostile_names_link_to_their_jobs(page: Page, world: World) -> None:
     page.goto(f"{world.url}/jobs?q=protocol:qless kind:{XSS[:60]}".replace("<", "%3C"))
     page.goto(f"{world.url}/jobs")
     page.locator(".search input").fill('id:"odd/<i>?#&"')
@@ -76,7 +76,7 @@ def test_a_payload_is_exact(page: Page, world: World) -> None:
     assert "12345678901234567890123" in page.locator("pre.payload").first.inner_text()
 
 
-def test_a_job_tells_its_way(page: Page, world: World) -> None:
+def test_a_job_shows_its_history(page: Page, world: World) -> None:
     page.goto(f"{world.url}/jobs/fails-0000")
     drawn = page.locator("svg.timeline").text_content() or ""
     assert "ready" in drawn
@@ -86,7 +86,7 @@ def test_a_job_tells_its_way(page: Page, world: World) -> None:
     assert "app/mailer.rb:42" in attempts.locator("pre").inner_text()
 
 
-def test_a_job_that_is_gone_has_a_history(page: Page, world: World) -> None:
+def test_a_removed_job_has_a_history(page: Page, world: World) -> None:
     page.goto(f"{world.url}/jobs/mail-0000")
     assert "This job was completed" in page.locator("main").inner_text()
     assert "mailer-1" in page.locator("main").inner_text()
@@ -113,11 +113,11 @@ def test_selected_jobs_are_deleted(own: Page, own_world: World) -> None:
     boxes.nth(1).check()
     delete.click()
     assert "2 selected" in yes(own)
-    expect(own.locator(".said")).to_have_text("2 jobs were deleted.")
+    expect(own.locator(".notice")).to_have_text("2 jobs were deleted.")
     assert rows(own) == 2
 
 
-def test_a_question_may_be_denied(own: Page, own_world: World) -> None:
+def test_a_question_can_be_declined(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/morgue")
     own.locator("[data-all]").check()
     own.get_by_role("button", name="Delete").click()
@@ -126,29 +126,29 @@ def test_a_question_may_be_denied(own: Page, own_world: World) -> None:
     assert rows(own) == 4
 
 
-def test_all_that_match_are_killed_and_no_other(own: Page, own_world: World) -> None:
+def test_all_matching_jobs_are_killed_and_no_other(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/jobs?q=tag:bulk state:ready")
     found = rows(own)
     assert found == 3
-    own.get_by_label("All that match").check()
+    own.get_by_label("All matching jobs").check()
     own.get_by_role("button", name="Kill").click()
-    assert "all that match (3)" in yes(own)
-    expect(own.locator(".said")).to_have_text("3 jobs were killed.")
+    assert "all matching jobs (3)" in yes(own)
+    expect(own.locator(".notice")).to_have_text("3 jobs were killed.")
     own.goto(f"{own_world.url}/jobs?q=state:dead tag:bulk")
     assert rows(own) == 4
     own.goto(f"{own_world.url}/jobs?q=state:dead")
     assert rows(own) == 7
 
 
-def test_without_scripts_the_server_asks(browser, own_world: World) -> None:
+def test_without_scripts_the_server_requests_confirmation(browser, own_world: World) -> None:
     context = browser.new_context(java_script_enabled=False)
     page = context.new_page()
     page.goto(f"{own_world.url}/retries")
-    page.get_by_label("All that match").check()
+    page.get_by_label("All matching jobs").check()
     page.get_by_role("button", name="Delete").click()
     assert "Delete all jobs that match is:retrying?" in page.locator("h1").inner_text()
     page.get_by_role("button", name="Yes").click()
-    assert "deleted" in said(page)
+    assert "deleted" in notice(page)
     assert "No retrying jobs" in page.locator("main").inner_text()
     context.close()
 
@@ -164,23 +164,23 @@ def test_move_priority_and_tags_of_selected(own: Page, own_world: World) -> None
         own.get_by_text("Move, priority, tags").click()
         own.get_by_label(fill).fill(value)
         own.get_by_role("button", name=button, exact=True).click()
-        expect(own.locator(".said")).to_have_text(expected)
+        expect(own.locator(".notice")).to_have_text(expected)
     own.goto(f'{own_world.url}/jobs?q=queue:night/shift tag:"odd one"')
     assert rows(own) == 8
 
 
-def test_what_a_jobs_page_can_do(own: Page, own_world: World) -> None:
+def test_the_actions_of_a_job_page(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/jobs/mail-0050")
     own.get_by_role("button", name="Track").click()
-    expect(own.locator(".said")).to_have_text("1 job was tracked.")
+    expect(own.locator(".notice")).to_have_text("1 job was marked as tracked.")
     expect(own.get_by_role("button", name="Stop tracking")).to_be_visible()
     own.get_by_role("button", name="High").click()
     expect(own.locator("#priority")).to_have_value("25")
-    own.locator("#tag").fill("checked")
-    own.get_by_role("button", name="Add", exact=True).click()
+    own.locator("#tags").fill("checked")
+    own.get_by_role("button", name="Add tags", exact=True).click()
     expect(own.locator(".tags a", has_text="checked")).to_be_visible()
     own.get_by_role("button", name="Remove the tag checked").click()
-    expect(own.locator(".said")).to_have_text("1 job was untagged.")
+    expect(own.locator(".notice")).to_have_text("1 job was untagged.")
     own.locator("#queue").fill("other")
     own.get_by_role("button", name="Move", exact=True).click()
     expect(own.locator("main > p a").nth(1)).to_have_text("other")
@@ -191,7 +191,7 @@ def test_what_a_jobs_page_can_do(own: Page, own_world: World) -> None:
     expect(own.locator("#job .state").first).to_have_text("ready")
     own.get_by_role("button", name="Delete").click()
     yes(own)
-    expect(own.locator(".said")).to_have_text("1 job was deleted.")
+    expect(own.locator(".notice")).to_have_text("1 job was deleted.")
     own.goto(f"{own_world.url}/jobs/mail-0050")
     assert "was removed: cancelled" in own.locator("main").inner_text()
 
@@ -204,7 +204,7 @@ def test_a_worker_loses_its_job(own: Page, own_world: World) -> None:
     expect(own.locator("#job .state").first).not_to_have_text("leased")
 
 
-def test_a_job_waits_no_longer(own: Page, own_world: World) -> None:
+def test_a_job_is_unblocked(own: Page, own_world: World) -> None:
     own.goto(f"{own_world.url}/jobs?q=state:blocked queue:images")
     own.locator("#found tbody a.mono").first.click()
     expect(own.get_by_role("heading", name="Depends on")).to_be_visible()
@@ -218,7 +218,7 @@ def test_a_group_of_failures_is_retried(own: Page, own_world: World) -> None:
     row = own.locator("tbody tr", has_text="Timeout::Error").first
     row.get_by_role("button", name="Retry").click()
     assert "Timeout::Error" in yes(own)
-    expect(own.locator(".said")).to_have_text("4 jobs were made ready.")
+    expect(own.locator(".notice")).to_have_text("4 jobs were made ready.")
     own.goto(f"{own_world.url}/jobs?q=queue:billing state:ready")
     assert rows(own) == 4
     own.goto(f"{own_world.url}/failures")
@@ -227,7 +227,7 @@ def test_a_group_of_failures_is_retried(own: Page, own_world: World) -> None:
     assert rows(own) == 1
 
 
-def test_a_jobs_page_is_live(own: Page, own_world: World) -> None:
+def test_a_job_page_is_live(own: Page, own_world: World) -> None:
     own_world.faktory.push({"jid": "watched1", "jobtype": "W", "queue": "w", "args": []})
     own.goto(f"{own_world.url}/jobs/watched1")
     expect(own.locator("#job .state").first).to_have_text("ready")
@@ -236,7 +236,7 @@ def test_a_jobs_page_is_live(own: Page, own_world: World) -> None:
     expect(own.locator("#attempts + .wide")).to_contain_text("mailer-1")
 
 
-def test_a_long_search_goes_on_by_itself(own: Page, own_world: World) -> None:
+def test_a_long_search_continues_automatically(own: Page, own_world: World) -> None:
     push(own_world, 45_000)
     own.goto(f"{own_world.url}/jobs?q=fetch-1 tasks.Fetch")
     expect(own.locator("#looked")).to_have_text("1 job", timeout=20_000)
@@ -246,14 +246,14 @@ def test_a_long_search_goes_on_by_itself(own: Page, own_world: World) -> None:
     expect(own.get_by_role("button", name="Kill")).to_be_enabled()
 
 
-def test_a_long_action_shows_how_far_it_is_and_stops(own: Page, own_world: World) -> None:
+def test_a_long_action_shows_its_progress_and_can_be_stopped(own: Page, own_world: World) -> None:
     push(own_world, 100_000)
     own.goto(f"{own_world.url}/jobs?q=queue:many")
-    own.get_by_label("All that match").check()
+    own.get_by_label("All matching jobs").check()
     own.get_by_role("button", name="Delete").click()
     yes(own)
     own.wait_for_url(re.compile(r"/tasks/\d+$"))
-    own_world.server.signal(signal.SIGSTOP)  # a browser may be slower than it
+    own_world.server.signal(signal.SIGSTOP)  # a browser may be slower than the server
     assert "Delete all jobs that match queue:many" in own.locator("h1").inner_text()
     own.get_by_role("button", name="Stop").click()
     expect(own.locator("#task [role=status]")).to_contain_text("Stopped.")

@@ -1,4 +1,4 @@
-"""Logging in and out in a browser, what each role is shown, and pages of other sites."""
+"""Login and logout in a browser, the pages of each role, and cross-site requests."""
 
 import http.server
 import json
@@ -35,15 +35,15 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
         url = f"http://localhost:{server.ports['web']}"
         job = {"id": "behind-a-login", "queue": "a/b", "kind": "pack", "payload": []}
         headers = {"Authorization": f"Bearer {PASSWORD}", "Content-Type": "application/json"}
-        asked = urllib.request.Request(f"{url}/api/v1/jobs", json.dumps(job).encode(), headers)
-        with urllib.request.urlopen(asked, timeout=20) as answer:
+        dialogs = urllib.request.Request(f"{url}/api/v1/jobs", json.dumps(job).encode(), headers)
+        with urllib.request.urlopen(dialogs, timeout=20) as answer:
             assert answer.status < 300
         yield Guarded(server, url, secret)
 
 
 @pytest.fixture
 def tab(guarded: Guarded, context: BrowserContext) -> Page:
-    """Closed before the server is."""
+    """Closed before the server stops."""
     return context.new_page()
 
 
@@ -52,17 +52,17 @@ def log_in(tab: Page, secret: str) -> None:
     tab.get_by_role("button", name="Sign in").click()
 
 
-def test_a_browser_logs_in_sees_what_it_asked_for_and_logs_out(tab: Page, guarded: Guarded):
+def test_a_browser_logs_in_sees_the_requested_page_and_logs_out(tab: Page, guarded: Guarded):
     tab.goto(f"{guarded.url}/queues/a%2Fb?x=1")
     assert tab.url.startswith(f"{guarded.url}/login?next=")
     assert "behind-a-login" not in tab.content()
     log_in(tab, "wrong")
     expect(tab.get_by_role("alert")).to_contain_text("Invalid password or token")
-    tab.context.watched.complaints.clear()  # Chromium tells of every 403
+    tab.context.watched.complaints.clear()  # Chromium reports every 403
     log_in(tab, PASSWORD)
     expect(tab).to_have_url(f"{guarded.url}/queues/a%2Fb?x=1")
     assert "behind-a-login" in tab.content()
-    expect(tab.locator("#standing")).to_contain_text("ready")
+    expect(tab.locator("#status")).to_contain_text("ready")
     assert tab.evaluate("document.cookie") == ""
     tab.get_by_role("button", name="Sign out").click()
     expect(tab).to_have_url(f"{guarded.url}/login")
@@ -70,7 +70,7 @@ def test_a_browser_logs_in_sees_what_it_asked_for_and_logs_out(tab: Page, guarde
     assert tab.url.startswith(f"{guarded.url}/login?next=")
 
 
-def test_who_may_only_look_is_offered_nothing_else(tab: Page, guarded: Guarded):
+def test_a_reader_sees_no_forms(tab: Page, guarded: Guarded):
     tab.goto(f"{guarded.url}/queues")
     log_in(tab, READ)
     for path in ("/queues", "/queues/a%2Fb", "/jobs", "/jobs/behind-a-login", "/busy", "/server"):
@@ -83,28 +83,30 @@ def test_who_may_only_look_is_offered_nothing_else(tab: Page, guarded: Guarded):
     tab.context.watched.complaints.clear()
 
 
-def test_a_login_that_ends_leads_to_another_without_a_window_of_the_browser(
+def test_an_expired_session_leads_to_the_login_without_a_browser_dialog(
     tab: Page, guarded: Guarded
 ):
-    asked: list[str] = []
-    tab.on("dialog", lambda dialog: asked.append(dialog.message))
+    dialogs: list[str] = []
+    tab.on("dialog", lambda dialog: dialogs.append(dialog.message))
     tab.goto(f"{guarded.url}/queues")
     log_in(tab, PASSWORD)
-    expect(tab.locator("#standing")).to_contain_text("ready")
+    expect(tab.locator("#status")).to_contain_text("ready")
     guarded.secret.write_text("another password", "utf-8")
-    with tab.expect_response(lambda response: response.status == 401, timeout=20_000) as heard:
+    with tab.expect_response(
+        lambda response: response.status == 401, timeout=20_000
+    ) as response_info:
         guarded.server.signal(signal.SIGHUP)
-    assert heard.value.url == f"{guarded.url}/live"
-    assert heard.value.header_value("www-authenticate") == 'Bearer realm="Millrace"'
+    assert response_info.value.url == f"{guarded.url}/live"
+    assert response_info.value.header_value("www-authenticate") == 'Bearer realm="Millrace"'
     tab.goto(f"{guarded.url}/queues")
     log_in(tab, "another password")
-    expect(tab.locator("#standing")).to_contain_text("ready")
-    assert asked == []
+    expect(tab.locator("#status")).to_contain_text("ready")
+    assert dialogs == []
     tab.context.watched.complaints.clear()
 
 
 class Elsewhere(http.server.BaseHTTPRequestHandler):
-    """Another site, on another port of this machine: the same site to a browser, another origin."""
+    """Another site, on another port of this machine: the same site for a browser, another origin."""
 
     page = b""
 
@@ -131,7 +133,7 @@ def test_a_page_of_another_site_changes_and_reads_nothing(
 ):
     tab.goto(f"{guarded.url}/queues")
     log_in(tab, PASSWORD)
-    expect(tab.locator("#standing")).to_contain_text("ready")
+    expect(tab.locator("#status")).to_contain_text("ready")
     target = f"{guarded.url}/queues/a%2Fb"
     page = f'<form method="post" action="{target}"><input name="action" value="pause"></form>'
     monkeypatch.setattr(Elsewhere, "page", page.encode())
@@ -155,4 +157,4 @@ def test_a_page_of_another_site_changes_and_reads_nothing(
     tab.goto(f"{guarded.url}/queues")
     expect(tab.get_by_role("button", name="Pause")).to_have_count(1)
     expect(tab.get_by_role("button", name="Resume")).to_have_count(0)
-    tab.context.watched.complaints.clear()  # Chromium tells of all of that
+    tab.context.watched.complaints.clear()  # Chromium reports all of that

@@ -1,4 +1,4 @@
-"""Queues in a real browser: what the pages show, and that what they do is done."""
+"""Queues in a real browser: the contents of the pages and their actions."""
 
 import re
 
@@ -32,34 +32,33 @@ def test_filter(page: Page, world: World) -> None:
     page.goto(f"{world.url}/queues")
     page.get_by_label("Filter by name").fill("IM")
     page.get_by_role("button", name="Filter").click()
-    names = page.locator("#queues td.name > a").all_inner_texts()
-    assert names == ["images", "imports"]
+    expect(page.locator("#queues td.name > a")).to_have_text(["images", "imports"])
 
 
 @pytest.mark.parametrize("name", ["mail", XSS_QUEUE])
 def test_pause_and_resume(tab: Page, own_world: World, name: str) -> None:
     tab.goto(f"{own_world.url}/queues")
     row(tab, name).get_by_role("button", name="Pause").click()
-    expect(tab.locator(".said")).to_contain_text(f"Paused {name}")
+    expect(tab.locator(".notice")).to_contain_text(f"Paused queue {name}")
     expect(row(tab, name).locator(".state.paused")).to_be_visible()
     assert own_world.qless.queues[name].pop() is None
     tab.get_by_label("Only paused").check()
     tab.get_by_role("button", name="Filter").click()
-    assert tab.locator("#queues td.name > a").all_inner_texts() == [name]
+    expect(tab.locator("#queues td.name > a")).to_have_text([name])
     row(tab, name).get_by_role("button", name="Resume").click()
     expect(tab.locator("#queues")).to_contain_text("No paused queues")
     assert own_world.qless.queues[name].pop()
 
 
-def test_clear_asks_and_says_how_many(tab: Page, own_world: World) -> None:
+def test_clear_requires_confirmation_and_shows_the_count(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues/mail")
     tab.get_by_role("button", name="Clear").click()
-    expect(tab.locator("#confirm-text")).to_contain_text("remove all 46 ready jobs?")
+    expect(tab.locator("#confirm-text")).to_contain_text("It has 46 ready jobs.")
     tab.get_by_role("button", name="No", exact=True).click()
     expect(tab.locator("#queue")).to_contain_text("Ready 46")
     tab.get_by_role("button", name="Clear").click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_have_text("Cleared mail: removed 46 jobs.")
+    expect(tab.locator(".notice")).to_have_text("Cleared queue mail. 46 jobs removed.")
     expect(tab.locator("#queue")).to_contain_text("Ready 0")
     expect(tab.locator("#queue")).to_contain_text("Leased 2")
     assert own_world.faktory.fetch("mail") is None
@@ -69,27 +68,27 @@ def test_remove(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues")
     row(tab, "plain").get_by_role("button", name="Remove").click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_contain_text("Removed queue plain and 3 jobs")
+    expect(tab.locator(".notice")).to_contain_text("Removed queue plain. 3 jobs removed.")
     expect(row(tab, "plain")).to_have_count(0)
 
 
-def test_what_is_selected_can_be_acted_on(tab: Page, own_world: World) -> None:
+def test_actions_on_selected_jobs(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues/mail")
     tab.locator("tbody input[type=checkbox]").nth(0).check()
     tab.locator("tbody input[type=checkbox]").nth(1).check()
     tab.get_by_role("button", name="Kill", exact=True).click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_contain_text("2 jobs were killed")
+    expect(tab.locator(".notice")).to_contain_text("2 jobs were killed")
     expect(tab.locator("#queue")).to_contain_text("Ready 44")
     expect(tab.locator("#queue")).to_contain_text("Dead 2")
 
 
-def test_everything_of_a_state_can_be_acted_on(tab: Page, own_world: World) -> None:
+def test_an_action_on_all_jobs_of_a_state(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues/billing?state=dead")
-    tab.get_by_label(re.compile("All that match")).check()
+    tab.get_by_label(re.compile("All matching jobs")).check()
     tab.get_by_role("button", name="Retry", exact=True).click()
     tab.get_by_role("button", name="Yes", exact=True).click()
-    expect(tab.locator(".said")).to_contain_text("3 jobs were made ready")
+    expect(tab.locator(".notice")).to_contain_text("3 jobs were made ready")
     expect(tab.locator("#queue")).to_contain_text("Ready 3")
 
 
@@ -111,7 +110,7 @@ def test_statistics_are_drawn(page: Page, world: World) -> None:
     assert "day=20" in page.url
 
 
-def test_numbers_are_kept_fresh_and_the_focus_stays(tab: Page, own_world: World) -> None:
+def test_numbers_are_updated_and_the_focus_stays(tab: Page, own_world: World) -> None:
     tab.goto(f"{own_world.url}/queues")
     button = row(tab, "mail").get_by_role("button", name="Pause")
     button.focus()
@@ -124,13 +123,13 @@ def test_without_scripts(browser, own_world: World) -> None:
     plain = browser.new_context(java_script_enabled=False).new_page()
     plain.goto(f"{own_world.url}/queues")
     row(plain, "mail").get_by_role("button", name="Clear").click()
-    expect(plain.locator("h1")).to_have_text("Clear the queue mail?")
+    expect(plain.locator("h1")).to_have_text("Clear queue mail?")
     plain.get_by_role("button", name="Yes").click()
-    expect(plain.locator(".said")).to_have_text("Cleared mail: removed 46 jobs.")
+    expect(plain.locator(".notice")).to_have_text("Cleared queue mail. 46 jobs removed.")
     plain.context.close()
 
 
 def test_an_unknown_queue(page: Page, world: World) -> None:
     page.goto(f"{world.url}/queues/nowhere")
     assert page.url == f"{world.url}/queues"
-    expect(page.locator(".said")).to_have_text("Queue nowhere not found.")
+    expect(page.locator(".notice")).to_have_text('Queue "nowhere" not found.')

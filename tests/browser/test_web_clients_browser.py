@@ -15,7 +15,8 @@ from raw_workq import RawWorkq
 from server_process import ServerProcess, running_server
 
 UID = "6ba7b810-9dad-41d1-80b4-000000000001"
-#: What the page sends to every port: commands of Workq and Masenko, and of the others.
+#: The bodies that the page sends to every port: commands of Workq and Masenko, and of other
+#: protocols.
 BODY = (
     "PING\n"
     'FETCH {"queues":["default"],"timeout":"1s"}\n'
@@ -72,7 +73,7 @@ def test_a_page_of_another_site_executes_no_command(server, other_site, context:
     page.goto(other_site)
     ports = [server.ports[name] for name in ("faktory", "workq", "masenko", "goqueue", "qless")]
     page.evaluate(SEND, [ports, BODY])
-    context.watched.complaints.clear()  # failed requests are what the page gets
+    context.watched.complaints.clear()  # the page receives failed requests
     with RawFaktory(server.port, wid="worker") as faktory:
         info = json.loads(faktory.command("INFO"))["faktory"]
         assert info["queues"] == {"default": 1}
@@ -85,7 +86,7 @@ def test_a_page_of_another_site_executes_no_command(server, other_site, context:
         assert workq.line() == b"-NOT-FOUND"
 
 
-def test_the_address_bar_shows_what_the_port_is(server, context: BrowserContext):
+def test_the_address_bar_shows_the_protocol_of_the_port(server, context: BrowserContext):
     page = context.new_page()
     for name, label in (("masenko", "Masenko"), ("workq", "Workq"), ("qless", "Qless")):
         page.goto(f"http://127.0.0.1:{server.ports[name]}/")

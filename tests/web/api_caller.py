@@ -1,4 +1,4 @@
-"""One who uses the HTTP API, and compares every answer with the OpenAPI document."""
+"""A client of the HTTP API that compares every response with the OpenAPI document."""
 
 import functools
 import http.client
@@ -23,11 +23,11 @@ class Answer(NamedTuple):
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)  # which knows 1e400
+        return json.loads(self.body)  # supports 1e400
 
 
 class Caller:
-    """`done` are the operations that were not refused, as the document calls them."""
+    """`done` are the operations that were not refused, by their ids in the document."""
 
     def __init__(self, port: int, secret: str = "") -> None:
         self._port, self._secret = port, secret
@@ -41,7 +41,7 @@ class Caller:
         return self.ask("POST", path, body, status).json
 
     def ask(self, method: str, path: str, body: Any = None, status: int = 200) -> Answer:
-        """Ask below /api/v1, or with a whole path."""
+        """Send a request below /api/v1, or to a complete path."""
         headers = {"Authorization": f"Bearer {self._secret}"} if self._secret else {}
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         if body is not None:
@@ -74,9 +74,9 @@ class Caller:
             if each.method == method and _pattern(each.path).fullmatch(address.partition("?")[0])
         )
         path = re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
-        told = document()["paths"][path][method.lower()]["responses"][str(answer.status)]
+        responses = document()["paths"][path][method.lower()]["responses"][str(answer.status)]
         kind = answer.headers["content-type"]
-        assert list(told["content"]) == [kind]
+        assert list(responses["content"]) == [kind]
         if kind in JSON:
             validator(path, method, answer.status).validate(answer.json)
         if answer.status < 300:
@@ -90,8 +90,8 @@ def document() -> Any:
 
 @functools.cache
 def validator(path: str, method: str, status: int) -> Any:
-    told = document()["paths"][path][method.lower()]["responses"][str(status)]
-    (content,) = told["content"].values()
+    responses = document()["paths"][path][method.lower()]["responses"][str(status)]
+    (content,) = responses["content"].values()
     schema = {**content["schema"], "components": document()["components"]}
     return jsonschema_rs.Draft202012Validator(schema)
 

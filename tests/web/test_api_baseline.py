@@ -16,11 +16,11 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from knocking import House, told
+from asgi_client import AppClient, web_settings
 
 from admin_room import Room
 from millrace.admin.client import content
-from millrace.engine.job import FAKTORY
+from millrace.protocols.registry import FAKTORY
 from millrace.records import PipelineRun, ServerStatus, Setting, ShippingStatus
 from millrace.web.api.table import TABLE
 from wires import SECOND, START
@@ -28,10 +28,10 @@ from wires import SECOND, START
 RECORDED = Path(__file__).parent / "api_v1_responses.jsonl"
 JSON = {"content-type": "application/json", "host": "localhost:7420"}
 
-#: Members for people: their wording may change. `sizes` counts the engine's own tables.
+#: Texts for people, which may change. `sizes` counts the tables of the engine.
 TEXTS = {"text", "reason", "title", "target", "description", "sizes"}
 
-#: Method, path and body, in their order. {token} is the token of the last lease.
+#: Method, path and body, in order. {token} is the token of the last lease.
 REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/jobs", {"queue": "mail", "id": "a1", "kind": "Send", "payload": {"to": [1, 2.50]}}),
     (
@@ -105,6 +105,7 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("POST", "/recurring/r1/cancel", None),
     ("POST", "/actions", {"action": "kill", "jobs": ["q1", "none"]}),
     ("POST", "/actions", {"action": "tag", "query": {"queue": "late"}, "tags": ["l"]}),
+    ("POST", "/queues/late/retain", {"keep_results": 90}),
     ("GET", "/actions", None),
     ("GET", "/actions/1", None),
     ("POST", "/actions/1/stop", None),
@@ -119,15 +120,17 @@ REQUESTS: list[tuple[str, str, Any]] = [
     ("GET", "/audit", None),
     ("GET", "/audit?limit=2", None),
     ("GET", "/overview", None),
+    ("POST", "/queues/hourly/limit", {"limit": 3}),
     ("POST", "/flush", {"confirm": "flush"}),
     ("GET", "//health", None),
     ("GET", "//ready", None),
     ("GET", "//stats", None),
+    ("GET", "/events", None),
 ]  # fmt: skip
 
 
 class FixedHost:
-    """A process whose facts do not change."""
+    """A process with fixed properties."""
 
     def detail(self) -> ServerStatus:
         setting = Setting("web.port", "7420", "default", "Port of the pages.", reloadable=False)
@@ -176,7 +179,7 @@ class SceneClient:
         room, wire = self._room, self._room.wire
         before = len(wire.replies)
         wire.receive(msgspec.json.encode(request) + b"\n")
-        for touched in list(room.hub.touched):
+        for touched in list(room.hub.with_messages):
             touched.session.flush()
         return [bytes(content(line)) for line in wire.replies[before:]]
 
@@ -184,7 +187,7 @@ class SceneClient:
 def scene() -> Room:
     room = Room()
     room.dice.seed(1)
-    room.hub.make_key = lambda: b"k" * 32
+    room.hub.tokens.make_key = lambda: b"k" * 32
     room.hub.host, room.hub.keeper = FixedHost(), FixedShipper()
     room.hub.ports = {"faktory": 7419, "qless": 6380}
     room.hub.started_at, room.hub.memory_mb = START - SECOND, lambda: 5
@@ -215,9 +218,9 @@ def responses() -> list[dict[str, Any]]:
 
 
 async def _responses() -> list[dict[str, Any]]:
-    room, house = scene(), House(told(password="", tokens=[]))
+    room, web_app = scene(), AppClient(web_settings(password="", tokens=[]))
     client = SceneClient(room)
-    web = house.room
+    web = web_app.room
     web.control = web.tasks._control = web.live._control = client
     found, token, fingerprint = [], "", ""
     with (
@@ -229,7 +232,7 @@ async def _responses() -> list[dict[str, Any]]:
             filled = path.replace("{token}", token).replace("{fingerprint}", fingerprint)
             target = filled[1:] if filled.startswith("//") else "/api/v1" + filled
             data = b"" if body is None else msgspec.json.encode(body)
-            answer = await house.knock(method, target, JSON if body is not None else {}, data)
+            answer = await web_app.exchange(method, target, JSON if body is not None else {}, data)
             text = answer.body.decode()
             if path == "/leases":
                 token = json.loads(text)["leases"][0]["token"]

@@ -1,10 +1,11 @@
-"""The OpenAPI document and the reference page say what there is."""
+"""The OpenAPI document and the reference page match the application."""
 
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
+from reference_tables import HTTP_PAGE, ROUTE_HEAD, TABLE, route_table, updated
 from told_room import Told, go, job_row, world
 
 from millrace.records import (
@@ -18,40 +19,42 @@ from millrace.records import (
 )
 from millrace.records.forms import as_json, to_rfc3339
 from millrace.web.api.openapi import make
-from millrace.web.api.table import ROOT, TABLE
+from millrace.web.api.report_schema import DESCRIPTIONS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "http.md"
 
 
-def test_the_page_lists_every_address() -> None:
-    listed = re.findall(r"^\| `([A-Z]+ /\S*)` \| (\S+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    there = [
-        (
-            f"{each.method} {re.sub(r':name}', '}', each.path).removeprefix(ROOT)}",
-            each.role or "none",
-            each.summary,
-        )
-        for each in TABLE
-    ]
-    assert listed == there
+def test_the_reference_of_the_routes_is_generated() -> None:
+    assert f"\n\n{route_table()}\n" in HTTP_PAGE.read_text("utf-8"), (
+        "run tests/web/reference_tables.py"
+    )
 
 
-def test_every_operation_has_a_name_of_its_own() -> None:
+def test_the_generator_adds_and_removes_rows() -> None:
+    page = f"Before.\n\n{route_table(TABLE[1:3])}\nAfter | it.\n"
+    longer = updated(page, route_table(TABLE[:4]))
+    assert longer == f"Before.\n\n{route_table(TABLE[:4])}\nAfter | it.\n"
+    assert updated(longer, route_table(TABLE[1:3])) == page
+    with pytest.raises(AssertionError):
+        updated(page.replace(ROUTE_HEAD, ""), route_table())
+
+
+def test_every_operation_has_a_unique_name() -> None:
     names = [
         operation["operationId"] for item in make()["paths"].values() for operation in item.values()
     ]
     assert len(names) == len(set(names))
 
 
-def test_whatever_is_referred_to_is_there() -> None:
+def test_every_reference_is_defined() -> None:
     document = make()
     text = msgspec.json.encode(document).decode()
     referred = set(re.findall(r'"#/components/schemas/(\w+)"', text))
     assert referred <= document["components"]["schemas"].keys()
 
 
-def test_jobs_that_were_looked_at_are_counted_once() -> None:
-    """The server counts on from page to page."""
+def test_examined_jobs_are_counted_once() -> None:
+    """The server continues to count over all pages."""
     steps = {"": JobPage([], 20_000, 50_000, "a"), "a": JobPage([], 40_000, 50_000, "b")}
     last = JobPage([job_row()], 50_000, 50_000, "")
     told = Told(search=lambda asked: steps.get(asked.cursor, last))
@@ -77,7 +80,7 @@ def test_a_server_that_cannot_write_is_not_ready() -> None:
         (b"[" * 100_000, False),
     ],
 )
-def test_what_is_json_is_told_as_json(data: bytes, is_json: bool) -> None:
+def test_a_json_payload_is_sent_as_json(data: bytes, is_json: bool) -> None:
     assert (as_json(data) is not None) == is_json
 
 
@@ -90,7 +93,7 @@ def test_what_is_json_is_told_as_json(data: bytes, is_json: bool) -> None:
         (-(1 << 62), "0001-01-01T00:00:00Z"),
     ],
 )
-def test_every_moment_can_be_written(at: int, text: str | None) -> None:
+def test_every_time_can_be_formatted(at: int, text: str | None) -> None:
     assert to_rfc3339(at) == text
 
 
@@ -131,7 +134,7 @@ def test_every_property_and_parameter_has_a_description() -> None:
         f"{schema}.{name}"
         for schema, described in document["components"]["schemas"].items()
         for name, each in described.get("properties", {}).items()
-        if not schema.startswith("Analytics") and not each.get("description")
+        if not each.get("description")
     ]
     missing += [
         f"{operation['operationId']} {each['name']}"
@@ -141,3 +144,23 @@ def test_every_property_and_parameter_has_a_description() -> None:
         if not each.get("description")
     ]
     assert missing == []
+
+
+def test_every_description_of_a_report_is_used() -> None:
+    schemas = make()["components"]["schemas"]
+    reported = {name: each for name, each in schemas.items() if name.startswith("Analytics")}
+    members = {
+        name
+        for schema, each in reported.items()
+        for member in each.get("properties", {})
+        for name in (member, f"{schema.removeprefix('Analytics')}.{member}")
+    }
+    assert DESCRIPTIONS.keys() <= members
+
+
+def test_the_document_has_the_limits_of_a_qless_setting() -> None:
+    """tests/admin/test_arrangements.py compares the server with the same numbers."""
+    fields = make()["components"]["schemas"]["QlessOptionBody"]["properties"]
+    assert fields["option"]["maxLength"] == 1000
+    (text,) = [each for each in fields["value"]["anyOf"] if each["type"] == "string"]
+    assert text["maxLength"] == 10_000

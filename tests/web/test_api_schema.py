@@ -1,7 +1,6 @@
-"""schemathesis against the OpenAPI document and a real server: whatever is asked, no answer is a
-defect, and none is of a form that the document does not tell of.
-
-The short form takes half a minute; `API_EXAMPLES=300` tries more of each operation.
+"""schemathesis with the OpenAPI document and a real server: no request causes a server error or an
+undocumented response. The short form takes half a minute; `API_EXAMPLES=300` tries more requests
+per operation.
 """
 
 import itertools
@@ -35,12 +34,12 @@ CONFIG = {
     "generation": {"deterministic": not EXAMPLES, "max-examples": EXAMPLES or 5},
     "phases": {"coverage": {"unexpected-methods": ["DELETE", "OPTIONS", "TRACE"]}},
     "checks": {
-        # It asks everything again without the password; tests/web/test_doors.py asks once.
+        # It repeats every request without the password; tests/web/test_routing.py does this once.
         "ignored_auth": {"enabled": bool(EXAMPLES)},
         "negative_data_rejection": {
             "expected-statuses": ["400", "401", "403", "404", "405", "409", "413", "415", "422"]
         },
-        # 400 is for what fits the schema, and does not fit together.
+        # 400 is for valid fields that conflict.
         "positive_data_acceptance": {
             "expected-statuses": ["2xx", "400", "404", "409", "413", "503"]
         },
@@ -49,8 +48,8 @@ CONFIG = {
 
 
 def described(*, run: bool) -> schemathesis.BaseSchema:
-    """All operations, or the one that runs the pipeline: where nothing is kept there is nothing to
-    run, which is 503; elsewhere it would take a minute.
+    """All operations, or only the one that runs the pipeline. A server without a data folder
+    answers it with 503; elsewhere a run would take a minute.
     """
     document, config = make(), msgspec.json.decode(msgspec.json.encode(CONFIG))
     document["paths"] = {
@@ -65,7 +64,7 @@ schema, run_schema = described(run=False), described(run=True)
 
 
 class World:
-    """A server, and what there is on it."""
+    """A server and its objects."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.url = f"http://127.0.0.1:{server.ports['web']}"
@@ -75,7 +74,7 @@ class World:
         self._known: dict[str, str] = {}
 
     def fill(self) -> None:
-        """Jobs that wait, run, failed and are dead; and an action that is over."""
+        """Create waiting, leased, failed and dead jobs, and a completed action."""
         turn = next(self._turns)
         jobs = [f"{name}{turn}" for name in ("fails", "dies", "runs", "waits/payload?#%\n")]
         queue = ("mail", "a/b ?#%", "ü\n")[turn % 3] + str(turn)
@@ -98,7 +97,7 @@ class World:
         }
 
     def put(self, case: Case) -> None:
-        """Name something that there is, mostly; nobody waits long for a job."""
+        """Use an existing name in most requests, and short waits."""
         recurring = "/recurring/" in case.path
         if next(self._turns) % 4 and case.meta.generation.mode is GenerationMode.POSITIVE:
             for name in case.path_parameters:
@@ -149,7 +148,7 @@ def test_no_answer_is_undocumented(case: Case, world: World) -> None:
 
 @pytest.fixture(scope="module")
 def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that keeps nothing."""
+    """A server without a data folder."""
     data: Path = tmp_path_factory.mktemp("forgetful") / "data"
     with running_server(
         data, MILLRACE_WEB_PASSWORD=PASSWORD, MILLRACE_SERVER_DURABILITY="memory"

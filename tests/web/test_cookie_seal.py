@@ -1,4 +1,4 @@
-"""The key that logins are sealed with outlives the server, and is nobody else's to read."""
+"""The key of the session cookies survives the server and is private."""
 
 import os
 import stat
@@ -9,7 +9,7 @@ import pytest
 from millrace.web.session_key import KEY_FILE, LENGTH, sealing_key
 
 
-def test_the_key_is_kept_for_its_owner_alone(tmp_path: Path):
+def test_the_key_file_is_private(tmp_path: Path):
     before = os.umask(0)
     try:
         key = sealing_key(tmp_path)
@@ -21,7 +21,7 @@ def test_the_key_is_kept_for_its_owner_alone(tmp_path: Path):
     assert stat.S_IMODE((tmp_path / KEY_FILE).stat().st_mode) == 0o600
 
 
-def test_a_key_that_others_could_read_is_closed(tmp_path: Path):
+def test_a_readable_key_file_becomes_private(tmp_path: Path):
     key = sealing_key(tmp_path)
     (tmp_path / KEY_FILE).chmod(0o644)
     assert sealing_key(tmp_path) == key
@@ -29,7 +29,7 @@ def test_a_key_that_others_could_read_is_closed(tmp_path: Path):
 
 
 @pytest.mark.parametrize("rest", [b"", b"x", b"x" * 33])
-def test_what_is_no_key_is_replaced(tmp_path: Path, rest: bytes):
+def test_an_invalid_key_is_replaced(tmp_path: Path, rest: bytes):
     (tmp_path / KEY_FILE).write_bytes(rest)
     (tmp_path / f"{KEY_FILE}.new").write_bytes(b"of a process that was killed")
     key = sealing_key(tmp_path)
@@ -37,11 +37,13 @@ def test_what_is_no_key_is_replaced(tmp_path: Path, rest: bytes):
     assert sealing_key(tmp_path) == key
 
 
-def test_where_nothing_is_kept_each_process_has_its_own():
+def test_without_a_folder_each_process_has_a_new_key():
     assert sealing_key(None) != sealing_key(None)
 
 
-def test_where_nothing_can_be_kept_either(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_without_a_writable_folder_the_log_has_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     nowhere = tmp_path / "nowhere"
     assert len(sealing_key(nowhere)) == LENGTH
-    assert "logins will end with the server" in caplog.text
+    assert "Sessions will not survive a restart" in caplog.text

@@ -1,21 +1,18 @@
-"""What happened to a job, as its page tells it."""
+"""The history of a job on its page."""
 
 import asyncio
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 
 import msgspec
 import pytest
 from told_room import SETTINGS, job_detail, job_row
 
-from millrace.journal.landing import FOLDER, landed
-from millrace.pipeline import reading
 from millrace.records import EventRecord, JobDetail
 from millrace.web import history
-from millrace.web.settings import Settings
+from millrace.web.settings import WebSettings
 from millrace.web.timeline import draw
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "journal"))
@@ -46,7 +43,7 @@ STORY = [
 ]
 
 
-def test_attempts_the_newest_first() -> None:
+def test_attempts_are_listed_newest_first() -> None:
     second, first = history.attempts(STORY)
     assert (first.number, first.worker, first.wait, first.run) == (1, "w1", 50, 50)
     assert (first.renewed, first.how, first.group, first.message) == (1, "failed", "E", "no")
@@ -58,20 +55,20 @@ def test_attempts_the_newest_first() -> None:
 
 def test_the_drawing_has_its_states_and_spans() -> None:
     drawn = draw(STORY, 500)
-    for word in ("scheduled 100 µs", "ready 50 µs", "leased 190 µs so far", "leased by w2"):
-        assert word in drawn
+    for label in ("scheduled 100 µs", "ready 50 µs", "leased 190 µs so far", "leased by w2"):
+        assert label in drawn
     assert "renewed" not in drawn
     assert ">done<" not in drawn
     assert draw([], 0) == ""
 
 
-def test_a_long_way_is_drawn_in_part() -> None:
+def test_a_long_history_is_drawn_in_part() -> None:
     drawn = draw(STORY[:1] + STORY[1:5] * 200, 500)
     assert drawn.count("<circle") <= 30
     assert "more</text>" in drawn
 
 
-def test_no_words_become_markup_in_the_drawing() -> None:
+def test_text_is_escaped_in_the_drawing() -> None:
     drawn = draw([happened("leased", 1, "ready", "leased", worker="<script>")], 5)
     assert "<script>" not in drawn
 
@@ -82,13 +79,13 @@ def work(tmp_path: Path) -> Iterator[Kept]:
         yield made
 
 
-def settings(work: Kept) -> Settings:
+def settings(work: Kept) -> WebSettings:
     return msgspec.structs.replace(SETTINGS, data=str(work.folder), lake=str(work.lake))
 
 
 def read(
-    where: Settings, seq: int, jid: str = "", detail: JobDetail | None = None
-) -> history.History:
+    where: WebSettings, seq: int, jid: str = "", detail: JobDetail | None = None
+) -> history.JobHistory:
     return asyncio.run(history.read(where, seq, jid, detail))
 
 
@@ -105,35 +102,15 @@ def test_from_the_lake_and_from_the_outbox(work: Kept) -> None:
     assert read(settings(work), 6).events == []
 
 
-def test_from_what_was_taken_in_and_removed(work: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of events whose landing files are gone the tables know."""
-    work.work(3)
-    work.ship()
-    work.work(3)
-    work.ship()
-    first, _ = landed(work.lake)
-    taken = work.lake / "tables" / "c-1.parquet"
-    taken.parent.mkdir()
-    (work.lake / FOLDER / first.name).rename(taken)
-    parts = [reading.Part(taken, date(2026, 11, 16))]
-    monkeypatch.setattr(reading, "parts", lambda *_: list(parts))
-    for seq in (2, 5):
-        found = read(settings(work), seq)
-        assert [event.type for event in found.events] == ["pushed", "leased", found.events[2].type]
-        assert found.whole
-    parts[:] = [reading.Part(taken.with_name("gone"), None)]
-    assert read(settings(work), 2).events == []
-
-
-def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(
+def test_an_incomplete_history_takes_the_push_from_the_job(
     work: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work.work(1)
     real = history._read
 
-    def hasty(*given: object) -> history.History:
+    def hasty(*given: object) -> history.JobHistory:
         found = real(*given)  # type: ignore[arg-type]
-        return history.History(found.events[1:], whole=False, source="journal")
+        return history.JobHistory(found.events[1:], whole=False, source="journal")
 
     monkeypatch.setattr(history, "_read", hasty)
     row = job_row(1)
@@ -143,7 +120,7 @@ def test_if_not_all_was_looked_at_the_push_is_told_by_the_job(
     assert not found.whole
 
 
-def test_without_a_journal_the_job_tells_itself() -> None:
+def test_without_a_journal_the_history_comes_from_the_job() -> None:
     row = job_row(state="dead", leased_at=5, ended_at=9, failed_at=9, created=1, ready_at=1)
     detail = job_detail(row)
     found = read(SETTINGS, 1, "job-1", detail)
@@ -153,7 +130,7 @@ def test_without_a_journal_the_job_tells_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "expected"),
     [
         (job_row(), ["pushed", "due"]),
         (job_row(state="blocked", ready_at=0), ["pushed"]),
@@ -161,21 +138,21 @@ def test_without_a_journal_the_job_tells_itself() -> None:
         (job_row(state="leased", leased_at=1_790_000_000_000_000), ["pushed", "due", "leased"]),
     ],
 )
-def test_what_a_job_remembers(row: object, told: list[str]) -> None:
-    assert [event.type for event in history.from_fields(row)] == told  # type: ignore[arg-type]
+def test_events_from_the_fields_of_a_job(row: object, expected: list[str]) -> None:
+    assert [event.type for event in history.from_fields(row)] == expected  # type: ignore[arg-type]
 
 
 def test_readers_of_the_whole_journal_do_not_delay_other_pages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If all readers are busy, a page shows what the job itself records."""
+    """If all readers are busy, a page uses the fields of the job."""
     release = threading.Event()
 
-    def slow(*_: object) -> history.History:
+    def slow(*_: object) -> history.JobHistory:
         release.wait(10)
-        return history.History([], whole=True, source="journal")
+        return history.JobHistory([], whole=True, source="journal")
 
-    async def visit() -> history.History:
+    async def visit() -> history.JobHistory:
         busy = [
             asyncio.create_task(history.read(settings, 1, "j", None, thorough=True))
             for _ in range(history.MAX_READERS)

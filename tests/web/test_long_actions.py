@@ -1,4 +1,4 @@
-"""Actions that go on when the page that began them is closed."""
+"""Actions that continue after their page is closed."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,20 +8,20 @@ import pytest
 
 from millrace.admin.errors import AdminError
 from millrace.records import ActionRequest, BulkProgress, JobFilter
-from millrace.web.long_actions import MAX_RUNNING, Tasks
+from millrace.web.long_actions import MAX_RUNNING, BulkActions
 
 
 class NeverDone:
-    """A server whose actions do not end."""
+    """A server on which actions do not end."""
 
     async def follow(self, _type: type[Any], **request: Any) -> AsyncIterator[BulkProgress]:
         await asyncio.Event().wait()
         yield BulkProgress(0, [])
 
 
-def test_an_action_on_one_job_runs_beside_the_bulk_actions() -> None:
-    async def talk() -> None:
-        tasks = Tasks(NeverDone())  # type: ignore[arg-type]
+def test_an_action_on_one_job_runs_during_bulk_actions() -> None:
+    async def scenario() -> None:
+        tasks = BulkActions(NeverDone())  # type: ignore[arg-type]
         every = ActionRequest("retry", query=JobFilter(state="dead"))
         for _ in range(MAX_RUNNING):
             tasks.begin("Retry all", "ann", act=every)
@@ -34,4 +34,4 @@ def test_an_action_on_one_job_runs_beside_the_bulk_actions() -> None:
         assert one in tasks.known.values()
         tasks.close()
 
-    asyncio.run(talk())
+    asyncio.run(scenario())

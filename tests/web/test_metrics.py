@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus reads, and that the dashboard and the page ask for nothing else."""
+"""`/metrics`: the series for Prometheus, and their use in the dashboard and the page."""
 
 import json
 import re
@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pretended import READER, get, pretended
+from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as read_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families
+from reference_tables import METRICS_PAGE, metric_table
+from scripted_app import READER, get, scripted_app
 
 from millrace.records import Histogram, Metrics, PageRequest, PortStatus
-from millrace.web.metrics import MOST_QUEUES, Told
+from millrace.web.metrics import MAX_METRIC_QUEUES, MetricsCollector
 
 DOCS = Path(__file__).parents[2] / "docs"
 SECOND = 1_000_000
@@ -65,7 +67,7 @@ def numbers(**more: Any) -> Metrics:
 
 
 def scraped(**more: Any) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    answer = get(pretended(metrics=numbers(**more)), "/metrics")
+    answer = get(scripted_app(metrics=numbers(**more)), "/metrics")
     assert answer.status == 200
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
@@ -78,7 +80,7 @@ def names() -> set[str]:
     return {name for name, _ in scraped()}
 
 
-def test_the_numbers_are_told():
+def test_all_series():
     found = scraped()
     assert found["millrace_jobs", (("queue", "mail"), ("state", "ready"))] == 4
     assert found["millrace_jobs", (("queue", ""), ("state", "ready"))] == 3
@@ -96,7 +98,7 @@ def test_the_numbers_are_told():
     assert scraped(halted=True)["millrace_halted", ()] == 1
 
 
-def test_masenko_s_own_series():
+def test_the_series_of_masenko():
     found = scraped()
     assert found["masenko_clients_total", ()] == 3
     assert found["masenko_requests_total", (("verb", "PING"),)] == 5
@@ -108,7 +110,7 @@ def test_masenko_s_own_series():
     assert not [name for name, _ in without if name.startswith("masenko")]
 
 
-def test_a_hostile_name_stays_a_name():
+def test_a_hostile_name_is_escaped():
     found = scraped(queues={HOSTILE: [0, 0, 5, 0, 0, 0]}, oldest={HOSTILE: NOW})
     assert found["millrace_jobs", (("queue", HOSTILE), ("state", "ready"))] == 5
     assert {labels for name, labels in found if name == "millrace_queue_oldest_seconds"} == {
@@ -117,57 +119,59 @@ def test_a_hostile_name_stays_a_name():
 
 
 @pytest.mark.parametrize("name", ["(others)", "others", "+Inf", " "])
-def test_no_queue_has_the_name_of_all_others(name):
-    answer = get(pretended(metrics=numbers(queues={name: [0] * 6, "": [1] * 6})), "/metrics")
-    told = [line.rpartition(" ")[0] for line in answer.text.splitlines() if line[0] != "#"]
-    series = [line for line in told if line.startswith("millrace_jobs{")]
+def test_no_queue_name_collides_with_the_sum_of_other_queues(name):
+    answer = get(scripted_app(metrics=numbers(queues={name: [0] * 6, "": [1] * 6})), "/metrics")
+    series_lines = [line.rpartition(" ")[0] for line in answer.text.splitlines() if line[0] != "#"]
+    series = [line for line in series_lines if line.startswith("millrace_jobs{")]
     assert len(series) == len(set(series)) == 12
 
 
-def test_only_so_many_queues_are_asked_for():
-    room = pretended(metrics=numbers())
+def test_a_limited_number_of_queues_is_requested():
+    room = scripted_app(metrics=numbers())
     get(room, "/metrics")
-    assert room.control.asked == [("metrics", PageRequest(most=MOST_QUEUES))]
+    assert room.control.asked == [("metrics", PageRequest(most=MAX_METRIC_QUEUES))]
 
 
-def test_openmetrics_for_those_who_prefer_it():
+def test_openmetrics_on_request():
     encode, kind = choose_encoder("application/openmetrics-text; version=1.0.0")
     assert kind.startswith("application/openmetrics-text")
-    families = {family.name for family in read_openmetrics(encode(Told(numbers())).decode())}
+    families = {
+        family.name for family in read_openmetrics(encode(MetricsCollector(numbers())).decode())
+    }
     assert "millrace_pushed" in families
 
 
 @pytest.mark.parametrize(("secret", "status"), [("", 401), ("wrong", 401), (READER.secret, 200)])
-def test_who_may_read(secret, status):
-    room = pretended({"tokens": [READER]}, metrics=numbers())
+def test_the_required_role(secret, status):
+    room = scripted_app({"tokens": [READER]}, metrics=numbers())
     assert get(room, "/metrics", secret).status == status
 
 
-# What is shown of them
+# The dashboard and the reference
 
 
-def asked_for(text: str) -> set[str]:
+def series_in(text: str) -> set[str]:
     return set(re.findall(r"\b(?:millrace|masenko)_[a-z_]+", text))
 
 
 def expressions(part: Any) -> list[str]:
-    """All queries of the dashboard, wherever they are."""
+    """All queries of the dashboard."""
     if isinstance(part, list):
         return [found for each in part for found in expressions(each)]
     if not isinstance(part, dict):
         return []
-    mine = [part[key] for key in ("expr", "definition") if isinstance(part.get(key), str)]
-    return mine + [found for each in part.values() for found in expressions(each)]
+    queries = [part[key] for key in ("expr", "definition") if isinstance(part.get(key), str)]
+    return queries + [found for each in part.values() for found in expressions(each)]
 
 
-def test_the_dashboard_asks_for_what_there_is():
+def test_the_dashboard_uses_existing_series():
     dashboard = json.loads((DOCS / "grafana.json").read_text("utf-8"))
-    asked = set().union(*map(asked_for, expressions(dashboard)))
+    asked = set().union(*map(series_in, expressions(dashboard)))
     assert len(asked) > 20
     assert asked - names() == set()
 
 
-def test_the_dashboard_is_whole():
+def test_the_dashboard_is_complete():
     dashboard = json.loads((DOCS / "grafana.json").read_text("utf-8"))
     panels = dashboard["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
@@ -194,10 +198,13 @@ def test_the_dashboard_is_whole():
             )
 
 
-def test_the_page_tells_of_all_of_them_and_of_nothing_else():
-    page = (DOCS / "how-to" / "monitor.md").read_text("utf-8")
-    told = asked_for(page.partition("## What there is")[2])
-    there = {re.sub(r"_(bucket|count|sum)$", "", name) for name in names()}
-    there = {name for name in there if not name.endswith("_created")}
-    assert told == there
-    assert asked_for(page) - names() - there == set()
+def families() -> list[Metric]:
+    return list(MetricsCollector(numbers()).collect())
+
+
+def test_the_reference_of_the_metrics_is_generated():
+    page = METRICS_PAGE.read_text("utf-8")
+    assert metric_table(families()) in page, "run tests/web/reference_tables.py"
+    assert series_in(page) <= names() | {
+        re.sub(r"_(bucket|count|sum)$", "", name) for name in names()
+    }

@@ -32,7 +32,7 @@ def number(html: str, name: str) -> str:
     return found[1]
 
 
-def test_its_numbers():
+def test_all_numbers():
     html = text(world())
     expected = {
         "pushed": "20",
@@ -53,13 +53,13 @@ def test_its_numbers():
     assert {name: number(html, name) for name in expected} == expected
 
 
-def test_numbers_lead_to_their_pages():
+def test_numbers_link_to_their_pages():
     html = text(world())
     for path in ("/queues", "/busy", "/retries", "/scheduled", "/morgue", "/completed"):
         assert f'<a href="{path}" data-number=' in html
 
 
-def test_the_job_that_waits_longest_and_its_queue():
+def test_the_oldest_ready_job_and_its_queue():
     html = text(world())
     assert 'href="/jobs/job%2F1?seq=7"' in html
     assert 'href="/queues/a%2Fb"' in html
@@ -67,36 +67,36 @@ def test_the_job_that_waits_longest_and_its_queue():
 
 
 @pytest.mark.parametrize("path", ["/", "/queues", "/morgue", "/tasks"])
-def test_every_page_has_room_for_the_counts(path):
+def test_every_page_has_placeholders_for_the_counts(path):
     html = text(world(), path)
     for counted in ("/queues", "/busy", "/retries", "/scheduled", "/morgue"):
         assert f'data-count="{counted}"' in html
 
 
-def test_what_is_wrong_is_said():
+def test_problems_are_shown():
     html = text(world(overview=an_overview(halted="the disk is full", paused=0)))
     assert re.search(r'id="halted" role="alert">.*the disk is full', html)
     assert 'id="paused" hidden' in html
     assert 'id="halted" role="alert" hidden' in text(world())
 
 
-def test_before_anything_was_committed():
+def test_before_the_first_commit():
     html = text(world(overview=an_overview(commit=spans(0), samples=[], days=[])))
     assert number(html, "commit_p50") == NONE
     assert number(html, "error_rate") == NONE
 
 
-@pytest.mark.parametrize(("asked", "days"), [("", 30), ("?days=7", 7), ("?days=999", 180)])
-def test_history_of_so_many_days(asked, days):
-    assert text(world(), f"/{asked}").count("&#34;day&#34;") == days
+@pytest.mark.parametrize(("query", "days"), [("", 30), ("?days=7", 7), ("?days=999", 180)])
+def test_the_number_of_days_in_the_history(query, days):
+    assert text(world(), f"/{query}").count("&#34;day&#34;") == days
 
 
 @pytest.mark.parametrize("days", ["x", "-1", "1e3", "²", "9" * 30])
-def test_days_that_are_none(days):
+def test_an_invalid_number_of_days(days):
     assert go(world(), f"/?days={days}").status == 400
 
 
-def test_what_fails_who_works_what_is_tracked():
+def test_failures_workers_and_tracked_jobs():
     group = FailureGroup("f/1", XSS, XSS, 4, 2, NOW, "a", ["mail"], 1)
     worker = WorkerRecord("qless", XSS, "h", 1, [], 0, "", NOW, NOW, 1, 7, 2, [])
     tracked = [TrackedJob("a", NOW, job_row(1, state="dead")), TrackedJob("b", NOW, None)]
@@ -116,7 +116,7 @@ def test_what_fails_who_works_what_is_tracked():
     assert XSS not in html
 
 
-def test_where_a_proxy_puts_it():
+def test_behind_a_proxy_links_have_its_prefix():
     answer = go(world(), "/", prefix="/jobs-of-ours")
     assert 'href="/jobs-of-ours/morgue"' in answer.text
     assert 'href="/morgue"' not in answer.text
@@ -133,7 +133,7 @@ def test_a_young_server_has_no_rates():
 
 
 def test_the_script_reads_members_that_the_live_stream_sends() -> None:
-    """overview.js takes the oldest job from `oldest_job`."""
+    """overview.js reads the oldest job from `oldest_job`."""
     script = (Path(overview.__file__).parents[1] / "static" / "overview.js").read_text()
     assert "({ oldest_job: job })" in script
     sent = msgspec.to_builtins(an_overview())

@@ -1,4 +1,4 @@
-"""Payloads are shown as they are: no number, key or escape is lost."""
+"""Payloads are shown exactly: no number, key or escape is lost."""
 
 import json
 import re
@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.web.payload_view import MOST, NotJson, hexdump, indented, show
+from millrace.web.payload_view import MAX_TEXT_BYTES, NotJson, hexdump, indented, show
 
 
 def plain(html: object) -> str:
-    """What a browser shows."""
+    """The text that a browser shows."""
     text = re.sub(r"</?span[^>]*>", "", str(html))
     for name, character in (("lt", "<"), ("gt", ">"), ("#34", '"'), ("#39", "'"), ("amp", "&")):
         text = text.replace(f"&{name};", character)
@@ -35,7 +35,7 @@ def plain(html: object) -> str:
         ('"a\u202eb"', '"a\\u202eb"'),
     ],
 )
-def test_json_is_indented_and_nothing_else(given: str, shown: str) -> None:
+def test_json_is_only_indented(given: str, shown: str) -> None:
     found = show(given.encode())
     assert found.kind == "JSON"
     assert plain(found.html) == shown
@@ -60,13 +60,13 @@ def test_json_is_indented_and_nothing_else(given: str, shown: str) -> None:
         ",",
     ],
 )
-def test_what_is_no_json_is_text(text: str) -> None:
+def test_invalid_json_is_text(text: str) -> None:
     found = show(text.encode())
     assert found.kind == "text"
     assert plain(found.html) == text
 
 
-def test_markup_stays_text() -> None:
+def test_markup_is_escaped() -> None:
     for payload in (b'{"<b>":"<script>"}', b"<script>"):
         assert "<script>" not in str(show(payload).html)
         assert "<b>" not in str(show(payload).html)
@@ -80,19 +80,19 @@ def test_bytes_are_dumped() -> None:
     assert show(b"\xff\xfe").kind == "bytes"
 
 
-def test_nothing_is_nothing() -> None:
+def test_an_empty_payload() -> None:
     assert show(b"").kind == "nothing"
 
 
-def test_large_ones_are_cut_wherever_that_is() -> None:
+def test_large_payloads_are_truncated_at_any_position() -> None:
     payload = json.dumps([{"key": "wört", "n": [1.5e10, True]}] * 5000, ensure_ascii=False).encode()
-    for size in range(MOST - 40, MOST + 1):
+    for size in range(MAX_TEXT_BYTES - 40, MAX_TEXT_BYTES + 1):
         found = show(payload[:size], len(payload))
         assert (found.kind, found.cut) == ("JSON", True)
     assert show(payload).cut
 
 
-def test_deep_ones_do_not_grow_without_bound() -> None:
+def test_deep_payloads_do_not_grow_without_limit() -> None:
     deep = b"[" * 8000 + b"]" * 8000
     found = show(deep)
     assert found.kind == "JSON"
@@ -111,24 +111,24 @@ values = st.recursive(
 
 
 @given(values, st.booleans())
-def test_every_value_stays_what_it_is(value: object, ascii_only: bool) -> None:
+def test_every_value_is_preserved(value: object, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only)
     assert not ascii_only or json.loads(plain(indented(text))) == value
 
 
 @given(st.text(alphabet='[]{}:,"\\ 1aé\n', max_size=12))
-def test_json_is_what_python_takes_for_it(text: str) -> None:
+def test_json_is_recognized_like_in_python(text: str) -> None:
     try:
         json.loads(text)
-        real = True
+        valid = True
     except ValueError:
-        real = False
+        valid = False
     try:
         indented(text)
-        ours = True
+        accepted = True
     except NotJson:
-        ours = False
-    assert ours == real
+        accepted = False
+    assert accepted == valid
 
 
 @given(st.binary(max_size=200))

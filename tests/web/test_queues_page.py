@@ -67,10 +67,20 @@ class TestAll:
         assert "of 10</small>" in found  # limit
         assert '<path d="M0 23 L50 12 L100 1"/>' in found
 
-    def test_clear_says_how_many_it_would_remove(self):
-        assert "remove all 1,234 ready jobs?" in text(world(), "/queues")
+    @pytest.mark.parametrize(("seconds", "retention"), [("1.5", 1_500_000), ("", -1), ("0", 0)])
+    def test_the_retention_of_results(self, seconds, retention):
+        told = world(act_on_queue=BulkProgress(1, []))
+        answer = go(told, "/queues/mail", [("action", "retain"), ("keep_results", seconds)])
+        assert told.heard == [("act_on_queue", QueueAction("mail", "retain", BY, retention))]
+        assert answer.said == "Changed queue mail."
+        for wrong in ("soon", "-1", "nan", "1e300"):
+            form = [("action", "retain"), ("keep_results", wrong)]
+            assert go(world(), "/queues/mail", form).status == 400
+
+    def test_clear_shows_the_number_of_jobs(self):
+        assert "It has 1,234 ready jobs." in text(world(), "/queues")
         told = world(queues=QueuePage([queue_row(counts=[0, 0, 1, 0, 0, 0])], 1, ""))
-        assert "remove the 1 ready job?" in text(told, "/queues")
+        assert "It has 1 ready job." in text(told, "/queues")
 
     def test_part_of_the_name_and_the_next_page(self):
         told = world(queues=QueuePage([queue_row()], 120, 'm"x&'))
@@ -79,7 +89,7 @@ class TestAll:
         assert 'href="/queues?text=a%26b&amp;after=m%22x%26"' in found
         assert "First page" in found
 
-    def test_only_those_that_are_paused(self):
+    def test_only_paused_queues(self):
         told = world(
             queues=QueuePage([queue_row(paused=True)], 60, "x"), act_on_queue=BulkProgress(1, [])
         )
@@ -90,7 +100,7 @@ class TestAll:
         answer = go(told, "/queues/mail", [("action", "resume"), ("paused", "yes")])
         assert answer.headers["location"] == "/queues?paused=yes"
 
-    def test_there_are_none(self):
+    def test_no_queues(self):
         told = world(queues=QueuePage([], 0, ""))
         assert "No queues yet" in text(told, "/queues")
         assert "No matching queues" in text(told, "/queues?text=x")
@@ -106,13 +116,13 @@ class TestAll:
             (queue_row(asked=0, paused=True), ">paused<"),
         ],
     )
-    def test_does_anybody_ask(self, row, said):
+    def test_the_last_fetch_is_shown(self, row, said):
         found = text(world(queues=QueuePage([row], 1, "")), "/queues")
         assert said in found
         assert ("no workers" in found) == (said == "no workers")
 
     @pytest.mark.parametrize("name", HOSTILE)
-    def test_every_name_comes_back_as_it_was(self, name):
+    def test_every_name_survives_the_round_trip(self, name):
         told = world(queues=QueuePage([queue_row(name)], 1, ""))
         found = text(told, "/queues")
         assert "<script>hacked" not in found
@@ -125,7 +135,7 @@ class TestAll:
         go(told, html.unescape(action), [("action", "clear")])
         assert told.heard[-1] == ("act_on_queue", QueueAction(name, "clear", BY))
 
-    def test_who_may_only_read_has_no_buttons(self):
+    def test_a_reader_has_no_buttons(self):
         told, settings = world(), msgspec.structs.replace(SETTINGS, read_only=True)
         for path in ("/queues", "/queues/mail"):
             answer = go(told, path, settings=settings)
@@ -138,7 +148,7 @@ class TestOne:
     def test_its_numbers(self):
         found = text(world(), "/queues/mail")
         assert "p95 90 ms, p99 2 s" in found
-        assert "Stalled" in found
+        assert "Overdue" in found
         assert "Throttled" in found
         assert 'href="/queues/mail?state=ready" aria-current="page">Ready 1,234</a>' in found
 
@@ -163,7 +173,7 @@ class TestOne:
         assert f'href="/queues/mail?state={state}&amp;cursor=c%2F2">Next page' in found
         assert "First page" in found
 
-    def test_few_among_many_are_looked_for(self):
+    def test_a_sparse_result_is_collected_over_pages(self):
         pages = {
             "": JobPage([job_row(1)], 20_000, 90_000, "a"),
             "a": JobPage([], 40_000, 90_000, "b"),
@@ -175,8 +185,8 @@ class TestOne:
         assert found.index("/jobs/job-1") < found.index("/jobs/job-2")
         assert "Next page" not in found
 
-    def test_nobody_waits_long_for_them(self, monkeypatch):
-        monkeypatch.setattr(subject, "PATIENCE", 0)
+    def test_a_search_stops_after_its_timeout(self, monkeypatch):
+        monkeypatch.setattr(subject, "SEARCH_TIMEOUT", 0)
         told = world(search=JobPage([], 20_000, 90_000, "a"))
         found = text(told, "/queues/mail?state=done")
         assert "No matches in 20,000 of 90,000 jobs so far." in found
@@ -186,7 +196,7 @@ class TestOne:
         told = world(search=JobPage([], 0, 0, ""))
         assert "No dead jobs." in text(told, "/queues/mail?state=dead")
 
-    def test_it_is_paused_or_nobody_asks(self):
+    def test_paused_queues_and_queues_without_workers_have_a_notice(self):
         paused = world(queue=queue_detail(queue_row(paused=True)))
         assert "This queue is paused" in text(paused, "/queues/mail")
         lonely = world(queue=queue_detail(queue_row(asked=0)))
@@ -219,33 +229,33 @@ class TestOne:
         assert found.count("<option") == 2
 
     @pytest.mark.parametrize("day", ["yesterday", "2026-13-01", "1", "'", "1969-12-31"])
-    def test_a_day_that_is_none(self, day):
+    def test_an_invalid_day(self, day):
         assert go(world(), f"/queues/mail?state=statistics&day={day}").status == 400
 
-    def test_a_list_that_there_is_not(self):
+    def test_an_unknown_list_is_not_found(self):
         assert go(world(), "/queues/mail?state=lost").status == 404
 
-    def test_an_unknown_queue_leads_to_all_of_them(self):
+    def test_an_unknown_queue_redirects_to_the_list(self):
         told = world(queue=AdminError("there is no such queue", "not found"))
         answer = go(told, "/queues/nowhere")
         assert (answer.status, answer.headers["location"]) == (302, "/queues")
-        assert answer.said == "Queue nowhere not found."
+        assert answer.said == 'Queue "nowhere" not found.'
 
     @pytest.mark.parametrize(
         ("last", "state"), [("running", "leased"), ("depends", "blocked"), ("stats", "statistics")]
     )
-    def test_where_the_pages_of_qless_had_it(self, last, state):
+    def test_urls_of_qless_redirect(self, last, state):
         told = world(queue=AdminError("there is no such queue", "not found"))
         answer = go(told, f"/queues/a%20b/{last}")
         assert (answer.status, answer.headers["location"]) == (302, f"/queues/a%20b?state={state}")
 
     @pytest.mark.parametrize("name", ["mail", "a/b", "mail.json"])
-    def test_numbers_as_qless_had_them(self, name):
+    def test_json_urls_of_qless_redirect(self, name):
         told = world(queue=AdminError("there is none", "not found"))
         answer = go(told, f"/queues/{name}.json")
         assert answer.status == 302
         assert answer.headers["location"] == "/api/v1/queues/" + quote(name, safe="")
-        assert go(world(), f"/queues/{name}.json").status == 200  # one is called that
+        assert go(world(), f"/queues/{name}.json").status == 200  # a queue with this name exists
 
 
 class TestActing:
@@ -257,9 +267,9 @@ class TestActing:
         assert told.heard == [("act_on_queue", QueueAction("a/b", action, BY))]
         assert answer.status == 303
         assert answer.headers["location"] == "/queues/a%2Fb?state=dead"
-        assert f"{action}d a/b".lower() in answer.said.lower()
+        assert f"{action}d queue a/b".lower() in answer.said.lower()
 
-    def test_back_to_the_list_as_it_was(self):
+    def test_the_redirect_keeps_the_filter(self):
         told = world(act_on_queue=BulkProgress(1, []))
         form = [("action", "pause"), ("text", "x y"), ("after", "&")]
         assert go(told, "/queues/m", form).headers["location"] == "/queues?text=x+y&after=%26"
@@ -268,16 +278,16 @@ class TestActing:
         told = world(act_on_queue=[BulkProgress(500, [], over=False), BulkProgress(1234, [])])
         answer = go(told, "/queues/mail", [("action", "clear"), ("back", "queue")])
         assert answer.headers["location"] == "/queues/mail"
-        assert answer.said == "Cleared mail: removed 1,234 jobs."
+        assert answer.said == "Cleared queue mail. 1,234 jobs removed."
 
-    def test_remove_leads_to_the_list_because_the_queue_is_gone(self):
+    def test_remove_redirects_to_the_list(self):
         told = world(act_on_queue=[BulkProgress(1, [])])
         answer = go(told, "/queues/mail", [("action", "remove"), ("back", "queue")])
         assert answer.headers["location"] == "/queues"
-        assert answer.said == "Removed queue mail and 1 job."
+        assert answer.said == "Removed queue mail. 1 job removed."
 
     @pytest.mark.parametrize("action", ["clear", "remove"])
-    def test_whoever_has_no_scripts_is_asked_by_the_server(self, action):
+    def test_without_scripts_the_server_requests_confirmation(self, action):
         told = world(act_on_queue=[BulkProgress(1234, [])])
         form = [("action", action), ("ask", "yes")]
         answer = go(told, "/queues/a%2Fb", form)
@@ -287,13 +297,13 @@ class TestActing:
         assert all(name != "act_on_queue" for name, _ in told.heard)
         assert go(told, "/queues/a%2Fb", [*form, ("sure", "yes")]).status == 303
 
-    def test_one_that_takes_long_has_a_page_of_its_own(self, monkeypatch):
-        monkeypatch.setattr(subject, "SOON", 0)
+    def test_a_long_action_has_its_own_page(self, monkeypatch):
+        monkeypatch.setattr("millrace.web.long_actions.SYNC_WAIT", 0)
         told = world(act_on_queue=[None])
         answer = go(told, "/queues/mail", [("action", "clear")])
         assert answer.headers["location"] == "/tasks/1"
 
-    def test_it_cannot_be_done(self):
+    def test_a_failed_action(self):
         def refuse(_):
             raise AdminError("the disk is full", "unavailable")
 
@@ -301,13 +311,13 @@ class TestActing:
         assert go(told, "/queues/mail", [("action", "pause")]).status == 503
         assert go(told, "/queues/mail", [("action", "clear")]).status == 409
 
-    def test_an_action_that_there_is_not(self):
+    def test_an_unknown_action(self):
         answer = go(world(), "/queues/mail", [("action", "<b>")])
         assert answer.status == 400
         assert "Unknown action: &lt;b&gt;" in answer.text
 
 
-class TestFaktorysForms:
+class TestFormsOfFaktory:
     def test_delete_is_remove(self):
         told = world(act_on_queue=[BulkProgress(3, [])])
         answer = go(told, "/queues/mail", [("action", "delete")])
@@ -329,6 +339,6 @@ class TestFaktorysForms:
         assert answer.said == "1 job was deleted."
 
     @pytest.mark.parametrize("key", ["?", "e30", "W10", "eyJqaWQiOjF9", ""])
-    def test_keys_that_are_none(self, key):
+    def test_invalid_keys(self, key):
         answer = go(world(), "/queues/mail", [("action", "delete"), ("bkey", key)])
         assert answer.status == 400

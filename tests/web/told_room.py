@@ -1,4 +1,4 @@
-"""A web room whose server says what a test told it to, and a visitor without a browser."""
+"""A web application with scripted replies of the server, and a client without a browser."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,16 +31,16 @@ from millrace.records import (
     WorkerPage,
 )
 from millrace.web.app import application
-from millrace.web.live import Live
-from millrace.web.long_actions import Tasks
-from millrace.web.settings import Settings
-from millrace.web.state import Room
+from millrace.web.live import LiveStream
+from millrace.web.long_actions import BulkActions
+from millrace.web.settings import WebSettings
+from millrace.web.state import AppState
 
 SECOND = 1_000_000
 NOW = 1_790_000_000 * SECOND
 TODAY = NOW // (86_400 * SECOND)
 
-SETTINGS = Settings(
+SETTINGS = WebSettings(
     control="/nowhere/control",
     data="",
     lake="",
@@ -57,7 +57,7 @@ SETTINGS = Settings(
 
 
 class Told:
-    """Stands for web.control.Control. What was asked is in `heard`."""
+    """Replaces the admin client of the web process. `heard` has the requests."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
@@ -72,7 +72,7 @@ class Told:
     async def follow(self, type_: type[Any], **request: Any) -> AsyncIterator[Any]:
         for each in self._answer(request):
             if each is None:
-                await asyncio.Event().wait()  # it takes long
+                await asyncio.Event().wait()  # a long action
             yield each
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class Answer(NamedTuple):
 
     @property
     def said(self) -> str:
-        """What the next page will say."""
+        """The notice on the next page."""
         cookie = self.headers.get("set-cookie", "").partition(";")[0]
         return unquote(unquote(cookie.partition("=")[2].strip('"')))
 
@@ -107,7 +107,7 @@ def go(
     form: Any = None,
     *,
     json: Any = None,
-    settings: Settings = SETTINGS,
+    settings: WebSettings = SETTINGS,
     prefix: str = "",
 ) -> Answer:
     """GET a page, or POST a form or JSON to it."""
@@ -119,11 +119,11 @@ def go(
 
 
 async def _go(
-    told: Told, path: str, body: bytes | None, kind: bytes, settings: Settings, prefix: str
+    told: Told, path: str, body: bytes | None, kind: bytes, settings: WebSettings, prefix: str
 ) -> Answer:
-    room = Room(settings)
+    room = AppState(settings)
     room.control = told
-    room.live, room.tasks = Live(told), Tasks(told)
+    room.live, room.tasks = LiveStream(told), BulkActions(told)
     plain, _, query = path.partition("?")
     scope = {
         "type": "http",
@@ -158,7 +158,7 @@ async def _go(
     )
 
 
-# Something to tell
+# Sample records
 
 
 def spans(
@@ -282,7 +282,7 @@ def an_overview(**more: Any) -> Overview:
 
 
 def world(**more: Any) -> Told:
-    """A server with one of everything."""
+    """A server with one object of each kind."""
     answers = {
         "overview": an_overview(),
         "failures": FailurePage([], 0, 0),

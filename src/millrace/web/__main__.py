@@ -14,13 +14,13 @@ import uvloop
 from . import settings
 from .app import application
 from .server import load_certificates, server
-from .state import Room
+from .state import AppState
 
 #: Niceness of the process. The queue server has priority.
 NICE: Final = 5
 
 
-class Lines(logging.Formatter):
+class LogFormatter(logging.Formatter):
     """Formats a record as `LEVEL text` on one line. The server writes it to its log."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -37,7 +37,7 @@ def main() -> int:
         return 0
     os.nice(NICE)
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(Lines())
+    handler.setFormatter(LogFormatter())
     logging.basicConfig(handlers=[handler], level=logging.INFO)
     # Do not log invalid requests.
     for noisy in ("uvicorn", "uvicorn.error", "asyncio"):
@@ -50,9 +50,9 @@ def main() -> int:
     return 0
 
 
-async def _serve(told: settings.Settings) -> None:
-    room = Room(told)
-    serving = server(application(room), told, room.close)
+async def _serve(told: settings.WebSettings) -> None:
+    app_state = AppState(told)
+    serving = server(application(app_state), told, app_state.close)
     loop = asyncio.get_running_loop()
     rest = bytearray()
 
@@ -62,12 +62,12 @@ async def _serve(told: settings.Settings) -> None:
         if not data:
             loop.remove_reader(0)
             serving.should_exit = True
-            room.close()
+            app_state.close()
             return
         rest.extend(data)
         while (end := rest.find(b"\n")) >= 0:
             changed = settings.decode(bytes(rest[:end]))
-            room.reload(changed)
+            app_state.reload(changed)
             if serving.config.ssl is not None:
                 # The server has checked the files; the next change follows if they changed again.
                 with contextlib.suppress(OSError):

@@ -1,23 +1,20 @@
 """Reports on the pipeline's tables, built in a thread and cached until the tables change.
 
-The tables change only when the pipeline runs; it then rewrites ops/refreshed.json. The cache key
-includes the modification time of this file.
+The tables change only when the pipeline runs. The cache key includes the number of the last run
+and the time of the last answer.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from markupsafe import Markup
 from msgspec import structs
 
 from millrace.extras import EXTRAS, install_command
-from millrace.pipeline import refreshed
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.lake import Lake
 
 if TYPE_CHECKING:
     from millrace.pipeline.report.model import Report
@@ -25,15 +22,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Maximum number of cached reports, and of reports in preparation.
-KEPT: Final = 8
-MOST_DAYS: Final = 366
+REPORT_CACHE_SIZE: Final = 8
+MAX_DAYS: Final = 366
 
 
-class Unable(Exception):
+class ReportUnavailable(Exception):
     """There is no report; the text says why, and what to do."""
 
 
-class Choice(NamedTuple):
+class ReportRange(NamedTuple):
     """The days and the queue of a report. None selects the most recent days, or all queues."""
 
     first: date | None = None
@@ -43,7 +40,7 @@ class Choice(NamedTuple):
     queue: str | None = None
 
 
-class Made(NamedTuple):
+class RenderedReport(NamedTuple):
     report: "Report"
     #: The report's sections and figures as HTML.
     parts: Markup
@@ -53,18 +50,26 @@ class Made(NamedTuple):
 class Analytics:
     """Builds one report at a time, because a report can require much memory."""
 
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int, Choice], Made] = OrderedDict()
+    def __init__(self, *, is_limited: bool = False) -> None:
+        #: The reports contain all queues, so a rule for queues excludes them.
+        self._is_limited = is_limited
+        self._kept: OrderedDict[tuple[str, int, int, ReportRange], RenderedReport] = OrderedDict()
         self._turn = asyncio.Lock()
         #: Reports in preparation, and finished reports until a request fetches them.
-        self._begun: OrderedDict[tuple[str, Choice], asyncio.Task[Made]] = OrderedDict()
+        self._begun: OrderedDict[tuple[str, ReportRange], asyncio.Task[RenderedReport]] = (
+            OrderedDict()
+        )
 
-    async def made(self, lake: str, choice: Choice, patience: float | None = None) -> Made | None:
+    async def made(
+        self, lake: str, choice: ReportRange, patience: float | None = None
+    ) -> RenderedReport | None:
         """Return the report, or None if it takes more than `patience` seconds. The build continues,
         and a later call returns the report.
         """
+        if self._is_limited:
+            raise ReportUnavailable("Reports contain all queues, and web.queues is set.")
         if not lake:
-            raise Unable(
+            raise ReportUnavailable(
                 "This server stores no data on disk (server.durability = memory), so it has no "
                 "history."
             )
@@ -73,7 +78,7 @@ class Analytics:
         if task is None:
             task = self._begun[key] = asyncio.create_task(self._make(lake, choice))
             task.add_done_callback(_seen)
-            while len(self._begun) > KEPT:
+            while len(self._begun) > REPORT_CACHE_SIZE:
                 self._begun.popitem(last=False)[1].cancel()
         await asyncio.wait([task], timeout=patience)
         if not task.done():
@@ -81,7 +86,7 @@ class Analytics:
         if self._begun.get(key) is task:
             del self._begun[key]
         if task.cancelled():
-            raise Unable("Too many reports are being prepared. Try again later.")
+            raise ReportUnavailable("Too many reports are being prepared. Try again later.")
         return task.result()
 
     async def page(self, report: "Report") -> str:
@@ -91,28 +96,37 @@ class Analytics:
         async with self._turn:
             return await _able(lambda: render(report))
 
-    async def _make(self, lake: str, choice: Choice) -> Made:
+    async def _make(self, lake: str, choice: ReportRange) -> RenderedReport:
         async with self._turn:
             return await _able(lambda: self._found(lake, choice))
 
-    def _found(self, lake: str, choice: Choice) -> Made:
-        from millrace.pipeline.report import making, page, standing  # noqa: PLC0415 - pyarrow is large
+    def _found(self, lake: str, choice: ReportRange) -> RenderedReport:
+        from millrace.pipeline import answers  # noqa: PLC0415 - as below
+        from millrace.pipeline.remote import local_root  # noqa: PLC0415
+        from millrace.pipeline.report import build, page, status  # noqa: PLC0415 - pyarrow is large
+        from millrace.pipeline.snapshot import Snapshot  # noqa: PLC0415
 
-        there = Lake(Path(lake))
-        first, last = making.chosen(there, choice.days, choice.first, choice.last)
-        if (last - first).days >= MOST_DAYS:
-            raise Unable(f"A report covers at most {MOST_DAYS} days.")
-        key = (lake, _mark(there), Choice(first, last, 0, choice.queue))
+        snapshot = Snapshot(local_root(lake))
+        first, last = build.chosen(snapshot, choice.days, choice.first, choice.last)
+        if (last - first).days >= MAX_DAYS:
+            raise ReportUnavailable(f"A report covers at most {MAX_DAYS} days.")
+        run = 0 if snapshot.run is None else snapshot.run.run
+        key = (
+            lake,
+            run,
+            answers.changed_at(snapshot.root),
+            ReportRange(first, last, 0, choice.queue),
+        )
         made = self._kept.get(key)
         if made is None:
-            report = making.make(there, first, last, choice.queue)
+            report = build.build(snapshot, first, last, choice.queue)
             parts = page.parts(report) if not report.empty else Markup()
-            made = self._kept[key] = Made(report, parts, page.numbers(report))
-            while len(self._kept) > KEPT:
+            made = self._kept[key] = RenderedReport(report, parts, page.numbers(report))
+            while len(self._kept) > REPORT_CACHE_SIZE:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         # Events shipped since then change only the coverage.
-        report = structs.replace(made.report, coverage=standing.coverage(there))
+        report = structs.replace(made.report, coverage=status.coverage(snapshot))
         return made._replace(report=report)
 
 
@@ -120,26 +134,19 @@ async def _able(make: Callable[[], T]) -> T:
     try:
         return await asyncio.to_thread(make)
     except PipelineError as error:
-        raise Unable(str(error)) from error
+        raise ReportUnavailable(str(error)) from error
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        raise Unable(
+        raise ReportUnavailable(
             f"This page requires {package}. Install it with: {install_command(package)}"
         ) from error
     except OSError as error:
-        raise Unable(f"Cannot read the lake: {error}") from error
+        raise ReportUnavailable(f"Cannot read the lake: {error}") from error
 
 
-def _seen(task: asyncio.Task[Made]) -> None:
+def _seen(task: asyncio.Task[RenderedReport]) -> None:
     """Retrieve the exception, so that asyncio does not log it if no request fetches the result."""
     if not task.cancelled():
         task.exception()
-
-
-def _mark(lake: Lake) -> int:
-    try:
-        return (lake.ops / refreshed.NAME).stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0

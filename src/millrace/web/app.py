@@ -11,8 +11,10 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from . import api, metrics, routes, static_files
-from .doors import Door, Refusal, Visit, refuse
-from .state import Room
+from .context import RequestContext
+from .errors import HttpError
+from .routing import PageRoute, refuse
+from .state import AppState
 
 HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
@@ -29,21 +31,27 @@ POLICY: Final = (
 )
 #: A valid path prefix. Links, redirects and cookies contain it.
 _PREFIX: Final = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+")
-MOST_PREFIX: Final = 200
+MAX_PREFIX_LENGTH: Final = 200
 
 
-def doors() -> list[BaseRoute]:
-    return [*static_files.DOORS, *metrics.DOORS, *api.DOORS, *routes.DOORS]
+def page_routes() -> list[PageRoute]:
+    """The routes outside the HTTP API."""
+    return [*routes.ROUTES, *metrics.ROUTES, *static_files.ROUTES]
 
 
-def application(room: Room) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
-    app = Starlette(routes=doors(), exception_handlers={404: _lost, 405: _wrong, 500: _broken})
+def all_routes() -> list[BaseRoute]:
+    return [*api.ROUTES, *page_routes()]
+
+
+def application(app_state: AppState) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    app = Starlette(routes=all_routes(), exception_handlers={404: _lost, 405: _wrong, 500: _broken})
     app.router.redirect_slashes = False  # its redirects use the Host header
-    app.state.room = room
-    return Frame(app)
+    app.state.app_state = app_state
+    app.state.menu = [route for route in routes.ROUTES if route.menu]
+    return SecurityHeaders(app)
 
 
-class Frame:
+class SecurityHeaders:
     """Adds the standard headers to every response and handles the path prefix of a proxy."""
 
     def __init__(self, app: Starlette) -> None:
@@ -76,26 +84,26 @@ def _take_off_prefix(scope: Scope) -> None:
     """
     told = next((value for name, value in scope["headers"] if name == b"x-script-name"), b"")
     prefix = told.decode("latin-1").rstrip("/")
-    if len(prefix) <= MOST_PREFIX and _PREFIX.fullmatch(prefix):
+    if len(prefix) <= MAX_PREFIX_LENGTH and _PREFIX.fullmatch(prefix):
         scope["root_path"] = prefix
         if not scope["path"].startswith(prefix + "/") and scope["path"] != prefix:
             scope["path"] = prefix + scope["path"]
 
 
 async def _lost(request: Request, _: Exception) -> Response:
-    return _refuse(request, Refusal(404, "No page matches this address."))
+    return _refuse(request, HttpError(404, "No page matches this address."))
 
 
 async def _wrong(request: Request, _: Exception) -> Response:
     allowed = sorted({
         method
         for route in request.app.routes
-        if isinstance(route, Door) and route.matches(request.scope)[0] is not Match.NONE
+        if isinstance(route, PageRoute) and route.matches(request.scope)[0] is not Match.NONE
         for method in route.methods or ()
     })  # fmt: skip
     return _refuse(
         request,
-        Refusal(
+        HttpError(
             405,
             f"Method {request.method} is not allowed for this path.",
             {"Allow": ", ".join(allowed)},
@@ -104,13 +112,13 @@ async def _wrong(request: Request, _: Exception) -> Response:
 
 
 async def _broken(request: Request, _: Exception) -> Response:
-    return _refuse(
-        request, Refusal(500, "this is a defect of Millrace; the server's log tells more")
+    return _refuse(request, HttpError(500, "Unexpected error. See the server log for details."))
+
+
+def _refuse(request: Request, refusal: HttpError) -> Response:
+    app_state: AppState = request.app.state.app_state
+    context = RequestContext(
+        request, app_state, app_state.authenticator.logged_in(request, app_state.settings)
     )
-
-
-def _refuse(request: Request, refusal: Refusal) -> Response:
-    room: Room = request.app.state.room
-    visit = Visit(request, room, room.gate.logged_in(request, room.settings))
-    path = request.url.path.removeprefix(visit.prefix)
-    return refuse(visit, "api" if path.startswith("/api/") else "page", refusal)
+    path = request.url.path.removeprefix(context.prefix)
+    return refuse(context, "api" if path.startswith("/api/") else "page", refusal)

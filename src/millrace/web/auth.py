@@ -27,7 +27,7 @@ from starlette.requests import Request
 from millrace.protocols.logins import LoginLimiter
 
 from .session_key import sealing_key
-from .settings import Role, Settings
+from .settings import Role, WebSettings
 
 ROLES: Final[tuple[Role, ...]] = ("read", "operate", "admin")
 COOKIE: Final = "millrace_session"
@@ -37,10 +37,10 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 BY_PASSWORD: Final = "password"  # noqa: S105 - a name
 ANYBODY: Final = "anybody"
 #: Maximum number of ended logins that the process stores to reject copies of their cookies.
-MOST_ENDED: Final = 10_000
+MAX_ENDED_SESSIONS: Final = 10_000
 
 
-class Visitor(NamedTuple):
+class User(NamedTuple):
     role: Role
     #: Name in the audit log.
     name: str
@@ -49,15 +49,15 @@ class Visitor(NamedTuple):
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
-class Unknown(Exception):
-    """What was shown is nobody's. `again`: as the last time."""
+class InvalidCredentials(Exception):
+    """The password or token is invalid. `again`: the same one as in the last attempt."""
 
     def __init__(self, *, again: bool) -> None:
         super().__init__()
         self.again = again
 
 
-class Gate:
+class Authenticator:
     """Authenticates clients by secret or login cookie."""
 
     def __init__(
@@ -73,22 +73,22 @@ class Gate:
         self._steady = steady
         self.guesses = LoginLimiter()
 
-    def visitor(self, request: Request, settings: Settings) -> Visitor | None:
-        """Return the client, or None without a secret or a valid login. Raise Unknown for a wrong
-        secret, or TooManyGuesses while the address is blocked after too frequent failures.
+    def user(self, request: Request, settings: WebSettings) -> User | None:
+        """Return the client, or None without a secret or a valid login. Raise InvalidCredentials if
+        the secret is wrong, or TooManyGuesses while the address is blocked after failures.
         """
-        shown = None if settings.is_open else _shown(request)
-        if shown is None:
+        secret = None if settings.is_open else _presented_secret(request)
+        if secret is None:
             return self.logged_in(request, settings)
-        return self.known(shown, address(request), settings)
+        return self.known(secret, address(request), settings)
 
-    def logged_in(self, request: Request, settings: Settings) -> Visitor | None:
+    def logged_in(self, request: Request, settings: WebSettings) -> User | None:
         """Return the client of the login cookie, without checking a secret."""
         if settings.is_open:
-            return Visitor("admin", ANYBODY)
+            return User("admin", ANYBODY)
         return self._sealed(request.cookies.get(COOKIE, ""), settings)
 
-    def known(self, secret: str, where: str, settings: Settings) -> Visitor:
+    def known(self, secret: str, where: str, settings: WebSettings) -> User:
         """Return the client with this secret. The time of a comparison is independent of the value.
 
         Tokens are long and are always checked. A password can be short: after too frequent failures
@@ -97,33 +97,33 @@ class Gate:
         found = None
         for token in settings.tokens:
             if _same(secret, token.secret):
-                found = found or Visitor(token.role, token.name)
+                found = found or User(token.role, token.name)
         if found is not None:
             return found
         now = self._steady()
         self.guesses.check(where, now)
         if settings.password and _same(secret, settings.password):
-            return Visitor("admin", BY_PASSWORD)
-        raise Unknown(again=not self.guesses.add(where, secret, now))
+            return User("admin", BY_PASSWORD)
+        raise InvalidCredentials(again=not self.guesses.add(where, secret, now))
 
-    def cookie(self, visitor: Visitor, settings: Settings) -> str:
+    def cookie(self, user: User, settings: WebSettings) -> str:
         """Return the value of a new login cookie."""
         until = int(self._clock() + settings.session)
-        told = f"{until} {secrets.token_hex(8)} {visitor.name}"
-        seal = self._seal(told, _secret(visitor.name, settings) or "")
+        told = f"{until} {secrets.token_hex(8)} {user.name}"
+        seal = self._seal(told, _secret(user.name, settings) or "")
         return urlsafe_b64encode(f"{told} {seal}".encode()).decode().rstrip("=")
 
-    def end(self, request: Request, settings: Settings) -> Visitor | None:
+    def end(self, request: Request, settings: WebSettings) -> User | None:
         """End a login, including copies of its cookie. Return its client."""
         cookie = request.cookies.get(COOKIE, "")
-        visitor = self._sealed(cookie, settings)
-        if visitor is not None:
+        user = self._sealed(cookie, settings)
+        if user is not None:
             self._ended[_parts(cookie)[0]] = None
-            while len(self._ended) > MOST_ENDED:
+            while len(self._ended) > MAX_ENDED_SESSIONS:
                 self._ended.popitem(last=False)
-        return visitor
+        return user
 
-    def _sealed(self, cookie: str, settings: Settings) -> Visitor | None:
+    def _sealed(self, cookie: str, settings: WebSettings) -> User | None:
         try:
             told, seal = _parts(cookie)
             until, _, name = told.split(" ")
@@ -133,7 +133,7 @@ class Gate:
         secret = _secret(name, settings)
         if secret is None or not _same(seal, self._seal(told, secret)) or over:
             return None
-        return Visitor(_role(name, settings), name)
+        return User(_role(name, settings), name)
 
     def _seal(self, told: str, secret: str) -> str:
         # Create the key at the first login: most servers need no key.
@@ -147,7 +147,7 @@ def address(request: Request) -> str:
     return request.client.host if request.client else "?"
 
 
-def is_foreign(request: Request) -> bool:
+def is_cross_site(request: Request) -> bool:
     """Return True if a page of another site sends a request that changes data. Browsers always send
     Sec-Fetch-Site or Origin, and a page cannot prevent this; scripts send neither header.
     """
@@ -166,7 +166,7 @@ def is_foreign(request: Request) -> bool:
     return not there or there.lower() != request.headers.get("host", "").lower()
 
 
-def is_misnamed(request: Request, settings: Settings) -> bool:
+def is_unknown_host(request: Request, settings: WebSettings) -> bool:
     """Return True if a request to a server without authentication has a foreign host name. This
     check prevents DNS rebinding, where the name of a foreign site resolves to this server.
     """
@@ -193,7 +193,7 @@ def is_browser(request: Request) -> bool:
     return "sec-fetch-mode" in headers or headers.get("user-agent", "").startswith("Mozilla/")
 
 
-def is_private(request: Request) -> bool:
+def is_https(request: Request) -> bool:
     """Return True if the browser's connection is encrypted. The header of a proxy is trusted,
     because it can only make cookies more restrictive.
     """
@@ -201,7 +201,7 @@ def is_private(request: Request) -> bool:
     return request.scope["scheme"] == "https" or told == "https"
 
 
-def _shown(request: Request) -> str | None:
+def _presented_secret(request: Request) -> str | None:
     """Return the secret of the Authorization header: a token, or the password of any user name."""
     header = request.headers.get("authorization")
     if header is None:
@@ -223,13 +223,13 @@ def _parts(cookie: str) -> tuple[str, str]:
     return told, seal
 
 
-def _secret(name: str, settings: Settings) -> str | None:
+def _secret(name: str, settings: WebSettings) -> str | None:
     if name == BY_PASSWORD:
         return settings.password or None
     return next((token.secret for token in settings.tokens if token.name == name), None)
 
 
-def _role(name: str, settings: Settings) -> Role:
+def _role(name: str, settings: WebSettings) -> Role:
     return next((token.role for token in settings.tokens if token.name == name), "admin")
 
 

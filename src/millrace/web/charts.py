@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from millrace.engine.stats import SLOTS
+from millrace.engine.statistics import SLOTS
 from millrace.records import DayTotals, DurationSpread, Sample
 
 SECOND: Final = 1_000_000
@@ -77,7 +77,7 @@ def spark(numbers: Sequence[int]) -> str:
     return "M" + " L".join(points)
 
 
-class Slot(NamedTuple):
+class HistogramSlot(NamedTuple):
     """One of the 148 slots of Qless's histograms."""
 
     number: int
@@ -99,10 +99,10 @@ def slot_label(number: int) -> str:
     raise ValueError(number)
 
 
-def slots(spread: DurationSpread) -> list[Slot]:
+def slots(spread: DurationSpread) -> list[HistogramSlot]:
     """Return the slots of the histogram that contain jobs."""
     return [
-        Slot(number, slot_label(number), jobs)
+        HistogramSlot(number, slot_label(number), jobs)
         for number, jobs in sorted(spread.histogram.items())
         if 0 <= number < SLOTS
     ]

@@ -8,16 +8,14 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
+from millrace.journal.location import parse_location
 from millrace.records import EventRecord, JobDetail, JobRecord
 
-from .settings import Settings
-
-if TYPE_CHECKING:
-    from millrace.journal.tracing import Wanted
+from .settings import WebSettings
 
 #: Maximum seconds to read the journal: for an existing job, for a removed job, and if the request
 #: demands the whole journal.
@@ -40,7 +38,7 @@ _ENDS: Final = {
 }
 
 
-class History(NamedTuple):
+class JobHistory(NamedTuple):
     """The events of a job, oldest first."""
 
     events: Sequence[EventRecord]
@@ -70,25 +68,24 @@ def now() -> int:
 
 
 async def read(
-    settings: Settings, seq: int, jid: str, detail: JobDetail | None, *, thorough: bool = False
-) -> History:
+    settings: WebSettings, seq: int, jid: str, detail: JobDetail | None, *, thorough: bool = False
+) -> JobHistory:
     """Return the history of an existing or removed job."""
-    found = History([], whole=True, source="nowhere")
+    found = JobHistory([], whole=True, source="nowhere")
     if settings.data:
         patience = ALL if thorough else LONG if detail is None else SHORT
-        moments = _moments(detail)
         if await _reader_is_free(patience):
             try:
-                found = await asyncio.to_thread(_read, settings, seq, jid, moments, patience)
+                found = await asyncio.to_thread(_read, settings, seq, jid, patience)
             finally:
                 _readers.release()
         else:
-            found = History([], whole=False, source="nowhere")
+            found = JobHistory([], whole=False, source="nowhere")
     if detail is None:
         return found
     if found.events:
         return found if found.whole else _begun(found, detail.job)
-    return History(from_fields(detail.job), whole=found.whole, source="job")
+    return JobHistory(from_fields(detail.job), whole=found.whole, source="job")
 
 
 async def _reader_is_free(patience: float) -> bool:
@@ -100,7 +97,7 @@ async def _reader_is_free(patience: float) -> bool:
     return True
 
 
-def _begun(found: History, job: JobRecord) -> History:
+def _begun(found: JobHistory, job: JobRecord) -> JobHistory:
     """Add the push event, derived from the job's fields, if it is missing."""
     if any(event.type == "pushed" for event in found.events):
         return found
@@ -109,78 +106,41 @@ def _begun(found: History, job: JobRecord) -> History:
 
 async def warm() -> None:
     """Load Arrow in advance, because the import is slow."""
-    if "millrace.journal.tracing" not in sys.modules:
+    if "millrace.journal.job_events" not in sys.modules:
         await asyncio.to_thread(_load)
 
 
 def _load() -> bool:
     try:
-        import millrace.journal.tracing  # noqa: F401, PLC0415 - loads Arrow, which few pages need
+        import millrace.journal.job_events  # noqa: F401, PLC0415 - loads Arrow, which few pages need
     except ImportError:
         return False
     return True
 
 
-def _read(settings: Settings, seq: int, jid: str, moments: list[int], patience: float) -> History:
+def _read(settings: WebSettings, seq: int, jid: str, patience: float) -> JobHistory:
     if not _load():
-        return History([], whole=False, source="nowhere")
-    from millrace.journal import tracing  # noqa: PLC0415
+        return JobHistory([], whole=False, source="nowhere")
+    from millrace.journal import job_events  # noqa: PLC0415
 
     began = time.monotonic()
-    folder, lake, wanted = Path(settings.data), Path(settings.lake), tracing.Wanted(seq, jid)
-    traced, first, last = tracing.shipped(folder, lake, wanted, moments, began + patience * 0.6)
-    kept = tracing.not_shipped(folder, wanted, last + 1, began + patience * 0.8)
-    events = traced.events | kept.events
-    whole = traced.whole and kept.whole
-    if first > 1:
-        older, all_ = _compacted(folder, lake, wanted, moments, first, began + patience)
-        events |= older
-        whole = whole and all_
+    folder, lake = Path(settings.data), parse_location(settings.lake)
+    key = job_events.JobKey(seq, jid)
+    shipped, last = job_events.from_lake(folder, lake, key, began + patience * 0.6)
+    kept = job_events.from_outbox(folder, key, last + 1, began + patience)
+    events = shipped.events | kept.events
+    if settings.queues:
+        events = {number: event for number, event in events.items() if _visible(settings, event)}
+    whole = shipped.complete and kept.complete
     if not seq and events:
         newest = max(event.seq for event in events.values())  # several jobs can have had this ID
         events = {number: event for number, event in events.items() if event.seq == newest}
-    return History([events[number] for number in sorted(events)], whole, "journal")
+    return JobHistory([events[number] for number in sorted(events)], whole, "journal")
 
 
-def _compacted(
-    folder: Path, lake: Path, wanted: "Wanted", moments: list[int], before: int, until: float
-) -> tuple[dict[int, EventRecord], bool]:
-    """Read events from the lake's table; their files are no longer in the landing folder."""
-    from millrace.journal import tracing  # noqa: PLC0415
-    from millrace.journal.identity import known_identity  # noqa: PLC0415
-    from millrace.pipeline import reading  # noqa: PLC0415
-    from millrace.pipeline.errors import PipelineError  # noqa: PLC0415
-    from millrace.pipeline.lake import Lake  # noqa: PLC0415
-    from millrace.pipeline.tables import EVENTS  # noqa: PLC0415
-
-    found: dict[int, EventRecord] = {}
-    days = {_day(moment) for moment in moments}
-    try:
-        parts = reading.parts(Lake(lake), EVENTS, min(days, default=None))
-        server = known_identity(folder)
-    except (PipelineError, OSError):
-        return found, False
-    parts.sort(key=lambda part: (part.day in days, part.day or date.min), reverse=True)
-    for part in parts:
-        if time.monotonic() > until:
-            return found, False
-        events = tracing.in_file(part.path, server, wanted)
-        found |= {number: event for number, event in events.items() if number < before}
-    return found, True
-
-
-def _day(moment: int) -> date:
-    return datetime.fromtimestamp(moment / 1_000_000, UTC).date()
-
-
-def _moments(detail: JobDetail | None) -> list[int]:
-    """Return the known times of the job's events."""
-    if detail is None:
-        return []
-    job = detail.job
-    known = {job.created, job.ready_at, job.leased_at, job.ended_at, job.failed_at}
-    latest = now() + 86_400_000_000
-    return sorted(at for at in known | {detail.first_failed_at} if 0 < at < latest)
+def _visible(settings: WebSettings, event: EventRecord) -> bool:
+    """Whether the rule for queues allows the queue of an event."""
+    return any(fnmatchcase(event.queue, pattern) for pattern in settings.queues)
 
 
 def from_fields(job: JobRecord) -> list[EventRecord]:

@@ -15,13 +15,13 @@ from millrace.admin.errors import AdminError
 
 EVERY: Final = 1.0
 #: Maximum events queued for a listener. If the queue is full, the oldest event is dropped.
-MOST_BEHIND: Final = 4
-MOST_LISTENERS: Final = 500
+MAX_BUFFERED: Final = 4
+MAX_LISTENERS: Final = 500
 #: Maximum seconds of a stream. The client then reconnects and authenticates again.
 LASTS: Final = 600.0
 
 
-class Live:
+class LiveStream:
     def __init__(self, control: AdminClient) -> None:
         self._control = control
         self._listeners: set[asyncio.Queue[bytes]] = set()
@@ -30,11 +30,11 @@ class Live:
 
     @property
     def is_full(self) -> bool:
-        return len(self._listeners) >= MOST_LISTENERS
+        return len(self._listeners) >= MAX_LISTENERS
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events for one listener."""
-        queue: asyncio.Queue[bytes] = asyncio.Queue(MOST_BEHIND)
+        queue: asyncio.Queue[bytes] = asyncio.Queue(MAX_BUFFERED)
         loop = asyncio.get_running_loop()
         until = loop.time() + LASTS
         self._listeners.add(queue)

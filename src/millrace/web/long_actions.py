@@ -13,14 +13,18 @@ from millrace.admin.errors import AdminError
 from millrace.records import ActionRequest, BulkProgress, Code
 
 #: Number of actions above which finished actions are removed.
-KEPT: Final = 100
+MAX_KEPT_ACTIONS: Final = 100
 #: Number of bulk actions that run at a time.
 MAX_RUNNING: Final = 4
+#: Seconds to wait for the end of an action before the reply.
+SYNC_WAIT: Final = 0.5
+#: Maximum digits of an action's number. Python rejects very long numbers.
+MAX_NUMBER_DIGITS: Final = 18
 #: Maximum named jobs of a short action. It ends within one turn of the server and is not counted.
 MAX_SHORT_ACTION: Final = 50
 
 
-class Task:
+class BulkAction:
     def __init__(self, number: int, title: str, by: str, *, bulk: bool = True) -> None:
         self.number = number
         self.bulk = bulk
@@ -46,19 +50,19 @@ class Task:
         self.ended = time.time()
 
 
-class Tasks:
+class BulkActions:
     """Runs actions. An action continues after the user closes the page that started it."""
 
     def __init__(self, control: AdminClient) -> None:
         self._control = control
         self._numbers = itertools.count(1)
-        self.known: OrderedDict[int, Task] = OrderedDict()
+        self.known: OrderedDict[int, BulkAction] = OrderedDict()
 
     @property
-    def running(self) -> list[Task]:
+    def running(self) -> list[BulkAction]:
         return [task for task in self.known.values() if not task.ended]
 
-    def begin(self, title: str, by: str, **request: Any) -> Task:
+    def begin(self, title: str, by: str, **request: Any) -> BulkAction:
         """Start an `act` or `act_on_queue` request."""
         bulk = _is_bulk(request.get("act"))
         if bulk and sum(task.bulk for task in self.running) >= MAX_RUNNING:
@@ -66,21 +70,37 @@ class Tasks:
                 "Four bulk actions are already running. Wait for one to finish, or stop one.",
                 "conflict",
             )
-        task = Task(next(self._numbers), title, by, bulk=bulk)
+        task = BulkAction(next(self._numbers), title, by, bulk=bulk)
         self.known[task.number] = task
         over = [number for number, each in self.known.items() if each.ended]
-        for number in over[: max(0, len(self.known) - KEPT)]:
+        for number in over[: max(0, len(self.known) - MAX_KEPT_ACTIONS)]:
             del self.known[number]
         task.running = asyncio.create_task(self._run(task, request))
         task.running.add_done_callback(task.end)  # also if stopped before it starts
         return task
 
-    async def wait(self, task: Task, seconds: float) -> None:
-        """Wait up to `seconds` for the end of an action. Most actions need no progress page."""
+    async def run(self, title: str, by: str, **request: Any) -> BulkAction:
+        """Start an action and wait for its end, but not long: a longer one has a progress page."""
+        task = self.begin(title, by, **request)
+        await self.wait(task, SYNC_WAIT)
+        return task
+
+    async def wait(self, task: BulkAction, seconds: float) -> None:
         if task.running is not None:
             await asyncio.wait([task.running], timeout=seconds)
 
-    def stop(self, task: Task) -> None:
+    def find(self, number: str) -> BulkAction:
+        known = number.isascii() and number.isdigit() and len(number) <= MAX_NUMBER_DIGITS
+        task = self.known.get(int(number)) if known else None
+        if task is None:
+            raise AdminError(
+                f"Action {number[:MAX_NUMBER_DIGITS]} not found. Only the newest actions are "
+                "retained.",
+                "not found",
+            )
+        return task
+
+    def stop(self, task: BulkAction) -> None:
         if task.running is not None and not task.ended:
             task.stopped = True
             task.running.cancel()
@@ -89,7 +109,7 @@ class Tasks:
         for task in self.running:
             self.stop(task)
 
-    async def _run(self, task: Task, request: dict[str, Any]) -> None:
+    async def _run(self, task: BulkAction, request: dict[str, Any]) -> None:
         told = self._control.follow(BulkProgress, **request)
         try:
             async for progress in told:

@@ -21,20 +21,21 @@ from millrace import __version__
 from millrace.engine.states import LEASED, READY, SCHEDULED, STATE_NAMES
 from millrace.records import Histogram, Metrics
 
-from .doors import Door, Visit
+from .context import RequestContext
+from .routing import PageRoute
 
 SECOND: Final = 1_000_000
 #: Maximum number of queues with their own series.
-MOST_QUEUES: Final = 100
+MAX_METRIC_QUEUES: Final = 100
 
 
-async def metrics(visit: Visit) -> Response:
-    found = await visit.ask(Metrics, metrics={"most": MOST_QUEUES})
-    encode, kind = choose_encoder(visit.request.headers.get("accept", ""))
-    return Response(encode(Told(found)), headers={"Content-Type": kind})
+async def metrics(context: RequestContext) -> Response:
+    found = await context.ask(Metrics, metrics={"most": MAX_METRIC_QUEUES})
+    encode, kind = choose_encoder(context.request.headers.get("accept", ""))
+    return Response(encode(MetricsCollector(found)), headers={"Content-Type": kind})
 
 
-class Told(Collector):
+class MetricsCollector(Collector):
     """Converts the metrics to the types of the Prometheus library."""
 
     def __init__(self, found: Metrics) -> None:
@@ -43,16 +44,16 @@ class Told(Collector):
     def collect(self) -> Iterator[Metric]:
         found = self._found
         yield _labelled(
-            "millrace_build_info", "The version that runs.", "version", {__version__: 1}
+            "millrace_build_info", "Version of the server, as a label.", "version", {__version__: 1}
         )
-        yield _gauge("millrace_up", "1 if the server answers.", 1)
+        yield _gauge("millrace_up", "1 if the server replies.", 1)
         yield _gauge(
-            "millrace_start_time_seconds", "When it began, since 1970.", found.started_at / SECOND
+            "millrace_start_time_seconds",
+            "Start time of the server, in seconds since 1970.",
+            found.started_at / SECOND,
         )
         yield _gauge("millrace_halted", "1 while the store cannot be written.", int(found.halted))
-        yield _gauge(
-            "millrace_memory_bytes", "What the server's process takes.", found.memory_bytes
-        )
+        yield _gauge("millrace_memory_bytes", "Memory of the server process.", found.memory_bytes)
         yield from self._jobs()
         yield from self._protocols()
         yield from self._spans()
@@ -70,24 +71,24 @@ class Told(Collector):
         yield jobs
         yield _labelled(
             "millrace_queue_oldest_seconds",
-            "How long the job waits that waits longest.",
+            "Age of the oldest ready job; no series for a queue without one.",
             "queue",
             {queue: max(0, found.now - at) / SECOND for queue, at in found.oldest.items()},
         )
-        yield _gauge("millrace_queues", "How many queues there are.", found.queues_count)
-        yield _gauge("millrace_queues_paused", "How many of them are paused.", found.paused)
-        yield _gauge("millrace_jobs_retrying", "Jobs that wait for another try.", found.retrying)
-        yield _counter("millrace_pushed", "Jobs that were pushed.", found.pushed)
-        yield _counter("millrace_completed", "Attempts that succeeded.", found.completed)
-        yield _counter("millrace_failed", "Attempts that failed, or ran out of time.", found.failed)
+        yield _gauge("millrace_queues", "Number of queues.", found.queues_count)
+        yield _gauge("millrace_queues_paused", "Number of paused queues.", found.paused)
+        yield _gauge(
+            "millrace_jobs_retrying", "Scheduled jobs that have failed before.", found.retrying
+        )
+        yield _counter("millrace_pushed", "Pushed jobs.", found.pushed)
+        yield _counter("millrace_completed", "Completed attempts.", found.completed)
+        yield _counter("millrace_failed", "Failed and expired attempts.", found.failed)
 
     def _protocols(self) -> Iterator[Metric]:
         rows = self._found.protocols
         labels = ["protocol"]
-        commands = CounterMetricFamily(
-            "millrace_commands", "Commands that were understood.", labels=labels
-        )
-        errors = CounterMetricFamily("millrace_errors", "Errors that were answered.", labels=labels)
+        commands = CounterMetricFamily("millrace_commands", "Commands of clients.", labels=labels)
+        errors = CounterMetricFamily("millrace_errors", "Error replies.", labels=labels)
         for row in rows:
             commands.add_metric([row.name], row.commands)
             errors.add_metric([row.name], row.errors)
@@ -101,44 +102,46 @@ class Told(Collector):
         )
         yield _labelled(
             "millrace_connections_waiting",
-            "Connections that wait for a job, or for the end of one.",
+            "Connections that wait for a job or for its end.",
             "protocol",
             {row.name: row.waiters for row in rows},
         )
         yield _gauge(
-            "millrace_waiters", "Who waits for a job, once per queue.", self._found.waiters
+            "millrace_waiters", "Waiting clients, counted once per queue.", self._found.waiters
         )
-        yield _gauge("millrace_workers", "Workers that are known by name.", self._found.workers)
+        yield _gauge("millrace_workers", "Faktory and Qless workers.", self._found.workers)
 
     def _spans(self) -> Iterator[Metric]:
         found = self._found
-        yield _histogram("millrace_job_wait_seconds", "From ready to leased.", found.waits)
-        yield _histogram("millrace_job_run_seconds", "From leased to done.", found.runs)
+        yield _histogram("millrace_job_wait_seconds", "Time from ready to leased.", found.waits)
+        yield _histogram("millrace_job_run_seconds", "Time from leased to done.", found.runs)
         yield _histogram(
-            "millrace_commit_seconds", "From the end of a turn to its being on disk.", found.commits
+            "millrace_commit_seconds",
+            "Time from the end of a loop turn to its commit.",
+            found.commits,
         )
-        yield _histogram("millrace_loop_lag_seconds", "How late the event loop is.", found.lag)
+        yield _histogram(
+            "millrace_loop_lag_seconds",
+            "Delay of the event loop, measured twice a second.",
+            found.lag,
+        )
 
     def _kept(self) -> Iterator[Metric]:
         found = self._found
-        yield _gauge("millrace_store_bytes", "What the store's files take.", found.store_bytes)
-        yield _gauge("millrace_disk_free_bytes", "Free on the store's disk.", found.disk_free)
-        yield _gauge("millrace_disk_size_bytes", "All of the store's disk.", found.disk_size)
+        yield _gauge("millrace_store_bytes", "Size of the store's files.", found.store_bytes)
+        yield _gauge("millrace_disk_free_bytes", "Free space on the store's disk.", found.disk_free)
+        yield _gauge("millrace_disk_size_bytes", "Size of the store's disk.", found.disk_size)
+        yield _gauge("millrace_outbox_bytes", "Size of the pending events.", found.outbox_bytes)
         yield _gauge(
-            "millrace_outbox_bytes", "Events that are kept for shipping.", found.outbox_bytes
-        )
-        yield _gauge(
-            "millrace_outbox_events", "Events that are not in the lake yet.", found.outbox_events
+            "millrace_outbox_events", "Events that are not yet in the lake.", found.outbox_events
         )
         yield _gauge(
-            "millrace_shipping_lag_seconds", "The age of the oldest of them.", found.shipping_lag
+            "millrace_shipping_lag_seconds", "Age of the oldest pending event.", found.shipping_lag
         )
-        yield _counter(
-            "millrace_shipped_files", "Files that landed in the lake.", found.shipped_files
-        )
+        yield _counter("millrace_shipped_files", "Files shipped to the lake.", found.shipped_files)
         yield _counter(
             "millrace_dropped_events",
-            "Events that had to go before they were shipped.",
+            "Events dropped because the outbox was full.",
             found.dropped_events,
         )
 
@@ -188,4 +191,6 @@ def _histogram(name: str, about: str, found: Histogram) -> Metric:
     )
 
 
-DOORS: Final[list[Door]] = [Door("/metrics", metrics, role="read", kind="api")]
+ROUTES: Final[list[PageRoute]] = [
+    PageRoute("/metrics", metrics, "metrics in the format of Prometheus", kind="api")
+]

@@ -14,11 +14,12 @@ from markupsafe import Markup, escape
 
 from millrace.records import GetJob, JobDetail
 
-from .doors import Refusal, Visit
+from .context import RequestContext
+from .errors import HttpError
 
 #: Maximum bytes displayed, as text and as a hexadecimal dump. Users can download the whole payload.
-MOST: Final = 32_768
-MOST_BYTES: Final = 4_096
+MAX_TEXT_BYTES: Final = 32_768
+MAX_HEX_BYTES: Final = 4_096
 #: Maximum depth of indentation. Deeper levels get no line breaks.
 DEEPEST: Final = 60
 
@@ -37,7 +38,7 @@ _HARMLESS: Final = frozenset("\u200c\u200d\n\t")
 _TRICKS: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
-class Shown(NamedTuple):
+class PayloadView(NamedTuple):
     kind: Literal["nothing", "JSON", "text", "bytes"]
     html: Markup
     #: True if the display is truncated.
@@ -48,21 +49,21 @@ class NotJson(ValueError):
     """The text is no JSON."""
 
 
-def show(payload: bytes, size: int | None = None) -> Shown:
+def show(payload: bytes, size: int | None = None) -> PayloadView:
     """Format a payload. `size` is the full size if `payload` is only the first part."""
     cut = size is not None and size > len(payload)
     if not payload:
-        return Shown("nothing", Markup(), cut)
-    more = cut or len(payload) > MOST
-    text = _text(payload[:MOST], cut=more)
+        return PayloadView("nothing", Markup(), cut)
+    more = cut or len(payload) > MAX_TEXT_BYTES
+    text = _text(payload[:MAX_TEXT_BYTES], cut=more)
     if text is None:
-        return Shown(
-            "bytes", escape(hexdump(payload[:MOST_BYTES])), cut or len(payload) > MOST_BYTES
+        return PayloadView(
+            "bytes", escape(hexdump(payload[:MAX_HEX_BYTES])), cut or len(payload) > MAX_HEX_BYTES
         )
     try:
-        return Shown("JSON", indented(text, cut=more), more)
+        return PayloadView("JSON", indented(text, cut=more), more)
     except NotJson:
-        return Shown("text", escape(harmless(text)), more)
+        return PayloadView("text", escape(harmless(text)), more)
 
 
 def indented(text: str, *, cut: bool = False) -> Markup:
@@ -172,15 +173,15 @@ def hexdump(payload: bytes) -> str:
     )
 
 
-async def whole(visit: Visit, detail: JobDetail) -> bytes:
+async def whole(context: RequestContext, detail: JobDetail) -> bytes:
     """Return a job's whole payload. The server sends a large payload in parts, so that it does not
     delay other requests.
     """
     found, job = bytearray(detail.payload), detail.job
     while len(found) < job.size:
         asked = GetJob(job.jid, job.seq, start=len(found))
-        piece = await visit.ask(JobDetail, job=asked)
+        piece = await context.ask(JobDetail, job=asked)
         if not piece.payload or piece.job.size != job.size:
-            raise Refusal(409, "The payload changed. Try again.")
+            raise HttpError(409, "The payload changed. Try again.")
         found += piece.payload
     return bytes(found)

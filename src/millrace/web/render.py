@@ -6,6 +6,7 @@ of the browser.
 
 import functools
 import unicodedata
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote, unquote
@@ -19,33 +20,15 @@ from millrace import __version__
 from millrace.admin.query_language import quoted
 from millrace.pipeline.report.page import PROTOCOLS, UNSHOWN
 from millrace.pipeline.report.page import span as in_seconds
+from millrace.records import QUEUE_ACTIONS, RECURRING_ACTIONS, WORKER_ACTIONS, Record
+from millrace.records.forms import field_docs
 
 from .charts import spark
-from .doors import SAID, TITLES, Refusal, Visit
-from .urls import job_path
+from .context import NOTICE_COOKIE, RequestContext
+from .errors import TITLES, HttpError
+from .urls import job_url
 
 SECOND: Final = 1_000_000
-#: The entries of the menu: path and title.
-MENU: Final = (
-    ("/", "Overview"),
-    ("/queues", "Queues"),
-    ("/jobs", "Jobs"),
-    ("/busy", "Workers"),
-    ("/retries", "Retries"),
-    ("/scheduled", "Scheduled"),
-    ("/morgue", "Dead"),
-    ("/failures", "Failures"),
-    ("/completed", "Completed"),
-    ("/recurring", "Recurring"),
-    ("/tracked", "Tracked"),
-    ("/tags", "Tags"),
-    ("/analytics", "Analytics"),
-    ("/server", "Server"),
-    ("/configuration", "Configuration"),
-    ("/audit", "Audit"),
-)
-#: Menu entries that display a count; base.js updates the counts.
-COUNTED: Final = frozenset({"/queues", "/busy", "/retries", "/scheduled", "/morgue"})
 #: Policy for the report: Plotly uses inline styles. Scripts are loaded only from this server.
 REPORT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -60,23 +43,22 @@ _SHOWN_AS: Final = str.maketrans(
 
 
 def page(
-    visit: Visit, template: str, *, status: int = 200, charts: bool = False, **more: Any
+    context: RequestContext, template: str, *, status: int = 200, charts: bool = False, **more: Any
 ) -> Response:
     """Render a page. With `charts`, the page loads charts.js."""
-    said = unquote(visit.request.cookies.get(SAID, ""))
-    frame = {"said": said, "charts": charts, "version": __version__, "menu": MENU}
-    template_ = environment().get_template(template)
-    text = template_.render(visit=visit, counted=COUNTED, **frame, **more)
+    notice = unquote(context.request.cookies.get(NOTICE_COOKIE, ""))
+    frame = {"notice": notice, "charts": charts, "version": __version__}
+    text = environment().get_template(template).render(context=context, **frame, **more)
     response = HTMLResponse(text, status)
-    if said:
-        response.delete_cookie(SAID, httponly=True, samesite="strict")
+    if notice:
+        response.delete_cookie(NOTICE_COOKIE, httponly=True, samesite="strict")
     return response
 
 
-def error_page(visit: Visit, refusal: Refusal) -> Response:
+def error_page(context: RequestContext, refusal: HttpError) -> Response:
     title = TITLES.get(refusal.status, "Error")
     response = page(
-        visit,
+        context,
         "error.html",
         status=refusal.status,
         title=title,
@@ -99,9 +81,26 @@ def environment() -> Environment:
     made.filters |= {
         f.__name__: f
         for f in (
-            *(shown, time, ago, span, count, size, rate, percent, day, priority, protocol),
-            *(in_path, in_query, to_queue, job_path, quoted, json, spark),
+            *(
+                clean_text,
+                time,
+                relative_time,
+                format_duration,
+                count,
+                size,
+                rate,
+                percent,
+                day,
+                priority,
+                protocol,
+            ),
+            *(quote_path, quote_query, queue_url, job_url, quoted, json, spark, more_fields),
         )
+    }
+    made.globals |= {
+        "queue_actions": tuple(QUEUE_ACTIONS.values()),
+        "worker_actions": tuple(WORKER_ACTIONS.values()),
+        "recurring_actions": tuple(RECURRING_ACTIONS.values()),
     }
     return made
 
@@ -109,7 +108,7 @@ def environment() -> Environment:
 # Filters
 
 
-def shown(text: str, most: int = 0) -> str:
+def clean_text(text: str, most: int = 0) -> str:
     """Return untrusted text on one line, without control characters, truncated to `most`."""
     if most and len(text) > most:
         text = text[: most - 1] + "…"
@@ -126,18 +125,18 @@ def time(at: int, kind: str = "") -> Markup:
     try:
         moment = datetime.fromtimestamp(at / SECOND, UTC)
     except (ValueError, OverflowError, OSError):
-        return Markup("beyond all calendars")
+        return Markup("out of range")
     stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     told = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time class="{}" datetime="{}">{}</time>').format(kind, stamp, told)
 
 
-def ago(at: int) -> Markup:
+def relative_time(at: int) -> Markup:
     """Format a time relative to now; base.js updates it."""
     return time(at, "ago")
 
 
-def span(microseconds: float | None) -> str:
+def format_duration(microseconds: float | None) -> str:
     """Format a duration: `1.2 ms`, `3 min 20 s`."""
     return in_seconds(None if microseconds is None else microseconds / SECOND)
 
@@ -172,7 +171,7 @@ def day(number: int) -> str:
     try:
         return f"{date(1970, 1, 1) + timedelta(number)}"
     except OverflowError:
-        return "beyond all calendars"
+        return "out of range"
 
 
 def priority(rank: float) -> str:
@@ -180,24 +179,34 @@ def priority(rank: float) -> str:
 
 
 def protocol(name: str) -> str:
-    return PROTOCOLS.get(name, name) or "the server"
+    return "Admin socket" if name == "control" else PROTOCOLS.get(name, name) or "the server"
 
 
-def in_path(text: str) -> str:
+def quote_path(text: str) -> str:
     """Quote a name as one segment of a path."""
     return quote(text, safe="")
 
 
-def in_query(text: str) -> str:
+def quote_query(text: str) -> str:
     """Quote a name as a value in a query string."""
     return quote(text, safe="")
 
 
-def to_queue(name: str) -> str:
+def queue_url(name: str) -> str:
     """Return the path of a queue's page. Browsers normalize the path segments `.` and `..`."""
     if name in {"", ".", ".."}:
-        return f"/queues/?name={in_query(name)}"
-    return f"/queues/{in_path(name)}"
+        return f"/queues/?name={quote_query(name)}"
+    return f"/queues/{quote_path(name)}"
+
+
+def more_fields(record: Record, *shown: str) -> list[tuple[str, Any]]:
+    """The title and the text of each field that the page does not show elsewhere, unless empty."""
+    texts: dict[str, Callable[[Any], str]] = {"time": time, "duration": format_duration}
+    return [
+        (title, texts[form](value) if form in texts else clean_text(str(value), 1000))
+        for name, (title, form) in field_docs(type(record)).items()
+        if name not in shown and (value := getattr(record, name))
+    ]
 
 
 def json(value: Any) -> str:

@@ -16,27 +16,27 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .settings import Settings
+from .settings import WebSettings
 
 #: Timeouts in seconds: TLS handshake, request head, request body, and progress of reading.
-GREET_WITHIN: Final = 5.0
-ASK_WITHIN: Final = 10.0
-SEND_WITHIN: Final = 60.0
-READ_WITHIN: Final = 60.0
+TLS_HANDSHAKE_TIMEOUT: Final = 5.0
+HEADER_TIMEOUT: Final = 10.0
+BODY_TIMEOUT: Final = 60.0
+WRITE_TIMEOUT: Final = 60.0
 #: Maximum seconds between two requests of a connection.
-REST: Final = 30
+KEEP_ALIVE_TIMEOUT: Final = 30
 #: Maximum number of connections; at most half the limit of open files.
-MOST_CALLERS: Final = 1000
+MAX_CONNECTIONS: Final = 1000
 #: Maximum bytes of a request's first line and headers.
-MOST_HEAD: Final = 32_768
+MAX_HEADER_BYTES: Final = 32_768
 #: Seconds that a shutdown waits for responses. Live streams do not end by themselves.
-END_WITHIN: Final = 1
+SHUTDOWN_TIMEOUT: Final = 1
 
 
-class Caller(H11Protocol):
+class LimitedProtocol(H11Protocol):
     """One connection."""
 
-    most = MOST_CALLERS
+    most = MAX_CONNECTIONS
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
@@ -70,7 +70,7 @@ class Caller(H11Protocol):
         super().pause_writing()
         if self._choked is None:
             self._unread = self.transport.get_write_buffer_size()
-            self._choked = self.loop.call_later(READ_WITHIN, self._check_progress)
+            self._choked = self.loop.call_later(WRITE_TIMEOUT, self._check_progress)
 
     def resume_writing(self) -> None:
         self._reads()
@@ -83,7 +83,7 @@ class Caller(H11Protocol):
             self.transport.abort()
             return
         self._unread = unread
-        self._choked = self.loop.call_later(READ_WITHIN, self._check_progress)
+        self._choked = self.loop.call_later(WRITE_TIMEOUT, self._check_progress)
 
     @property
     def is_sending(self) -> bool:
@@ -100,7 +100,9 @@ class Caller(H11Protocol):
         server is answering all requests, refuse the new connection.
         """
         others = [
-            each for each in self.connections if isinstance(each, Caller) and each is not self
+            each
+            for each in self.connections
+            if isinstance(each, LimitedProtocol) and each is not self
         ]
         victim = next((each for each in others if each.is_idle), None)
         if victim is None:
@@ -118,7 +120,7 @@ class Caller(H11Protocol):
             self._timer.cancel()
             self._timer = None
         if state is not None:
-            within = ASK_WITHIN if state is h11.IDLE else SEND_WITHIN
+            within = HEADER_TIMEOUT if state is h11.IDLE else BODY_TIMEOUT
             self._timer = self.loop.call_later(within, self.transport.abort)
 
     def _reads(self) -> None:
@@ -127,7 +129,7 @@ class Caller(H11Protocol):
             self._choked = None
 
 
-class Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """Serves on sockets that are already open. Calls `ending` before shutdown, so that waiting
     requests end.
     """
@@ -140,10 +142,10 @@ class Server(uvicorn.Server):
         loop, tls = asyncio.get_running_loop(), self.config.ssl
         self.servers = [
             await loop.create_server(
-                lambda: Caller(self.config, self.server_state, {}),
+                lambda: LimitedProtocol(self.config, self.server_state, {}),
                 sock=opened,
                 ssl=tls,
-                ssl_handshake_timeout=GREET_WITHIN if tls else None,
+                ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT if tls else None,
             )
             for opened in sockets or ()
         ]
@@ -155,29 +157,29 @@ class Server(uvicorn.Server):
 
 
 def server(
-    application: Any, settings: Settings, ending: Callable[[], None] = lambda: None
-) -> Server:
+    application: Any, settings: WebSettings, ending: Callable[[], None] = lambda: None
+) -> WebServer:
     config = uvicorn.Config(
         application,
-        http=Caller,
+        http=LimitedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=REST,
-        timeout_graceful_shutdown=END_WITHIN,
-        h11_max_incomplete_event_size=MOST_HEAD,
+        timeout_keep_alive=KEEP_ALIVE_TIMEOUT,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     config.load()
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    Caller.most = min(MOST_CALLERS, files // 2)
+    LimitedProtocol.most = min(MAX_CONNECTIONS, files // 2)
     config.ssl = tls(settings)
-    return Server(config, ending)
+    return WebServer(config, ending)
 
 
-def tls(settings: Settings) -> ssl.SSLContext | None:
+def tls(settings: WebSettings) -> ssl.SSLContext | None:
     if not settings.cert:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -186,7 +188,7 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def load_certificates(context: ssl.SSLContext, settings: Settings) -> None:
+def load_certificates(context: ssl.SSLContext, settings: WebSettings) -> None:
     """Load the files into a context; later connections use them."""
     context.load_cert_chain(settings.cert, settings.key)
     if settings.client_ca:

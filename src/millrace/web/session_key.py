@@ -20,7 +20,11 @@ def sealing_key(folder: Path | None) -> bytes:
     try:
         return _kept(folder / KEY_FILE)
     except OSError as error:
-        log.warning("logins will end with the server: %s: %s", folder / KEY_FILE, error.strerror)
+        log.warning(
+            "Sessions will not survive a restart: cannot use %s: %s.",
+            folder / KEY_FILE,
+            error.strerror,
+        )
         return secrets.token_bytes(LENGTH)
 
 

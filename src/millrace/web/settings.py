@@ -1,30 +1,26 @@
 """Settings that the server sends to the web process on standard input, at start and on SIGHUP."""
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
+
+from millrace.config.sections import WebConfig
+from millrace.config.values import Token
 
 Role = Literal["read", "operate", "admin"]
 
 
-class Token(NamedTuple):
-    role: Role
-    name: str
-    secret: str
+class WebSettings(WebConfig, frozen=True, kw_only=True):
+    """The section [web], and what the web process needs of the others."""
 
-
-class Settings(msgspec.Struct, frozen=True):
     control: str
     #: Data folder; empty if the server stores no data on disk.
     data: str
     lake: str
     host: str
-    password: str
-    tokens: list[Token]
-    read_only: bool
-    hosts: list[str]
-    #: Lifetime of a login in seconds.
-    session: float
+    # The server parses both.
+    tokens: list[Token]  # type: ignore[assignment]
+    hosts: list[str]  # type: ignore[assignment]
     cert: str
     key: str
     #: File descriptors of the listening sockets.
@@ -33,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True):
     client_ca: str = ""
 
     def __repr__(self) -> str:
-        return "Settings(...)"  # contains secrets
+        return "WebSettings(...)"  # contains secrets
 
     @property
     def is_open(self) -> bool:
@@ -41,4 +37,4 @@ class Settings(msgspec.Struct, frozen=True):
         return not self.password and not self.tokens
 
 
-decode = msgspec.json.Decoder(Settings).decode
+decode = msgspec.json.Decoder(WebSettings).decode

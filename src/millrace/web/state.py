@@ -10,20 +10,20 @@ from millrace.admin.errors import AdminError
 from millrace.records import AuditNote, Ok
 
 from .analytics import Analytics
-from .auth import Gate
-from .live import Live
-from .long_actions import Tasks
-from .settings import Settings
+from .auth import Authenticator
+from .live import LiveStream
+from .long_actions import BulkActions
+from .settings import WebSettings
 
 
-class Room:
-    def __init__(self, settings: Settings) -> None:
+class AppState:
+    def __init__(self, settings: WebSettings) -> None:
         self.settings = settings
-        self.control = AdminClient(settings.control)
-        self.gate = Gate(Path(settings.data) if settings.data else None)
-        self.live = Live(self.control)
-        self.tasks = Tasks(self.control)
-        self.analytics = Analytics()
+        self.control = AdminClient(settings.control, settings.queues)
+        self.authenticator = Authenticator(Path(settings.data) if settings.data else None)
+        self.live = LiveStream(self.control)
+        self.tasks = BulkActions(self.control)
+        self.analytics = Analytics(is_limited=bool(settings.queues))
         #: Total bytes of the bodies of requests in progress.
         self.held = 0
         #: Requests that wait for a job. After `closed` is set, no further request may wait.
@@ -31,7 +31,7 @@ class Room:
         self.closed = False
         self._noting: set[asyncio.Task[None]] = set()
 
-    def reload(self, settings: Settings) -> None:
+    def reload(self, settings: WebSettings) -> None:
         """Apply new settings. Live streams end, so that their clients authenticate again."""
         self.settings = settings
         self.live.close()

@@ -11,26 +11,28 @@ from starlette.responses import Response
 from millrace.extras import is_installed
 from millrace.pipeline.report import page as report
 
-from .doors import Door, Refusal, Visit
+from .context import RequestContext
+from .errors import HttpError
+from .routing import PageRoute
 
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: Browsers revalidate a file on each use, so that pages and scripts have the same version.
 _AGE: Final = "public, no-cache"
 
 
-class File(NamedTuple):
+class StaticFile(NamedTuple):
     kind: str
     plain: bytes
     packed: bytes
     tag: str
 
 
-async def static(visit: Visit) -> Response:
-    file = _file(visit.path("name"))
+async def static(context: RequestContext) -> Response:
+    file = _file(context.path("name"))
     headers = {"Cache-Control": _AGE, "ETag": file.tag, "Vary": "Accept-Encoding"}
-    if visit.request.headers.get("if-none-match") == file.tag:
+    if context.request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
-    if "gzip" in visit.request.headers.get("accept-encoding", ""):
+    if "gzip" in context.request.headers.get("accept-encoding", ""):
         headers["Content-Encoding"] = "gzip"
         return Response(file.packed, headers=headers, media_type=file.kind)
     return Response(file.plain, headers=headers, media_type=file.kind)
@@ -43,14 +45,14 @@ def _names() -> frozenset[str]:
     return frozenset(names | {"plotly.js"} if is_installed("plotly") else names)
 
 
-def _file(name: str) -> File:
+def _file(name: str) -> StaticFile:
     if name not in _names():
-        raise Refusal(404, "File not found.")
+        raise HttpError(404, "File not found.")
     return _read(name)
 
 
 @functools.cache
-def _read(name: str) -> File:
+def _read(name: str) -> StaticFile:
     if name == "plotly.js":
         plain = resources.files("plotly").joinpath("package_data/plotly.min.js").read_bytes()
     elif name == "report.js":
@@ -58,7 +60,7 @@ def _read(name: str) -> File:
     else:
         plain = resources.files("millrace.web").joinpath("static", name).read_bytes()
     tag = f'"{hashlib.sha256(plain).hexdigest()[:32]}"'
-    return File(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, 6, mtime=0), tag)
+    return StaticFile(_TYPES[name.rpartition(".")[2]], plain, gzip.compress(plain, 6, mtime=0), tag)
 
 
-DOORS: Final = [Door("/static/{name}", static, role=None)]
+ROUTES: Final = [PageRoute("/static/{name}", static, "styles and scripts", role=None)]

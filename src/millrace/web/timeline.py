@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from markupsafe import Markup
 
-from .render import shown, span
+from .render import clean_text, format_duration
 
 if TYPE_CHECKING:
     from millrace.records import EventRecord
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Lanes from top to bottom. Only states that the job has had are drawn.
 LANES: Final = ("scheduled", "blocked", "ready", "leased", "done", "dead", "gone")
 #: Maximum number of steps, including the first FIRST steps. The list of events is complete.
-MOST: Final = 24
+MAX_STEPS: Final = 24
 FIRST: Final = 3
 
 _LEFT: Final = 96
@@ -24,7 +24,7 @@ _LANE: Final = 56
 _TOP: Final = 34
 
 
-class Step(NamedTuple):
+class TimelineStep(NamedTuple):
     state: str
     at: int
     why: str
@@ -34,14 +34,14 @@ class Step(NamedTuple):
 def draw(events: "Sequence[EventRecord]", now: int) -> Markup:
     """Return the timeline as SVG, or empty markup if no step can be drawn."""
     steps = [
-        Step(event.state, event.time, event.type, _about(event))
+        TimelineStep(event.state, event.time, event.type, _about(event))
         for event in events
         if event.type != "renewed" and event.state in LANES
     ]
     if not steps:
         return Markup()
-    left_out = max(0, len(steps) - MOST)
-    first, rest = (steps[:FIRST], steps[-(MOST - FIRST) :]) if left_out else (steps, [])
+    left_out = max(0, len(steps) - MAX_STEPS)
+    first, rest = (steps[:FIRST], steps[-(MAX_STEPS - FIRST) :]) if left_out else (steps, [])
     lanes = [state for state in LANES if any(step.state == state for step in first + rest)]
     parts = [_lanes(lanes, len(first) + len(rest) + bool(left_out))]
     parts += _path(first, lanes, 0, rest[0].at if rest else now, is_last=not rest)
@@ -62,15 +62,19 @@ def draw(events: "Sequence[EventRecord]", now: int) -> Markup:
 def _lanes(lanes: list[str], steps: int) -> Markup:
     return Markup().join(
         Markup(
-            '<text class="lane {0}" x="0" y="{1}">{0}</text><path class="lane" d="M{2} {3}H{4}"/>'
-        ).format(state, y + 5, _LEFT - 8, y, _x(steps) + 16)
+            '<text class="lane {}" x="0" y="{}">{}</text><path class="lane" d="M{} {}H{}"/>'
+        ).format(state, y + 5, _label(state), _LEFT - 8, y, _x(steps) + 16)
         for place, state in enumerate(lanes)
         for y in (_y(place),)
     )
 
 
+def _label(state: str) -> str:
+    return "removed" if state == "gone" else state
+
+
 def _path(
-    steps: list[Step], lanes: list[str], begin: int, until: int, *, is_last: bool
+    steps: list[TimelineStep], lanes: list[str], begin: int, until: int, *, is_last: bool
 ) -> list[Markup]:
     parts = []
     for place, step in enumerate(steps):
@@ -82,7 +86,7 @@ def _path(
         if step.state in {"done", "dead", "gone"} and open_:
             parts.append(_mark(x, y, step, first=before is None))
             end_ = Markup('<text class="span" x="{}" y="{}">{}</text>')
-            parts.append(end_.format(x + 12, y + 4, step.state))
+            parts.append(end_.format(x + 12, y + 4, _label(step.state)))
             continue
         end = until if open_ else steps[place + 1].at
         stays = open_ and is_last
@@ -91,14 +95,14 @@ def _path(
     return parts
 
 
-def _stay(x: int, y: int, step: Step, long: int, *, now: bool) -> Markup:
-    told = f"{step.state} {span(long)}{' so far' if now else ''}"
+def _stay(x: int, y: int, step: TimelineStep, long: int, *, now: bool) -> Markup:
+    told = f"{step.state} {format_duration(long)}{' so far' if now else ''}"
     return Markup(
         '<path class="stay {}{}" d="M{} {}H{}"/><text class="span" x="{}" y="{}">{}</text>'
     ).format(step.state, " open" if now else "", x, y, x + _STEP, x + 12, y - 8, told)
 
 
-def _arrow(x: int, above: int, y: int, step: Step) -> Markup:
+def _arrow(x: int, above: int, y: int, step: TimelineStep) -> Markup:
     if above == y:
         return Markup('<text class="why" x="{}" y="{}">{}</text>').format(x + 6, y + 18, step.why)
     down = 1 if y > above else -1
@@ -119,7 +123,7 @@ def _arrow(x: int, above: int, y: int, step: Step) -> Markup:
     )
 
 
-def _mark(x: int, y: int, step: Step, *, first: bool) -> Markup:
+def _mark(x: int, y: int, step: TimelineStep, *, first: bool) -> Markup:
     made = Markup('<circle class="{}" cx="{}" cy="{}" r="6"><title>{}</title></circle>').format(
         step.state, x, y, step.about
     )
@@ -131,11 +135,12 @@ def _mark(x: int, y: int, step: Step, *, first: bool) -> Markup:
 def _about(event: "EventRecord") -> str:
     text = event.type
     if event.type == "leased" and event.worker:
-        text += f" by {shown(event.worker, 80)}"
+        text += f" by {clean_text(event.worker, 80)}"
     if event.type == "moved" and event.source:
-        text += f" from {shown(event.source, 80)} to {shown(event.queue, 80)}"
+        text += f" from {clean_text(event.source, 80)} to {clean_text(event.queue, 80)}"
     if event.error_message or event.error_group:
-        text += f": {shown(event.error_group or '', 80)} {shown(event.error_message or '', 160)}"
+        text += f": {clean_text(event.error_group or '', 80)} "
+        text += clean_text(event.error_message or "", 160)
     return text
 
 

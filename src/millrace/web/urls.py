@@ -3,7 +3,7 @@
 from urllib.parse import quote
 
 #: Maximum length of a job ID in a URL. Some clients truncate long URLs.
-MOST_ID = 200
+MAX_ID_LENGTH = 200
 
 
 def own_path(path: str, otherwise: str = "/") -> str:
@@ -12,7 +12,7 @@ def own_path(path: str, otherwise: str = "/") -> str:
     return otherwise if strange or "\\" in path or not path.isprintable() else path
 
 
-def job_path(jid: str, seq: int) -> str:
+def job_url(jid: str, seq: int) -> str:
     """Return the path of a job's page."""
-    name = jid if jid not in {"", ".", ".."} and len(jid) <= MOST_ID else str(seq)
+    name = jid if jid not in {"", ".", ".."} and len(jid) <= MAX_ID_LENGTH else str(seq)
     return f"/jobs/{quote(name, safe='')}" + (f"?seq={seq}" if seq else "")

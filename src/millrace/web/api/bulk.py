@@ -5,36 +5,34 @@ from typing import Any, Final
 from millrace.admin.errors import AdminError
 from millrace.admin.query_language import is_all
 from millrace.records import (
+    JOB_ACTIONS,
     ActionBody,
     ActionPage,
     ActionRequest,
     ActionStatus,
     JobFilter,
 )
-from millrace.web.doors import Refusal, Visit
-from millrace.web.long_actions import Task
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
+from millrace.web.long_actions import SYNC_WAIT, BulkAction
 
-from .endpoints import Reply
+from .endpoints import ApiReply
 from .jobs import job_filter
 
-#: Seconds to wait for an action to end before the reply is 202.
-SYNC_WAIT: Final = 0.5
 _MICROSECONDS: Final = 1_000_000
-MAX_DIGITS: Final = 19
 
 
-async def begin_action(visit: Visit, body: ActionBody) -> Reply[ActionStatus]:
+async def begin_action(context: RequestContext, body: ActionBody) -> ApiReply[ActionStatus]:
     named = body.jobs or body.numbers
     given = (body.jobs, body.numbers, body.query is not None, body.q)
     if sum(map(bool, given)) != 1:
-        raise Refusal(400, "Give exactly one of `jobs`, `numbers`, `query` and `q`.")
+        raise HttpError(400, "Give exactly one of `jobs`, `numbers`, `query` and `q`.")
     if body.all and named:
-        raise Refusal(400, "`all` cannot be combined with `jobs` or `numbers`.")
+        raise HttpError(400, "`all` cannot be combined with `jobs` or `numbers`.")
     query = None if named else _filter(body)
-    if body.action == "move" and not body.queue:
-        raise Refusal(400, "The action `move` requires `queue`.")
-    if body.action in {"tag", "untag"} and not body.tags:
-        raise Refusal(400, f"The action `{body.action}` requires `tags`.")
+    argument = JOB_ACTIONS[body.action].argument
+    if argument in {"queue", "tags"} and not getattr(body, argument):
+        raise HttpError(400, f"The action `{body.action}` requires `{argument}`.")
     request = ActionRequest(
         action=body.action,
         jobs=body.jobs,
@@ -43,60 +41,50 @@ async def begin_action(visit: Visit, body: ActionBody) -> Reply[ActionStatus]:
         queue=body.queue,
         priority=body.priority,
         tags=body.tags,
-        blockers=body.waits_for,
-        by=visit.by,
+        waits_for=body.waits_for,
+        by=context.by,
     )
-    return await started(visit, _title(body), act=request)
+    return await started(context, _title(body), act=request)
 
 
-async def actions(visit: Visit) -> ActionPage:
-    known = list(visit.room.tasks.known.values())
+async def actions(context: RequestContext) -> ActionPage:
+    known = list(context.app_state.tasks.known.values())
     return ActionPage([_status(task) for task in reversed(known)])
 
 
-async def action(visit: Visit) -> ActionStatus:
-    return _status(_find(visit))
+async def action(context: RequestContext) -> ActionStatus:
+    return _status(context.app_state.tasks.find(context.path("number")))
 
 
-async def stop_action(visit: Visit) -> ActionStatus:
-    task = _find(visit)
-    visit.room.tasks.stop(task)
-    await visit.room.tasks.wait(task, SYNC_WAIT)
+async def stop_action(context: RequestContext) -> ActionStatus:
+    tasks = context.app_state.tasks
+    task = tasks.find(context.path("number"))
+    tasks.stop(task)
+    await tasks.wait(task, SYNC_WAIT)
     return _status(task)
 
 
-async def started(visit: Visit, title: str, **request: Any) -> Reply[ActionStatus]:
+async def started(context: RequestContext, title: str, **request: Any) -> ApiReply[ActionStatus]:
     """Start an action; the reply is 202 if it has not ended shortly after."""
-    tasks = visit.room.tasks
-    task = tasks.begin(title, visit.by, **request)
-    await tasks.wait(task, SYNC_WAIT)
+    task = await context.app_state.tasks.run(title, context.by, **request)
     if task.code is not None and not task.progress.done:
         raise AdminError(task.error, task.code)
     if task.ended:
-        return Reply(_status(task), 200)
-    address = visit.url(f"/api/v1/actions/{task.number}")
-    return Reply(_status(task), 202, {"Location": address})
+        return ApiReply(_status(task), 200)
+    address = context.url(f"/api/v1/actions/{task.number}")
+    return ApiReply(_status(task), 202, {"Location": address})
 
 
 def _filter(body: ActionBody) -> JobFilter:
     """The filter. Every job only if `all` confirms it: an empty search may be a mistake."""
     query = job_filter(body.q, body.query)
     if is_all(query) and not (body.all and body.query is not None):
-        raise Refusal(
+        raise HttpError(
             400, 'This matches every job. To confirm, send `"query": {}` and `"all": true`.'
         )
     if body.all and not is_all(query):
-        raise Refusal(400, "`all` requires `query` to be {}.")
+        raise HttpError(400, "`all` requires `query` to be {}.")
     return query
-
-
-def _find(visit: Visit) -> Task:
-    number = visit.path("number")
-    is_number = number.isascii() and number.isdigit() and len(number) <= MAX_DIGITS
-    task = visit.room.tasks.known.get(int(number)) if is_number else None
-    if task is None:
-        raise Refusal(404, f"Action {number} not found. Only the newest actions are retained.")
-    return task
 
 
 def _title(body: ActionBody) -> str:
@@ -107,10 +95,10 @@ def _title(body: ActionBody) -> str:
         which = f"jobs that match {body.q}"
     else:
         which = "all jobs" if body.all else "jobs that match a filter"
-    return f"{body.action.capitalize()} {which}"
+    return JOB_ACTIONS[body.action].describe(which, body)
 
 
-def _status(task: Task) -> ActionStatus:
+def _status(task: BulkAction) -> ActionStatus:
     progress = task.progress
     return ActionStatus(
         number=task.number,

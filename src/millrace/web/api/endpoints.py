@@ -6,7 +6,7 @@ A handler takes the request context and what its annotations declare:
     async def push(visit: Visit, body: JobBodies) -> PushedJobs: ...
 
 `asked` are the query parameters and `body` is the body. The result is a record, which is sent in
-its HTTP form, or a Reply with a status or headers of its own.
+its HTTP form, or a ApiReply with a status or headers of its own.
 """
 
 import inspect
@@ -20,10 +20,12 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Scope
 
-from millrace.records import Record
+from millrace.records import NoMembers, Record
 from millrace.records.forms import http, to_http
 from millrace.records.types import Doc
-from millrace.web.doors import MOST_BODY, Door, Refusal, Visit
+from millrace.web.context import MAX_BODY_BYTES, RequestContext
+from millrace.web.errors import HttpError
+from millrace.web.routing import PageRoute
 from millrace.web.settings import Role
 
 T = TypeVar("T")
@@ -39,7 +41,7 @@ _SLASH: Final = "\udc2f"
 _encode = msgspec.json.Encoder().encode
 
 
-class Problem(msgspec.Struct):
+class ProblemDetails(msgspec.Struct):
     """Problem details (RFC 9457)."""
 
     type: Annotated[str, Doc("Type", "Always `about:blank`.")]
@@ -48,11 +50,7 @@ class Problem(msgspec.Struct):
     detail: Annotated[str, Doc("Detail", "Reason, for a person.")]
 
 
-class Nothing(msgspec.Struct, forbid_unknown_fields=True):
-    """No members."""
-
-
-class Reply(Generic[T]):
+class ApiReply(Generic[T]):
     """A result with a status or headers of its own."""
 
     def __init__(self, answer: T, status: int, headers: dict[str, str] | None = None) -> None:
@@ -73,15 +71,15 @@ class Endpoint:
         statuses: tuple[int, ...] = (200,),
         refusals: tuple[int, ...] = (),
         media: str = JSON,
-        most: int = MOST_BODY,
+        most: int = MAX_BODY_BYTES,
     ) -> None:
         self.method, self.path, self.handler, self.role = method, path, handler, role
         self.summary, self.statuses, self.media, self.most = summary, statuses, media, most
         hints = get_type_hints(handler, include_extras=True)
-        self.asked: type[msgspec.Struct] = hints.get("asked", Nothing)
-        self.body: Any = hints.get("body", Nothing)
+        self.asked: type[msgspec.Struct] = hints.get("asked", NoMembers)
+        self.body: Any = hints.get("body", NoMembers)
         returned = hints["return"]
-        answer = get_args(returned)[0] if get_origin(returned) is Reply else returned
+        answer = get_args(returned)[0] if get_origin(returned) is ApiReply else returned
         is_record = isinstance(answer, type) and issubclass(answer, Record)
         self.answer: Any = http(answer).type if is_record else answer
         self.refusals = refusals
@@ -98,38 +96,38 @@ class Endpoint:
             return True
         return any(field.required for field in msgspec.structs.fields(self.body))
 
-    async def answer_to(self, visit: Visit) -> Response:
+    async def answer_to(self, context: RequestContext) -> Response:
         more: dict[str, Any] = {}
-        asked = parameters(visit, self.asked)
+        asked = parameters(context, self.asked)
         if "asked" in self._takes:
             more["asked"] = asked
         if self.method != "GET":
-            body = await self._read(visit)
+            body = await self._read(context)
             if "body" in self._takes:
                 more["body"] = body
-        found = await self.handler(visit, **more)
+        found = await self.handler(context, **more)
         if isinstance(found, Response):
             return found
-        if not isinstance(found, Reply):
-            found = Reply(found, self.statuses[0])
+        if not isinstance(found, ApiReply):
+            found = ApiReply(found, self.statuses[0])
         answer = to_http(found.answer) if isinstance(found.answer, Record) else found.answer
         after = getattr(answer, "next", None)
         if after:
-            found.headers["Link"] = f'<{_next(visit, after)}>; rel="next"'
+            found.headers["Link"] = f'<{_next(context, after)}>; rel="next"'
         return Response(_encode(answer), found.status, found.headers, media_type=JSON)
 
-    async def _read(self, visit: Visit) -> Any:
+    async def _read(self, context: RequestContext) -> Any:
         """The body. A request without one may omit the content type; HTML forms never match."""
-        kind = visit.request.headers.get("content-type")
+        kind = context.request.headers.get("content-type")
         if kind is not None and kind.partition(";")[0].strip().lower() != JSON:
-            raise Refusal(415, "Send JSON with Content-Type: application/json.")
-        data = await visit.body(self.most)
+            raise HttpError(415, "Send JSON with Content-Type: application/json.")
+        data = await context.body(self.most)
         if not data:
             if self.needs_body:
-                raise Refusal(400, "The request needs a JSON body.")
+                raise HttpError(400, "The request needs a JSON body.")
             return self.body()
         if kind is None:
-            raise Refusal(415, "Send JSON with Content-Type: application/json.")
+            raise HttpError(415, "Send JSON with Content-Type: application/json.")
         return decoded(data, self.body)
 
 
@@ -138,47 +136,51 @@ def decoded(data: bytes, type_: Any) -> Any:
         data.decode()  # msgspec does not check raw members
         return msgspec.json.decode(data, type=type_)
     except msgspec.ValidationError as error:
-        raise Refusal(422, f"Invalid request body: {error}") from None
+        raise HttpError(422, f"Invalid request body: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(400, f"The request body is not valid JSON: {error}") from None
+        raise HttpError(400, f"The request body is not valid JSON: {error}") from None
     except RecursionError:
-        raise Refusal(400, "The request body is nested too deeply.") from None
+        raise HttpError(400, "The request body is nested too deeply.") from None
 
 
-def parameters(visit: Visit, type_: type[S]) -> S:
+def parameters(context: RequestContext, type_: type[S]) -> S:
     """The query parameters."""
     fields = msgspec.structs.fields(type_)
-    lists = {field.name for field in fields if field.default_factory is list}
+    lists = {field.encode_name for field in fields if field.default_factory is list}
     found: dict[str, Any] = {}
     try:
         pairs = parse_qsl(
-            visit.request.url.query,
+            context.request.url.query,
             keep_blank_values=True,
             max_num_fields=MAX_PARAMETERS,
             errors="strict",
         )
     except ValueError as error:
-        raise Refusal(422, f"Invalid query parameters: {error}") from None
+        raise HttpError(422, f"Invalid query parameters: {error}") from None
     for name, value in pairs:
         if name in lists:
             found.setdefault(name, []).append(value)
         elif name in found:
-            raise Refusal(422, f"Parameter `{name}` was given more than once.")
+            raise HttpError(422, f"Parameter `{name}` was given more than once.")
         else:
             found[name] = value
     try:
-        return msgspec.convert(found, type_, strict=False)
+        asked = msgspec.convert(found, type_, strict=False)
     except msgspec.ValidationError as error:
         text = str(error).replace("Object contains unknown field", "Unknown parameter")
-        raise Refusal(422, f"Invalid query parameters: {text}") from None
+        raise HttpError(422, f"Invalid query parameters: {text}") from None
+    for field in fields:  # a lenient conversion reads the text `null` as None
+        if field.encode_name in found and getattr(asked, field.name) is None:
+            raise HttpError(422, f"Invalid query parameters: `{field.encode_name}` is null")
+    return asked
 
 
-def _next(visit: Visit, cursor: str) -> str:
-    pairs = parse_qsl(visit.request.url.query, keep_blank_values=True)
+def _next(context: RequestContext, cursor: str) -> str:
+    pairs = parse_qsl(context.request.url.query, keep_blank_values=True)
     kept = [(name, value) for name, value in pairs if name != "cursor"]
-    path = visit.request.scope["raw_path"].decode("ascii", "replace")
-    if not path.startswith(visit.prefix):
-        path = visit.prefix + path
+    path = context.request.scope["raw_path"].decode("ascii", "replace")
+    if not path.startswith(context.prefix):
+        path = context.prefix + path
     return f"{path}?{urlencode([*kept, ('cursor', cursor)])}"
 
 
@@ -200,7 +202,7 @@ class NameConvertor(Convertor[str]):
 register_url_convertor("name", NameConvertor())
 
 
-class ApiRoute(Door):
+class ApiRoute(PageRoute):
     """A route in which %2F is part of a name and not a separator."""
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
@@ -218,29 +220,31 @@ class ApiRoute(Door):
 class ApiFallback(ApiRoute):
     """All other paths and methods: problem details with 404 or 405."""
 
-    def __init__(self, path: str, doors: list[Door]) -> None:
-        self._doors = doors
-        super().__init__(path, self._refuse, role="read", kind="api", name="api_fallback")
+    def __init__(self, path: str, routes: list[PageRoute]) -> None:
+        self._routes = routes
+        super().__init__(path, self._refuse, "", kind="api")
         self.methods = None  # all of them
 
-    async def _refuse(self, visit: Visit) -> Response:
-        scope = visit.request.scope
-        there = [door for door in self._doors if door.matches(scope)[0] is not Match.NONE]
-        allowed = {method for door in there for method in door.methods or ()}
+    async def _refuse(self, context: RequestContext) -> Response:
+        scope = context.request.scope
+        there = [route for route in self._routes if route.matches(scope)[0] is not Match.NONE]
+        allowed = {method for route in there for method in route.methods or ()}
         if not allowed:
-            raise Refusal(404, "No route matches this path. See /api/v1/openapi.json.")
+            raise HttpError(404, "No route matches this path. See /api/v1/openapi.json.")
         headers = {"Allow": ", ".join(sorted(allowed | {"OPTIONS"}))}
-        if visit.request.method == "OPTIONS":
+        if context.request.method == "OPTIONS":
             return Response(status_code=204, headers=headers)
-        raise Refusal(405, f"Method {visit.request.method} is not allowed for this path.", headers)
+        raise HttpError(
+            405, f"Method {context.request.method} is not allowed for this path.", headers
+        )
 
 
-def route(endpoint: Endpoint) -> Door:
+def route(endpoint: Endpoint) -> PageRoute:
     return ApiRoute(
         endpoint.path,
         endpoint.answer_to,
+        endpoint.summary,
         role=endpoint.role,
-        methods=(endpoint.method,),
+        method=endpoint.method,
         kind="api",
-        name="api_" + endpoint.name,
     )

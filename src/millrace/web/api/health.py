@@ -7,7 +7,8 @@ import msgspec
 from millrace.protocols.times import rfc3339
 from millrace.records import Health
 from millrace.records.types import Doc
-from millrace.web.doors import Refusal, Visit
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
 
 
 class FaktoryServer(msgspec.Struct):
@@ -32,20 +33,20 @@ class Readiness(msgspec.Struct):
     ready: Annotated[bool, Doc("Ready", "Always true.")]
 
 
-async def health(visit: Visit) -> FaktoryHealth:
+async def health(context: RequestContext) -> FaktoryHealth:
     """Cheap: it reads nothing from disk and counts nothing."""
-    found = await visit.ask(Health, health=True)
+    found = await context.ask(Health, health=True)
     server = FaktoryServer("Faktory", found.faktory_version, found.connections, found.commands)
     return FaktoryHealth(rfc3339(found.now), server)
 
 
-async def ready(visit: Visit) -> Readiness:
-    found = await visit.ask(Health, health=True)
+async def ready(context: RequestContext) -> Readiness:
+    found = await context.ask(Health, health=True)
     if found.halted:
-        raise Refusal(503, f"The server accepts no changes: {found.halted}")
+        raise HttpError(503, f"The server accepts no changes: {found.halted}")
     return Readiness(ready=True)
 
 
-async def stats(visit: Visit) -> dict[str, Any]:
+async def stats(context: RequestContext) -> dict[str, Any]:
     """Faktory's INFO."""
-    return await visit.ask(dict, faktory=True)
+    return await context.ask(dict, faktory=True)

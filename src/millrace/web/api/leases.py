@@ -13,7 +13,8 @@ from millrace.records import (
     LeaseJobs,
     RenewalBody,
 )
-from millrace.web.doors import Refusal, Visit
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
 
 from .jobs import json_or_bytes, microseconds, time_or_zero
 
@@ -23,7 +24,7 @@ MAX_WAITING: Final = 500
 WAIT_GRACE: Final = 5.0
 
 
-async def lease(visit: Visit, body: LeaseBody) -> LeasedJobs:
+async def lease(context: RequestContext, body: LeaseBody) -> LeasedJobs:
     request = LeaseJobs(
         queues=body.queues,
         worker=body.worker,
@@ -32,18 +33,18 @@ async def lease(visit: Visit, body: LeaseBody) -> LeasedJobs:
         lease_for=0 if body.lease_for is None else microseconds(body.lease_for),
     )
     if body.wait:
-        return await _wait(visit, request, body.wait + WAIT_GRACE)
-    return await visit.ask(LeasedJobs, lease=request)
+        return await _wait(context, request, body.wait + WAIT_GRACE)
+    return await context.ask(LeasedJobs, lease=request)
 
 
-async def complete(visit: Visit, body: CompletionBody) -> EndedLease:
+async def complete(context: RequestContext, body: CompletionBody) -> EndedLease:
     result = json_or_bytes(body.result, body.result_base64, "result")
-    return await _end(visit, "complete", result=result)
+    return await _end(context, "complete", result=result)
 
 
-async def fail(visit: Visit, body: FailureBody) -> EndedLease:
+async def fail(context: RequestContext, body: FailureBody) -> EndedLease:
     return await _end(
-        visit,
+        context,
         "fail",
         group=body.group,
         message=body.message,
@@ -52,52 +53,52 @@ async def fail(visit: Visit, body: FailureBody) -> EndedLease:
     )
 
 
-async def release(visit: Visit) -> EndedLease:
-    return await _end(visit, "release")
+async def release(context: RequestContext) -> EndedLease:
+    return await _end(context, "release")
 
 
-async def renew(visit: Visit, body: RenewalBody) -> EndedLease:
+async def renew(context: RequestContext, body: RenewalBody) -> EndedLease:
     span = 0 if body.lease_for is None else microseconds(body.lease_for)
-    return await _end(visit, "renew", lease_for=span)
+    return await _end(context, "renew", lease_for=span)
 
 
-async def _end(visit: Visit, action: Any, **more: Any) -> EndedLease:
-    request = EndLease(visit.path("token"), action, by=visit.by, **more)
-    return await visit.ask(EndedLease, end=request)
+async def _end(context: RequestContext, action: Any, **more: Any) -> EndedLease:
+    request = EndLease(context.path("token"), action, by=context.by, **more)
+    return await context.ask(EndedLease, end=request)
 
 
-async def _wait(visit: Visit, request: LeaseJobs, timeout: float) -> LeasedJobs:  # noqa: ASYNC109
+async def _wait(context: RequestContext, request: LeaseJobs, timeout: float) -> LeasedJobs:  # noqa: ASYNC109
     """Wait on a separate connection to the server. It ends with the client's connection, so that no
     job is leased to a client that has left.
     """
-    room = visit.room
-    if room.closed:
+    app_state = context.app_state
+    if app_state.closed:
         raise _stopping()
-    if len(room.waiting) >= MAX_WAITING:
+    if len(app_state.waiting) >= MAX_WAITING:
         detail = f"{MAX_WAITING} requests already wait for jobs. Try again later."
-        raise Refusal(503, detail, {"Retry-After": "5"})
-    asking = asyncio.create_task(_first(visit, request))
-    leaving = asyncio.create_task(_disconnect(visit))
-    room.waiting.add(asking)
+        raise HttpError(503, detail, {"Retry-After": "5"})
+    asking = asyncio.create_task(_first(context, request))
+    leaving = asyncio.create_task(_disconnect(context))
+    app_state.waiting.add(asking)
     try:
         await asyncio.wait({asking, leaving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if asking.cancelled():
             raise _stopping()
         if asking.done():
             return asking.result()
-        raise Refusal(503, "The server did not reply in time.")
+        raise HttpError(503, "The server did not reply in time.")
     finally:
-        room.waiting.discard(asking)
+        app_state.waiting.discard(asking)
         asking.cancel()
         leaving.cancel()
 
 
-def _stopping() -> Refusal:
-    return Refusal(503, "The server is stopping. Try again later.", {"Retry-After": "5"})
+def _stopping() -> HttpError:
+    return HttpError(503, "The server is stopping. Try again later.", {"Retry-After": "5"})
 
 
-async def _first(visit: Visit, request: LeaseJobs) -> LeasedJobs:
-    replies = visit.room.control.follow(LeasedJobs, lease=request)
+async def _first(context: RequestContext, request: LeaseJobs) -> LeasedJobs:
+    replies = context.app_state.control.follow(LeasedJobs, lease=request)
     try:
         async for leased in replies:
             return leased
@@ -106,6 +107,6 @@ async def _first(visit: Visit, request: LeaseJobs) -> LeasedJobs:
         await replies.aclose()  # type: ignore[attr-defined]
 
 
-async def _disconnect(visit: Visit) -> None:
-    while (await visit.request.receive())["type"] != "http.disconnect":
+async def _disconnect(context: RequestContext) -> None:
+    while (await context.request.receive())["type"] != "http.disconnect":
         pass

@@ -10,9 +10,11 @@ from starlette.responses import Response
 
 from millrace import __version__
 from millrace.pipeline.report.model import Report
-from millrace.web.doors import Visit
+from millrace.records import NoMembers
+from millrace.web.context import RequestContext
 
-from .endpoints import BYTES, JSON, Endpoint, Nothing, Problem
+from .endpoints import BYTES, JSON, Endpoint, ProblemDetails
+from .report_schema import describe
 from .table import ROOT, TABLE
 
 PROBLEM: Final = "application/problem+json"
@@ -53,8 +55,8 @@ of the next request; the header `Link` has its address. Unknown parameters and m
 """
 
 
-async def document(visit: Visit) -> Response:
-    made = _document() | {"servers": [{"url": visit.prefix or "/"}]}
+async def document(context: RequestContext) -> Response:
+    made = _document() | {"servers": [{"url": context.prefix or "/"}]}
     return Response(msgspec.json.encode(made), media_type=JSON)
 
 
@@ -64,12 +66,13 @@ def _document() -> dict[str, Any]:
 
 
 def make() -> dict[str, Any]:
-    types: list[Any] = [Problem]
+    types: list[Any] = [ProblemDetails]
     for endpoint in TABLE:
         types += [endpoint.body, endpoint.answer]
-    wanted = [each for each in dict.fromkeys(types) if each not in {Nothing, Response, Report}]
+    wanted = [each for each in dict.fromkeys(types) if each not in {NoMembers, Response, Report}]
     _, components = msgspec.json.schema_components(wanted, ref_template=_REF)
     _, reported = msgspec.json.schema_components([Report], ref_template=_template(Report))
+    describe(reported)
     components |= {_REPORTED + name: schema for name, schema in reported.items()}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in TABLE:
@@ -103,7 +106,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     }
     if endpoint.role is None:
         made["security"] = []
-    if endpoint.body is not Nothing:
+    if endpoint.body is not NoMembers:
         (schema,), _ = msgspec.json.schema_components([endpoint.body], ref_template=_REF)
         made["requestBody"] = {
             "required": endpoint.needs_body,
@@ -135,8 +138,19 @@ def _in_query(endpoint: Endpoint) -> list[dict[str, Any]]:
     found = []
     for name, schema in components[endpoint.asked.__name__]["properties"].items():
         described = {"description": schema.pop("description")} if "description" in schema else {}
-        found.append({"name": name, "in": "query", **described, "schema": schema})
+        # A parameter may be absent, and never is null.
+        plain = _without_null(schema) if schema.get("default", "") is None else schema
+        found.append({"name": name, "in": "query", **described, "schema": plain})
     return found
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of `X | None`, as the schema of `X`."""
+    kept = {key: value for key, value in schema.items() if key not in {"anyOf", "enum", "default"}}
+    if "enum" in schema:
+        return kept | {"enum": [value for value in schema["enum"] if value is not None]}
+    (plain,) = (each for each in schema["anyOf"] if each != {"type": "null"})
+    return {**plain, **kept}
 
 
 def _responses(endpoint: Endpoint) -> dict[str, Any]:
@@ -149,7 +163,7 @@ def _responses(endpoint: Endpoint) -> dict[str, Any]:
     made = {}
     for status in endpoint.statuses:
         made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
-    problem = {PROBLEM: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    problem = {PROBLEM: {"schema": {"$ref": _REF.format(name="ProblemDetails")}}}
     for status in _refusals(endpoint):
         made[str(status)] = {"description": HTTPStatus(status).phrase, "content": problem}
     return made

@@ -1,16 +1,17 @@
 """Overview, queues, failures, workers, recurring jobs, tags, limits and the server."""
 
-from datetime import UTC, date, datetime
-from typing import Any, Literal
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from msgspec import UNSET, UnsetType
+import msgspec
 
-from millrace.admin.client import SHIPPED_WITHIN
+from millrace.admin.client import SHIP_TIMEOUT
 from millrace.admin.errors import AdminError
+from millrace.journal import tail
 from millrace.pipeline.report.model import Report
 from millrace.records import (
-    ActionRequest,
-    ActionStatus,
     AuditNote,
     AuditPage,
     AuditParameters,
@@ -18,30 +19,29 @@ from millrace.records import (
     FailureJobParameters,
     FailurePage,
     FailureParameters,
-    Flush,
     FlushBody,
+    FlushRequest,
     GetQueue,
     JobFilter,
     JobPage,
+    JournalPage,
+    JournalParameters,
     LimitPage,
     ListAudit,
     ListQueues,
     ListWorkers,
+    NoMembers,
     Ok,
     Overview,
     PageParameters,
     PageRequest,
     PipelineRun,
-    PriorityBody,
     QlessOptionBody,
-    QueueAction,
-    QueueBody,
     QueueDetail,
     QueueListParameters,
     QueuePage,
     QueueParameters,
-    QueueRecord,
-    RecurringAction,
+    Record,
     RecurringPage,
     ReportParameters,
     RunPipeline,
@@ -50,248 +50,145 @@ from millrace.records import (
     ShippingStatus,
     TagPage,
     TagParameters,
-    TagsBody,
     TrackedPage,
-    WorkerAction,
     WorkerPage,
     WorkerRecord,
 )
-from millrace.web.analytics import Choice, Unable
-from millrace.web.doors import Refusal, Visit
+from millrace.web.analytics import ReportRange, ReportUnavailable
+from millrace.web.context import RequestContext, day_number, parse_date
+from millrace.web.errors import HttpError
 
-from .bulk import started
-from .endpoints import Reply
+from .endpoints import Handler
 from .jobs import search
 
-# Overview and queues
+
+def query(
+    answer: type[Record],
+    operation: str,
+    parameters: type[msgspec.Struct] = NoMembers,
+    request: Callable[[Any], Any] = lambda _: True,
+) -> Handler:
+    """The handler of a route that asks the server one question."""
+
+    async def handler(context: RequestContext, asked: Any) -> Any:
+        return await context.ask(answer, **{operation: request(asked)})
+
+    handler.__name__ = operation
+    handler.__annotations__ |= {"asked": parameters, "return": answer}
+    return handler
 
 
-async def overview(visit: Visit) -> Overview:
-    return await visit.ask(Overview, overview=True)
+def _page(asked: Any) -> PageRequest:
+    return PageRequest(asked.cursor, asked.limit)
 
 
-async def queues(visit: Visit, asked: QueueListParameters) -> QueuePage:
-    request = ListQueues(asked.text, asked.cursor, asked.limit, asked.paused)
-    return await visit.ask(QueuePage, queues=request)
+def _largest(asked: Any) -> PageRequest:
+    return PageRequest(most=asked.limit)
 
 
-async def queue(visit: Visit, asked: QueueParameters) -> QueueDetail:
-    day = -1 if asked.date is UNSET else _day(asked.date)
-    return await visit.ask(QueueDetail, queue=GetQueue(visit.path("name"), day))
+overview = query(Overview, "overview")
+queues = query(
+    QueuePage,
+    "queues",
+    QueueListParameters,
+    lambda asked: ListQueues(asked.text, asked.cursor, asked.limit, asked.paused),
+)
+failures = query(FailurePage, "failures", FailureParameters, _largest)
+workers = query(
+    WorkerPage, "workers", PageParameters, lambda asked: ListWorkers(asked.cursor, asked.limit)
+)
+recurring = query(RecurringPage, "recurring", PageParameters, _page)
+tracked = query(TrackedPage, "tracked", PageParameters, _page)
+tags = query(TagPage, "tags", TagParameters, _largest)
+throttles = query(LimitPage, "throttles")
+audit = query(
+    AuditPage, "audit", AuditParameters, lambda asked: ListAudit(asked.cursor, asked.limit)
+)
+pipeline = query(PipelineRun, "pipeline")
 
 
-async def pause_queue(visit: Visit) -> QueueRecord:
-    return await _change_queue(visit, "pause")
-
-
-async def resume_queue(visit: Visit) -> QueueRecord:
-    return await _change_queue(visit, "resume")
-
-
-async def clear_queue(visit: Visit) -> Reply[ActionStatus]:
-    return await _empty_queue(visit, "clear")
-
-
-async def remove_queue(visit: Visit) -> Reply[ActionStatus]:
-    return await _empty_queue(visit, "remove")
-
-
-async def _change_queue(visit: Visit, action: Literal["pause", "resume"]) -> QueueRecord:
-    name = visit.path("name")
-    await visit.ask(dict, act_on_queue=QueueAction(name, action, visit.by))
-    return (await visit.ask(QueueDetail, queue=GetQueue(name))).queue
-
-
-async def _empty_queue(visit: Visit, action: Literal["clear", "remove"]) -> Reply[ActionStatus]:
-    name = visit.path("name")
-    await visit.ask(QueueDetail, queue=GetQueue(name))  # 404 if it does not exist
-    request = QueueAction(name, action, visit.by)
-    return await started(visit, f"{action.capitalize()} queue {name}", act_on_queue=request)
-
-
-def _day(text: str) -> int:
+async def events(context: RequestContext, asked: JournalParameters) -> JournalPage:
+    folder = Path(context.settings.data)
+    if not context.settings.data or not tail.has_journal(folder):
+        raise HttpError(404, "This server stores no events.")
     try:
-        found = int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()) // 86_400
-    except ValueError:
-        raise Refusal(400, f"`date` is not a valid day: {text}") from None
-    if found < 0:
-        raise Refusal(400, "`date` must not be before 1970-01-01.")
-    return found
+        return await asyncio.to_thread(tail.read_page, folder, asked.first, asked.limit)
+    except tail.JournalUnreadable as error:
+        raise HttpError(503, str(error)) from error
 
 
-# Failures
+async def queue(context: RequestContext, asked: QueueParameters) -> QueueDetail:
+    request = GetQueue(context.path("name"), day_number("date", asked.date))
+    return await context.ask(QueueDetail, queue=request)
 
 
-async def failures(visit: Visit, asked: FailureParameters) -> FailurePage:
-    return await visit.ask(FailurePage, failures=PageRequest(most=asked.limit))
-
-
-async def failure(visit: Visit, asked: FailureJobParameters) -> JobPage:
-    query = JobFilter(fingerprint=visit.path("fingerprint"), failing=True)
-    found = await search(visit, query, "newest", asked.limit, asked.cursor)
+async def failure(context: RequestContext, asked: FailureJobParameters) -> JobPage:
+    query = JobFilter(fingerprint=context.path("fingerprint"), failing=True)
+    found = await search(context, query, "newest", asked.limit, asked.cursor)
     if not (found.jobs or found.cursor or asked.cursor):
-        raise Refusal(404, "No job fails with this error. It may have been retried or deleted.")
+        raise HttpError(404, "No job fails with this error. It may have been retried or deleted.")
     return found
 
 
-async def retry_failure(visit: Visit) -> Reply[ActionStatus]:
-    return await _act_on_group(visit, "retry")
-
-
-async def delete_failure(visit: Visit) -> Reply[ActionStatus]:
-    return await _act_on_group(visit, "delete")
-
-
-async def _act_on_group(visit: Visit, action: Literal["retry", "delete"]) -> Reply[ActionStatus]:
-    fingerprint = visit.path("fingerprint")
-    query = JobFilter(fingerprint=fingerprint, failing=True)
-    request = ActionRequest(action, query=query, by=visit.by)
-    title = f"{action.capitalize()} jobs of failure group {fingerprint}"
-    return await started(visit, title, act=request)
-
-
-# Workers
-
-
-async def workers(visit: Visit, asked: PageParameters) -> WorkerPage:
-    return await visit.ask(WorkerPage, workers=ListWorkers(asked.cursor, asked.limit))
-
-
-async def worker(visit: Visit) -> WorkerRecord:
-    protocol, wid = visit.path("protocol"), visit.path("wid")
+async def worker(context: RequestContext) -> WorkerRecord:
+    protocol, wid = context.path("protocol"), context.path("wid")
     request = ListWorkers(most=1, protocol=protocol, wid=wid)
-    found = await visit.ask(WorkerPage, workers=request)
+    found = await context.ask(WorkerPage, workers=request)
     if not found.workers:
-        raise Refusal(404, f'Worker "{wid}" not found. It has ended, or holds no job.')
+        raise HttpError(404, f'Worker "{wid}" not found. It has ended, or holds no job.')
     return found.workers[0]
 
 
-async def quiet_worker(visit: Visit) -> Ok:
-    return await _signal(visit, "quiet")
-
-
-async def terminate_worker(visit: Visit) -> Ok:
-    return await _signal(visit, "terminate")
-
-
-async def _signal(visit: Visit, action: Literal["quiet", "terminate"]) -> Ok:
-    if visit.path("protocol") != "faktory":
-        raise Refusal(409, "Only Faktory workers accept signals.")
-    request = WorkerAction(visit.path("wid"), action, visit.by)
-    return await visit.ask(Ok, act_on_worker=request)
-
-
-# Recurring jobs, tracked jobs, tags and limits
-
-
-async def recurring(visit: Visit, asked: PageParameters) -> RecurringPage:
-    return await visit.ask(RecurringPage, recurring=PageRequest(asked.cursor, asked.limit))
-
-
-async def cancel_recurring(visit: Visit) -> Ok:
-    return await _change_recurring(visit, "cancel")
-
-
-async def move_recurring(visit: Visit, body: QueueBody) -> Ok:
-    return await _change_recurring(visit, "move", queue=body.queue)
-
-
-async def change_recurring_priority(visit: Visit, body: PriorityBody) -> Ok:
-    return await _change_recurring(visit, "priority", priority=body.priority)
-
-
-async def tag_recurring(visit: Visit, body: TagsBody) -> Ok:
-    return await _change_recurring(visit, "tag", tags=body.tags)
-
-
-async def untag_recurring(visit: Visit, body: TagsBody) -> Ok:
-    return await _change_recurring(visit, "untag", tags=body.tags)
-
-
-async def _change_recurring(visit: Visit, action: Any, **more: Any) -> Ok:
-    request = RecurringAction(visit.path("id"), action, by=visit.by, **more)
-    return await visit.ask(Ok, act_on_recurring=request)
-
-
-async def tracked(visit: Visit, asked: PageParameters) -> TrackedPage:
-    return await visit.ask(TrackedPage, tracked=PageRequest(asked.cursor, asked.limit))
-
-
-async def tags(visit: Visit, asked: TagParameters) -> TagPage:
-    return await visit.ask(TagPage, tags=PageRequest(most=asked.limit))
-
-
-async def throttles(visit: Visit) -> LimitPage:
-    return await visit.ask(LimitPage, throttles=True)
-
-
-# The server
-
-
-async def server(visit: Visit) -> ServerStatus:
-    found = await visit.ask(ServerStatus, server=True)
+async def server(context: RequestContext) -> ServerStatus:
+    found = await context.ask(ServerStatus, server=True)
     try:
-        found.shipping = await visit.ask(ShippingStatus, journal=True)
+        found.shipping = _shipping(context, await context.ask(ShippingStatus, journal=True))
     except AdminError as error:
         if error.code != "unavailable":
             raise
     return found
 
 
-async def ship(visit: Visit) -> ShippingStatus:
-    found = await visit.room.control.ask(ShippingStatus, patience=SHIPPED_WITHIN, ship=True)
-    await visit.ask(Ok, note=AuditNote("ship", by=visit.by))
+async def ship(context: RequestContext) -> ShippingStatus:
+    found = await context.app_state.control.ask(ShippingStatus, patience=SHIP_TIMEOUT, ship=True)
+    await context.ask(Ok, note=AuditNote("ship", by=context.by))
+    return _shipping(context, found)
+
+
+def _shipping(context: RequestContext, found: ShippingStatus) -> ShippingStatus:
+    """Hide the lake from other roles than admin: by default it is in the data folder."""
+    if context.user is None or not context.user.may("admin"):
+        found.lake = ""
     return found
 
 
-async def configuration(visit: Visit) -> Configuration:
-    found = await visit.ask(ServerStatus, server=True)
+async def configuration(context: RequestContext) -> Configuration:
+    found = await context.ask(ServerStatus, server=True)
     return Configuration(found.data, found.lake, found.settings, found.qless)
 
 
-async def set_qless(visit: Visit, body: QlessOptionBody) -> Ok:
-    return await visit.ask(Ok, set_qless=SetQlessOption(body.option, body.value, visit.by))
+async def set_qless(context: RequestContext, body: QlessOptionBody) -> Ok:
+    return await context.ask(Ok, set_qless=SetQlessOption(body.option, body.value, context.by))
 
 
-async def audit(visit: Visit, asked: AuditParameters) -> AuditPage:
-    return await visit.ask(AuditPage, audit=ListAudit(asked.cursor, asked.limit))
+async def run_pipeline(context: RequestContext) -> PipelineRun:
+    await context.ask(Ok, run_pipeline=RunPipeline(context.by))
+    return await context.ask(PipelineRun, pipeline=True)
 
 
-async def pipeline(visit: Visit) -> PipelineRun:
-    return await visit.ask(PipelineRun, pipeline=True)
+async def flush(context: RequestContext, body: FlushBody) -> Ok:  # noqa: ARG001 - the body is the confirmation
+    return await context.ask(Ok, flush=FlushRequest(context.by))
 
 
-async def run_pipeline(visit: Visit) -> PipelineRun:
-    await visit.ask(Ok, run_pipeline=RunPipeline(visit.by))
-    return await pipeline(visit)
-
-
-async def flush(visit: Visit, body: FlushBody) -> Ok:  # noqa: ARG001 - the body is the confirmation
-    return await visit.ask(Ok, flush=Flush(visit.by))
-
-
-# The report
-
-
-async def analytics(visit: Visit, asked: ReportParameters) -> Report:
-    first, last = _date("first", asked.first), _date("last", asked.last)
+async def analytics(context: RequestContext, asked: ReportParameters) -> Report:
+    first, last = parse_date("first", asked.first), parse_date("last", asked.last)
     if first is not None and last is not None and last < first:
-        raise Refusal(400, "`last` must not be before `first`.")
-    queue = None if asked.queue is UNSET else asked.queue
+        raise HttpError(400, "`last` must not be before `first`.")
     try:
-        made = await visit.room.analytics.made(
-            visit.settings.lake, Choice(first, last, asked.days, queue)
+        made = await context.app_state.analytics.made(
+            context.settings.lake, ReportRange(first, last, asked.days, asked.queue)
         )
-    except Unable as error:
-        raise Refusal(409, str(error)) from None
+    except ReportUnavailable as error:
+        raise HttpError(409, str(error)) from None
     assert made is not None  # only None with a time limit
     return made.report
-
-
-def _date(name: str, text: str | UnsetType) -> date | None:
-    if text is UNSET:
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise Refusal(400, f"`{name}` is not a valid day: {text}") from None

@@ -1,8 +1,8 @@
-"""The routes of the pages. Each module defines its routes in DOORS."""
+"""The routes of the pages. Each module defines its routes in ROUTES."""
 
 from typing import Final
 
-from millrace.web.doors import Door
+from millrace.web.routing import PageRoute
 
 from . import (
     analytics,
@@ -20,19 +20,20 @@ from . import (
     workers,
 )
 
+#: In the order of the menu.
 _MODULES: Final = (
-    login,
     overview,
     queues,
     jobs,
     job,
+    workers,
     job_sets,
     failures,
-    long_actions,
-    workers,
     recurring,
-    server,
     analytics,
+    server,
+    long_actions,
+    login,
     redirects,
 )
-DOORS: Final[list[Door]] = [door for module in _MODULES for door in module.DOORS]
+ROUTES: Final[list[PageRoute]] = [route for module in _MODULES for route in module.ROUTES]

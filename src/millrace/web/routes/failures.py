@@ -1,11 +1,12 @@
 """Failures: failed jobs grouped by error, and actions on all jobs of a group."""
 
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
 from millrace.admin.query_language import write
 from millrace.records import (
+    JOB_ACTIONS,
     ActionRequest,
     FailureGroup,
     FailurePage,
@@ -13,36 +14,36 @@ from millrace.records import (
     JobPage,
     PageRequest,
     SearchJobs,
+    job_actions,
 )
-from millrace.web.doors import Door, Refusal, Visit
-from millrace.web.render import page, shown
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
+from millrace.web.render import clean_text, page
+from millrace.web.routing import PageRoute, form_route
 from millrace.web.urls import own_path
 
 from .jobs import known, title
-from .long_actions import carry_out
+from .long_actions import run_action
 
 #: Maximum groups on the list, and maximum jobs on the page of a group.
-MOST: Final = 200
-MOST_JOBS: Final = 50
-ACTIONS: Final = ("retry", "delete", "kill", "move", "tag", "untag")
-#: Actions on all jobs of a group, or on all dead jobs.
-_WHOLE: Final = frozenset({"retry", "delete", "kill", "cancel"})
+MAX_GROUPS: Final = 200
+PAGE_SIZE: Final = 50
 
 
-async def failures(visit: Visit) -> Response:
-    found = await visit.ask(FailurePage, failures=PageRequest(most=MOST))
-    return page(visit, "failures.html", failures=found)
+async def failures(context: RequestContext) -> Response:
+    found = await context.ask(FailurePage, failures=PageRequest(most=MAX_GROUPS))
+    return page(context, "failures.html", failures=found)
 
 
-async def group(visit: Visit) -> Response:
-    fingerprint, cursor = visit.path("fingerprint"), visit.query("cursor")
+async def group(context: RequestContext) -> Response:
+    fingerprint, cursor = context.path("fingerprint"), context.query("cursor")
     query = JobFilter(fingerprint=fingerprint, failing=True)
-    found = await visit.ask(JobPage, search=SearchJobs(query, cursor=cursor, most=MOST_JOBS))
-    about = await _group(visit, fingerprint)
+    found = await context.ask(JobPage, search=SearchJobs(query, cursor=cursor, most=PAGE_SIZE))
+    about = await _group(context, fingerprint)
     if about is None and not found.jobs and not cursor:
-        raise Refusal(404, "No failed jobs in this group. They may have been retried or removed.")
+        raise HttpError(404, "No failed jobs in this group. They may have been retried or removed.")
     return page(
-        visit,
+        context,
         "failure.html",
         fingerprint=fingerprint,
         group=about,
@@ -50,27 +51,27 @@ async def group(visit: Visit) -> Response:
         cursor=cursor,
         q=write(query),
         total=f"{about.dead + about.retrying:,}" if about else known(found, first=not cursor),
-        actions=ACTIONS,
+        actions=job_actions("retrying", "dead"),
     )
 
 
-async def act(visit: Visit) -> Response:
+async def act(context: RequestContext) -> Response:
     """Act on all jobs of a group; without a group, on all dead jobs."""
-    form = await visit.form()
-    action: Any = form.one("action")
-    if action not in _WHOLE:
-        raise Refusal(400, f"Unknown action for a group: {shown(action, 60)}.")
+    form = await context.form()
+    action = form.one("action")
+    if action not in JOB_ACTIONS or JOB_ACTIONS[action].has_input:
+        raise HttpError(400, f"Unknown action for a group: {clean_text(action, 60)}.")
     fingerprint = form.one("fingerprint")
     back = own_path(form.one("back"), "/failures")
     if fingerprint:
         wanted = ActionRequest(action, query=JobFilter(fingerprint=fingerprint, failing=True))
-        named = f"all jobs that failed with {shown(form.one('group'), 80) or fingerprint}"
+        named = f"all jobs that failed with {clean_text(form.one('group'), 80) or fingerprint}"
     else:
         wanted = ActionRequest(action, query=JobFilter(state="dead"))
         named = "all dead jobs"
     if form.one("sure") != "yes":
         return page(
-            visit,
+            context,
             "sure.html",
             title=title(wanted, named),
             total=form.one("total") or "some",
@@ -78,16 +79,16 @@ async def act(visit: Visit) -> Response:
             back=back,
             to="/failures/act",
         )
-    return await carry_out(visit, wanted, title(wanted, named), back)
+    return await run_action(context, wanted, title(wanted, named), back)
 
 
-async def _group(visit: Visit, fingerprint: str) -> FailureGroup | None:
-    found = await visit.ask(FailurePage, failures=PageRequest(most=500))
+async def _group(context: RequestContext, fingerprint: str) -> FailureGroup | None:
+    found = await context.ask(FailurePage, failures=PageRequest(most=500))
     return next((each for each in found.groups if each.fingerprint == fingerprint), None)
 
 
-DOORS: Final = [
-    Door("/failures", failures, role="read"),
-    Door("/failures/act", act, role="operate", methods=("POST",), name="failures_act"),
-    Door("/failures/{fingerprint}", group, role="read", name="failure"),
+ROUTES: Final = [
+    PageRoute("/failures", failures, "failures, grouped by error", menu="Failures"),
+    form_route("/failures/act", act, "retry or delete the jobs of a group"),
+    PageRoute("/failures/{fingerprint}", group, "one group of failures and its jobs"),
 ]

@@ -11,19 +11,22 @@ from starlette.responses import RedirectResponse, Response
 
 from millrace.admin.errors import AdminError
 from millrace.admin.query_language import parse
-from millrace.records import ActionRequest, JobDetail, JobPage, SearchJobs
+from millrace.records import ActionRequest, JobDetail, SearchJobs, job_actions
 from millrace.web import history
-from millrace.web.doors import Door, Endpoint, Refusal, Visit
-from millrace.web.render import page, shown
-from millrace.web.urls import job_path
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
+from millrace.web.page_numbers import first_page
+from millrace.web.render import clean_text, page
+from millrace.web.routing import Endpoint, PageRoute, form_route
+from millrace.web.urls import job_url
 
 from .jobs import known, title
-from .long_actions import carry_out
+from .long_actions import run_action
 
-MOST: Final = 50
+PAGE_SIZE: Final = 50
 
 
-class Set(NamedTuple):
+class JobSet(NamedTuple):
     path: str
     title: str
     about: str
@@ -32,10 +35,11 @@ class Set(NamedTuple):
     q: str
     order: str
     columns: tuple[str, ...]
-    actions: tuple[str, ...]
+    #: State of its jobs.
+    state: str
 
 
-RETRIES: Final = Set(
+RETRIES: Final = JobSet(
     "/retries",
     "Retries",
     "Jobs that failed and will be retried, next first.",
@@ -43,9 +47,9 @@ RETRIES: Final = Set(
     "is:retrying",
     "due",
     ("next", "attempts", "queue", "job", "payload", "error"),
-    ("retry", "delete", "kill", "move", "priority", "tag", "untag"),
+    "retrying",
 )
-SCHEDULED: Final = Set(
+SCHEDULED: Final = JobSet(
     "/scheduled",
     "Scheduled",
     "Jobs scheduled for a later time, next first.",
@@ -53,9 +57,9 @@ SCHEDULED: Final = Set(
     "state:scheduled not:retrying",
     "due",
     ("due", "queue", "job", "payload"),
-    ("run", "delete", "kill", "move", "priority", "tag", "untag"),
+    "scheduled",
 )
-DEAD: Final = Set(
+DEAD: Final = JobSet(
     "/morgue",
     "Dead",
     "Jobs that failed permanently, newest first.",
@@ -63,9 +67,9 @@ DEAD: Final = Set(
     "state:dead",
     "ended",
     ("failed", "attempts", "queue", "job", "payload", "error"),
-    ("retry", "delete", "move", "tag", "untag"),
+    "dead",
 )
-COMPLETED: Final = Set(
+COMPLETED: Final = JobSet(
     "/completed",
     "Completed",
     "Completed jobs that are retained, newest first.",
@@ -74,22 +78,22 @@ COMPLETED: Final = Set(
     "state:done",
     "ended",
     ("ended", "queue", "job", "worker", "attempts", "payload"),
-    ("delete", "move", "tag", "untag"),
+    "done",
 )
 SETS: Final = (RETRIES, SCHEDULED, DEAD, COMPLETED)
 #: Names of actions in Faktory's forms.
 _ACTIONS: Final = {"retry": "retry", "add_to_queue": "retry", "delete": "delete", "kill": "kill"}
 
 
-def _show(one: Set) -> Endpoint:
-    async def show(visit: Visit) -> Response:
-        cursor = visit.query("cursor")
-        search = SearchJobs(parse(one.q), order=one.order, cursor=cursor, most=MOST)  # type: ignore[arg-type]
-        found = await visit.ask(JobPage, search=search)
+def _show(one: JobSet) -> Endpoint:
+    async def show(context: RequestContext) -> Response:
+        search = SearchJobs(parse(one.q), order=one.order, most=PAGE_SIZE)  # type: ignore[arg-type]
+        found, cursor = await first_page(context, search)
         response = page(
-            visit,
+            context,
             "set.html",
             set=one,
+            actions=job_actions(one.state),
             found=found,
             cursor=cursor,
             total=known(found, first=not cursor),
@@ -100,45 +104,45 @@ def _show(one: Set) -> Endpoint:
     return show
 
 
-def _change(one: Set) -> Endpoint:
+def _change(one: JobSet) -> Endpoint:
     """Handle Faktory's form: one or more `key=<time>|<jid>`, or `key=all`, and `action`."""
 
-    async def change(visit: Visit) -> Response:
-        form = await visit.form()
+    async def change(context: RequestContext) -> Response:
+        form = await context.form()
         keys = form.all("key")
         if not keys:
-            raise Refusal(400, "No jobs selected. Go back and select some.")
+            raise HttpError(400, "No jobs selected. Go back and select some.")
         if "all" in keys:
             act = _act(form.one("action"), query=parse(one.q))
             named = f"all jobs of {one.title}"
         else:
             act = _act(form.one("action"), jobs=[_jid(key) for key in keys], only=parse(one.q))
             named = "a job" if len(keys) == 1 else f"{len(keys):,} jobs"
-        return await carry_out(visit, act, title(act, named), one.path)
+        return await run_action(context, act, title(act, named), one.path)
 
     return change
 
 
-def _look(one: Set) -> Endpoint:
-    async def look(visit: Visit) -> Response:
-        jid = _jid(visit.path("key"))
+def _look(one: JobSet) -> Endpoint:
+    async def look(context: RequestContext) -> Response:
+        jid = _jid(context.path("key"))
         try:
-            job = (await visit.ask(JobDetail, job={"id": jid})).job
+            job = (await context.ask(JobDetail, job={"id": jid})).job
         except AdminError as error:
             if error.code != "not found":
                 raise
-            return RedirectResponse(visit.url(one.path), status_code=302)  # as Faktory does
-        return RedirectResponse(visit.url(job_path(job.jid, job.seq)), status_code=302)
+            return RedirectResponse(context.url(one.path), status_code=302)  # as Faktory does
+        return RedirectResponse(context.url(job_url(job.jid, job.seq)), status_code=302)
 
     return look
 
 
-def _change_one(one: Set) -> Endpoint:
-    async def change_one(visit: Visit) -> Response:
-        form = await visit.form()
-        jobs = [_jid(visit.path("key"))]
+def _change_one(one: JobSet) -> Endpoint:
+    async def change_one(context: RequestContext) -> Response:
+        form = await context.form()
+        jobs = [_jid(context.path("key"))]
         act = _act(form.one("action"), jobs=jobs, only=parse(one.q))
-        return await carry_out(visit, act, title(act, "a job"), one.path)
+        return await run_action(context, act, title(act, "a job"), one.path)
 
     return change_one
 
@@ -146,34 +150,31 @@ def _change_one(one: Set) -> Endpoint:
 def _act(action: str, **which: Any) -> ActionRequest:
     """Build the request. `only` excludes jobs that are not, or are no longer, in the set."""
     if action not in _ACTIONS:
-        raise Refusal(400, f"Unknown action: {shown(action, 60)}.")
-    return ActionRequest(_ACTIONS[action], **which)  # type: ignore[arg-type]
+        raise HttpError(400, f"Unknown action: {clean_text(action, 60)}.")
+    return ActionRequest(_ACTIONS[action], **which)
 
 
 def _jid(key: str) -> str:
     time, bar, jid = key.partition("|")
     if not bar or not time or not jid:
-        raise Refusal(400, f"Invalid key {shown(key, 60)}. A key is a time, a bar and the job ID.")
+        raise HttpError(
+            400, f"Invalid key {clean_text(key, 60)}. A key is a time, a bar and the job ID."
+        )
     return jid
 
 
-def _doors(one: Set) -> list[Door]:
-    name = one.path[1:]
-    found = [Door(one.path, _show(one), role="read", name=name)]
+def _routes(one: JobSet) -> list[PageRoute]:
+    keyed = one.path + "/{key:path}"
+    about = one.about[0].lower() + one.about[1:].rstrip(".")
+    found = [PageRoute(one.path, _show(one), about, menu=one.title, counted=one is not COMPLETED)]
     if one is COMPLETED:  # Faktory has no such page
         return found
     return [
         *found,
-        Door(one.path, _change(one), role="operate", methods=("POST",), name=f"{name}_act"),
-        Door(one.path + "/{key:path}", _look(one), role="read", name=f"{name}_one"),
-        Door(
-            one.path + "/{key:path}",
-            _change_one(one),
-            role="operate",
-            methods=("POST",),
-            name=f"{name}_one_act",
-        ),
+        form_route(one.path, _change(one), "act on the selected jobs, or on all of them"),
+        PageRoute(keyed, _look(one), "one job, by Faktory's key"),
+        form_route(keyed, _change_one(one), "act on the job"),
     ]
 
 
-DOORS: Final = [door for one in SETS for door in _doors(one)]
+ROUTES: Final = [route for one in SETS for route in _routes(one)]

@@ -5,63 +5,68 @@ from typing import Final
 from starlette.responses import Response
 
 from millrace.protocols.logins import TooManyGuesses
-from millrace.web.auth import COOKIE, Unknown, address, is_private
-from millrace.web.doors import Door, Visit, too_many
+from millrace.web.auth import COOKIE, InvalidCredentials, address, is_https
+from millrace.web.context import RequestContext
 from millrace.web.render import page
+from millrace.web.routing import PageRoute, form_route, too_many
 from millrace.web.urls import own_path
 
 #: Maximum size of the login form in bytes. Clients send it without authentication.
-MOST: Final = 16_384
+MAX_FORM_BYTES: Final = 16_384
 
 
-async def login(visit: Visit) -> Response:
-    there = own_path(visit.query("next"))
-    if visit.visitor is not None:
-        return visit.back(there)
-    return page(visit, "login.html", next=there, wrong=False)
+async def login(context: RequestContext) -> Response:
+    there = own_path(context.query("next"))
+    if context.user is not None:
+        return context.redirect(there)
+    return page(context, "login.html", next=there, wrong=False)
 
 
-async def enter(visit: Visit) -> Response:
-    form = await visit.form(MOST)
+async def enter(context: RequestContext) -> Response:
+    form = await context.form(MAX_FORM_BYTES)
     there = own_path(form.one("next"))
-    gate, settings, room = visit.room.gate, visit.settings, visit.room
+    authenticator, settings, app_state = (
+        context.app_state.authenticator,
+        context.settings,
+        context.app_state,
+    )
     if settings.is_open:
-        return visit.back(there)
+        return context.redirect(there)
     try:
-        visitor = gate.known(form.one("password"), address(visit.request), settings)
-    except Unknown as error:
+        user = authenticator.known(form.one("password"), address(context.request), settings)
+    except InvalidCredentials as error:
         if not error.again:
-            room.note("login refused", "", visit.by)
-        return page(visit, "login.html", status=403, next=there, wrong=True)
+            app_state.note("login refused", "", context.by)
+        return page(context, "login.html", status=403, next=there, wrong=True)
     except TooManyGuesses as error:
         raise too_many(error) from None
-    gate.end(visit.request, settings)
-    visit.visitor = visitor
-    room.note("login", "", visit.by)
-    response = visit.back(there)
+    authenticator.end(context.request, settings)
+    context.user = user
+    app_state.note("login", "", context.by)
+    response = context.redirect(there)
     response.set_cookie(
         COOKIE,
-        gate.cookie(visitor, settings),
+        authenticator.cookie(user, settings),
         max_age=int(settings.session),
-        path=visit.prefix or "/",
+        path=context.prefix or "/",
         httponly=True,
         # Links from other sites work; the server checks the origin of requests that change data.
         samesite="lax",
-        secure=is_private(visit.request),
+        secure=is_https(context.request),
     )
     return response
 
 
-async def leave(visit: Visit) -> Response:
-    if visit.room.gate.end(visit.request, visit.settings) is not None:
-        visit.room.note("logout", "", visit.by)
-    response = visit.back("/login")
-    response.delete_cookie(COOKIE, path=visit.prefix or "/", httponly=True, samesite="lax")
+async def leave(context: RequestContext) -> Response:
+    if context.app_state.authenticator.end(context.request, context.settings) is not None:
+        context.app_state.note("logout", "", context.by)
+    response = context.redirect("/login")
+    response.delete_cookie(COOKIE, path=context.prefix or "/", httponly=True, samesite="lax")
     return response
 
 
-DOORS: Final = [
-    Door("/login", login, role=None),
-    Door("/login", enter, role=None, methods=("POST",)),
-    Door("/logout", leave, role=None, methods=("POST",)),
+ROUTES: Final = [
+    PageRoute("/login", login, "the sign-in form", role=None),
+    form_route("/login", enter, "sign in", role=None),
+    form_route("/logout", leave, "sign out", role=None),
 ]

@@ -6,30 +6,32 @@ from typing import Final
 
 from starlette.responses import Response, StreamingResponse
 
-from millrace.engine.stats import DAY
+from millrace.engine.statistics import DAY
 from millrace.records import FailurePage, Overview, PageRequest, TrackedPage, WorkerPage
 from millrace.web.charts import error_rate, history, rates
-from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
 from millrace.web.render import page
+from millrace.web.routing import PageRoute
 
 #: Numbers of days offered for the history, as in Faktory.
 DAYS: Final = (7, 30, 90, 180)
-MOST_GROUPS: Final = 5
-MOST_TRACKED: Final = 100
-MOST_WORKERS: Final = 25
+MAX_GROUPS: Final = 5
+MAX_TRACKED: Final = 100
+MAX_WORKERS: Final = 25
 
 
-async def overview(visit: Visit) -> Response:
-    days = _days(visit.query("days", "30"))
+async def overview(context: RequestContext) -> Response:
+    days = _days(context.query("days", "30"))
     found, failures, tracked, workers = await asyncio.gather(
-        visit.ask(Overview, overview=True),
-        visit.ask(FailurePage, failures=PageRequest(most=MOST_GROUPS)),
-        visit.ask(TrackedPage, tracked=PageRequest(most=MOST_TRACKED)),
-        visit.ask(WorkerPage, workers=PageRequest(most=MOST_WORKERS)),
+        context.ask(Overview, overview=True),
+        context.ask(FailurePage, failures=PageRequest(most=MAX_GROUPS)),
+        context.ask(TrackedPage, tracked=PageRequest(most=MAX_TRACKED)),
+        context.ask(WorkerPage, workers=PageRequest(most=MAX_WORKERS)),
     )
     states = Counter(row.job.state if row.job else "gone" for row in tracked.tracked)
     return page(
-        visit,
+        context,
         "overview.html",
         charts=True,
         overview=found,
@@ -48,17 +50,25 @@ async def overview(visit: Visit) -> Response:
 
 def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise Refusal(400, f"`days` must be a number up to {DAYS[-1]}.")
+        raise HttpError(400, f"`days` must be a number up to {DAYS[-1]}.")
     return min(max(int(text), 1), DAYS[-1])
 
 
-async def live(visit: Visit) -> Response:
-    if visit.room.live.is_full:
-        raise Refusal(503, "Too many open pages. Close one and try again.")
+async def live(context: RequestContext) -> Response:
+    if context.app_state.live.is_full:
+        raise HttpError(503, "Too many open pages. Close one and try again.")
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(
-        visit.room.live.events(), media_type="text/event-stream", headers=headers
+        context.app_state.live.events(), media_type="text/event-stream", headers=headers
     )
 
 
-DOORS: Final = [Door("/", overview, role="read"), Door("/live", live, role="read")]
+ROUTES: Final = [
+    PageRoute(
+        "/",
+        overview,
+        "throughput, backlog, errors, connections, commit latency, history by day",
+        menu="Overview",
+    ),
+    PageRoute("/live", live, "the live stream of the pages (server-sent events)"),
+]

@@ -4,8 +4,7 @@ import base64
 import binascii
 import contextlib
 import time
-from datetime import date
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -15,12 +14,15 @@ from millrace.admin.errors import AdminError
 from millrace.admin.query_language import write
 from millrace.engine.states import READY
 from millrace.records import (
+    QUEUE_ACTIONS,
     ActionRequest,
     BulkProgress,
     GetQueue,
     JobFilter,
     JobPage,
     ListQueues,
+    OperatorAction,
+    Order,
     PageRequest,
     QueueAction,
     QueueDetail,
@@ -29,91 +31,54 @@ from millrace.records import (
     RecurringRecord,
     SearchJobs,
     State,
+    job_actions,
 )
+from millrace.records.types import MAX_LIMIT, MAX_RETENTION
 from millrace.web.charts import slots
-from millrace.web.doors import Door, Form, Refusal, Visit
-from millrace.web.render import SECOND, count, page, shown, to_queue
+from millrace.web.context import Form, RequestContext, day_number
+from millrace.web.errors import HttpError
+from millrace.web.long_actions import BulkAction
+from millrace.web.page_numbers import first_page
+from millrace.web.render import SECOND, clean_text, count, page, queue_url
+from millrace.web.routing import PageRoute, form_route
 
-from .long_actions import carry_out
+from .long_actions import run, run_action
 
-MOST_QUEUES: Final = 50
-MOST_JOBS: Final = 25
+QUEUE_PAGE_SIZE: Final = 50
+JOB_PAGE_SIZE: Final = 25
 #: The pages mark a queue if no worker has requested jobs from it for this time.
-UNASKED: Final = 60 * SECOND
-#: Seconds to wait for an action. If it takes longer, the response redirects to its progress page.
-SOON: Final = 0.5
+NO_WORKER_AFTER: Final = 60 * SECOND
 #: Maximum seconds to search for the jobs of a page.
-PATIENCE: Final = 0.1
+SEARCH_TIMEOUT: Final = 0.1
 #: Maximum recurring jobs to search for the recurring jobs of a queue.
-MOST_RECURRING: Final = 2000
-
-Action = Literal["pause", "resume", "clear", "remove"]
-Order = Literal["newest", "due", "queue", "ended"]
+MAX_RECURRING: Final = 2000
 
 
 class Tab(NamedTuple):
     """The jobs of one state, as the queue's page shows them."""
 
-    name: str
-    title: str
+    name: State
     order: Order
     columns: tuple[str, ...]
-    actions: tuple[str, ...]
-    none: str
+
+    @property
+    def none(self) -> str:
+        return "No retained jobs." if self.name == "done" else f"No {self.name} jobs."
 
 
-_CHANGES: Final = ("move", "priority", "tag", "untag")
+def _tab(name: State, order: Order, columns: str) -> Tab:
+    return Tab(name, order, ("job", "payload", *columns.split(), "protocol"))
+
+
 TABS: Final = {
     tab.name: tab
     for tab in (
-        Tab(
-            "ready",
-            "Ready",
-            "queue",
-            ("job", "payload", "priority", "attempts", "ready", "protocol"),
-            ("kill", "cancel", "track", *_CHANGES),
-            "No ready jobs.",
-        ),
-        Tab(
-            "leased",
-            "Leased",
-            "newest",
-            ("job", "payload", "worker", "attempts", "leased", "deadline", "protocol"),
-            ("timeout", "delete", "track", *_CHANGES),
-            "No leased jobs.",
-        ),
-        Tab(
-            "scheduled",
-            "Scheduled",
-            "due",
-            ("job", "payload", "due", "attempts", "error", "protocol"),
-            ("run", "kill", "cancel", "track", *_CHANGES),
-            "No scheduled jobs.",
-        ),
-        Tab(
-            "blocked",
-            "Blocked",
-            "newest",
-            ("job", "payload", "created", "priority", "protocol"),
-            ("kill", "cancel", "track", *_CHANGES),
-            "No blocked jobs.",
-        ),
-        Tab(
-            "dead",
-            "Dead",
-            "ended",
-            ("job", "payload", "error", "attempts", "failed", "protocol"),
-            ("retry", "delete", "track", *_CHANGES),
-            "No dead jobs.",
-        ),
-        Tab(
-            "done",
-            "Done",
-            "ended",
-            ("job", "payload", "worker", "attempts", "ended", "protocol"),
-            ("delete", "track"),
-            "No retained jobs.",
-        ),
+        _tab("ready", "queue", "priority attempts ready"),
+        _tab("leased", "newest", "worker attempts leased deadline"),
+        _tab("scheduled", "due", "due attempts error"),
+        _tab("blocked", "newest", "created priority"),
+        _tab("dead", "ended", "error attempts failed"),
+        _tab("done", "ended", "worker attempts ended"),
     )
 }
 #: Names of the tabs in the URLs of Qless, after the queue name.
@@ -128,27 +93,23 @@ QLESS_TABS: Final = {
 }
 #: Names of actions in Faktory's forms.
 FAKTORY_ACTIONS: Final = {"delete": "remove"}
-SAID: Final = {
-    "pause": "Paused {}.",
-    "resume": "Resumed {}.",
-}
 
 
 # List of queues
 
 
-async def queues(visit: Visit) -> Response:
-    paused = visit.query("paused") == "yes"
-    asked = ListQueues(visit.query("text"), visit.query("after"), MOST_QUEUES, paused)
-    found = await visit.ask(QueuePage, queues=asked)
+async def queues(context: RequestContext) -> Response:
+    paused = context.query("paused") == "yes"
+    asked = ListQueues(context.query("text"), context.query("after"), QUEUE_PAGE_SIZE, paused)
+    found = await context.ask(QueuePage, queues=asked)
     return page(
-        visit,
+        context,
         "queues.html",
         found=found,
         asked=asked,
         first=_listed(asked, ""),
         more=_listed(asked, found.more),
-        unasked=_now() - UNASKED,
+        unasked=_now() - NO_WORKER_AFTER,
     )
 
 
@@ -159,45 +120,54 @@ def _listed(asked: ListQueues, after: str) -> str:
 # Page of a queue
 
 
-async def queue(visit: Visit) -> Response:
-    name = _name(visit)
-    tab = visit.query("state", "ready")
+async def queue(context: RequestContext) -> Response:
+    name = _name(context)
+    tab = context.query("state", "ready")
     try:
-        detail = await visit.ask(QueueDetail, queue=GetQueue(name, _day(visit.query("day"))))
+        detail = await context.ask(
+            QueueDetail, queue=GetQueue(name, day_number("day", context.query("day")))
+        )
     except AdminError as error:
         if error.code != "not found":
             raise
-        return _elsewhere(visit, name)
+        return _elsewhere(context, name)
     told: dict[str, Any] = {"detail": detail, "queue": detail.queue, "tab": tab, "tabs": TABS}
-    told["unasked"] = _now() - UNASKED
+    told["unasked"] = _now() - NO_WORKER_AFTER
     if tab in TABS:
-        return page(visit, "queue.html", **told, **await _jobs(visit, name, TABS[tab]))
+        return page(context, "queue.html", **told, **await _jobs(context, name, TABS[tab]))
     if tab == "recurring":
-        return page(visit, "queue.html", **told, recurring=await _recurring(visit, name))
+        return page(context, "queue.html", **told, recurring=await _recurring(context, name))
     if tab == "statistics":
         charts = {"wait": slots(detail.day.wait), "run": slots(detail.day.run)}
-        return page(visit, "queue.html", charts=True, **told, slots=charts)
-    raise Refusal(404, f"Unknown list. Lists: {', '.join(TABS)}, recurring, statistics.")
+        return page(context, "queue.html", charts=True, **told, slots=charts)
+    raise HttpError(404, f"Unknown list. Lists: {', '.join(TABS)}, recurring, statistics.")
 
 
-async def _jobs(visit: Visit, name: str, tab: Tab) -> dict[str, Any]:
+async def _jobs(context: RequestContext, name: str, tab: Tab) -> dict[str, Any]:
     """Return a page of jobs. Continue the search until the page is full or the time limit ends."""
-    query = JobFilter(queue=name, state=cast("State", tab.name))
-    cursor, until = visit.query("cursor"), time.monotonic() + PATIENCE
-    found = await visit.ask(JobPage, search=SearchJobs(query, tab.order, cursor, MOST_JOBS))
-    while found.cursor and len(found.jobs) < MOST_JOBS and time.monotonic() < until:
-        wanted = MOST_JOBS - len(found.jobs)
-        more = await visit.ask(JobPage, search=SearchJobs(query, tab.order, found.cursor, wanted))
+    query = JobFilter(queue=name, state=tab.name)
+    until = time.monotonic() + SEARCH_TIMEOUT
+    search = SearchJobs(query, tab.order, "", JOB_PAGE_SIZE)
+    found, cursor = await first_page(context, search)
+    while found.cursor and len(found.jobs) < JOB_PAGE_SIZE and time.monotonic() < until:
+        wanted = JOB_PAGE_SIZE - len(found.jobs)
+        more = await context.ask(JobPage, search=SearchJobs(query, tab.order, found.cursor, wanted))
         more.jobs[:0] = found.jobs
         found = more
-    return {"found": found, "cursor": cursor, "q": write(query), "full": MOST_JOBS}
+    return {
+        "found": found,
+        "cursor": cursor,
+        "q": write(query),
+        "full": JOB_PAGE_SIZE,
+        "actions": job_actions(tab.name),
+    }
 
 
-async def _recurring(visit: Visit, name: str) -> list[RecurringRecord]:
+async def _recurring(context: RequestContext, name: str) -> list[RecurringRecord]:
     found: list[RecurringRecord] = []
     looked, after = 0, ""
-    while looked < MOST_RECURRING:
-        rows = await visit.ask(RecurringPage, recurring=PageRequest(after, 500))
+    while looked < MAX_RECURRING:
+        rows = await context.ask(RecurringPage, recurring=PageRequest(after, 500))
         found += [row for row in rows.recurring if row.queue == name]
         looked, after = looked + len(rows.recurring), rows.more
         if not after:
@@ -205,17 +175,17 @@ async def _recurring(visit: Visit, name: str) -> list[RecurringRecord]:
     return found
 
 
-def _elsewhere(visit: Visit, name: str) -> Response:
+def _elsewhere(context: RequestContext, name: str) -> Response:
     """Redirect if the queue does not exist: to the equivalent of a Qless URL, or to the list of
     queues as in Faktory.
     """
     before, _, last = name.rpartition("/")
     if before and last in QLESS_TABS:
-        response = visit.back(_with(to_queue(before), state=QLESS_TABS[last]))
+        response = context.redirect(_with(queue_url(before), state=QLESS_TABS[last]))
     elif name.endswith(".json") and name != ".json":
-        response = visit.back(f"/api/v1/queues/{quote(name.removesuffix('.json'), safe='')}")
+        response = context.redirect(f"/api/v1/queues/{quote(name.removesuffix('.json'), safe='')}")
     else:
-        response = visit.back("/queues", f"Queue {shown(name, 100)} not found.")
+        response = context.redirect("/queues", f'Queue "{clean_text(name, 100)}" not found.')
     response.status_code = 302
     return response
 
@@ -223,65 +193,59 @@ def _elsewhere(visit: Visit, name: str) -> Response:
 # Actions
 
 
-async def act(visit: Visit) -> Response:
+async def act(context: RequestContext) -> Response:
     """Pause, resume, clear or remove a queue. Faktory's forms use `delete` to remove a queue or
     single jobs.
     """
-    name, form = _name(visit), await visit.form()
+    name, form = _name(context), await context.form()
     action = form.one("action")
     if action == "delete" and form.all("bkey"):
-        return await _delete(visit, name, form.all("bkey"))
+        return await _delete(context, name, form.all("bkey"))
     action = FAKTORY_ACTIONS.get(action, action)
-    if action not in {"pause", "resume", "clear", "remove"}:
-        raise Refusal(400, f"Unknown action: {shown(action, 100)}.")
-    asked = QueueAction(name, cast("Action", action), visit.by)
-    there = _back(name, form, gone=action == "remove")
-    if form.one("ask") and not form.one("sure") and action not in SAID:
-        return await _sure(visit, name, action, form)
-    if action in SAID:
-        await visit.ask(BulkProgress, act_on_queue=asked)
-        return visit.back(there, SAID[action].format(shown(name, 100)))
-    tasks = visit.room.tasks
-    task = tasks.begin(f"{action.capitalize()} the queue {name}", visit.by, act_on_queue=asked)
-    await tasks.wait(task, SOON)
-    if not task.ended:
-        return visit.back(f"/tasks/{task.number}")
-    if task.error:
-        raise Refusal(409, task.error)
-    return visit.back(there, _removed(action, shown(name, 100), task.progress.done))
+    if action not in QUEUE_ACTIONS:
+        raise HttpError(400, f"Unknown action: {clean_text(action, 100)}.")
+    declared, asked = QUEUE_ACTIONS[action], QueueAction(name, action, context.by)
+    if declared.argument == "keep_results":
+        asked.retention = _retention(form.one("keep_results"))
+    elif declared.argument == "limit":
+        asked.limit = _limit(form.one("limit"))
+    there = _back(name, form, gone=declared.removes)
+    notice = f"{declared.past.capitalize()} queue {clean_text(name, 100)}."
+    if not declared.warning:
+        await context.ask(BulkProgress, act_on_queue=asked)
+        return context.redirect(there, notice)
+    if form.one("ask") and not form.one("sure"):
+        return await _sure(context, name, declared, form)
+
+    def told(task: BulkAction) -> str:
+        jobs = task.progress.done
+        return f"{notice} {'1 job' if jobs == 1 else f'{count(jobs)} jobs'} removed."
+
+    return await run(context, declared.title.format(target=name), told, there, act_on_queue=asked)
 
 
-def _removed(action: str, name: str, jobs: int) -> str:
-    removed = "1 job" if jobs == 1 else f"{count(jobs)} jobs"
-    if action == "clear":
-        return f"Cleared {name}: removed {removed}."
-    return f"Removed queue {name} and {removed}."
-
-
-async def _sure(visit: Visit, name: str, action: str, form: Form) -> Response:
+async def _sure(context: RequestContext, name: str, action: OperatorAction, form: Form) -> Response:
     """Request confirmation of an irreversible action if no script of the page did so."""
-    detail = await visit.ask(QueueDetail, queue=GetQueue(name))
+    detail = await context.ask(QueueDetail, queue=GetQueue(name))
     return page(
-        visit,
+        context,
         "sure.html",
-        title=f"{action.capitalize()} the queue {shown(name, 100)}",
+        title=action.title.format(target=clean_text(name, 100)),
         total=count(detail.queue.counts[READY]),
         fields=form,
-        to=to_queue(name),
+        to=queue_url(name),
         back=_back(name, form, gone=False),
     )
 
 
-async def _delete(visit: Visit, name: str, keys: list[str]) -> Response:
+async def _delete(context: RequestContext, name: str, keys: list[str]) -> Response:
     """Delete jobs by the keys of Faktory's queue page: the JSON of each job in base64. Delete only
     ready jobs, because that page lists only ready jobs.
     """
     jids = [_jid(key) for key in keys]
     wanted = ActionRequest("delete", jids, only=JobFilter(queue=name, state="ready"))
-    told = (
-        f"Delete {'a job' if len(jids) == 1 else f'{count(len(jids))} jobs'} of {shown(name, 100)}"
-    )
-    return await carry_out(visit, wanted, told, to_queue(name))
+    jobs = "a job" if len(jids) == 1 else f"{count(len(jids))} jobs"
+    return await run_action(context, wanted, f"Delete {jobs} of {name}", queue_url(name))
 
 
 def _jid(key: str) -> str:
@@ -291,13 +255,34 @@ def _jid(key: str) -> str:
     with contextlib.suppress(binascii.Error, ValueError, msgspec.DecodeError):
         text = base64.urlsafe_b64decode(key + "=" * (-len(key) % 4))
         return msgspec.json.decode(text, type=Named).jid
-    raise Refusal(400, "`bkey` must be the JSON of a job in base64.")
+    raise HttpError(400, "`bkey` must be the JSON of a job in base64.")
+
+
+def _retention(text: str) -> int:
+    """Convert seconds to microseconds; an empty field removes the setting."""
+    try:
+        seconds = float(text) if text.strip() else -1.0
+    except ValueError:
+        seconds = float("nan")
+    if text.strip() and not 0 <= seconds <= MAX_RETENTION / SECOND:
+        raise HttpError(400, "Give a number of seconds, or nothing to remove the setting.")
+    return -1 if seconds < 0 else int(seconds * SECOND)
+
+
+def _limit(text: str) -> int:
+    """Convert the maximum number of leased jobs; an empty field removes the limit."""
+    text = text.strip()
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_LIMIT):
+        raise HttpError(400, "Give a number of jobs, or nothing to remove the limit.")
+    return int(text)
 
 
 def _back(name: str, form: Form, *, gone: bool) -> str:
     """Return the path of the page with the form: the queue's page, or the list with its filter."""
     if form.one("back") == "queue" and not gone:
-        return _with(to_queue(name), state=form.one("state"))
+        return _with(queue_url(name), state=form.one("state"))
     return _with(
         "/queues", text=form.one("text"), paused=form.one("paused"), after=form.one("after")
     )
@@ -308,30 +293,29 @@ def _with(path: str, **values: str) -> str:
     return path if not given else f"{path}{'&' if '?' in path else '?'}{given}"
 
 
-def _name(visit: Visit) -> str:
+def _name(context: RequestContext) -> str:
     """Return the queue name. See render.to_queue for names that a path cannot contain."""
-    return visit.path("name") or visit.query("name")
-
-
-def _day(text: str) -> int:
-    """Convert a date to days since 1970; -1 is today."""
-    if not text:
-        return -1
-    try:
-        found = (date.fromisoformat(text) - date(1970, 1, 1)).days
-    except ValueError:
-        raise Refusal(400, "The day must have the form 2026-03-01.") from None
-    if found < 0:
-        raise Refusal(400, "No statistics before 1970.")
-    return found
+    return context.path("name") or context.query("name")
 
 
 def _now() -> int:
     return int(time.time() * SECOND)
 
 
-DOORS: Final = [
-    Door("/queues", queues, role="read"),
-    Door("/queues/{name:path}", queue, role="read"),
-    Door("/queues/{name:path}", act, role="operate", methods=("POST",), name="act_on_queue"),
+ROUTES: Final = [
+    PageRoute(
+        "/queues",
+        queues,
+        "all queues: jobs by state, oldest job, wait times, throughput",
+        menu="Queues",
+        counted=True,
+    ),
+    PageRoute(
+        "/queues/{name:path}",
+        queue,
+        "one queue: its jobs by state, limit, and Qless statistics of a day",
+    ),
+    form_route(
+        "/queues/{name:path}", act, "pause, resume, clear or remove the queue; set its limit"
+    ),
 ]

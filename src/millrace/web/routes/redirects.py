@@ -10,7 +10,8 @@ from urllib.parse import quote
 from starlette.responses import RedirectResponse, Response
 
 from millrace.admin.query_language import quoted
-from millrace.web.doors import Door, Endpoint, Visit
+from millrace.web.context import RequestContext
+from millrace.web.routing import Endpoint, PageRoute
 
 #: Old paths and the corresponding new paths.
 MOVED: Final = {
@@ -26,44 +27,44 @@ MOVED: Final = {
 }
 
 
-async def worker(visit: Visit) -> Response:
+async def worker(context: RequestContext) -> Response:
     """Redirect `/workers/NAME`. In Qless, all workers use the Qless protocol."""
-    return _to(visit, f"/workers/qless/{quote(visit.path('wid'), safe='')}")
+    return _to(context, f"/workers/qless/{quote(context.path('wid'), safe='')}")
 
 
-async def group(visit: Visit) -> Response:
+async def group(context: RequestContext) -> Response:
     """Redirect `/failed/GROUP`."""
-    return _search(visit, f"group:{quoted(visit.path('group'))}")
+    return _search(context, f"group:{quoted(context.path('group'))}")
 
 
-async def tag(visit: Visit) -> Response:
+async def tag(context: RequestContext) -> Response:
     """Redirect `/tag?tag=NAME`."""
-    wanted = visit.query("tag")
+    wanted = context.query("tag")
     if not wanted:
-        return _to(visit, "/tags")
-    return _search(visit, f"tag:{quoted(wanted)}")
+        return _to(context, "/tags")
+    return _search(context, f"tag:{quoted(wanted)}")
 
 
-def _moved(path: str, there: str) -> Door:
-    async def moved(visit: Visit) -> Response:
-        query = visit.request.url.query
-        return _to(visit, there + (f"?{query}" if query else ""))
+def _moved(path: str, there: str) -> PageRoute:
+    async def moved(context: RequestContext) -> Response:
+        query = context.request.url.query
+        return _to(context, there + (f"?{query}" if query else ""))
 
     endpoint: Endpoint = moved
-    return Door(path, endpoint, role="read", name=f"moved{path.replace('/', '_')}")
+    return PageRoute(path, endpoint, f"redirects to `{there}`")
 
 
-def _search(visit: Visit, text: str) -> Response:
-    return _to(visit, f"/jobs?q={quote(text, safe='')}")
+def _search(context: RequestContext, text: str) -> Response:
+    return _to(context, f"/jobs?q={quote(text, safe='')}")
 
 
-def _to(visit: Visit, path: str) -> Response:
-    return RedirectResponse(visit.url(path), status_code=302)
+def _to(context: RequestContext, path: str) -> Response:
+    return RedirectResponse(context.url(path), status_code=302)
 
 
-DOORS: Final = [
+ROUTES: Final = [
     *(_moved(path, there) for path, there in MOVED.items()),
-    Door("/workers/{wid}", worker, role="read", name="worker_of_qless"),
-    Door("/failed/{group:path}", group, role="read", name="group_of_qless"),
-    Door("/tag", tag, role="read", name="tag_of_qless"),
+    PageRoute("/workers/{wid}", worker, "redirects to `/workers/qless/{wid}`"),
+    PageRoute("/failed/{group:path}", group, "redirects to a search for the group"),
+    PageRoute("/tag", tag, "redirects to a search for the tag"),
 ]

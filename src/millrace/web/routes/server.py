@@ -6,12 +6,12 @@ from typing import Final
 import msgspec
 from starlette.responses import Response
 
-from millrace.admin.client import SHIPPED_WITHIN
+from millrace.admin.client import SHIP_TIMEOUT
 from millrace.admin.errors import AdminError
 from millrace.records import (
     AuditNote,
     AuditPage,
-    Flush,
+    FlushRequest,
     ListAudit,
     Ok,
     Overview,
@@ -20,23 +20,25 @@ from millrace.records import (
     Setting,
     ShippingStatus,
 )
-from millrace.web.doors import Door, Refusal, Visit
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
 from millrace.web.render import page
+from millrace.web.routing import PageRoute, form_route
 
-MOST_AUDIT: Final = 100
+AUDIT_PAGE_SIZE: Final = 100
 #: Confirmation text that deletes all data.
 FLUSH: Final = "FLUSH"
 
 
-async def server(visit: Visit) -> Response:
-    detail = await visit.ask(ServerStatus, server=True)
-    commit = (await visit.ask(Overview, overview=True)).commit
+async def server(context: RequestContext) -> Response:
+    detail = await context.ask(ServerStatus, server=True)
+    commit = (await context.ask(Overview, overview=True)).commit
     try:
-        journal, without = await visit.ask(ShippingStatus, journal=True), ""
+        journal, without = await context.ask(ShippingStatus, journal=True), ""
     except AdminError as error:
         journal, without = None, str(error)
     return page(
-        visit,
+        context,
         "server.html",
         server=detail,
         commit=commit,
@@ -46,54 +48,51 @@ async def server(visit: Visit) -> Response:
     )
 
 
-async def ship(visit: Visit) -> Response:
-    await visit.room.control.ask(ShippingStatus, patience=SHIPPED_WITHIN, ship=True)
-    await visit.ask(Ok, note=AuditNote("ship", by=visit.by))
-    return visit.back("/server", "All committed events are in the lake.")
+async def ship(context: RequestContext) -> Response:
+    await context.app_state.control.ask(ShippingStatus, patience=SHIP_TIMEOUT, ship=True)
+    await context.ask(Ok, note=AuditNote("ship", by=context.by))
+    return context.redirect("/server", "All committed events are in the lake.")
 
 
-async def flush(visit: Visit) -> Response:
-    form = await visit.form()
+async def flush(context: RequestContext) -> Response:
+    form = await context.form()
     if form.one("sure") != FLUSH:
-        raise Refusal(400, f"No data was deleted. Type {FLUSH} to confirm.")
-    await visit.ask(Ok, flush=Flush(by=visit.by))
-    return visit.back("/server", "Deleted all jobs, queues and statistics.")
+        raise HttpError(400, f"No data was deleted. Type {FLUSH} to confirm.")
+    await context.ask(Ok, flush=FlushRequest(by=context.by))
+    return context.redirect("/server", "Deleted all jobs, queues and statistics.")
 
 
-async def configuration(visit: Visit) -> Response:
-    detail = await visit.ask(ServerStatus, server=True)
+async def configuration(context: RequestContext) -> Response:
+    detail = await context.ask(ServerStatus, server=True)
     return page(
-        visit,
-        "configuration.html",
-        sections=_sections(detail.settings),
-        qless=_qless(detail),
+        context, "configuration.html", sections=_sections(detail.settings), qless=_qless(detail)
     )
 
 
-async def qless(visit: Visit) -> Response:
-    detail = await visit.ask(ServerStatus, server=True)
-    return page(visit, "qless.html", qless=_qless(detail))
+async def qless(context: RequestContext) -> Response:
+    detail = await context.ask(ServerStatus, server=True)
+    return page(context, "qless.html", qless=_qless(detail))
 
 
-async def set_qless(visit: Visit) -> Response:
-    form = await visit.form()
+async def set_qless(context: RequestContext) -> Response:
+    form = await context.form()
     option, action = form.one("option"), form.one("action", "set")
     if not option:
-        raise Refusal(400, "Name the setting.")
+        raise HttpError(400, "Name the setting.")
     if action not in {"set", "unset"}:
-        raise Refusal(400, f'"{action}" cannot be done to a setting: it can be set and unset')
+        raise HttpError(400, "Unknown action for a setting. Use set or unset.")
     value = form.one("value") if action == "set" else None
-    await visit.ask(Ok, set_qless=SetQlessOption(option, value, visit.by))
-    said = f"Set {option} to {value}." if value is not None else f"Reset {option} to its default."
-    return visit.back("/configuration/qless", said)
+    await context.ask(Ok, set_qless=SetQlessOption(option, value, context.by))
+    notice = f"Set {option} to {value}." if value is not None else f"Reset {option} to its default."
+    return context.redirect("/configuration/qless", notice)
 
 
-async def audit(visit: Visit) -> Response:
-    text = visit.query("before", "0")
+async def audit(context: RequestContext) -> Response:
+    text = context.query("before", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Refusal(400, "`before` must be the number of an entry.")
-    found = await visit.ask(AuditPage, audit=ListAudit(int(text), MOST_AUDIT))
-    return page(visit, "audit.html", audit=found.audit, more=found.more, before=int(text))
+        raise HttpError(400, "`before` must be the number of an entry.")
+    found = await context.ask(AuditPage, audit=ListAudit(int(text), AUDIT_PAGE_SIZE))
+    return page(context, "audit.html", audit=found.audit, more=found.more, before=int(text))
 
 
 def _sections(settings: list[Setting]) -> list[tuple[str, list[Setting]]]:
@@ -111,12 +110,25 @@ def _qless(detail: ServerStatus) -> list[tuple[str, str]]:
     )
 
 
-DOORS: Final = [
-    Door("/server", server, role="read"),
-    Door("/server/ship", ship, role="operate", methods=("POST",)),
-    Door("/server/flush", flush, role="admin", methods=("POST",)),
-    Door("/configuration", configuration, role="admin"),
-    Door("/configuration/qless", qless, role="read"),
-    Door("/configuration/qless", set_qless, role="operate", methods=("POST",)),
-    Door("/audit", audit, role="admin"),
+ROUTES: Final = [
+    PageRoute(
+        "/server",
+        server,
+        "version, uptime, memory, store, disk, journal and shipping",
+        menu="Server",
+    ),
+    form_route("/server/ship", ship, "ship pending events now"),
+    form_route("/server/flush", flush, "delete all data", role="admin"),
+    PageRoute(
+        "/configuration",
+        configuration,
+        "every key with its value and source; secrets are hidden",
+        role="admin",
+        menu="Configuration",
+    ),
+    PageRoute("/configuration/qless", qless, "the Qless settings"),
+    form_route("/configuration/qless", set_qless, "change or remove a Qless setting"),
+    PageRoute(
+        "/audit", audit, "changes, sign-ins and refused sign-ins", role="admin", menu="Audit"
+    ),
 ]

@@ -5,64 +5,58 @@ from typing import Final
 
 from starlette.responses import Response
 
-from millrace.records import (
-    ListWorkers,
-    Ok,
-    WorkerAction,
-    WorkerPage,
-)
-from millrace.web.doors import Door, Refusal, Visit
+from millrace.records import WORKER_ACTIONS, ListWorkers, Ok, WorkerAction, WorkerPage
+from millrace.web.context import RequestContext
+from millrace.web.errors import HttpError
 from millrace.web.render import page
+from millrace.web.routing import PageRoute, form_route
 
-MOST: Final = 50
-#: Signals for Faktory workers, and the confirmation for the user.
-_SIGNALS: Final = {
-    "quiet": "will stop fetching at its next heartbeat",
-    "terminate": "will exit at its next heartbeat",
-}
+PAGE_SIZE: Final = 50
 
 
-async def workers(visit: Visit) -> Response:
-    found = await visit.ask(WorkerPage, workers=ListWorkers(after=visit.query("after"), most=MOST))
+async def workers(context: RequestContext) -> Response:
+    found = await context.ask(
+        WorkerPage, workers=ListWorkers(after=context.query("after"), most=PAGE_SIZE)
+    )
     return page(
-        visit,
+        context,
         "workers.html",
         workers=found.workers,
         count=found.count,
         more=found.more,
-        after=visit.query("after"),
+        after=context.query("after"),
         now=time.time_ns() // 1000,
         is_faktory=any(row.protocol == "faktory" for row in found.workers),
     )
 
 
-async def worker(visit: Visit) -> Response:
-    protocol, wid = visit.path("protocol"), visit.path("wid")
+async def worker(context: RequestContext) -> Response:
+    protocol, wid = context.path("protocol"), context.path("wid")
     asked = ListWorkers(most=1, protocol=protocol, wid=wid)
-    found = await visit.ask(WorkerPage, workers=asked)
+    found = await context.ask(WorkerPage, workers=asked)
     if not found.workers:
-        raise Refusal(
+        raise HttpError(
             404,
-            f'no worker "{wid}" is known: it has ended, or holds no job. See the list of workers.',
+            f'Worker "{wid}" not found. It has ended, or holds no job. See the list of workers.',
         )
-    return page(visit, "worker.html", worker=found.workers[0], now=time.time_ns() // 1000)
+    return page(context, "worker.html", worker=found.workers[0], now=time.time_ns() // 1000)
 
 
-async def signal(visit: Visit) -> Response:
+async def signal(context: RequestContext) -> Response:
     """Handle the same form as Faktory's web interface: `wid` and `signal`."""
-    form = await visit.form()
+    form = await context.form()
     wid, told = form.one("wid"), form.one("signal")
-    if told not in _SIGNALS:
-        raise Refusal(400, f'no signal is called "{told}": there are quiet and terminate')
+    if told not in WORKER_ACTIONS:
+        raise HttpError(400, f"Unknown signal. Signals: {', '.join(WORKER_ACTIONS)}.")
     if not wid:
-        raise Refusal(400, "`wid` must be the ID of a worker, or `all`.")
-    await visit.ask(Ok, act_on_worker=WorkerAction(wid, told, visit.by))  # type: ignore[arg-type]
+        raise HttpError(400, "`wid` must be the ID of a worker, or `all`.")
+    await context.ask(Ok, act_on_worker=WorkerAction(wid, told, context.by))
     whom = "Every Faktory worker" if wid == "all" else f"Worker {wid}"
-    return visit.back("/busy", f"{whom} {_SIGNALS[told]}.")
+    return context.redirect("/busy", f"{whom} was {WORKER_ACTIONS[told].past}.")
 
 
-DOORS: Final = [
-    Door("/busy", workers, role="read"),
-    Door("/busy", signal, role="operate", methods=("POST",)),
-    Door("/workers/{protocol}/{wid:path}", worker, role="read"),
+ROUTES: Final = [
+    PageRoute("/busy", workers, "workers and their current jobs", menu="Workers", counted=True),
+    form_route("/busy", signal, "quiet or terminate a Faktory worker, or all of them"),
+    PageRoute("/workers/{protocol}/{wid:path}", worker, "one worker"),
 ]

@@ -1,5 +1,4 @@
-// The report comes when it is made; while the pipeline runs, its part of the page is kept fresh, and
-// when it is done, so is all of it.
+// Loads the report when it is complete. While the pipeline runs, refreshes its status, and then the page.
 "use strict";
 (() => {
   const prefix = document.body.dataset.prefix;
@@ -15,7 +14,7 @@
     script.onerror = failed;
     document.head.append(script);
   });
-  // Plotly is large: it comes when there is something to draw.
+  // Plotly is large: load it only for a chart.
   const draw = async () => {
     if (!document.getElementById("report")) return;
     if (!globalThis.Plotly) await load("plotly.js");
@@ -25,7 +24,7 @@
   const renew = async () => {
     const newer = await page(location.href);
     document.getElementById("main").replaceChildren(...newer.getElementById("main").childNodes);
-    tellTimes(document);
+    renderTimes(document);
     await draw();
   };
   const look = async () => {
@@ -36,7 +35,7 @@
     } else if (pipeline && "running" in pipeline.dataset) {
       const newer = (await page(`${prefix}/analytics/pipeline`)).getElementById("pipeline");
       if ("running" in newer.dataset) {
-        tellTimes(newer);
+        renderTimes(newer);
         pipeline.replaceWith(newer);
       } else {
         await renew();

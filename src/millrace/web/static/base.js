@@ -1,9 +1,9 @@
-// What all pages do: times in the reader's zone, questions before what cannot be undone, live numbers.
+// For all pages: times in the browser's time zone, confirmations, live numbers.
 "use strict";
 const prefix = document.body.dataset.prefix;
 
-// Strangers' words on one line, as rendering.shown; and the paths of a queue's page, as to_queue, and of a
-// job's, as job_path.
+// Untrusted text on one line, as clean_text in render.py, and the paths of a queue's and of a job's page, as in
+// queue_url and job_url.
 
 const shown = (text, most = 40) => {
   const line = String(text).replaceAll("\n", "↵").replaceAll("\r", "").replaceAll("\t", " ");
@@ -20,12 +20,12 @@ const toJob = (jid, seq) =>
 const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const apart = (seconds) => {
   const past = seconds >= 0, s = Math.abs(seconds);
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
+  for (const [size, unit] of [[31557600, "years"], [86400, "d"], [3600, "h"], [60, "min"]]) {
     if (s >= 2 * size) return past ? `${Math.floor(s / size)} ${unit} ago` : `in ${Math.floor(s / size)} ${unit}`;
   }
   return past ? `${Math.floor(s)} s ago` : `in ${Math.ceil(s)} s`;
 };
-const tellTimes = (root) => {
+const renderTimes = (root) => {
   for (const element of root.querySelectorAll("time[datetime]")) {
     const at = new Date(element.dateTime);
     const text = zoned.format(at);
@@ -38,11 +38,16 @@ const tellTimes = (root) => {
     }
   }
 };
-tellTimes(document);
-setInterval(() => document.hidden || tellTimes(document), 1000);
+renderTimes(document);
+setInterval(() => document.hidden || renderTimes(document), 1000);
 
-// Questions: <form data-confirm="Remove 12 jobs?">, or on one of its buttons. Who was asked here is
-// not asked by the server again: it is told `sure`.
+// On a narrow screen the menu scrolls: show the entry of this page.
+
+const menu = document.querySelector(".menu ul"), here = menu?.querySelector("[aria-current]");
+if (here) menu.scrollLeft = here.offsetLeft - (menu.clientWidth - here.offsetWidth) / 2;
+
+// Confirmations: <form data-confirm="Remove 12 jobs?">, or on one of its buttons. The field `sure` informs the
+// server, which then requests no confirmation.
 
 const dialog = document.getElementById("confirm");
 document.addEventListener("submit", (event) => {
@@ -64,7 +69,7 @@ document.addEventListener("submit", (event) => {
   }, { once: true });
 });
 
-// All boxes of a table at once: <input type="checkbox" data-all>
+// Select all boxes of a table: <input type="checkbox" data-all>
 
 document.addEventListener("change", (event) => {
   if (!event.target.matches("[data-all]")) return;
@@ -73,31 +78,32 @@ document.addEventListener("change", (event) => {
   }
 });
 
-// Live: one stream for the page while it is looked at. Whoever wants its numbers listens to the
-// event "overview" on the document. Elements with `data-fresh` (and an id) are taken anew from the
-// page every so many seconds, unless somebody is just doing something there.
+// Live numbers: one stream while the page is visible; scripts listen to the event "overview" of the document.
+// Elements with an id and `data-refresh` are fetched again at that interval in seconds, unless the user is editing
+// them.
 
-const standing = document.getElementById("standing");
+const status = document.getElementById("status");
 const number = (value) => Math.round(value).toLocaleString();
-const few = new Intl.NumberFormat("en", { notation: "compact" });  // 1.2M: at most four or five letters
+const few = new Intl.NumberFormat("en", { notation: "compact" });  // 1.2M: at most five characters
 const COUNTED = {
-  "/queues": (overview) => overview.counts[2],
-  "/busy": (overview) => overview.counts[3],
-  "/retries": (overview) => overview.retrying,
-  "/scheduled": (overview) => overview.counts[0] - overview.retrying,
-  "/morgue": (overview) => overview.counts[5],
+  "/queues": ["ready", (overview) => overview.counts[2]],
+  "/busy": ["leased", (overview) => overview.counts[3]],
+  "/retries": ["retrying", (overview) => overview.retrying],
+  "/scheduled": ["scheduled", (overview) => overview.counts[0] - overview.retrying],
+  "/morgue": ["dead", (overview) => overview.counts[5]],
 };
-const tellCounts = (overview) => {
+const renderCounts = (overview) => {
   for (const element of document.querySelectorAll("[data-count]")) {
-    const value = COUNTED[element.dataset.count](overview);
+    const [state, count] = COUNTED[element.dataset.count];
+    const value = count(overview);
     const text = few.format(value);
     if (element.textContent !== text) element.textContent = text;
-    element.title = number(value);
+    element.title = `${number(value)} ${state} ${value === 1 ? "job" : "jobs"}`;
   }
 };
 let stream = null, silence = null;
 
-// Pushed, done and failed each second, over the last few seconds: less would be noise.
+// Pushed, completed and failed jobs per second, over the last seconds: a shorter period is noise.
 const rates = (samples) => {
   const last = samples.at(-1);
   if (samples.length < 2) return [0, 0, 0];
@@ -106,29 +112,29 @@ const rates = (samples) => {
   return [1, 2, 3].map((i) => Math.max(0, last[i] - first[i]) / seconds);
 };
 
-const hear = () => {
+const listen = () => {
   stream = new EventSource(`${prefix}/live`);
   stream.addEventListener("overview", (event) => {
     const overview = JSON.parse(event.data);
     overview.rates = rates(overview.samples);
     clearTimeout(silence);
     silence = null;
-    standing.classList.remove("away");
-    standing.textContent = overview.halted
+    status.classList.remove("away");
+    status.textContent = overview.halted
       ? `The store cannot write: ${overview.halted}`
       : `${number(overview.processed)} processed · ${number(overview.failures)} failed · ${number(overview.counts[2])} ready · ${number(overview.counts[3])} leased · ${number(overview.rates[1])} completed/s`;
-    standing.classList.toggle("away", Boolean(overview.halted));
-    tellCounts(overview);
+    status.classList.toggle("away", Boolean(overview.halted));
+    renderCounts(overview);
     document.dispatchEvent(new CustomEvent("overview", { detail: overview }));
   });
   stream.addEventListener("away", (event) => {
-    standing.textContent = JSON.parse(event.data);
-    standing.classList.add("away");
+    status.textContent = JSON.parse(event.data);
+    status.classList.add("away");
   });
-  stream.onerror = () => {  // also when a stream is over and the next one begins
+  stream.onerror = () => {  // also when a stream ends and the next one starts
     silence ??= setTimeout(() => {
-      standing.textContent = "Connection lost";
-      standing.classList.add("away");
+      status.textContent = "Connection lost";
+      status.classList.add("away");
     }, 4000);
   };
 };
@@ -136,26 +142,26 @@ const hear = () => {
 const changed = (field) =>
   field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked
     : field.type !== "hidden" && "defaultValue" in field && field.value !== field.defaultValue;
-const inUse = (element) =>
+const isBeingEdited = (element) =>
   element.contains(document.activeElement) && document.activeElement.matches("input, select, textarea") ||
   [...element.querySelectorAll("input, textarea")].some(changed) || dialog.open || String(getSelection());
 
-// What has the focus has it afterwards too, if it is still there.
+// Identifies the focused element, which keeps the focus after a refresh.
 const named = (element) =>
   element.id || [element.tagName, element.href ?? element.form?.getAttribute("action") ?? "", element.value ?? "", element.textContent.trim()].join(" ");
 
 const refresh = async () => {
-  const wanted = [...document.querySelectorAll("[data-fresh]")].filter((element) => !inUse(element));
+  const wanted = [...document.querySelectorAll("[data-refresh]")].filter((element) => !isBeingEdited(element));
   if (!wanted.length) return;
   const response = await fetch(location.href, { headers: { Accept: "text/html" } });
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   for (const element of wanted) {
     const newer = fresh.getElementById(element.id);
-    if (!newer || inUse(element)) continue;
+    if (!newer || isBeingEdited(element)) continue;
     const focused = element.contains(document.activeElement) ? named(document.activeElement) : "";
     const open = [...element.querySelectorAll("details")].map((each) => each.open);
-    tellTimes(newer);
+    renderTimes(newer);
     element.replaceChildren(...newer.childNodes);
     [...element.querySelectorAll("details")].forEach((each, i) => { each.open = open[i] ?? each.open; });
     if (focused) [...element.querySelectorAll("a, button, summary, [tabindex]")].find((each) => named(each) === focused)?.focus();
@@ -165,16 +171,16 @@ const refresh = async () => {
 
 if ("live" in document.body.dataset) {
   let timer = null;
-  const every = Math.min(...[...document.querySelectorAll("[data-fresh]")].map((e) => Number(e.dataset.fresh) || 5));
+  const every = Math.min(...[...document.querySelectorAll("[data-refresh]")].map((e) => Number(e.dataset.refresh) || 5));
   const wake = () => {
     if (document.hidden) {
       stream?.close();
       clearInterval(timer);
       stream = timer = null;
     } else if (!stream) {
-      hear();
+      listen();
       if (Number.isFinite(every)) timer = setInterval(() => refresh().catch(() => {}), every * 1000);
-      tellTimes(document);
+      renderTimes(document);
     }
   };
   document.addEventListener("visibilitychange", wake);

@@ -1,6 +1,6 @@
 // Small SVG charts: charts.line(element, x, series, options) and charts.bars(element, labels, series, options).
 // A series is { name, color, values, area }, where color names a CSS variable ("s1" is --s1). Colors follow the
-// page's scheme, because the style sheet applies them. Pointing at a chart shows the values at that place.
+// page's scheme, because the style sheet applies them. Pointing at a chart shows the values there.
 "use strict";
 const charts = (() => {
   const HEIGHT = 240, TOP = 8, BOTTOM = 24, RIGHT = 12, LETTER = 7;
@@ -124,7 +124,7 @@ const charts = (() => {
 
   const clock = (seconds) => new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: seconds ? "2-digit" : undefined, hourCycle: "h23" });
   const CLOCK = clock(true);
-  // Times in milliseconds. Ticks stand at round times of the reader's clock.
+  // Times in milliseconds. Ticks are at round times in the browser's time zone.
   const timeTicks = (first, last) => (most) => {
     const step = [5e3, 15e3, 30e3, 60e3, 120e3, 300e3].find((each) => (last - first) / each <= most) ?? 600e3;
     const format = clock(step < 60e3), found = [];
@@ -137,7 +137,7 @@ const charts = (() => {
     const first = x[0] ?? 0, last = x.at(-1) ?? 0;
     show({
       element, series, count: x.length, place: (i) => (x[i] - first) / Math.max(1, last - first),
-      label: (i) => CLOCK.format(x[i]), ticks: timeTicks(first, last),
+      label: (i) => CLOCK.format(x[i]), ticks: x.length > 1 ? timeTicks(first, last) : () => [],
     });
   };
   // `at` are the slots of the bars, out of `slots`; `ticks` are pairs of a slot and its text.

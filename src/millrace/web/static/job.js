@@ -1,4 +1,4 @@
-// A job's page: the timeline is looked at from its end.
+// The page of a job: scroll the timeline to its end.
 "use strict";
 {
   const toTheEnd = () => {

@@ -1,22 +1,22 @@
-// Lists of jobs: what is selected, questions before what is grave, and a search that goes on by itself.
+// Lists of jobs: selection, confirmations, and a search that continues automatically.
 "use strict";
 {
   const count = (value) => Number(value).toLocaleString();
 
-  // Selecting. Without this script the server asks before it does something to all that match.
+  // Selection. Without this script, the server requests the confirmation of an action on all matches.
 
-  const DESTRUCTIVE = new Set(["kill", "cancel", "delete", "timeout"]);
   const update = (form) => {
     const selected = form.querySelectorAll("tbody input[name=job]:checked").length;
     const all = form.querySelector("input[name=scope]:checked")?.value === "all";
     const total = form.querySelector("[data-total]")?.textContent;
-    const told = form.querySelector("[data-selected]");
-    if (told) told.textContent = selected ? ` (${count(selected)})` : "";
+    const number = form.querySelector("[data-selected]");
+    if (number) number.textContent = selected ? ` (${count(selected)})` : "";
     for (const button of form.querySelectorAll("button[name=action]")) {
       button.disabled = !all && !selected;
       const { title, about } = button.dataset;
-      if (all) button.dataset.confirm = `${title}: all that match${total ? ` (${total})` : ""}? ${about}`;
-      else if (DESTRUCTIVE.has(button.value)) button.dataset.confirm = `${title}: ${count(selected)} selected? ${about}`;
+      const chosen = selected === 1 ? "the selected job" : `${count(selected)} selected jobs`;
+      const target = all ? `all matching jobs${total ? ` (${total})` : ""}` : chosen;
+      if (all || "warning" in button.dataset) button.dataset.confirm = `${title.replace("{target}", target)}? ${about}`;
       else delete button.dataset.confirm;
     }
   };
@@ -36,7 +36,7 @@
   });
   document.addEventListener("fresh", prepare);
   addEventListener("pageshow", prepare);
-  // What Enter would press must be nothing grave: it goes to the button beside the box.
+  // Enter in a field presses the button next to it, not the first button of the form, which may be destructive.
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !event.target.matches("form[data-jobs] input:not([type=hidden])")) return;
     event.preventDefault();
@@ -45,7 +45,7 @@
   });
   prepare();
 
-  // Searching on, until the page is full.
+  // Continue the search until the page is full.
 
   const search = document.querySelector("[data-search]");
   const FULL = 50;
@@ -62,15 +62,15 @@
         const address = new URL(location.href);
         address.searchParams.set("cursor", cursor);
         const response = await fetch(address, { signal: stopped.signal, headers: { Accept: "text/html" } });
-        if (!response.ok) throw new Error(`the server answers ${response.status}`);
+        if (!response.ok) throw new Error(`the server replied ${response.status}`);
         const next = new DOMParser().parseFromString(await response.text(), "text/html").querySelector("[data-search]");
-        if (!next) throw new Error("the server's answer cannot be understood");
+        if (!next) throw new Error("invalid response");
         take(next);
         cursor = search.dataset.cursor = next.dataset.cursor;
         bar.max = Number(next.dataset.of) || 1;
         bar.value = Number(next.dataset.looked);
         looked.textContent = cursor
-          ? `${count(rows())} found in ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
+          ? `${count(rows())} found; searched ${count(next.dataset.looked)} of ${count(next.dataset.of)} jobs`
           : `${count(rows())} ${rows() === 1 ? "job" : "jobs"}`;
       }
     } catch (error) {
@@ -78,17 +78,17 @@
     }
     stop.hidden = bar.hidden = true;
     const total = search.querySelector("[data-total]");
-    if (total) total.textContent = cursor ? `${count(rows())} and more` : count(rows());
+    if (total) total.textContent = cursor ? `${count(rows())} or more` : count(rows());
     prepare();
   };
   const take = (next) => {
-    tellTimes(next);
+    renderTimes(next);
     const body = search.querySelector("tbody"), fresh = next.querySelector("tbody");
     if (body && fresh) body.append(...fresh.rows);
     else if (fresh) search.querySelector(".none")?.replaceWith(next.querySelector("form[data-jobs]") || next.querySelector(".wide"));
     else if (!body) {
-      const none = search.querySelector(".none"), said = next.querySelector(".none");
-      if (none && said) none.textContent = said.textContent;
+      const none = search.querySelector(".none"), newer = next.querySelector(".none");
+      if (none && newer) none.textContent = newer.textContent;
     }
     search.querySelector("#pager").replaceChildren(...next.querySelector("#pager").childNodes);
     prepare();

@@ -73,7 +73,7 @@
       since.dateTime = new Date(job.ready_at / 1000).toISOString();
       small.append("in ", link(toQueue(job.queue), shown(job.queue, 40)));
       oldest.replaceChildren(link(toJob(job.jid, job.seq), since), small);
-      tellTimes(oldest);
+      renderTimes(oldest);
     } else {
       small.textContent = "no ready jobs";
       oldest.replaceChildren("none", small);

@@ -1,11 +1,13 @@
-"""Server, Configuration, Audit."""
+"""The pages Server, Configuration and Audit."""
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 import pytest
-from pretended import CHIEF, GUARDED, OPERATOR, READER, get, post, pretended, refusing
+from asgi_client import bearer
+from scripted_app import CHIEF, GUARDED, OPERATOR, READER, get, post, refusing, scripted_app
 from told_room import an_overview
 
 from millrace.records import (
@@ -51,8 +53,10 @@ def detail(**more: Any) -> ServerStatus:
     return ServerStatus(**values | more)
 
 
-def test_how_the_server_stands() -> None:
-    text = get(pretended(server=detail(), overview=an_overview(), journal=JOURNAL), "/server").text
+def test_the_status_of_the_server() -> None:
+    text = get(
+        scripted_app(server=detail(), overview=an_overview(), journal=JOURNAL), "/server"
+    ).text
     for told in (
         "0.8",
         "1 min 30 s",
@@ -75,9 +79,9 @@ def test_how_the_server_stands() -> None:
         assert told in text
 
 
-def test_a_server_that_cannot_write_says_so() -> None:
+def test_a_failing_store_is_reported() -> None:
     text = get(
-        pretended(
+        scripted_app(
             server=detail(halted=f"disk full {XSS}"), overview=an_overview(), journal=JOURNAL
         ),
         "/server",
@@ -86,8 +90,8 @@ def test_a_server_that_cannot_write_says_so() -> None:
     assert "<img src=x" not in text
 
 
-def test_a_server_that_keeps_nothing() -> None:
-    room = pretended(
+def test_a_server_without_a_data_folder() -> None:
+    room = scripted_app(
         server=detail(data="", lake="", durability="memory", disk_size=0),
         overview=an_overview(),
         journal=refusing("nothing is kept here"),
@@ -99,17 +103,17 @@ def test_a_server_that_keeps_nothing() -> None:
 
 
 def test_shipping() -> None:
-    room = pretended(ship=JOURNAL)
+    room = scripted_app(ship=JOURNAL)
     assert post(room, "/server/ship", {}).status == 303
     assert [name for name, _ in room.control.asked] == ["ship", "note"]
-    room = pretended(ship=refusing("the lake is full"))
+    room = scripted_app(ship=refusing("the lake is full"))
     answer = post(room, "/server/ship", {})
     assert answer.status == 503
     assert "the lake is full" in answer.text
 
 
-def test_forgetting_everything_has_to_be_typed() -> None:
-    room = pretended()
+def test_a_flush_requires_a_typed_confirmation() -> None:
+    room = scripted_app()
     for typed in ("", "flush", "FLUSH "):
         assert post(room, "/server/flush", {"sure": typed}).status == 400
     assert room.control.asked == []
@@ -119,8 +123,8 @@ def test_forgetting_everything_has_to_be_typed() -> None:
 
 
 @pytest.mark.parametrize("who", [READER, OPERATOR])
-def test_what_only_admins_may(who: Any) -> None:
-    room = pretended(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
+def test_routes_for_admins_only(who: Any) -> None:
+    room = scripted_app(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
     assert post(room, "/server/flush", {"sure": "FLUSH"}, who.secret).status == 403
     assert get(room, "/configuration", who.secret).status == 403
     assert get(room, "/audit", who.secret).status == 403
@@ -129,7 +133,7 @@ def test_what_only_admins_may(who: Any) -> None:
 
 
 def test_the_configuration() -> None:
-    room = pretended(GUARDED, server=detail())
+    room = scripted_app(GUARDED, server=detail())
     text = get(room, "/configuration", CHIEF.secret).text
     for told in (
         "[server]",
@@ -146,10 +150,10 @@ def test_the_configuration() -> None:
 
 
 def test_settings_of_qless() -> None:
-    room = pretended(GUARDED, server=detail(qless={XSS: XSS}))
+    room = scripted_app(GUARDED, server=detail(qless={XSS: XSS}))
     assert "<img src=x" not in get(room, "/configuration/qless", OPERATOR.secret).text
     assert "Unset" not in get(room, "/configuration/qless", READER.secret).text
-    room = pretended(GUARDED)
+    room = scripted_app(GUARDED)
     form = {"option": "heartbeat", "value": "30"}
     assert post(room, "/configuration/qless", form, READER.secret).status == 403
     assert post(room, "/configuration/qless", form, OPERATOR.secret).status == 303
@@ -165,9 +169,9 @@ def test_settings_of_qless() -> None:
 
 
 def test_the_audit_log() -> None:
-    assert "No changes yet" in get(pretended(audit=AuditPage([], 0)), "/audit").text
+    assert "No changes yet" in get(scripted_app(audit=AuditPage([], 0)), "/audit").text
     rows = [AuditEntry(9, NOW, f"chief {XSS}", "delete", f"queue:{XSS}", 1204)]
-    room = pretended(audit=AuditPage(rows, 9))
+    room = scripted_app(audit=AuditPage(rows, 9))
     text = get(room, "/audit?before=10").text
     for told in ("chief", "delete", "1,204", 'href="/audit?before=9"', 'href="/audit"'):
         assert told in text
@@ -176,14 +180,25 @@ def test_the_audit_log() -> None:
 
 
 @pytest.mark.parametrize("before", ["-1", "x", "1.5", "9" * 30, "²"])
-def test_a_page_of_the_audit_log_that_cannot_be(before: str) -> None:
-    assert get(pretended(), f"/audit?before={quote(before)}").status == 400
+def test_an_invalid_page_of_the_audit_log(before: str) -> None:
+    assert get(scripted_app(), f"/audit?before={quote(before)}").status == 400
 
 
 def test_only_admins_see_the_folders() -> None:
-    house = pretended(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
+    web_app = scripted_app(GUARDED, server=detail(), overview=an_overview(), journal=JOURNAL)
     for reader in (READER, OPERATOR):
-        text = get(house, "/server", reader.secret).text
+        text = get(web_app, "/server", reader.secret).text
         assert "0.8" in text
         assert "/data" not in text
-    assert "<code>/data</code>" in get(house, "/server", CHIEF.secret).text
+        assert "/data" not in get(web_app, "/api/v1/server", reader.secret).text
+    assert "<code>/data</code>" in get(web_app, "/server", CHIEF.secret).text
+    assert '"lake":"/data/lake"' in get(web_app, "/api/v1/server", CHIEF.secret).text
+
+
+def test_only_admins_see_the_lake_after_shipping() -> None:
+    web_app = scripted_app(GUARDED, ship=JOURNAL)
+    for who, seen in ((OPERATOR, False), (CHIEF, True)):
+        headers = bearer(who.secret) | {"content-type": "application/json"}
+        answer = asyncio.run(web_app.exchange("POST", "/api/v1/ship", headers, b"{}"))
+        assert answer.status == 200
+        assert (b"/data/lake" in answer.body) == seen

@@ -1,4 +1,6 @@
-"""The web room's lines to the server: kept, counted, given up on; and what goes on over them."""
+"""Connections of the web process to the server: reuse, limits, timeouts, and the long actions and
+streams on them.
+"""
 
 import asyncio
 import contextlib
@@ -14,8 +16,8 @@ from millrace.admin.client import AdminClient
 from millrace.admin.errors import AdminError
 from millrace.records import BulkProgress, Ok
 from millrace.web import long_actions
-from millrace.web.live import Live
-from millrace.web.long_actions import Tasks
+from millrace.web.live import LiveStream
+from millrace.web.long_actions import BulkActions
 
 Answering = Callable[[dict[str, Any]], AsyncIterator[bytes]]
 OVER = msgspec.json.encode(BulkProgress(3, []))
@@ -23,7 +25,7 @@ GOES_ON = msgspec.json.encode(BulkProgress(1, [], over=False))
 
 
 def wrapped(answer: bytes) -> bytes:
-    """As a server sends it; what is no object stays as it is."""
+    """The reply in the format of a server; values that are no objects stay unchanged."""
     if answer == b"?" or answer.startswith(b'{"error"'):
         return answer
     member = b"progress" if b'"over":false' in answer else b"result"
@@ -31,7 +33,7 @@ def wrapped(answer: bytes) -> bytes:
 
 
 class Server:
-    """Answers as it is told, and counts its callers."""
+    """Sends the given replies, and counts its connections."""
 
     def __init__(self, path: Path, answering: Answering) -> None:
         self.path = path
@@ -61,12 +63,12 @@ def run(
     async def hold() -> None:
         server = Server(folder / "control", answering)
         listening = await asyncio.start_unix_server(server.serve, server.path)
-        asked = AdminClient(str(server.path))
+        admin_client = AdminClient(str(server.path))
         try:
             async with asyncio.timeout(20):
-                await conversation(server, asked)
+                await conversation(server, admin_client)
         finally:
-            asked.close()
+            admin_client.close()
             listening.close()
             for caller in server.callers:
                 caller.close()
@@ -83,77 +85,77 @@ async def silence(_: dict[str, Any]) -> AsyncIterator[bytes]:
     yield b""
 
 
-async def for_ever(_: dict[str, Any]) -> AsyncIterator[bytes]:
+async def endless(_: dict[str, Any]) -> AsyncIterator[bytes]:
     while True:
         yield GOES_ON
         await asyncio.sleep(0.01)
 
 
-# Asking
+# Requests
 
 
-def test_a_line_is_used_again_and_a_dead_one_is_not(tmp_path: Path):
-    async def talk(server: Server, asked: AdminClient) -> None:
+def test_an_open_connection_is_reused_and_a_closed_one_is_not(tmp_path: Path):
+    async def scenario(server: Server, admin_client: AdminClient) -> None:
         for _ in range(3):
-            assert (await asked.ask(Ok, note={"action": "x"})).ok
+            assert (await admin_client.ask(Ok, note={"action": "x"})).ok
         assert server.opened == 1
         for caller in list(server.callers):
             caller.close()
         await asyncio.sleep(0.05)
-        assert (await asked.ask(Ok, note={"action": "x"})).ok
+        assert (await admin_client.ask(Ok, note={"action": "x"})).ok
         assert server.opened == 2
 
-    run(tmp_path, ok, talk)
+    run(tmp_path, ok, scenario)
 
 
-def test_a_refusal_is_an_error_with_its_code_and_the_line_goes_on(tmp_path: Path):
+def test_a_refusal_is_an_error_with_its_code_and_keeps_the_connection(tmp_path: Path):
     async def refuse(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield b'{"error":{"detail":"there is no such job","code":"not found"}}'
 
-    async def talk(server: Server, asked: AdminClient) -> None:
+    async def scenario(server: Server, admin_client: AdminClient) -> None:
         for _ in range(2):
             with pytest.raises(AdminError, match="there is no such job") as caught:
-                await asked.raw(overview=True)
+                await admin_client.raw(overview=True)
             assert caught.value.code == "not found"
         assert server.opened == 1
 
-    run(tmp_path, refuse, talk)
+    run(tmp_path, refuse, scenario)
 
 
-def test_one_that_does_not_answer_is_not_waited_for(tmp_path: Path):
-    async def talk(server: Server, asked: AdminClient) -> None:
+def test_a_request_times_out(tmp_path: Path):
+    async def scenario(server: Server, admin_client: AdminClient) -> None:
         with pytest.raises(AdminError, match="it does not reply") as caught:
-            await asked.raw(patience=0.05, overview=True)
+            await admin_client.raw(patience=0.05, overview=True)
         assert caught.value.code == "unavailable"
         with pytest.raises(AdminError):
-            await asked.raw(patience=0.05, overview=True)
-        assert server.opened == 2  # its answer may still come, and would be another's
+            await admin_client.raw(patience=0.05, overview=True)
+        assert server.opened == 2  # a late reply would belong to another request
 
-    run(tmp_path, silence, talk)
+    run(tmp_path, silence, scenario)
 
 
-def test_where_nobody_is_that_is_told(tmp_path: Path):
-    async def talk() -> None:
+def test_an_unreachable_server_is_an_error(tmp_path: Path):
+    async def scenario() -> None:
         for path in (tmp_path / "control", tmp_path / "nowhere" / "control"):
             with pytest.raises(AdminError, match="Cannot reach the server") as caught:
                 await AdminClient(str(path)).raw(overview=True)
             assert caught.value.code == "unavailable"
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
-def test_a_folder_may_have_any_name_and_depth(tmp_path: Path):
+def test_a_socket_path_may_have_any_name_and_length(tmp_path: Path):
     deep = tmp_path / ("x" * 100) / ("y" * 100)
     deep.mkdir(parents=True)
 
-    async def talk() -> None:
+    async def scenario() -> None:
         with control_socket(deep) as listening:
             server = Server(deep / "control", ok)
             opened = await asyncio.start_unix_server(server.serve, sock=listening)
             assert (await AdminClient(str(deep / "control")).ask(Ok, note={})).ok
             opened.close()
 
-    asyncio.run(talk())
+    asyncio.run(scenario())
 
 
 @contextlib.contextmanager
@@ -169,9 +171,7 @@ def control_socket(folder: Path) -> Any:
         yield listening
 
 
-def test_those_who_wait_long_do_not_keep_others_from_asking(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_long_waits_do_not_block_other_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(control, "MAX_CONNECTIONS", 2)
     monkeypatch.setattr(control, "MAX_WAITING_CONNECTIONS", 3)
 
@@ -180,42 +180,42 @@ def test_those_who_wait_long_do_not_keep_others_from_asking(
             await asyncio.Event().wait()
         yield b'{"ok":true}'
 
-    async def talk(server: Server, _: AdminClient) -> None:
-        asked = AdminClient(str(server.path))
-        leases = [asyncio.create_task(asked.raw(patience=None, lease={})) for _ in range(10)]
+    async def scenario(server: Server, _: AdminClient) -> None:
+        admin_client = AdminClient(str(server.path))
+        leases = [asyncio.create_task(admin_client.raw(patience=None, lease={})) for _ in range(10)]
         await asyncio.sleep(0.05)
         assert server.opened == 3
-        answers = [asked.ask(Ok, note={}) for _ in range(10)]
+        answers = [admin_client.ask(Ok, note={}) for _ in range(10)]
         assert all(answer.ok for answer in await asyncio.gather(*answers))
         assert server.opened <= 5
         for lease in leases:
             lease.cancel()
         await asyncio.gather(*leases, return_exceptions=True)
 
-    run(tmp_path, patient, talk)
+    run(tmp_path, patient, scenario)
 
 
 # Long actions
 
 
-def test_an_action_goes_on_until_it_is_over(tmp_path: Path):
+def test_an_action_runs_until_it_ends(tmp_path: Path):
     async def three(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield GOES_ON
         yield OVER
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        known = Tasks(asked)
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        known = BulkActions(admin_client)
         task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 10)
         assert (task.state, task.progress.done, task.by) == ("done", 3, "chief")
         assert known.running == []
 
-    run(tmp_path, three, talk)
+    run(tmp_path, three, scenario)
 
 
-def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
-    async def talk(server: Server, asked: AdminClient) -> None:
-        known = Tasks(asked)
+def test_an_action_can_be_stopped_and_the_server_is_notified(tmp_path: Path):
+    async def scenario(server: Server, admin_client: AdminClient) -> None:
+        known = BulkActions(admin_client)
         task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 0.1)
         assert task.state == "running"
@@ -223,33 +223,33 @@ def test_an_action_can_be_stopped_and_the_server_hears_of_it(tmp_path: Path):
         known.stop(task)
         await known.wait(task, 10)
         assert task.state == "stopped"
-        while server.callers:  # noqa: ASYNC110 - nobody tells
+        while server.callers:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
 
-    run(tmp_path, for_ever, talk)
+    run(tmp_path, endless, scenario)
 
 
 @pytest.mark.parametrize(
     "said", [b'{"error":{"detail":"no","code":"conflict"}}', b'{"done":"x"}', b"?"]
 )
-def test_an_action_that_fails_says_why(tmp_path: Path, said: bytes):
+def test_a_failed_action_has_its_reason(tmp_path: Path, said: bytes):
     async def fail(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        known = Tasks(asked)
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        known = BulkActions(admin_client)
         task = known.begin("delete all", "chief", act_on_queue={})
         await known.wait(task, 10)
         assert task.state == "failed"
         assert task.error
 
-    run(tmp_path, fail, talk)
+    run(tmp_path, fail, scenario)
 
 
-def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
+def test_the_number_of_actions_is_limited_and_running_ones_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(long_actions, "KEPT", 5)
+    monkeypatch.setattr(long_actions, "MAX_KEPT_ACTIONS", 5)
 
     async def some(request: dict[str, Any]) -> AsyncIterator[bytes]:
         while request["act_on_queue"] == "long":
@@ -257,8 +257,8 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
             await asyncio.sleep(0.05)
         yield OVER
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        known = Tasks(asked)
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        known = BulkActions(admin_client)
         first = known.begin("long", "chief", act_on_queue="long")
         for n in range(20):
             await known.wait(known.begin(f"short {n}", "chief", act_on_queue="short"), 10)
@@ -274,35 +274,35 @@ def test_so_many_actions_at_a_time_and_those_are_not_forgotten(
             await known.wait(task, 10)
         assert known.running == []
 
-    run(tmp_path, some, talk)
+    run(tmp_path, some, scenario)
 
 
 # The live stream
 
 
-def test_the_live_stream_tells_what_it_is_told_and_when_nobody_answers(tmp_path: Path):
+def test_the_live_stream_sends_states_and_errors(tmp_path: Path):
     said = [b'{"now":1}', b'{"error":{"detail":"full disk","code":"unavailable"}}', b'{"now":2}']
 
-    async def next_one(_: dict[str, Any]) -> AsyncIterator[bytes]:
+    async def next_reply(_: dict[str, Any]) -> AsyncIterator[bytes]:
         yield said.pop(0) if said else b'{"now":9}'
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        live = Live(asked)
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        live = LiveStream(admin_client)
         events = live.events()
         assert await anext(events) == b"retry: 2000\n\n"
         assert await anext(events) == b'event: overview\ndata: {"now":1}\n\n'
         assert await anext(events) == b'event: away\ndata: "full disk"\n\n'
         late = live.events()
-        assert (await anext(late)).endswith(b'data: "full disk"\n\n')  # at once what is known
+        assert (await anext(late)).endswith(b'data: "full disk"\n\n')  # the current state
         live.close()
         for each in (events, late):
             assert [event async for event in each] == []
         assert live._asking is None
 
-    run(tmp_path, next_one, talk)
+    run(tmp_path, next_reply, scenario)
 
 
-def test_who_does_not_listen_misses_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_slow_listener_misses_some_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("millrace.web.live.EVERY", 0.001)
     count = 0
 
@@ -311,24 +311,24 @@ def test_who_does_not_listen_misses_some(tmp_path: Path, monkeypatch: pytest.Mon
         count += 1
         yield str(count).encode()
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        live = Live(asked)
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        live = LiveStream(admin_client)
         events = live.events()
         await anext(events)
-        while count < 50:  # noqa: ASYNC110 - nobody tells
+        while count < 50:  # noqa: ASYNC110 - no event to await
             await asyncio.sleep(0.01)
         first = await anext(events)
         assert int(first.split()[3]) > 40
         await events.aclose()  # type: ignore[attr-defined]
 
-    run(tmp_path, counting, talk)
+    run(tmp_path, counting, scenario)
 
 
-def test_a_stream_does_not_last_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_stream_ends_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("millrace.web.live.LASTS", 0.05)
     monkeypatch.setattr("millrace.web.live.EVERY", 0.02)
 
-    async def talk(_: Server, asked: AdminClient) -> None:
-        assert 1 <= len([event async for event in Live(asked).events()]) < 5
+    async def scenario(_: Server, admin_client: AdminClient) -> None:
+        assert 1 <= len([event async for event in LiveStream(admin_client).events()]) < 5
 
-    run(tmp_path, ok, talk)
+    run(tmp_path, ok, scenario)

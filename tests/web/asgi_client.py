@@ -1,4 +1,4 @@
-"""Knocks at the web room's doors, without a socket: requests as ASGI has them."""
+"""Requests to the web application without a socket, over ASGI."""
 
 import asyncio
 import itertools
@@ -8,9 +8,10 @@ from urllib.parse import unquote
 import msgspec
 
 from millrace.admin.errors import AdminError
+from millrace.config.values import Token
 from millrace.web.app import application
-from millrace.web.settings import Settings, Token
-from millrace.web.state import Room
+from millrace.web.settings import WebSettings
+from millrace.web.state import AppState
 
 PASSWORD = "correct horse"
 READ, OPERATE, ADMIN = "r" * 16, "o" * 16, "a" * 16
@@ -22,8 +23,8 @@ TOKENS = [
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 
-def told(**changes: Any) -> Settings:
-    """Settings of a server that asks who one is, unless told otherwise."""
+def web_settings(**changes: Any) -> WebSettings:
+    """WebSettings of a server with a password and tokens, unless changed."""
     usual: dict[str, Any] = {
         "control": "/nowhere/control",
         "data": "",
@@ -38,7 +39,7 @@ def told(**changes: Any) -> Settings:
         "key": "",
         "sockets": [],
     }
-    return msgspec.convert(usual | changes, Settings)
+    return msgspec.convert(usual | changes, WebSettings)
 
 
 class Answer(NamedTuple):
@@ -51,18 +52,18 @@ class Answer(NamedTuple):
 
     @property
     def cookies(self) -> dict[str, str]:
-        """As they were set, each with all that was said of it."""
+        """The cookies as set, with their attributes."""
         found = [value for name, value in self.headers if name == "set-cookie"]
         return {value.partition("=")[0]: value for value in found}
 
     @property
     def session(self) -> str:
-        """The login, as a browser sends it back."""
+        """The session cookie, as a browser sends it back."""
         return self.cookies["millrace_session"].partition(";")[0]
 
 
 class Silent:
-    """A server that answers nothing, and remembers what it was asked."""
+    """A server that answers no request, and records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -73,7 +74,7 @@ class Silent:
     async def raw(self, **request: Any) -> bytes:
         request.pop("patience", None)
         self.asked.append(request)
-        raise AdminError("nobody is there", "unavailable")
+        raise AdminError("no server", "unavailable")
 
     async def follow(self, _type: object, **request: Any) -> Any:
         await self.raw(**request)
@@ -84,23 +85,23 @@ class Silent:
 
     @property
     def noted(self) -> list[tuple[str, str]]:
-        """What was to be written into the audit log: what, and by whom."""
+        """The entries for the audit log: action and user."""
         notes = [request["note"] for request in self.asked if "note" in request]
         return [(note.action, note.by) for note in notes]
 
 
-class House:
-    """A web room with nobody behind it."""
+class AppClient:
+    """A web application with a silent server."""
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(self, settings: WebSettings | None = None) -> None:
         self.now = 1_800_000_000.0
-        self.room = Room(settings or told())
+        self.room = AppState(settings or web_settings())
         self.control = Silent()
         self.room.control = self.room.tasks._control = self.room.live._control = self.control
-        self.room.gate._clock = self.room.gate._steady = lambda: self.now
+        self.room.authenticator._clock = self.room.authenticator._steady = lambda: self.now
         self._app = application(self.room)
 
-    async def knock(
+    async def exchange(
         self,
         method: str,
         target: str,
@@ -111,7 +112,7 @@ class House:
         scheme: str = "http",
         pieces: int = 100,
     ) -> Answer:
-        """One request. Of an answer that does not end, so many pieces."""
+        """Send one request. Read this number of parts of an endless response."""
         raw_path, _, query = target.partition("?")
         named = {"host": "localhost:7420"} | (headers or {})
         scope = {
@@ -145,22 +146,22 @@ class House:
                 await asyncio.sleep(0)
 
         await asyncio.wait_for(self._app(scope, receive, send), 20)
-        start, *rest = sent
+        start, *parts = sent
         return Answer(
             start["status"],
             [(k.decode().lower(), v.decode("latin-1")) for k, v in start["headers"]],
-            b"".join(piece.get("body", b"") for piece in rest),
+            b"".join(piece.get("body", b"") for piece in parts),
         )
 
     async def settle(self) -> None:
-        """Until the notes are written."""
+        """Wait until the audit entries are written."""
         while self.room._noting:
             await asyncio.wait(self.room._noting)
 
     async def log_in(self, secret: str = PASSWORD, **more: Any) -> Answer:
         body = f"password={secret.replace(' ', '+')}&next={more.pop('next', '/')}".encode()
         headers = FORM | more.pop("headers", {})
-        return await self.knock("POST", "/login", headers, body, **more)
+        return await self.exchange("POST", "/login", headers, body, **more)
 
 
 def bearer(secret: str) -> dict[str, str]:

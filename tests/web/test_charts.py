@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millrace.engine.stats import SLOTS, Spread, slot
+from millrace.engine.statistics import SLOTS, Spread, histogram_slot
 from millrace.records import DayTotals, Sample
 from millrace.web.charts import error_rate, history, rates, slot_label, slots, spark
 
@@ -13,11 +13,11 @@ def sample(at: float, pushed: int = 0, completed: int = 0, failed: int = 0) -> S
 
 
 class TestRates:
-    def test_nothing_is_known_yet(self):
+    def test_without_samples_the_rates_are_zero(self):
         assert rates([]) == rates([sample(1, 5)]) == (0, 0, 0)
 
-    def test_the_moment_is_measured_against_a_few_seconds_before(self):
-        # The last one was taken a moment after the one before: that alone would be noise.
+    def test_the_rate_covers_a_few_seconds(self):
+        # The last sample is shortly after the previous one: that interval alone would be noise.
         samples = [sample(0), sample(5, 100, 50, 10), sample(10, 200, 90, 12), sample(10.1, 201)]
         assert rates(samples).pushed == 101 / 5.1
 
@@ -29,7 +29,7 @@ class TestRates:
 
 
 class TestErrorRate:
-    def test_nothing_has_ended(self):
+    def test_without_ended_jobs_there_is_no_rate(self):
         assert error_rate([]) is None
         assert error_rate([sample(0, 1), sample(5, 9)]) is None
 
@@ -38,7 +38,7 @@ class TestErrorRate:
         assert error_rate(samples) == 0.25
 
 
-def test_days_of_which_nothing_is_known_have_zeros():
+def test_days_without_data_have_zeros():
     found = history([DayTotals(10, 5, 1), DayTotals(12, 7, 0)], today=12, most=4)
     assert [(d.day, d.processed, d.failures) for d in found] == [
         (9, 0, 0),
@@ -55,12 +55,12 @@ class TestSpark:
     def test_a_single_number_is_a_line(self):
         assert spark([3]) == "M0 1 L100 1"
 
-    def test_nothing(self):
+    def test_an_empty_chart(self):
         assert spark([]) == ""
         assert spark([0, 0]) == "M0 23 L100 23"
 
     @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=200))
-    def test_it_stays_in_its_box(self, numbers):
+    def test_the_line_stays_in_its_box(self, numbers):
         points = spark(numbers)[1:].split(" L")
         for point in points:
             x, y = map(float, point.split())
@@ -69,18 +69,18 @@ class TestSpark:
 
 
 class TestSlots:
-    def test_they_are_told_in_words(self):
+    def test_slots_have_labels(self):
         labels = {0: "0 to 1 s", 59: "59 to 60 s", 60: "1 to 2 min", 118: "59 to 60 min"}
         labels |= {119: "1 to 2 h", 141: "23 to 24 h", 142: "1 to 2 d", 147: "6 to 7 d"}
         assert {number: slot_label(number) for number in labels} == labels
 
     @given(st.integers(0, 7 * 86_400 - 1))
-    def test_a_span_is_in_the_slot_that_says_so(self, seconds):
-        number = slot(seconds * SECOND)
+    def test_a_span_is_in_the_slot_of_its_label(self, seconds):
+        number = histogram_slot(seconds * SECOND)
         first, unit = slot_label(number).split()[::3]
         size = {"s": 1, "min": 60, "h": 3600, "d": 86_400}[unit]
         assert int(first) * size <= seconds < (int(first) + 1) * size
 
-    def test_those_that_have_something_in_their_order(self):
+    def test_only_filled_slots_are_listed_in_order(self):
         spread = Spread(3, 1.0, 0.0, {147: 1, 0: 2, SLOTS: 9})
         assert slots(spread) == [(0, "0 to 1 s", 2), (147, "6 to 7 d", 1)]

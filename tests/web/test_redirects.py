@@ -1,7 +1,7 @@
-"""Addresses of Faktory's and Qless's pages lead to ours."""
+"""URLs of the pages of Faktory and Qless redirect to Millrace pages."""
 
 import pytest
-from pretended import GUARDED, get, pretended
+from scripted_app import GUARDED, get, scripted_app
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ from pretended import GUARDED, get, pretended
         ("/failed.json", "/api/v1/failures"),
     ],
 )
-def test_it_leads_there(path: str, there: str) -> None:
-    answer = get(pretended(), path)
+def test_an_old_url_redirects(path: str, there: str) -> None:
+    answer = get(scripted_app(), path)
     assert answer.status in {302, 303}
     assert answer.headers["location"] == there
 
 
-def test_an_unknown_address_is_none_of_ours() -> None:
-    assert get(pretended(), "/nowhere").status == 404
+def test_an_unknown_url_is_not_found() -> None:
+    assert get(scripted_app(), "/nowhere").status == 404
 
 
-def test_nobody_is_led_who_may_not_look() -> None:
-    room = pretended(GUARDED)
+def test_a_redirect_requires_a_login() -> None:
+    room = scripted_app(GUARDED)
     answer = get(room, "/workers")
     assert answer.headers["location"].startswith("/login")

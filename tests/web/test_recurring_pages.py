@@ -1,7 +1,7 @@
-"""Recurring, Tracked, Tags, Throttles."""
+"""The pages Recurring, Tracked, Tags and Throttles."""
 
 import pytest
-from pretended import GUARDED, READER, get, post, pretended
+from scripted_app import GUARDED, READER, get, post, scripted_app
 
 from millrace.records import (
     BulkProgress,
@@ -56,17 +56,17 @@ def recurring(jid: str = "every", **more: object) -> RecurringRecord:
 # Recurring
 
 
-def test_nothing_recurs() -> None:
-    answer = get(pretended(recurring=RecurringPage([], 0, "")), "/recurring")
+def test_no_recurring_jobs() -> None:
+    answer = get(scripted_app(recurring=RecurringPage([], 0, "")), "/recurring")
     assert answer.status == 200
     assert "No recurring jobs" in answer.text
 
 
-def test_what_recurs() -> None:
+def test_recurring_jobs_are_listed() -> None:
     found = RecurringPage([recurring(), recurring(XSS, kind=XSS, queue=XSS, tags=[XSS])], 2, "x y")
-    answer = get(pretended(recurring=found), "/recurring")
-    for told in ("Sweep", "1 min", "{&#34;deep&#34;: true}", "nightly", "after=x%20y"):
-        assert told in answer.text
+    answer = get(scripted_app(recurring=found), "/recurring")
+    for expected_text in ("Sweep", "1 min", "{&#34;deep&#34;: true}", "nightly", "after=x%20y"):
+        assert expected_text in answer.text
     assert "<img src=x" not in answer.text
 
 
@@ -81,7 +81,7 @@ def test_what_recurs() -> None:
     ],
 )
 def test_a_recurring_job_is_changed(form: dict[str, str], wanted: dict[str, object]) -> None:
-    room = pretended()
+    room = scripted_app()
     answer = post(room, "/recurring", {"jid": "every"} | form)
     assert (answer.status, answer.headers["location"]) == (303, "/recurring")
     (name, asked) = room.control.asked[0]
@@ -103,8 +103,8 @@ def test_a_recurring_job_is_changed(form: dict[str, str], wanted: dict[str, obje
         {},
     ],
 )
-def test_what_cannot_be_done_to_a_recurring_job(form: dict[str, str]) -> None:
-    room = pretended()
+def test_invalid_changes_of_a_recurring_job_are_refused(form: dict[str, str]) -> None:
+    room = scripted_app()
     assert post(room, "/recurring", {"jid": "every"} | form).status == 400
     assert room.control.asked == []
 
@@ -122,17 +122,17 @@ def tracked() -> TrackedPage:
     return TrackedPage(rows, 4, "")
 
 
-def test_nothing_is_tracked() -> None:
-    answer = get(pretended(tracked=TrackedPage([], 0, "")), "/tracked")
+def test_no_tracked_jobs() -> None:
+    answer = get(scripted_app(tracked=TrackedPage([], 0, "")), "/tracked")
     assert answer.status == 200
     assert "No tracked jobs" in answer.text
 
 
 def test_tracked_jobs_by_state() -> None:
-    room = pretended(tracked=tracked())
+    room = scripted_app(tracked=tracked())
     text = get(room, "/tracked").text
-    for told in ("All 4", "Waiting 1", "Stalled 1", "Dead 1", "Gone 1", "Running 0", "j4"):
-        assert told in text
+    for expected_text in ("All 4", "Ready 1", "Overdue 1", "Dead 1", "Removed 1", "Leased 0", "j4"):
+        assert expected_text in text
     assert "<img src=x" not in text
     dead = get(room, "/tracked?state=dead").text
     assert "j3" in dead
@@ -142,7 +142,7 @@ def test_tracked_jobs_by_state() -> None:
 
 def test_untracking() -> None:
     acted = BulkProgress(1, [SkippedJob("j2", "it is not tracked")], 1)
-    room = pretended(act=acted)
+    room = scripted_app(act=acted)
     answer = post(room, "/tracked", {"job": ["j1", "j2"]})
     assert answer.status == 303
     (name, asked) = room.control.asked[0]
@@ -154,10 +154,10 @@ def test_untracking() -> None:
 # Tags and throttles
 
 
-def test_tags_lead_to_their_jobs() -> None:
-    assert "No tags" in get(pretended(tags=TagPage([], 0)), "/tags").text
+def test_tags_link_to_their_jobs() -> None:
+    assert "No tags" in get(scripted_app(tags=TagPage([], 0)), "/tags").text
     found = TagPage([TagCount("plain", 3), TagCount('two "words"', 1), TagCount(XSS, 1)], 900)
-    text = get(pretended(tags=found), "/tags").text
+    text = get(scripted_app(tags=found), "/tags").text
     assert 'href="/jobs?q=tag%3Aplain"' in text
     assert 'href="/jobs?q=tag%3A%22two%20%5C%22words%5C%22%22"' in text
     assert "900 tags" in text
@@ -165,17 +165,17 @@ def test_tags_lead_to_their_jobs() -> None:
 
 
 def test_throttles() -> None:
-    assert "No limits" in get(pretended(throttles=LimitPage([])), "/throttles").text
+    assert "No limits" in get(scripted_app(throttles=LimitPage([])), "/throttles").text
     rows = [LimitRecord(XSS, 2, 0, ["a/b"], [f"w{n}" for n in range(30)])]
-    text = get(pretended(throttles=LimitPage(rows)), "/throttles").text
+    text = get(scripted_app(throttles=LimitPage(rows)), "/throttles").text
     assert 'href="/jobs/a%2Fb"' in text
     assert "and 20 more" in text
     assert "<img src=x" not in text
 
 
-def test_one_who_may_only_look_changes_nothing() -> None:
+def test_a_reader_cannot_change_anything() -> None:
     found = RecurringPage([recurring()], 1, "")
-    room = pretended(GUARDED, recurring=found, tracked=tracked())
+    room = scripted_app(GUARDED, recurring=found, tracked=tracked())
     assert "Cancel it" not in get(room, "/recurring", READER.secret).text
     assert "Untrack" not in get(room, "/tracked", READER.secret).text
     for path in ("/recurring", "/tracked"):

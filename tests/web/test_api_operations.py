@@ -1,5 +1,5 @@
-"""Everything that the HTTP API does, done on a real server; every answer is compared with the
-OpenAPI document.
+"""Every operation of the HTTP API on a real server. Every response is compared with the OpenAPI
+document.
 """
 
 import os
@@ -19,7 +19,7 @@ from millrace.admin import scans
 from millrace.admin.audit import MAX_AUDIT_PAGE
 from millrace.admin.samples import MAX_SAMPLED_QUEUES
 from millrace.admin.search import MAX_FAILURE_GROUPS
-from millrace.web.analytics import MOST_DAYS
+from millrace.web.analytics import MAX_DAYS
 from raw_faktory import RawFaktory
 from server_process import ServerProcess, running_server
 
@@ -85,8 +85,8 @@ def test_a_job_is_pushed_and_worked(api: Caller) -> None:
     renewed = api.post(f"/leases/{token}/renew", {"lease_for": 600})
     assert renewed["job"]["deadline"] > leased["deadline"]
     api.post(f"/leases/{token}/complete", {"result": [1]})
-    told = api.get("/jobs/w1/events", thorough=1)
-    assert [event["type"] for event in told["events"]] == [
+    job_events = api.get("/jobs/w1/events", thorough=1)
+    assert [event["type"] for event in job_events["events"]] == [
         "pushed",
         "leased",
         "renewed",
@@ -98,7 +98,7 @@ def test_a_job_is_pushed_and_worked(api: Caller) -> None:
     api.post("/leases/99999999-1-1-00/complete", None, 404)
 
 
-def test_a_payload_stays_as_it_came(api: Caller) -> None:
+def test_a_payload_is_returned_unchanged(api: Caller) -> None:
     api.post("/jobs", b'{"queue": "exact", "id": "e1", "payload": %s}' % BIG, 201)
     assert api.ask("GET", "/jobs/e1/payload").body == BIG
     assert b'"payload":' + BIG in api.ask("GET", "/jobs/e1").body
@@ -123,10 +123,10 @@ def test_a_job_is_pushed_once(api: Caller) -> None:
     api.get("/jobs/o2", 404)
 
 
-def test_a_job_that_fails_is_tried_again(api: Caller) -> None:
+def test_a_failed_job_is_retried(api: Caller) -> None:
     push(api, "fail", "f1")
-    told = {"group": "Gone", "message": "away", "backtrace": ["here"]}
-    job = api.post(f"/leases/{lease(api, 'fail')}/fail", told)["job"]
+    job_events = {"group": "Gone", "message": "away", "backtrace": ["here"]}
+    job = api.post(f"/leases/{lease(api, 'fail')}/fail", job_events)["job"]
     assert (job["state"], job["failure"]["group"]) == ("scheduled", "Gone")
     assert api.get("/jobs/f1")["backtrace"] == ["here"]
     push(api, "fail", "f2")
@@ -136,12 +136,12 @@ def test_a_job_that_fails_is_tried_again(api: Caller) -> None:
     assert api.post(f"/leases/{lease(api, 'fail')}/release")["job"]["state"] == "ready"
 
 
-def test_one_waits_for_a_job(api: Caller) -> None:
-    asked = {"queues": ["nothing"], "worker": "w", "wait": 0.05}
-    assert api.post("/leases", asked) == {"leases": []}
+def test_a_lease_waits_for_a_job(api: Caller) -> None:
+    request_body = {"queues": ["nothing"], "worker": "w", "wait": 0.05}
+    assert api.post("/leases", request_body) == {"leases": []}
 
 
-def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
+def test_a_disconnected_client_receives_no_job(api: Caller, served: ServerProcess) -> None:
     push(api, "left", "first")
     api.post(f"/leases/{lease(api, 'left')}/complete")
     body = b'{"queues": ["left"], "worker": "gone", "wait": 60}'
@@ -155,15 +155,15 @@ def test_whoever_leaves_gets_no_job(api: Caller, served: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("to_pages", [False, True])
-def test_whoever_waits_when_the_server_stops_is_told(tmp_path: Path, to_pages: bool) -> None:
-    """The signal is the server's, or that of its pages, as when all of a service is stopped."""
+def test_a_waiting_client_is_answered_when_the_server_stops(tmp_path: Path, to_pages: bool) -> None:
+    """The signal goes to the server, or to its web process, as when a whole service is stopped."""
     with running_server(tmp_path / "data") as server:
         api = Caller(server.ports["web"])
         push(api, "stop", "first")
         api.post(f"/leases/{lease(api, 'stop')}/complete")
         with ThreadPoolExecutor() as pool:
-            asked = {"queues": ["stop"], "worker": "w", "wait": 60}
-            waiting = pool.submit(api.post, "/leases", asked, 503)
+            request_body = {"queues": ["stop"], "worker": "w", "wait": 60}
+            waiting = pool.submit(api.post, "/leases", request_body, 503)
             until(lambda: waiters(api, "stop") == 1)
             os.kill(only_child(server.pid) if to_pages else server.pid, signal.SIGTERM)
             assert "is stopping" in waiting.result(20)["detail"]
@@ -186,7 +186,7 @@ def only_child(pid: int) -> int:
         b'{"queue": "q", "payload": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-def test_what_does_not_fit_together_is_a_bad_request(api: Caller, body: object) -> None:
+def test_conflicting_fields_are_a_bad_request(api: Caller, body: object) -> None:
     api.post("/jobs", body, 400)
 
 
@@ -203,18 +203,18 @@ def test_what_does_not_fit_together_is_a_bad_request(api: Caller, body: object) 
         {"queue": "q", "payload_base64": "?"},
     ],
 )
-def test_what_is_not_of_its_type_is_unprocessable(api: Caller, body: object) -> None:
+def test_wrong_types_are_unprocessable(api: Caller, body: object) -> None:
     api.post("/jobs", body, 422)
 
 
-def test_too_large_a_body(api: Caller) -> None:
+def test_a_body_above_the_limit(api: Caller) -> None:
     api.post("/jobs/x/move", b" " * (1 << 20) + b"{}", 413)
 
 
 # One job
 
 
-def test_what_is_done_to_a_job(api: Caller) -> None:
+def test_actions_on_one_job(api: Caller) -> None:
     push(api, "acts", "a1", "a2", "a3")
     assert api.post("/jobs/a1/move", {"queue": ODD}) == {"done": 1}
     api.post("/jobs/a1/priority", {"priority": 7})
@@ -239,7 +239,7 @@ def test_what_is_done_to_a_job(api: Caller) -> None:
     api.post("/jobs/a4/undepend", {"waits_for": ["a2"]})
     assert state(api, "a4") == "ready"
     lease(api, "acts")
-    api.post("/jobs/a2/cancel", None, 409)
+    api.post("/jobs/a2/kill", None, 409)
     api.post("/jobs/a2/timeout")
     api.post("/jobs/a2/delete")
     number = api.get("/jobs/a3")["job"]["number"]
@@ -250,14 +250,14 @@ def test_what_is_done_to_a_job(api: Caller) -> None:
 
 @pytest.mark.parametrize("name", [ODD, "x/payload", "x/retry", "%2F", "\u202e"])
 def test_names_of_any_characters(api: Caller, name: str) -> None:
-    """A job and its queue, by addresses."""
+    """A job and its queue, by URL."""
     push(api, name, name)
-    here = quote(name, safe="")
-    assert api.get(f"/jobs/{here}")["job"]["id"] == name
-    assert api.get(f"/queues/{here}")["queue"]["name"] == name
-    assert api.post(f"/queues/{here}/pause")["name"] == name
-    assert api.ask("GET", f"/jobs/{here}/payload").json == [name]
-    api.post(f"/jobs/{here}/delete")
+    encoded = quote(name, safe="")
+    assert api.get(f"/jobs/{encoded}")["job"]["id"] == name
+    assert api.get(f"/queues/{encoded}")["queue"]["name"] == name
+    assert api.post(f"/queues/{encoded}/pause")["name"] == name
+    assert api.ask("GET", f"/jobs/{encoded}/payload").json == [name]
+    api.post(f"/jobs/{encoded}/delete")
 
 
 # Queues
@@ -278,6 +278,14 @@ def test_queues(api: Caller) -> None:
     assert queue["name"] == "q-one"
     assert api.post("/leases", {"queues": ["q-one"], "worker": "w"}) == {"leases": []}
     assert not api.post("/queues/q-one/resume")["paused"]
+    assert api.post("/queues/q-one/retain", {"keep_results": 60})["keep_results"] == 60
+    assert api.post("/queues/q-one/retain", {"keep_results": None})["keep_results"] is None
+    assert api.post("/queues/q-one/limit", {"limit": 7})["limit"] == 7
+    (limit,) = api.get("/throttles")["throttles"]
+    assert (limit["name"], limit["maximum"]) == ("ql:q:q-one", 7)
+    assert api.post("/queues/q-one/limit", {"limit": None})["limit"] is None
+    assert api.get("/throttles")["throttles"] == []
+    api.post("/queues/q-one/limit", {"limit": 0}, 422)
     cleared = api.post("/queues/q-one/clear")
     assert (cleared["state"], cleared["done"]) == ("done", 2)
     api.post("/queues/q-two/remove")
@@ -289,7 +297,7 @@ def test_queues(api: Caller) -> None:
     assert api.get("/queues/q-one", date="2026-01-01")["statistics"]["wait"]["count"] == 0
 
 
-# Searching, and acting on what is found
+# Searches and bulk actions
 
 
 def test_pages_of_jobs(api: Caller) -> None:
@@ -312,12 +320,15 @@ def test_a_search(api: Caller) -> None:
     assert len(api.get("/jobs", q="needle", queue="find", state="dead")["jobs"]) == 0
     assert "state" in api.get("/jobs", 400, q="stat:dead")["detail"]
     api.get("/jobs", 422, state="asleep")
+    assert "null" in api.get("/jobs", 422, state="null")["detail"]
+    api.get("/jobs", 422, retrying="null")
+    assert api.get("/jobs", queue="null")["jobs"] == []
     api.get("/jobs", 422, limit=0)
     api.get("/jobs", 422, colour="blue")
     api.ask("GET", "/jobs?limit=1&limit=2", None, 422)
 
 
-def test_what_is_asked_twice_is_asked_together(api: Caller) -> None:
+def test_a_filter_given_twice_is_combined(api: Caller) -> None:
     push(api, "twice", "twice")
     assert len(api.get("/jobs", q="queue:twice", queue="twice")["jobs"]) == 1
     assert "`queue`" in api.get("/jobs", 422, q="queue:twice", queue="other")["detail"]
@@ -325,7 +336,7 @@ def test_what_is_asked_twice_is_asked_together(api: Caller) -> None:
     api.get("/jobs", 422, q="not:tracked", tracked=True)
 
 
-def test_an_action_on_many_jobs(api: Caller) -> None:
+def test_a_bulk_action(api: Caller) -> None:
     push(api, "many", *(f"m{number}" for number in range(5)))
     acted = api.post("/actions", {"action": "kill", "q": "queue:many"})
     assert (acted["state"], acted["done"], acted["refused"]) == ("done", 5, 0)
@@ -363,14 +374,14 @@ def test_an_action_on_many_jobs(api: Caller) -> None:
         {"all": True},
     ],
 )
-def test_a_search_that_came_out_empty_means_no_job(api: Caller, which: dict[str, object]) -> None:
+def test_an_empty_filter_selects_no_job(api: Caller, which: dict[str, object]) -> None:
     if not api.get("/jobs", id="spared")["jobs"]:
         push(api, "spared", "spared")
     api.post("/actions", {"action": "kill", **which}, 400)
     assert state(api, "spared") == "ready"
 
 
-def test_every_job_is_meant_if_that_is_said(api: Caller) -> None:
+def test_all_jobs_are_selected_only_with_a_flag(api: Caller) -> None:
     push(api, "every", "every")
     acted = api.post("/actions", {"action": "track", "query": {}, "all": True})
     assert acted["title"] == "Track all jobs"
@@ -389,16 +400,16 @@ def test_failures(api: Caller) -> None:
     assert api.get("/jobs", queue="failing", failing=False)["jobs"] == []
     query = {"queue": "failing", "failing": True}
     assert api.post("/actions", {"action": "track", "query": query})["done"] == 3
-    here = "/failures/" + quote(group["fingerprint"], safe="")
-    assert len(api.get(here, limit=2)["jobs"]) == 2
-    assert api.post(here + "/retry")["done"] == 3
-    api.get(here, 404)
+    encoded = "/failures/" + quote(group["fingerprint"], safe="")
+    assert len(api.get(encoded, limit=2)["jobs"]) == 2
+    assert api.post(encoded + "/retry")["done"] == 3
+    api.get(encoded, 404)
     lease_again = lease(api, "failing")
     api.post(f"/leases/{lease_again}/fail", failed)
-    assert api.post(here + "/delete")["done"] == 1
+    assert api.post(encoded + "/delete")["done"] == 1
 
 
-# The rest
+# Other routes
 
 
 def test_workers(api: Caller, served: ServerProcess) -> None:
@@ -416,7 +427,7 @@ def test_workers(api: Caller, served: ServerProcess) -> None:
         api.post("/workers/faktory/nobody/quiet", None, 404)
 
 
-def test_what_qless_keeps(api: Caller, served: ServerProcess) -> None:
+def test_routes_of_qless(api: Caller, served: ServerProcess) -> None:
     client = qless.Client(f"redis://127.0.0.1:{served.ports['qless']}")
     client.queues["imports"].recur("Sweep", {"keep": 7}, interval=3600, jid="sweep/1")
     (found,) = api.get("/recurring")["recurring"]
@@ -459,32 +470,32 @@ def test_the_journal_is_shipped(api: Caller) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "request_body",
     [
         {"first": "2026-02-30"},
         {"last": "0000-01-01"},
         {"first": "2026-11-02", "last": "2026-11-01"},
     ],
 )
-def test_days_that_there_are_not(api: Caller, asked: dict[str, str]) -> None:
-    api.get("/analytics", 400, **asked)
+def test_invalid_days_are_refused(api: Caller, request_body: dict[str, str]) -> None:
+    api.get("/analytics", 400, **request_body)
 
 
 @pytest.mark.parametrize(
-    ("path", "most"),
+    ("path", "maximum"),
     [
         ("/queues", MAX_SAMPLED_QUEUES),
         ("/failures", MAX_FAILURE_GROUPS),
         ("/audit", MAX_AUDIT_PAGE),
         ("/tags", scans.MAX_PAGE_SIZE),
-        ("/analytics", MOST_DAYS),
+        ("/analytics", MAX_DAYS),
     ],
 )
-def test_no_more_can_be_asked_for_than_is_told(api: Caller, path: str, most: int) -> None:
+def test_the_documented_maximum_is_enforced(api: Caller, path: str, maximum: int) -> None:
     name = "days" if path == "/analytics" else "limit"
-    fits = api.send("GET", f"/api/v1{path}?{name}={most}")
+    fits = api.send("GET", f"/api/v1{path}?{name}={maximum}")
     assert fits.status == (409 if path == "/analytics" else 200)
-    api.get(path, 422, **{name: most + 1})
+    api.get(path, 422, **{name: maximum + 1})
 
 
 def test_health(api: Caller) -> None:
@@ -499,7 +510,7 @@ def test_health(api: Caller) -> None:
     assert "total_enqueued" in api.get("/stats")["faktory"]
 
 
-def test_other_addresses_and_methods(api: Caller) -> None:
+def test_unknown_paths_and_methods(api: Caller) -> None:
     for method, path, status in (
         ("GET", "/api/v1/nowhere", 404),
         ("GET", "/api", 404),
@@ -520,7 +531,7 @@ def test_other_addresses_and_methods(api: Caller) -> None:
     assert (head.status, head.body) == (200, b"")
 
 
-def test_a_form_is_not_heard(api: Caller) -> None:
+def test_a_form_is_refused(api: Caller) -> None:
     for headers in (
         {"Content-Type": "application/x-www-form-urlencoded"},
         {"Content-Type": "text/plain"},
@@ -532,20 +543,27 @@ def test_a_form_is_not_heard(api: Caller) -> None:
     assert answer.status == 403
 
 
-def test_everything_is_forgotten(api: Caller) -> None:
+def test_the_newest_events_of_the_journal(api: Caller) -> None:
+    api.post("/jobs", {"queue": "journal", "id": "newest", "payload": []}, 201)
+    events = api.get("/events")["events"]
+    assert (events[-1]["id"], events[-1]["type"]) == ("newest", "pushed")
+    assert [each["event"] for each in events] == sorted(each["event"] for each in events)
+
+
+def test_a_flush_removes_all_jobs(api: Caller) -> None:
     api.post("/flush", None, 400)
     api.post("/flush", {"confirm": "yes"}, 422)
     api.post("/flush", {"confirm": "flush"})
     assert api.get("/jobs")["jobs"] == []
 
 
-def test_every_operation_was_done(api: Caller) -> None:
-    """A run of the pipeline takes a minute: it is done by the browser's tests. What it makes is
-    asked for by test_analytics_page.py.
+def test_every_operation_was_tested(api: Caller) -> None:
+    """The browser tests run the pipeline, because it takes a minute. test_analytics_page.py reads
+    its report.
     """
     if len(api.done) < 40:
         pytest.skip("only some tests were run")
-    told = {
+    job_events = {
         f"{method.upper()} {path}" for path, item in document()["paths"].items() for method in item
     }
-    assert told - api.done == {"POST /api/v1/pipeline/run", "GET /api/v1/analytics"}
+    assert job_events - api.done == {"POST /api/v1/pipeline/run", "GET /api/v1/analytics"}
