@@ -172,7 +172,7 @@ def test_a_failing_job_is_retried_and_then_dead(app: Millrace) -> None:
         assert (dead.state, dead.error) == ("dead", "no luck")
 
 
-def test_without_retries_a_failed_job_is_dead_at_once(app: Millrace) -> None:
+def test_without_retries_a_failed_job_is_dead_immediately(app: Millrace) -> None:
     @app.task(retries=0)
     def fail() -> None:
         raise ValueError
@@ -200,7 +200,7 @@ def test_jobs_can_run_immediately(app: Millrace) -> None:
     assert seen == [1]
 
 
-def test_many_jobs_are_pushed_in_batches(app: Millrace) -> None:
+def test_jobs_are_pushed_in_batches(app: Millrace) -> None:
     seen = []
 
     @app.task
@@ -316,14 +316,14 @@ def test_a_serializer_converts_arguments() -> None:
     def work(value: datetime) -> None:
         seen.append(value)
 
-    moment = datetime(2026, 11, 18, tzinfo=UTC)
+    time = datetime(2026, 11, 18, tzinfo=UTC)
     with app.testing() as server:
-        work.push(moment)
+        work.push(time)
         server.run()
-    assert seen == [moment]
+    assert seen == [time]
 
 
-def test_an_endless_loop_of_jobs_is_noticed(app: Millrace) -> None:
+def test_an_endless_loop_of_jobs_is_detected(app: Millrace) -> None:
     @app.task
     def again() -> None:
         again.push()
@@ -337,7 +337,7 @@ def test_an_endless_loop_of_jobs_is_noticed(app: Millrace) -> None:
 # Times
 
 
-def test_a_due_time_comes_from_a_delay_or_a_time() -> None:
+def test_a_due_time_is_a_delay_or_a_time() -> None:
     assert due_time(None, None, 5.0) is None
     assert due_time(2.5, None, 5.0) == 7.5
     assert due_time(timedelta(seconds=3), None, 5.0) == 8.0

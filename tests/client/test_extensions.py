@@ -27,7 +27,7 @@ def ack(app: Millrace, jid: str) -> None:
     app.transport.request_many([wire.command("ACK", {"jid": jid})])
 
 
-def test_a_higher_priority_comes_first(app: Millrace) -> None:
+def test_a_higher_priority_is_fetched_first(app: Millrace) -> None:
     low, high, middle = (app.push(NewJob("work", priority=p)).id for p in (-1, 5, 0))
     assert [fetch(app) for _ in range(3)] == [high, middle, low]
 
@@ -49,7 +49,7 @@ def test_a_dependency_that_has_completed_does_not_block(app: Millrace) -> None:
     assert fetch(app) == second.id
 
 
-def test_jobs_of_one_batch_depend_on_each_other(app: Millrace) -> None:
+def test_jobs_of_one_batch_can_depend_on_each_other(app: Millrace) -> None:
     first = NewJob("first")
     second = NewJob("second", depends_on=[first.id], priority=9)
     app.push_many([first, second])
@@ -58,7 +58,7 @@ def test_jobs_of_one_batch_depend_on_each_other(app: Millrace) -> None:
     assert fetch(app) == second.id
 
 
-def test_a_blocked_job_that_is_sent_again_stays_one_job(app: Millrace) -> None:
+def test_a_blocked_job_pushed_again_stays_one_job(app: Millrace) -> None:
     first = app.push(NewJob("first"))
     second = NewJob("second", depends_on=[first.id])
     command = wire.command("PUSH", second.to_work_unit(app.serializers["json"]))

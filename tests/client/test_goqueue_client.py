@@ -1,4 +1,4 @@
-"""GoJobQueue, with a real server, and with peers that are no good servers."""
+"""GoJobQueue with a real server, and with invalid servers."""
 
 import contextlib
 import signal
@@ -24,12 +24,12 @@ from millrace.client import (
 )
 from server_process import running_server
 
-MOST = 2**32 - 1
+MAX_UINT32 = 2**32 - 1
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """The port of a server that these tests share; each uses queues of its own."""
+    """The port of a server that these tests share; each test uses its own queues."""
     with running_server(tmp_path_factory.mktemp("goqueue") / "data") as server:
         yield server.ports["goqueue"]
 
@@ -43,14 +43,14 @@ def client(port: int) -> Iterator[GoJobQueue]:
 # A real server
 
 
-def test_the_life_of_a_job(client):
+def test_a_job_from_add_to_delete(client):
     job = client.add("life", b"\0\xff data", priority=7, ttp=30)
     assert client.reserve("life", 1) == ReservedJob(job, 7, 30, "reserved", b"\0\xff data")
     client.delete(job)
     assert client.reserve("life", 1) is None
 
 
-def test_a_reserved_job_can_be_handed_to_delete(client):
+def test_a_reserved_job_can_be_passed_to_delete(client):
     client.add("handed", b"x")
     job = client.reserve("handed")
     client.delete(job)
@@ -65,7 +65,7 @@ def test_lower_priorities_first_then_by_age(client):
     assert [jobs.index(job) + 1 for job in got] == [2, 4, 1, 5, 6, 3]
 
 
-def test_a_reserve_waits_for_what_another_adds(port, client):
+def test_a_reserve_waits_for_a_job_of_another_client(port, client):
     def add_soon() -> None:
         with GoJobQueue(port=port) as producer:
             time.sleep(0.2)
@@ -77,13 +77,13 @@ def test_a_reserve_waits_for_what_another_adds(port, client):
     thread.join()
 
 
-def test_nothing_comes_in_time(client):
+def test_a_reserve_times_out(client):
     started = time.monotonic()
     assert client.reserve("never", 1) is None
     assert 0.9 < time.monotonic() - started < 5
 
 
-def test_a_job_comes_back_after_its_ttp(client):
+def test_a_job_returns_after_its_ttp(client):
     job = client.add("again", b"x", ttp=1)
     assert client.reserve("again").id == job
     assert client.reserve("again", 5).id == job
@@ -109,16 +109,16 @@ def test_any_queue_name(client, queue):
 
 
 def test_the_largest_numbers(client):
-    client.add("large", b"", priority=MOST, ttp=MOST)
-    assert client.reserve("large", 1)[1:3] == (MOST, MOST)
+    client.add("large", b"", priority=MAX_UINT32, ttp=MAX_UINT32)
+    assert client.reserve("large", 1)[1:3] == (MAX_UINT32, MAX_UINT32)
 
 
-def test_data_above_the_servers_limit_is_refused_with_its_words(client):
+def test_data_above_the_limit_of_the_server_is_refused_with_its_message(client):
     with pytest.raises(RequestRefused, match="the data is larger than 16777216 bytes"):
         client.add("refused", b"x" * ((16 << 20) + 1))
 
 
-def test_after_that_the_caller_connects_again(client):
+def test_after_a_refusal_the_caller_connects_again(client):
     with pytest.raises(RequestRefused):
         client.add("refused", b"x" * (17 << 20))
     with contextlib.suppress(ConnectionLost):
@@ -128,7 +128,7 @@ def test_after_that_the_caller_connects_again(client):
     assert client.reserve("refused", 1).data == b"small"
 
 
-def test_connecting_anew_leaves_jobs_as_they_are(client):
+def test_a_new_connection_keeps_reserved_jobs(client):
     job = client.add("anew", b"x")
     client.reserve("anew", 1)
     client.connect()
@@ -186,7 +186,7 @@ def test_tls(tmp_path, certificates):
             GoJobQueue("localhost", port, timeout=5).connect()
 
 
-# What is not even sent
+# Invalid arguments
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,10 @@ def test_tls(tmp_path, certificates):
         (lambda c: c.add("", b""), "queue must be 1 to 255 bytes"),
         (lambda c: c.add("ż" * 128, b""), "queue must be 1 to 255 bytes"),
         (lambda c: c.add("a\0b", b""), "without NUL"),
-        (lambda c: c.add("q", b"", priority=-1), f"priority must be from 0 to {MOST}, not -1"),
+        (
+            lambda c: c.add("q", b"", priority=-1),
+            f"priority must be from 0 to {MAX_UINT32}, not -1",
+        ),
         (lambda c: c.add("q", b"", priority=2**32), "priority must be"),
         (lambda c: c.add("q", b"", ttp=2**32), "ttp must be"),
         (lambda c: c.reserve("q", 0), "at least 1"),
@@ -205,7 +208,7 @@ def test_tls(tmp_path, certificates):
         (lambda c: c.delete(2**64), "id must be"),
     ],
 )
-def test_what_the_protocol_cannot_say(call: Callable[[GoJobQueue], Any], complaint: str) -> None:
+def test_invalid_arguments_are_not_sent(call: Callable[[GoJobQueue], Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         call(GoJobQueue())
 
@@ -226,7 +229,7 @@ def test_commands_need_a_connection():
     client.close()
 
 
-def test_nobody_listens():
+def test_a_refused_connection():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         client = GoJobQueue(port=closed.getsockname()[1])
@@ -235,7 +238,7 @@ def test_nobody_listens():
     assert not client.connected
 
 
-def test_somebody_listens_and_says_nothing():
+def test_a_silent_server_times_out():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(TimedOut, match="did not answer in time"):
@@ -245,7 +248,7 @@ def test_somebody_listens_and_says_nothing():
             GoJobQueue(port=port, timeout=0.2, tls=context).connect()
 
 
-def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_calls_them():
+def test_every_error_is_a_millrace_error_and_network_errors_have_python_types():
     for kind in (NotConnected, ConnectionLost, TimedOut, BadReply, RequestRefused, AlreadyDeleted):
         assert issubclass(kind, MillraceError)
     assert issubclass(ConnectionLost, ConnectionError)
@@ -253,13 +256,13 @@ def test_every_error_is_one_of_ours_and_those_of_the_network_are_what_python_cal
     assert issubclass(AlreadyDeleted, RequestRefused)
 
 
-# Peers that are no good servers
+# Invalid servers
 
 
 @contextlib.contextmanager
 def peer(*replies: bytes | float, hangs_up: bool = True) -> Iterator[GoJobQueue]:
-    """A client whose server answers CONNECT, and to the next command says just this; a number is a
-    pause of so many seconds.
+    """A client with a server that answers CONNECT, and sends these replies to the next command. A
+    number is a pause in seconds.
     """
     listening = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
@@ -294,41 +297,43 @@ def peer(*replies: bytes | float, hangs_up: bool = True) -> Iterator[GoJobQueue]
 RESERVED = b"RESERVED\0" + bytes([9, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 0, 0, 0]) + b"reserved\0"
 
 
-def test_a_reply_in_pieces():
+def test_a_reply_in_segments():
     reply = RESERVED + b"\5\0\0\0hello"
     with peer(*(reply[n : n + 1] for n in range(len(reply)))) as client:
         assert client.reserve("q") == ReservedJob(2**56 + 9, 2, 3, "reserved", b"hello")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply_bytes",
     [b"", b"RESER", RESERVED[:-3], RESERVED + b"\5\0\0\0hell", RESERVED + b"\xff\xff\xff\xff"],
 )
-def test_the_server_hangs_up_inside_a_reply(said):
-    with peer(said) as client:
+def test_the_server_disconnects_within_a_reply(reply_bytes):
+    with peer(reply_bytes) as client:
         with pytest.raises(ConnectionLost, match="The server closed the connection"):
             client.reserve("q")
         assert not client.connected
 
 
-@pytest.mark.parametrize("said", [b"", b"TIME", RESERVED + b"\5\0\0\0hell"])
-def test_the_server_is_silent(said):
-    with peer(said, hangs_up=False) as client:
+@pytest.mark.parametrize("reply_bytes", [b"", b"TIME", RESERVED + b"\5\0\0\0hell"])
+def test_the_server_is_silent(reply_bytes):
+    with peer(reply_bytes, hangs_up=False) as client:
         started = time.monotonic()
         with pytest.raises(TimedOut, match="did not answer in time"):
-            client.delete(1) if not said else client.reserve("q", 1)
+            client.delete(1) if not reply_bytes else client.reserve("q", 1)
         assert 0.2 < time.monotonic() - started < 5
         assert not client.connected
 
 
-def test_a_reply_that_has_begun_must_go_on_also_in_a_wait_without_a_limit():
+def test_an_incomplete_reply_times_out_in_a_wait_without_a_limit():
     with peer(0.5, RESERVED, hangs_up=False) as client, pytest.raises(TimedOut):
         client.reserve("q")
 
 
-@pytest.mark.parametrize("said", [b"OK\0", b"HTTP/1.1 400 Bad Request\r\n\0", b"\0", b"x" * 70_000])
-def test_what_is_no_reply_to_a_reserve(said):
-    with peer(said) as client:
+@pytest.mark.parametrize(
+    "reply_bytes", [b"OK\0", b"HTTP/1.1 400 Bad Request\r\n\0", b"\0", b"x" * 70_000]
+)
+def test_an_invalid_reply_to_a_reserve(reply_bytes):
+    with peer(reply_bytes) as client:
         with pytest.raises(BadReply):
             client.reserve("q")
         assert not client.connected
@@ -352,7 +357,7 @@ def test_another_protocols_greeting():
     listening.close()
 
 
-def test_an_error_is_the_servers_words():
+def test_an_error_has_the_message_of_the_server():
     with peer("ERROR\0zażółć\0".encode(), hangs_up=False) as client:
         with pytest.raises(RequestRefused, match=r"^zażółć$"):
             client.add("q", b"x")
@@ -367,7 +372,7 @@ def test_another_refusal_of_delete_is_not_taken_for_a_deleted_job():
 
 
 def test_an_interrupted_wait_leaves_no_connection_behind():
-    """Its reply would be taken for that of the next command."""
+    """Otherwise its reply would be used for the next command."""
 
     class Interrupt(BaseException):
         pass

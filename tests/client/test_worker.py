@@ -15,7 +15,9 @@ import pytest
 
 from millrace import Millrace
 from millrace.client import Worker, WorkerOptions
+from millrace.client.jobs import Job
 from millrace.client.worker import Outcome
+from millrace.client.worker.execution import execute
 from server_process import ServerProcess, running_server
 
 WAIT = 20.0
@@ -139,7 +141,7 @@ def test_a_timeout_stops_a_busy_thread(app: Millrace) -> None:
         first, second = outcomes.wait_for(2)
     assert first.failure is not None
     assert first.failure.kind == "JobTimedOut"
-    assert second.failure is None, "the thread goes on with other jobs"
+    assert second.failure is None, "the thread continues with other jobs"
 
 
 def test_a_stopping_worker_finishes_its_jobs(app: Millrace) -> None:
@@ -177,6 +179,27 @@ def test_a_job_that_does_not_finish_in_time_is_returned(app: Millrace) -> None:
         (outcome,) = outcomes.wait_for(1)
     assert outcome.failure is not None
     assert outcome.failure.kind == "WorkerStopped"
+    assert counts(app)["retries"] == 1
+
+
+def test_a_job_in_a_call_that_cannot_be_interrupted_is_returned(app: Millrace) -> None:
+    """The thread gets the exception only after the call; the lease would last half an hour."""
+    started, release = threading.Event(), threading.Event()
+
+    @app.task
+    def blocked() -> None:
+        started.set()
+        release.wait()
+
+    blocked.push()
+    with working(app, concurrency=1, shutdown_timeout=0.2) as (worker, outcomes):
+        assert started.wait(WAIT)
+        worker.stop()
+        (outcome,) = outcomes.wait_for(1)
+        assert outcome.failure is not None
+        assert outcome.failure.kind == "WorkerStopped"
+        assert counts(app)["retries"] == 1
+        release.set()  # the late outcome changes nothing
     assert counts(app)["retries"] == 1
 
 
@@ -312,3 +335,40 @@ def test_the_command_names_a_wrong_application(
     done = subprocess.run([millrace, "worker", application], capture_output=True, text=True)
     assert done.returncode == 2
     assert reason in done.stderr
+
+
+def test_backtraces_start_with_the_users_code_and_name_the_cause() -> None:
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError as error:
+            raise LookupError("no number") from error
+
+    app = Millrace()
+    task = app.task(name="parse")(parse)
+    job = Job("1", task.name, "default", ["x"], {}, None, "json", 0, {})
+    failure = execute(app, job).failure
+    assert failure is not None
+    assert (failure.kind, failure.message) == ("LookupError", "no number")
+    assert "test_worker.py" in failure.backtrace[0]
+    cause = failure.backtrace.index(
+        "Caused by ValueError: invalid literal for int() with base 10: 'x'"
+    )
+    assert "test_worker.py" in failure.backtrace[cause + 1]
+
+
+def test_a_long_backtrace_keeps_the_deepest_frames() -> None:
+    def descend(depth: int) -> None:
+        if not depth:
+            raise ValueError("deep")
+        if depth % 2:
+            descend(depth - 1)
+        descend(depth - 1)  # Python abbreviates frames with equal lines
+
+    app = Millrace()
+    task = app.task(name="descend")(descend)
+    job = Job("1", task.name, "default", [60], {}, None, "json", 0, {})
+    failure = execute(app, job).failure
+    assert failure is not None
+    assert len(failure.backtrace) == 50
+    assert "raise ValueError" in failure.backtrace[-1]

@@ -4,7 +4,7 @@ The SDK speaks the Faktory protocol and needs only the standard library. `Millra
 needs the server's engine.
 """
 
-from .app import JobHandle, Middleware, Millrace, PushFailed
+from .app import Middleware, Millrace, PushFailed
 from .errors import (
     AlreadyDeleted,
     BadReply,
@@ -12,6 +12,8 @@ from .errors import (
     InvalidAddress,
     InvalidArguments,
     JobCancelled,
+    JobFailed,
+    JobNotFound,
     JobTimedOut,
     MillraceError,
     NotConnected,
@@ -23,6 +25,7 @@ from .errors import (
     WorkerStopped,
 )
 from .goqueue import GoJobQueue, ReservedJob
+from .handles import JobHandle
 from .jobs import Job, JsonSerializer, NewJob, Serializer
 from .tasks import BoundTask, Task
 from .worker import Worker, WorkerOptions, current_job
@@ -37,7 +40,9 @@ __all__ = [
     "InvalidArguments",
     "Job",
     "JobCancelled",
+    "JobFailed",
     "JobHandle",
+    "JobNotFound",
     "JobTimedOut",
     "JsonSerializer",
     "Middleware",

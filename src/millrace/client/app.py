@@ -5,18 +5,27 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
-from . import wire
+from . import features, wire
 from .address import parse_address
 from .connection import ConnectionOptions, Identity
 from .errors import MillraceError, NotSupported, RequestRefused
-from .jobs import DEFAULT_RETRIES, Job, JsonSerializer, NewJob, Serializer, check_size, chunks
-from .pool import AsyncConnectionPool, AsyncTransport, ConnectionPool, Transport, require_body
+from .exchange import AsyncTransport, Exchange, Transport, exchange_over, run, run_async
+from .handles import JobHandle
+from .jobs import (
+    DEFAULT_RETRIES,
+    Delay,
+    Job,
+    JsonSerializer,
+    NewJob,
+    Serializer,
+    check_size,
+    chunks,
+)
+from .pool import AsyncConnectionPool, ConnectionPool, require_body
 from .tasks import Task, TaskOptions, default_name
-from .wire import Reply
 
 if TYPE_CHECKING:
     from .testing import TestingServer
@@ -27,25 +36,18 @@ R = TypeVar("R")
 #: Jobs per commit of `push_many`.
 PUSH_BATCH_SIZE: Final = 1000
 MAX_JOB_BYTES: Final = 4 << 20
-#: How long a command is repeated while the server cannot be reached, in seconds.
+#: Time during which a client repeats a command while the server is unreachable, in seconds.
 RETRY_FOR: Final = 30.0
 
 #: Wraps the execution of a job: `def middleware(job, call_next): return call_next()`.
 Middleware = Callable[[Job, Callable[[], Any]], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class JobHandle:
-    """A job that was pushed."""
-
-    id: str
-
-    def __str__(self) -> str:
-        return self.id
-
-
 class PushFailed(MillraceError):
-    """The server refused some jobs of a `push_many`; all others were pushed."""
+    """The server refused some jobs of a `push_many` and accepted all others.
+
+    `errors` maps the IDs of the refused jobs to the reasons.
+    """
 
     def __init__(self, errors: dict[str, str]) -> None:
         #: Job id -> reason.
@@ -57,8 +59,10 @@ class PushFailed(MillraceError):
 class Millrace:
     """An application: it declares tasks, pushes jobs and is run by workers.
 
-    `url` defaults to the environment variable MILLRACE_URL, then to this machine. Instances may be
-    shared by threads and asyncio tasks.
+    `url` is `tcp://[:PASSWORD@]HOST[:PORT]`, or `tcp+tls://...` for TLS. The default is the
+    variable `MILLRACE_URL`, then `FAKTORY_URL`, then this machine. `queue` is the queue of tasks
+    that name none. `timeout` limits each request, and `retry_for` the time during which a failed
+    request is repeated, both in seconds. Threads and asyncio tasks may share an instance.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class Millrace:
         self._tls = tls
         self._max_job_bytes = max_job_bytes
         chosen: list[Serializer] = [*serializers, JsonSerializer()]
-        #: By name; the first one is used for pushing.
+        #: By name. Pushes use the first serializer of the constructor's list.
         self.serializers = {each.name: each for each in reversed(chosen)}
         self._serializer = chosen[0]
         self.tasks: dict[str, Task[Any, Any]] = {}
@@ -108,6 +112,7 @@ class Millrace:
         timeout: float | None = None,
         priority: int = 0,
         tags: Sequence[str] = (),
+        keep_result: float | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
     def task(
@@ -121,9 +126,20 @@ class Millrace:
         timeout: float | None = None,
         priority: int = 0,
         tags: Sequence[str] = (),
+        keep_result: float | None = None,
     ) -> Any:
-        """Declare a function as a task: `@app.task` or `@app.task(queue="mail", retries=5)`."""
-        options = TaskOptions(queue or self._queue, retries, timeout, priority, tuple(tags))
+        """Declare a function as a task: `@app.task` or `@app.task(queue="mail", retries=5)`.
+
+        `name` defaults to `module.function`. The other options are those of `task.options`.
+        """
+        options = TaskOptions(
+            queue or self._queue,
+            retries,
+            timeout,
+            priority,
+            tuple(tags),
+            keep_result=keep_result,
+        )
 
         def declare(declared: Callable[..., Any]) -> Task[..., Any]:
             task = Task(self, name or default_name(declared), declared, options)
@@ -137,53 +153,69 @@ class Millrace:
 
     # Pushing
 
-    def push(self, job: NewJob) -> JobHandle:
+    def push(self, job: NewJob) -> JobHandle[Any]:
         """Push a job. Returns once the server has stored it."""
-        self._check_extensions([job])
-        _check_pushed(self.transport.request_many([self._push_command(job)])[0])
-        return JobHandle(job.id)
+        return self.run_exchange(self._push(job))
 
-    async def push_async(self, job: NewJob) -> JobHandle:
+    async def push_async(self, job: NewJob) -> JobHandle[Any]:
         """The same for asyncio."""
-        await self._check_extensions_async([job])
-        replies = await self.async_transport.request_many([self._push_command(job)])
-        _check_pushed(replies[0])
-        return JobHandle(job.id)
+        return await self.run_exchange_async(self._push(job))
 
     def push_many(
         self, jobs: Iterable[NewJob], batch_size: int = PUSH_BATCH_SIZE
-    ) -> list[JobHandle]:
-        """Push many jobs, with one durable commit per batch."""
-        handles: list[JobHandle] = []
-        errors: dict[str, str] = {}
-        for batch in chunks(jobs, batch_size):
-            self._check_extensions(batch)
-            (reply,) = self.transport.request_many([self._push_batch_command(batch)])
-            errors |= _refused_jobs(reply)
-            handles += [JobHandle(job.id) for job in batch if job.id not in errors]
-        if errors:
-            raise PushFailed(errors)
-        return handles
+    ) -> list[JobHandle[Any]]:
+        """Push several jobs, with one durable commit per batch.
+
+        Raises `PushFailed` if the server refuses some of them. It accepts all others.
+        """
+        return self.run_exchange(self._push_many(jobs, batch_size))
 
     async def push_many_async(
         self, jobs: Iterable[NewJob], batch_size: int = PUSH_BATCH_SIZE
-    ) -> list[JobHandle]:
+    ) -> list[JobHandle[Any]]:
         """The same for asyncio."""
-        handles: list[JobHandle] = []
-        errors: dict[str, str] = {}
-        for batch in chunks(jobs, batch_size):
-            await self._check_extensions_async(batch)
-            (reply,) = await self.async_transport.request_many([self._push_batch_command(batch)])
-            errors |= _refused_jobs(reply)
-            handles += [JobHandle(job.id) for job in batch if job.id not in errors]
-        if errors:
-            raise PushFailed(errors)
-        return handles
+        return await self.run_exchange_async(self._push_many(jobs, batch_size))
+
+    # Limits and recurring jobs
+
+    def limit(self, queue: str, maximum: int | None) -> None:
+        """Let at most `maximum` jobs of a queue run at once, over all workers and protocols.
+
+        None removes the limit.
+        """
+        self.run_exchange(features.set_limit(self, queue, maximum))
+
+    async def limit_async(self, queue: str, maximum: int | None) -> None:
+        """The same for asyncio."""
+        await self.run_exchange_async(features.set_limit(self, queue, maximum))
+
+    def recur(self, name: str, job: NewJob, *, every: Delay, delay: Delay = 0) -> None:
+        """Let the server push a job like this one at every interval, the first one after `delay`.
+
+        `name` identifies the recurring job: a repeated call replaces it. The job must not have
+        keyword arguments.
+        """
+        self.run_exchange(features.recur(self, name, job, every, delay))
+
+    async def recur_async(self, name: str, job: NewJob, *, every: Delay, delay: Delay = 0) -> None:
+        """The same for asyncio."""
+        await self.run_exchange_async(features.recur(self, name, job, every, delay))
+
+    def unrecur(self, name: str) -> bool:
+        """End a recurring job. Return False if it does not exist."""
+        return self.run_exchange(features.unrecur(self, name))
+
+    async def unrecur_async(self, name: str) -> bool:
+        """The same for asyncio."""
+        return await self.run_exchange_async(features.unrecur(self, name))
+
+    def handle(self, job_id: str) -> JobHandle[Any]:
+        """The handle of a job that was pushed elsewhere."""
+        return JobHandle(job_id, self)
 
     def info(self) -> dict[str, Any]:
-        """What the server reports of itself: queues, sets, counters, version."""
-        (reply,) = self.transport.request_many([wire.command("INFO")])
-        return _read_info(reply)
+        """The status of the server as in Faktory's INFO: queues, counters, version."""
+        return self.run_exchange(_info())
 
     # Connections
 
@@ -206,7 +238,10 @@ class Millrace:
         return ConnectionOptions(parse_address(self._url), self._timeout, self._tls, identity)
 
     def close(self) -> None:
-        """Close the idle connections. The next push opens new ones."""
+        """Close the idle connections. The next push opens new ones.
+
+        `with Millrace() as app:` closes them at its end.
+        """
         with self._lock:
             if self._transport is not None:
                 self._transport.close()
@@ -262,43 +297,57 @@ class Millrace:
     def _work_unit(self, job: NewJob) -> str:
         return check_size(job.to_work_unit(self._serializer), self._max_job_bytes, job.name)
 
-    def _check_extensions(self, jobs: Iterable[NewJob]) -> None:
-        used = _used_extensions(jobs)
-        if used and self._is_millrace is None:
-            self._is_millrace = _is_millrace(self.info())
-        self._require_millrace(used)
+    def _push(self, job: NewJob) -> Exchange[JobHandle[Any]]:
+        yield from self.require_millrace(*job.extensions)
+        (reply,) = yield [self._push_command(job)]
+        if isinstance(reply, RequestRefused):
+            raise reply
+        return JobHandle(job.id, self)
 
-    async def _check_extensions_async(self, jobs: Iterable[NewJob]) -> None:
-        used = _used_extensions(jobs)
-        if used and self._is_millrace is None:
-            (reply,) = await self.async_transport.request_many([wire.command("INFO")])
-            self._is_millrace = _is_millrace(_read_info(reply))
-        self._require_millrace(used)
+    def _push_many(self, jobs: Iterable[NewJob], size: int) -> Exchange[list[JobHandle[Any]]]:
+        handles: list[JobHandle[Any]] = []
+        errors: dict[str, str] = {}
+        for batch in chunks(jobs, size):
+            yield from self.require_millrace(*{name for job in batch for name in job.extensions})
+            (reply,) = yield [self._push_batch_command(batch)]
+            errors |= json.loads(require_body(reply))
+            handles += [JobHandle(job.id, self) for job in batch if job.id not in errors]
+        if errors:
+            raise PushFailed(errors)
+        return handles
 
-    def _require_millrace(self, used: frozenset[str]) -> None:
-        if used and not self._is_millrace:
-            names = ", ".join(sorted(used))
+    # For handles and workers
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that a request may take."""
+        return self._timeout
+
+    def run_exchange(self, exchange: Exchange[R]) -> R:
+        return run(exchange_over(exchange, self.transport.request_many))
+
+    async def run_exchange_async(self, exchange: Exchange[R]) -> R:
+        return await run_async(exchange_over(exchange, self.async_transport.request_many))
+
+    def require_millrace(self, *features: str) -> Exchange[None]:
+        """Raise NotSupported for these features if the server is a plain Faktory server."""
+        if not features:
+            return
+        if self._is_millrace is None:
+            info = yield from _info()
+            self._is_millrace = "millrace_version" in info.get("server", {})
+        if not self._is_millrace:
+            names = ", ".join(sorted(features))
             raise NotSupported(f"A plain Faktory server does not support: {names}.")
 
+    def dump_arguments(self, job: NewJob) -> list[Any]:
+        return [self._serializer.dump(value) for value in job.args]
 
-def _used_extensions(jobs: Iterable[NewJob]) -> frozenset[str]:
-    return frozenset(name for job in jobs for name in job.extensions)
-
-
-def _is_millrace(info: dict[str, Any]) -> bool:
-    return "millrace_version" in info.get("server", {})
+    def load_result(self, value: Any) -> Any:
+        return self._serializer.load(value)
 
 
-def _read_info(reply: Reply) -> dict[str, Any]:
+def _info() -> Exchange[dict[str, Any]]:
+    (reply,) = yield [wire.command("INFO")]
     info: dict[str, Any] = json.loads(require_body(reply))
     return info
-
-
-def _check_pushed(reply: Reply) -> None:
-    if isinstance(reply, RequestRefused):
-        raise reply
-
-
-def _refused_jobs(reply: Reply) -> dict[str, str]:
-    errors: dict[str, str] = json.loads(require_body(reply))
-    return errors

@@ -1,18 +1,25 @@
-"""One connection to the server, blocking or asyncio. Both speak the protocol of wire.py."""
+"""One connection to the server, blocking or asyncio.
+
+`ConnectionOperations` contains the handshake, requests, timeouts and errors as operations. Its two
+subclasses add the socket.
+"""
 
 import asyncio
 import os
 import socket
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import Any, Final
 
 from . import wire
 from .address import Address
 from .errors import ConnectionLost, NotConnected, RequestRefused, TimedOut
+from .exchange import Operation, run, run_async
 from .wire import Reply
 
 READ_SIZE: Final = 1 << 16
@@ -20,7 +27,7 @@ READ_SIZE: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Identity:
-    """How a worker introduces itself. Producers have none."""
+    """The fields that identify a worker in HELLO. Producers have no identity."""
 
     wid: str
     labels: tuple[str, ...] = ()
@@ -37,7 +44,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """Everything a connection needs to be opened."""
+    """The options that are necessary to open a connection."""
 
     address: Address
     timeout: float = 30.0
@@ -55,199 +62,208 @@ class ConnectionOptions:
         return wire.hello(greeting, self.address.password, client)
 
 
-class Connection:
-    """A blocking connection, for one thread at a time."""
+@contextmanager
+def translated(what: str, timed_out: str) -> Iterator[None]:
+    """Raise errors of the system as errors of the SDK."""
+    try:
+        yield
+    except TimeoutError:
+        raise TimedOut(timed_out) from None
+    except OSError as error:
+        raise ConnectionLost(f"{what}: {error}") from error
+
+
+def _check_hello(answer: Reply) -> None:
+    if isinstance(answer, RequestRefused):
+        raise answer
+    if answer != "OK":
+        raise ConnectionLost(f"The server did not accept the connection: {answer!r}")
+
+
+LOST: Final = "The connection was lost"
+
+
+class ConnectionOperations:
+    """The operations of a connection. A subclass provides the calls that they yield: blocking ones,
+    or coroutine functions.
+    """
+
+    _connect: Callable[[], Any]
+    _write: Callable[[bytes], Any]
+    #: Reads available bytes, with a timeout in seconds.
+    _read: Callable[[float], Any]
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
-        self._socket: socket.socket | None = None
         self._buffer = wire.ReplyBuffer()
         self._replies: deque[Reply] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close the socket. Replies that arrive later would belong to other requests."""
+        self._buffer = wire.ReplyBuffer()
+        self._replies.clear()
+
+    def opening(self) -> Operation[None]:
+        """Connect, and complete the HELLO handshake."""
+        options = self._options
+        address = options.address
+        self.close()
+        try:
+            with translated(f"Cannot connect to {address}", f"Connecting to {address} timed out."):
+                yield self._connect
+            greeting = yield from self.receiving(options.timeout)
+            yield from self.sending(options.hello(greeting))
+            _check_hello((yield from self.receiving(options.timeout)))
+        except BaseException:
+            self.close()
+            raise
+
+    def requesting(self, commands: Sequence[bytes]) -> Operation[list[Reply]]:
+        """Send commands together and return their replies. A refusal is returned, not raised."""
+        yield from self.sending(b"".join(commands))
+        timeout = self._options.timeout
+        while len(self._replies) < len(commands):
+            yield from self._reading(monotonic() + timeout, timeout)
+        return [self._replies.popleft() for _ in commands]
+
+    def sending(self, data: bytes) -> Operation[None]:
+        self._require_open()
+        try:
+            with translated(LOST, "Sending to the server timed out."):
+                yield partial(self._write, data)
+        except BaseException:
+            self.close()
+            raise
+
+    def receiving(self, timeout: float) -> Operation[Reply]:
+        """Return the next reply to the sent commands."""
+        deadline = monotonic() + timeout
+        while not self._replies:
+            yield from self._reading(deadline, timeout)
+        return self._replies.popleft()
+
+    def _reading(self, deadline: float, timeout: float) -> Operation[None]:
+        """Read the bytes that arrive next, which may complete any number of replies. `timeout` is
+        the time that the request allowed.
+        """
+        self._require_open()
+        try:
+            with translated(LOST, f"The server did not answer within {timeout:g} s."):
+                data = yield partial(self._read, max(0.001, deadline - monotonic()))
+            self._feed(data)
+        except BaseException:
+            self.close()
+            raise
+
+    def _feed(self, data: bytes) -> None:
+        if not data:
+            raise ConnectionLost("The server closed the connection.")
+        self._buffer.feed(data)
+        self._replies += self._buffer.take()
+
+    def _require_open(self) -> None:
+        if not self.is_open:
+            raise NotConnected("The client is not connected.")
+
+
+class Connection(ConnectionOperations):
+    """A blocking connection, for one thread at a time."""
+
+    _socket: socket.socket | None = None
 
     @property
     def is_open(self) -> bool:
         return self._socket is not None
 
-    def open(self) -> None:
-        """Connect and say hello."""
-        options = self._options
-        address = options.address
-        self.close()
-        try:
-            self._socket = socket.create_connection(address[:2], timeout=options.timeout)
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            context = options.ssl_context
-            if context is not None:
-                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
-        except TimeoutError:
-            self.close()
-            raise TimedOut(f"Connecting to {address} timed out.") from None
-        except OSError as error:
-            self.close()
-            raise ConnectionLost(f"Cannot connect to {address}: {error}") from error
-        try:
-            greeting = self._receive(options.timeout)
-            answer = self.request(options.hello(greeting))
-        except BaseException:
-            self.close()
-            raise
-        if answer != "OK":
-            self.close()
-            raise ConnectionLost(f"The server did not accept the connection: {answer!r}")
-
     def close(self) -> None:
+        super().close()
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._buffer = wire.ReplyBuffer()
-        self._replies.clear()
+
+    def open(self) -> None:
+        """Connect, and complete the HELLO handshake."""
+        run(self.opening())
 
     def request(self, command: bytes, timeout: float | None = None) -> str | bytes | None:
         """Send a command and return its reply."""
         self.send(command)
-        reply = self._receive(self._options.timeout if timeout is None else timeout)
+        reply = self.receive(self._options.timeout if timeout is None else timeout)
         if isinstance(reply, RequestRefused):
             raise reply
         return reply
 
     def request_many(self, commands: Sequence[bytes]) -> list[Reply]:
-        """Send commands together and return their replies; a refusal is one of them."""
-        self.send(b"".join(commands))
-        return [self._receive(self._options.timeout) for _ in commands]
+        """Send commands together and return their replies. A refusal is returned, not raised."""
+        return run(self.requesting(commands))
 
     def send(self, data: bytes) -> None:
-        if self._socket is None:
-            raise NotConnected("The client is not connected.")
-        try:
-            self._socket.settimeout(self._options.timeout)
-            self._socket.sendall(data)
-        except TimeoutError:
-            self.close()
-            raise TimedOut("Sending to the server timed out.") from None
-        except OSError as error:
-            self.close()
-            raise ConnectionLost(f"The connection was lost: {error}") from error
+        run(self.sending(data))
 
     def receive(self, timeout: float) -> Reply:
-        """The next reply of the commands that were sent."""
-        return self._receive(timeout)
+        """The next reply to the sent commands."""
+        return run(self.receiving(timeout))
 
-    def _receive(self, timeout: float) -> Reply:
-        deadline = monotonic() + timeout
-        while not self._replies:
-            if self._socket is None:
-                raise NotConnected("The client is not connected.")
-            try:
-                self._socket.settimeout(max(0.001, deadline - monotonic()))
-                data = self._socket.recv(READ_SIZE)
-            except TimeoutError:
-                self.close()
-                raise TimedOut(f"The server did not answer within {timeout:g} s.") from None
-            except OSError as error:
-                self.close()
-                raise ConnectionLost(f"The connection was lost: {error}") from error
-            if not data:
-                self.close()
-                raise ConnectionLost("The server closed the connection.")
-            self._buffer.feed(data)
-            try:
-                self._replies += self._buffer.take()
-            except BaseException:
-                self.close()
-                raise
-        return self._replies.popleft()
+    def _connect(self) -> None:
+        address, context = self._options.address, self._options.ssl_context
+        self._socket = socket.create_connection(address[:2], timeout=self._options.timeout)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
+
+    def _write(self, data: bytes) -> None:
+        assert self._socket is not None
+        self._socket.settimeout(self._options.timeout)
+        self._socket.sendall(data)
+
+    def _read(self, timeout: float) -> bytes:
+        assert self._socket is not None
+        self._socket.settimeout(timeout)
+        return self._socket.recv(READ_SIZE)
 
 
-class AsyncConnection:
+class AsyncConnection(ConnectionOperations):
     """An asyncio connection, for one task at a time."""
 
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._options = options
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._buffer = wire.ReplyBuffer()
-        self._replies: deque[Reply] = deque()
+    _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
     def is_open(self) -> bool:
         return self._streams is not None
 
-    async def open(self) -> None:
-        """Connect and say hello."""
-        options = self._options
-        address = options.address
-        context = options.ssl_context
-        name = address.host if context is not None else None
-        self.close()
-        try:
-            self._streams = await asyncio.wait_for(
-                asyncio.open_connection(
-                    address.host, address.port, ssl=context, server_hostname=name
-                ),
-                options.timeout,
-            )
-        except TimeoutError:
-            raise TimedOut(f"Connecting to {address} timed out.") from None
-        except OSError as error:
-            raise ConnectionLost(f"Cannot connect to {address}: {error}") from error
-        try:
-            (greeting,) = await self._receive(1)
-            answer = await self.request(options.hello(greeting))
-        except BaseException:
-            self.close()
-            raise
-        if answer != "OK":
-            self.close()
-            raise ConnectionLost(f"The server did not accept the connection: {answer!r}")
-
     def close(self) -> None:
+        super().close()
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
-        self._buffer = wire.ReplyBuffer()
-        self._replies.clear()
 
-    async def request(self, command: bytes) -> str | bytes | None:
-        """Send a command and return its reply."""
-        (reply,) = await self.request_many([command])
-        if isinstance(reply, RequestRefused):
-            raise reply
-        return reply
+    async def open(self) -> None:
+        """Connect, and complete the HELLO handshake."""
+        await run_async(self.opening())
 
     async def request_many(self, commands: Sequence[bytes]) -> list[Reply]:
-        """Send commands together and return their replies; a refusal is one of them."""
-        if self._streams is None:
-            raise NotConnected("The client is not connected.")
-        try:
-            self._streams[1].write(b"".join(commands))
-            await self._streams[1].drain()
-        except OSError as error:
-            self.close()
-            raise ConnectionLost(f"The connection was lost: {error}") from error
-        return await self._receive(len(commands))
+        """Send commands together and return their replies. A refusal is returned, not raised."""
+        return await run_async(self.requesting(commands))
 
-    async def _receive(self, count: int) -> list[Reply]:
-        timeout = self._options.timeout
-        while len(self._replies) < count:
-            if self._streams is None:
-                raise NotConnected("The client is not connected.")
-            try:
-                data = await asyncio.wait_for(self._streams[0].read(READ_SIZE), timeout)
-            except TimeoutError:
-                self.close()
-                raise TimedOut(f"The server did not answer within {timeout:g} s.") from None
-            except OSError as error:
-                self.close()
-                raise ConnectionLost(f"The connection was lost: {error}") from error
-            except BaseException:
-                self.close()  # a reply that arrives later would belong to another request
-                raise
-            if not data:
-                self.close()
-                raise ConnectionLost("The server closed the connection.")
-            self._buffer.feed(data)
-            try:
-                self._replies += self._buffer.take()
-            except BaseException:
-                self.close()
-                raise
-        return [self._replies.popleft() for _ in range(count)]
+    async def _connect(self) -> None:
+        address, context = self._options.address, self._options.ssl_context
+        name = address.host if context is not None else None
+        async with asyncio.timeout(self._options.timeout):
+            self._streams = await asyncio.open_connection(
+                address.host, address.port, ssl=context, server_hostname=name
+            )
+
+    async def _write(self, data: bytes) -> None:
+        assert self._streams is not None
+        self._streams[1].write(data)
+        async with asyncio.timeout(self._options.timeout):
+            await self._streams[1].drain()
+
+    async def _read(self, timeout: float) -> bytes:  # noqa: ASYNC109 - the deadline of a request
+        assert self._streams is not None
+        async with asyncio.timeout(timeout):
+            return await self._streams[0].read(READ_SIZE)

@@ -1,4 +1,4 @@
-"""Go Job Queue's protocol from Python: add jobs, reserve them, delete them when they are done."""
+"""A client for the Go Job Queue protocol: add jobs, reserve them, delete completed jobs."""
 
 import socket
 import ssl
@@ -37,8 +37,8 @@ class ReservedJob(NamedTuple):
 class GoJobQueue:
     """One connection, for one thread at a time.
 
-    `timeout` is the longest silence of the server, in seconds; the waiting time of `reserve` is
-    added to it. With `tls` the connection is encrypted.
+    `timeout` is the maximum time without data from the server, in seconds; `reserve` adds its
+    waiting time. With `tls`, the connection is encrypted.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class GoJobQueue:
 
     @property
     def connected(self) -> bool:
-        """Whether the connection is open. A server that vanished is noticed by the next command."""
+        """Whether the connection is open. Only the next command detects a vanished server."""
         return self._wire is not None
 
     def __enter__(self) -> Self:
@@ -128,8 +128,8 @@ class GoJobQueue:
     def delete(self, job: ReservedJob | int) -> None:
         """Delete a job, as a worker does after it has processed the job.
 
-        AlreadyDeleted means that the job does not exist. A worker that receives it for a job that
-        it has just processed took longer than the ttp, and another worker was faster.
+        AlreadyDeleted means that the job does not exist. If a worker receives it for a job that it
+        has just processed, the work took longer than the ttp, and another worker deleted the job.
         """
         number = _within(job.id if isinstance(job, ReservedJob) else job, "id", MAX_ID)
         try:
@@ -157,8 +157,8 @@ class GoJobQueue:
 
     @contextmanager
     def _asking(self, request: bytes, patience: float | None) -> Iterator["_Wire"]:
-        """Send a request and let the caller read the reply. After any error but a refusal, the
-        start of the next reply is unknown, so the connection is closed.
+        """Send a request and let the caller read the reply. After any error except a refusal, the
+        start of the next reply is unknown, so the client closes the connection.
         """
         wire = self._wire
         if wire is None:
@@ -182,7 +182,7 @@ class GoJobQueue:
 
 
 class _Wire:
-    """A socket and the bytes received from it that were not read yet."""
+    """A socket and its received bytes that the client has not read yet."""
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket = sock
@@ -198,7 +198,8 @@ class _Wire:
         try:
             self._socket.sendall(request)
         except ConnectionError:
-            # A server that refuses a large request may hang up before it has read all of it.
+            # A server that refuses a large request may close the connection before it has read
+            # the whole request.
             with suppress(OSError):
                 self.expect()
             raise

@@ -76,13 +76,16 @@ class NewJob:
     tags: Sequence[str] = ()
     #: Ids of jobs that must complete first.
     depends_on: Sequence[str] = ()
+    #: Seconds that the server retains the completed job with its result.
+    keep_result: float | None = None
     id: str = field(default_factory=new_id)
 
     @property
     def extensions(self) -> frozenset[str]:
         """The fields that only a Millrace server supports."""
         used = {"priority": self.priority, "tags": self.tags, "depends_on": self.depends_on}
-        return frozenset(name for name, value in used.items() if value)
+        names = {name for name, value in used.items() if value}
+        return frozenset(names if self.keep_result is None else names | {"keep_result"})
 
     def to_work_unit(self, serializer: Serializer) -> str:
         """The job as the JSON text of PUSH."""
@@ -136,8 +139,26 @@ class Job:
 
 def read_job(body: bytes) -> Job:
     """The job in a reply to FETCH."""
+    return _read_unit(_load(body))
+
+
+def read_jobs(body: bytes) -> list[Job]:
+    """The jobs in a reply to a bulk fetch."""
+    units = _load(body)
+    if not isinstance(units, list):
+        raise BadReply("The server sent a malformed list of jobs.")
+    return [_read_unit(unit) for unit in units]
+
+
+def _load(body: bytes) -> Any:
     try:
-        unit = json.loads(body)
+        return json.loads(body)
+    except ValueError as error:
+        raise BadReply(f"The server sent a malformed job: {error!r}") from None
+
+
+def _read_unit(unit: Any) -> Job:
+    try:
         custom = unit.get("custom") or {}
         extra = custom.get("millrace") if isinstance(custom, dict) else None
         extra = extra if isinstance(extra, dict) else {}
@@ -158,7 +179,7 @@ def read_job(body: bytes) -> Job:
 
 
 def reserve_for(timeout: float) -> int:
-    """How long the server waits for the end of an attempt with this timeout, in seconds."""
+    """The time that the server waits for the end of an attempt with this timeout, in seconds."""
     return min(MAX_RESERVE, max(MIN_RESERVE, int(timeout) + REPORT_MARGIN))
 
 
@@ -185,7 +206,7 @@ def check_size(text: str, limit: int, name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, int | str) else list(value)
+    return value if isinstance(value, int | float | str) else list(value)
 
 
 def _format_time(value: datetime) -> str:

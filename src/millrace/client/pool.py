@@ -1,8 +1,7 @@
-"""Connections that many threads or tasks share, and that reconnect.
+"""Connection pools for threads and asyncio tasks. A pool reconnects automatically.
 
-Every command sent through a pool may be sent twice: if the connection is lost before the reply
-arrives, the pool sends the command again on a new connection. Pushes carry an id, so the server
-recognizes a repeated push.
+A pool may send a command twice: if the connection is lost before the reply arrives, the pool sends
+the command again on a new connection. Pushes carry an id, so the server recognizes a repeated push.
 """
 
 import asyncio
@@ -10,133 +9,125 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from .backoff import Backoff
 from .connection import AsyncConnection, Connection, ConnectionOptions
 from .errors import BadReply, ConnectionLost, TimedOut
+from .exchange import Operation, run, run_async
 from .wire import Reply
+
+C = TypeVar("C", Connection, AsyncConnection)
 
 MAX_IDLE_CONNECTIONS: Final = 16
 #: Errors after which the command is sent again.
 RETRIED: Final = (ConnectionLost, TimedOut)
 
 
-class Transport(Protocol):
-    """Sends commands and returns their replies; a refusal is a reply."""
+class _Pool(Generic[C]):
+    """Idle connections, and the operation that uses them."""
 
-    def request_many(self, commands: Sequence[bytes]) -> list[Reply]: ...
-
-    def close(self) -> None: ...
-
-
-class AsyncTransport(Protocol):
-    """The same for asyncio."""
-
-    async def request_many(self, commands: Sequence[bytes]) -> list[Reply]: ...
-
-    async def close(self) -> None: ...
-
-
-class ConnectionPool:
-    """Blocking connections. A pool may be used by any number of threads, and after a fork."""
-
-    def __init__(self, options: ConnectionOptions, retry_for: float) -> None:
+    def __init__(
+        self,
+        make: Callable[[ConnectionOptions], C],
+        sleep: Callable[[float], Any],
+        options: ConnectionOptions,
+        retry_for: float,
+    ) -> None:
+        self._make: Callable[[ConnectionOptions], C] = make
+        self._sleep = sleep
         self._options = options
         self._retry_for = retry_for
-        self._idle: deque[Connection] = deque()
+        self._idle: deque[C] = deque()
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._owner: object = self._current_owner()
 
-    def request_many(self, commands: Sequence[bytes]) -> list[Reply]:
+    def _current_owner(self) -> object:
+        """The process or event loop whose connections these are."""
+        raise NotImplementedError
+
+    def requesting(self, commands: Sequence[bytes]) -> Operation[list[Reply]]:
         backoff = Backoff()
-        give_up_at = time.monotonic() + self._retry_for
+        ends_at = time.monotonic() + self._retry_for
         while True:
             connection = self._take()
             try:
                 if not connection.is_open:
-                    connection.open()
-                replies = connection.request_many(commands)
+                    yield connection.open
+                replies: list[Reply] = yield partial(connection.request_many, commands)
             except RETRIED:
                 delay = backoff.next_delay()
-                if time.monotonic() + delay > give_up_at:
+                if time.monotonic() + delay > ends_at:
                     raise
-                time.sleep(delay)
-                continue
+                self._close_idle()  # a server that restarts has closed these too
+                yield partial(self._sleep, delay)
             except BaseException:
                 connection.close()
                 raise
-            self._put_back(connection)
-            return replies
+            else:
+                self._put_back(connection)
+                return replies
 
-    def close(self) -> None:
+    def _take(self) -> C:
+        owner = self._current_owner()
         with self._lock:
-            while self._idle:
-                self._idle.pop().close()
-
-    def _take(self) -> Connection:
-        with self._lock:
-            if self._pid != os.getpid():  # the parent process still uses its connections
+            if owner != self._owner:  # the former owner may still use its connections
                 self._idle.clear()
-                self._pid = os.getpid()
-            return self._idle.pop() if self._idle else Connection(self._options)
+                self._owner = owner
+            return self._idle.pop() if self._idle else self._make(self._options)
 
-    def _put_back(self, connection: Connection) -> None:
+    def _put_back(self, connection: C) -> None:
         with self._lock:
             if len(self._idle) < MAX_IDLE_CONNECTIONS:
                 self._idle.append(connection)
                 return
         connection.close()
 
+    def _close_idle(self) -> None:
+        with self._lock:
+            while self._idle:
+                self._idle.pop().close()
 
-class AsyncConnectionPool:
+
+class ConnectionPool(_Pool[Connection]):
+    """Blocking connections. Any number of threads may use a pool, also after a fork."""
+
+    def __init__(self, options: ConnectionOptions, retry_for: float) -> None:
+        super().__init__(Connection, time.sleep, options, retry_for)
+
+    def request_many(self, commands: Sequence[bytes]) -> list[Reply]:
+        return run(self.requesting(commands))
+
+    def close(self) -> None:
+        self._close_idle()
+
+    def _current_owner(self) -> object:
+        return os.getpid()
+
+
+class AsyncConnectionPool(_Pool[AsyncConnection]):
     """Asyncio connections of one event loop."""
 
     def __init__(self, options: ConnectionOptions, retry_for: float) -> None:
-        self._options = options
-        self._retry_for = retry_for
-        self._idle: deque[AsyncConnection] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(AsyncConnection, asyncio.sleep, options, retry_for)
 
     async def request_many(self, commands: Sequence[bytes]) -> list[Reply]:
-        backoff = Backoff()
-        give_up_at = time.monotonic() + self._retry_for
-        while True:
-            connection = self._take()
-            try:
-                if not connection.is_open:
-                    await connection.open()
-                replies = await connection.request_many(commands)
-            except RETRIED:
-                delay = backoff.next_delay()
-                if time.monotonic() + delay > give_up_at:
-                    raise
-                await asyncio.sleep(delay)
-                continue
-            except BaseException:
-                connection.close()
-                raise
-            if len(self._idle) < MAX_IDLE_CONNECTIONS:
-                self._idle.append(connection)
-            else:
-                connection.close()
-            return replies
+        return await run_async(self.requesting(commands))
 
     async def close(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        self._close_idle()
 
-    def _take(self) -> AsyncConnection:
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:  # connections belong to the event loop that opened them
-            self._idle.clear()
-            self._loop = loop
-        return self._idle.pop() if self._idle else AsyncConnection(self._options)
+    def _current_owner(self) -> object:
+        try:
+            return asyncio.get_running_loop()
+        except RuntimeError:
+            return None  # the pool was created outside of an event loop
 
 
 def require_body(reply: Reply) -> bytes:
-    """The body of a bulk reply; a refusal is raised."""
+    """Return the body of a bulk reply, or raise the refusal."""
     if isinstance(reply, Exception):
         raise reply
     if not isinstance(reply, bytes):

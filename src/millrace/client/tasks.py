@@ -1,4 +1,4 @@
-"""Tasks: functions whose calls can be pushed as jobs."""
+"""Tasks: functions that jobs run. An application pushes a call of a task as a job."""
 
 import inspect
 import sys
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from .jobs import DEFAULT_RETRIES, Delay, NewJob, due_time
 
 if TYPE_CHECKING:
-    from .app import JobHandle, Millrace
+    from .app import Millrace
+    from .handles import JobHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -19,16 +20,19 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """How the jobs of a task are pushed."""
+    """Options for the jobs of a task."""
 
     queue: str = "default"
     retries: int = DEFAULT_RETRIES
     timeout: float | None = None
     priority: int = 0
     tags: tuple[str, ...] = ()
-    depends_on: tuple["str | JobHandle", ...] = ()
+    depends_on: tuple["str | JobHandle[Any]", ...] = ()
     delay: Delay | None = None
     at: datetime | float | None = None
+    #: Seconds that the server retains the completed job. None: the setting of its queue applies; if
+    #: the queue has none, ten minutes if the task returns a value.
+    keep_result: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class BoundTask(Generic[P, R]):
     defaults: TaskOptions
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
-        """A job that runs this call. Nothing is sent."""
+        """Create a job that runs this call, without pushing it; see `push_many` and `recur`."""
         inspect.signature(self.function).bind(*args, **kwargs)
         options = self.defaults
         return NewJob(
@@ -55,13 +59,14 @@ class BoundTask(Generic[P, R]):
             priority=options.priority,
             tags=options.tags,
             depends_on=tuple(str(each) for each in options.depends_on),
+            keep_result=options.keep_result,
         )
 
-    def push(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle":
+    def push(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle[R]":
         """Push this call as a job. Returns once the server has stored it."""
         return self.app.push(self.job(*args, **kwargs))
 
-    async def push_async(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle":
+    async def push_async(self, *args: P.args, **kwargs: P.kwargs) -> "JobHandle[R]":
         """The same for asyncio."""
         return await self.app.push_async(self.job(*args, **kwargs))
 
@@ -71,11 +76,12 @@ class BoundTask(Generic[P, R]):
         delay: Delay | None = None,
         at: datetime | float | None = None,
         **kwargs: Any,
-    ) -> "JobHandle":
+    ) -> "JobHandle[R]":
         """Push this call as a job that becomes ready after a delay, or at a time.
 
-        The arguments are checked when the call runs; `options(delay=...).push(...)` also has them
-        checked by type checkers.
+        `delay` is in seconds or a timedelta; `at` is a datetime with a time zone, or seconds since
+        1970. This method checks the arguments at run time. With `options(delay=...).push(...)`,
+        type checkers check them too.
         """
         return self.options(delay=delay, at=at).push(*args, **kwargs)
 
@@ -87,11 +93,18 @@ class BoundTask(Generic[P, R]):
         timeout: float | None = None,
         priority: int | None = None,
         tags: Sequence[str] | None = None,
-        depends_on: "Sequence[str | JobHandle] | None" = None,
+        depends_on: "Sequence[str | JobHandle[Any]] | None" = None,
         delay: Delay | None = None,
         at: datetime | float | None = None,
+        keep_result: float | None = None,
     ) -> "BoundTask[P, R]":
-        """The same task with other options. `options(priority=5).push(...)`"""
+        """The same task with other options, as in `send.options(priority=5).push(...)`.
+
+        `retries` is the number of attempts after the first one, and `timeout` the maximum duration
+        of an attempt in seconds. Higher priorities run first. The job waits until the jobs in
+        `depends_on` have completed. `delay` and `at` schedule it. The server keeps the completed
+        job with its result for `keep_result` seconds.
+        """
         given: dict[str, Any] = {
             "queue": queue,
             "retries": retries,
@@ -101,6 +114,7 @@ class BoundTask(Generic[P, R]):
             "depends_on": None if depends_on is None else tuple(depends_on),
             "delay": delay,
             "at": at,
+            "keep_result": keep_result,
         }
         changes = {name: value for name, value in given.items() if value is not None}
         options = replace(self.defaults, **changes)
@@ -109,7 +123,7 @@ class BoundTask(Generic[P, R]):
 
 @dataclass(frozen=True, slots=True)
 class Task(BoundTask[P, R]):
-    """A registered function. Calling it runs it here and now, without the server."""
+    """A registered function. A direct call runs it immediately, without the server."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -6,7 +6,7 @@
         (outcome,) = server.run()
         assert outcome.failure is None
 
-Time stands still until `advance` moves it, so retries and schedules can be tested at once.
+Only `advance` moves the clock, so tests of retries and schedules need not wait.
 """
 
 import time
@@ -20,10 +20,12 @@ from millrace.engine.engine import Engine
 from millrace.engine.states import STATE_NAMES
 from millrace.protocols.faktory.connection import FaktoryConnection
 from millrace.protocols.faktory.hub import FaktoryHub
+from millrace.protocols.spec import protocol_rules
 
 from . import wire
+from .errors import TimedOut
+from .exchange import AsyncTransport, Transport
 from .jobs import Job, read_job
-from .pool import AsyncTransport, Transport
 from .wire import Reply, ReplyBuffer
 from .worker.execution import Outcome, execute
 from .worker.reports import report_command
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 SECOND: Final = 1_000_000
 #: Commands that a connection executes before it returns.
 COMMAND_BATCH_SIZE: Final = 1000
-#: A run that executes more jobs than this is taken for an endless loop.
+#: If a run executes more jobs than this, it counts as an endless loop.
 MAX_JOBS_PER_RUN: Final = 10_000
 SEED: Final = 1
 
@@ -53,16 +55,16 @@ class StoredJob(NamedTuple):
 
 
 class TestingServer:
-    """See the module. Use it as a context manager; `Millrace.testing()` creates it."""
+    """A server in memory. Use it as a context manager; `Millrace.testing()` creates it."""
 
-    __test__ = False  # pytest would take it for a test class
+    __test__ = False  # otherwise pytest collects it as a test class
 
     def __init__(self, app: "Millrace", *, run_immediately: bool = False) -> None:
         self._app = app
         self._run_immediately = run_immediately
         self._running = False
         self._now = round(time.time() * SECOND)
-        self._engine = Engine(Random(SEED))
+        self._engine = Engine(Random(SEED), protocol_rules())
         self._hub = FaktoryHub(
             self._engine, started_at=self._now, challenge=lambda: (1, ""), memory_mb=lambda: 0
         )
@@ -90,7 +92,7 @@ class TestingServer:
     # Time
 
     def now(self) -> float:
-        """The time of the server, as seconds since 1970."""
+        """The time of the server's clock, as seconds since 1970."""
         return self._now / SECOND
 
     def advance(self, seconds: float | timedelta) -> None:
@@ -107,7 +109,7 @@ class TestingServer:
     # Jobs
 
     def jobs(self, state: str = "") -> list[StoredJob]:
-        """The jobs that the server holds, in the order of their pushes."""
+        """The jobs that the server holds, or those in one state, in the order of their pushes."""
         return [
             job
             for job in (
@@ -125,7 +127,7 @@ class TestingServer:
         ]
 
     def run(self, *queues: str, limit: int = MAX_JOBS_PER_RUN) -> list[Outcome]:
-        """Run ready jobs, and the jobs that they push, until none is ready."""
+        """Run ready jobs, and the jobs that they push, until none is ready. Return the outcomes."""
         outcomes: list[Outcome] = []
         self._running = True
         try:
@@ -156,26 +158,37 @@ class TestingServer:
         return replies
 
     def close(self) -> None:
-        """The server lives as long as its context."""
+        """Do not close the server: it exists until its context ends."""
 
     def _request(self, commands: Sequence[bytes], *, greeting: bool = False) -> list[Reply]:
         connection = self._connection
         more = connection.receive(b"".join(commands), self._now, COMMAND_BATCH_SIZE)
         while more:
             more = connection.run(self._now, COMMAND_BATCH_SIZE)
-        if connection.waiter is not None:  # a FETCH that found no job
-            self._engine.unwait(connection.waiter)
+        if connection.waiter is not None:  # a FETCH that found no job, or a wait for a result
+            waiter = connection.waiter
+            self._engine.cancel_wait(waiter)
             connection.timed_out(self._now)
-        self._engine.take_batch()
-        self._buffer.feed(b"".join(connection.replies))
-        connection.replies.clear()
-        connection.marks.clear()
-        connection.handed.clear()
+            if waiter.seq:
+                self._clear_replies()
+                return self._request_after_run(commands)
+        self._engine.take_changes()
+        self._buffer.feed(b"".join([reply.data for reply in connection.replies]))
+        self._clear_replies()
         return self._buffer.take()[1 if greeting else 0 :]
+
+    def _request_after_run(self, commands: Sequence[bytes]) -> list[Reply]:
+        """Answer a wait for the end of a job: run the ready jobs first."""
+        if self._running or not self.run():
+            raise TimedOut("The job is not ready to run. Advance the clock of the test.")
+        return self._request(commands)
+
+    def _clear_replies(self) -> None:
+        self._connection.replies.clear()
 
 
 class _AsyncAdapter:
-    """The same server for asyncio; no command waits for anything."""
+    """The same server for asyncio. No command waits."""
 
     def __init__(self, server: TestingServer) -> None:
         self._server = server
@@ -184,4 +197,4 @@ class _AsyncAdapter:
         return self._server.request_many(commands)
 
     async def close(self) -> None:
-        """The server lives as long as its context."""
+        """Do not close the server: it exists until its context ends."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .errors import BadReply, RequestRefused
 
-#: A reply: a status line, the body of a bulk reply, nothing, or an error.
+#: A reply: a status line, the body of a bulk reply, None for a null reply, or an error.
 Reply = str | bytes | None | RequestRefused
 
 MAX_LINE_BYTES: Final = 1 << 20
@@ -83,7 +83,7 @@ class ReplyBuffer:
         return replies
 
     def _parse(self, start: int, end: int) -> tuple[Reply, int] | None:
-        """The reply whose first line is data[start:end], and the position after it."""
+        """The reply that starts with the line data[start:end], and the position after the reply."""
         kind = chr(self._data[start])
         text = self._data[start + 1 : end].decode("utf-8", "replace")
         if kind in "+:":

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,23 +14,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millrace.client.errors import JobTimedOut, UnknownTask
 from millrace.client.jobs import Job
+from millrace.client.wire import to_json
 
 from .context import reset_current, set_current
 
 if TYPE_CHECKING:
     from millrace.client.app import Millrace
 
-#: The frames of these files are left out of tracebacks.
+log = logging.getLogger("millrace.worker")
+
+#: The server accepts no larger results.
+MAX_RESULT_BYTES: Final = 1 << 20
+#: Tracebacks omit the frames of files in this folder.
 _SDK: Final = str(Path(__file__).parent.parent)
 MAX_BACKTRACE_LINES: Final = 50
 MAX_MESSAGE: Final = 1000
-#: Seconds between two moments at which a waiting asyncio job in a thread can be interrupted.
+#: Characters of the message of a cause.
+MAX_CAUSE: Final = 200
+#: Interval at which a waiting asyncio job in a thread can be interrupted, in seconds.
 WAKE_UP_INTERVAL: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """Why an attempt failed."""
+    """The reason why an attempt failed."""
 
     kind: str
     message: str
@@ -38,11 +46,13 @@ class FailureReport:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended. `failure` is None for success."""
+    """The end of an attempt. `failure` is None for success."""
 
     job: Job
     seconds: float
     failure: FailureReport | None = None
+    #: The value that the task returned, as JSON text; None without a value.
+    result: str | None = None
 
 
 def execute(app: "Millrace", job: Job) -> Outcome:
@@ -52,12 +62,12 @@ def execute(app: "Millrace", job: Job) -> Outcome:
     try:
         value = prepare_call(app, job)()
         if inspect.isawaitable(value):
-            asyncio.run(_await_in_thread(value, job.timeout))
+            value = asyncio.run(_await_in_thread(value, job.timeout))
     except BaseException as error:  # a task may raise anything, SystemExit included
         return Outcome(job, monotonic() - started, describe(error))
     finally:
         reset_current(token)
-    return Outcome(job, monotonic() - started)
+    return Outcome(job, monotonic() - started, result=_result_text(app, job, value))
 
 
 async def execute_async(app: "Millrace", job: Job) -> Outcome:
@@ -67,14 +77,14 @@ async def execute_async(app: "Millrace", job: Job) -> Outcome:
     try:
         call = prepare_call(app, job)
         if _is_async(app, job):
-            await _await(call(), job.timeout)
+            value = await _await(call(), job.timeout)
         else:
-            await _await(asyncio.to_thread(call), job.timeout)
+            value = await _await(asyncio.to_thread(call), job.timeout)
     except BaseException as error:
         return Outcome(job, monotonic() - started, describe(error))
     finally:
         reset_current(token)
-    return Outcome(job, monotonic() - started)
+    return Outcome(job, monotonic() - started, result=_result_text(app, job, value))
 
 
 def prepare_call(app: "Millrace", job: Job) -> Callable[[], Any]:
@@ -94,13 +104,52 @@ def prepare_call(app: "Millrace", job: Job) -> Callable[[], Any]:
     return call
 
 
+def _result_text(app: "Millrace", job: Job, value: Any) -> str | None:
+    """The returned value as JSON. The job has done its work, so an unusable value is not an error
+    of the job: the worker logs it and sends no result.
+    """
+    if value is None:
+        return None
+    try:
+        text = to_json(app.serializers[job.serializer].dump(value))
+    except Exception as error:  # a serializer may raise anything
+        log.warning("The result of job %s (%s) is not kept: %s", job.id, job.name, error)
+        return None
+    if len(text.encode()) > MAX_RESULT_BYTES:
+        log.warning(
+            "The result of job %s (%s) is not kept: it is larger than %d bytes.",
+            job.id,
+            job.name,
+            MAX_RESULT_BYTES,
+        )
+        return None
+    return text
+
+
 def describe(error: BaseException) -> FailureReport:
-    """An exception as the server stores it. The traceback starts with the user's code."""
+    """An exception as the server stores it. The traceback starts with the user's code; the causes
+    of the exception follow.
+    """
     kind = type(error).__name__
     message = str(error)[:MAX_MESSAGE] or kind
+    lines = _traceback_lines(error)[-MAX_BACKTRACE_LINES:]
+    cause = _cause(error)
+    while cause is not None and len(lines) < MAX_BACKTRACE_LINES:
+        lines.append(f"Caused by {type(cause).__name__}: {str(cause)[:MAX_CAUSE]}")
+        lines += _traceback_lines(cause)
+        cause = _cause(cause)
+    return FailureReport(kind, message, tuple(lines[:MAX_BACKTRACE_LINES]))
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    if error.__cause__ is not None:
+        return error.__cause__
+    return None if error.__suppress_context__ else error.__context__
+
+
+def _traceback_lines(error: BaseException) -> list[str]:
     frames = traceback.extract_tb(_first_user_frame(error.__traceback__))
-    lines = [line for entry in traceback.format_list(frames) for line in entry.splitlines()]
-    return FailureReport(kind, message, tuple(lines[-MAX_BACKTRACE_LINES:]))
+    return [line for entry in traceback.format_list(frames) for line in entry.splitlines()]
 
 
 def _first_user_frame(trace: TracebackType | None) -> TracebackType | None:
@@ -126,8 +175,8 @@ async def _await(value: Awaitable[Any], seconds: float | None) -> Any:
 
 
 async def _await_in_thread(value: Awaitable[Any], seconds: float | None) -> Any:
-    """Await in an event loop that wakes up now and then, because an exception that the watchdog
-    raises in this thread arrives only while Python code runs.
+    """Await in an event loop that wakes up periodically. An exception that the watchdog raises in
+    this thread arrives only while Python code runs.
     """
     waker = asyncio.ensure_future(_wake_up())
     try:

@@ -1,7 +1,7 @@
 """Where jobs run: threads, child processes, or one event loop.
 
-Each executor takes jobs with `submit` and reports each outcome once, from any thread. It accepts as
-many jobs as the worker gives it; the worker limits their number.
+Each executor takes jobs with `submit` and reports each outcome once, from any thread. An executor
+has no limit on the number of jobs; the worker limits it.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import multiprocessing
 import queue
+import select
 import signal
 import sys
 import threading
@@ -19,11 +20,11 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from millrace.client.errors import JobTimedOut, WorkerCrashed, WorkerStopped
+from millrace.client.errors import JobCancelled, JobTimedOut, WorkerCrashed, WorkerStopped
 from millrace.client.jobs import Job
 
 from .execution import Outcome, describe, execute, execute_async
-from .watchdog import Watchdog
+from .watchdog import Watch, Watchdog
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 Report = Callable[[Outcome], None]
 #: Time for a child process to end after SIGTERM, in seconds.
 KILL_AFTER: Final = 5.0
+#: Interval at which a waiting thread checks timeouts and cancellations, in milliseconds.
+CHECK_INTERVAL_MS: Final = 200
+#: Exceptions that stop a running job.
+STOPPED: Final = (JobTimedOut, JobCancelled, WorkerStopped)
 
 
 class Executor(ABC):
@@ -46,11 +51,15 @@ class Executor(ABC):
 
     @abstractmethod
     def interrupt(self) -> None:
-        """Stop all jobs that still run; each is reported as failed."""
+        """Stop all running jobs, and report each as failed."""
+
+    @abstractmethod
+    def cancel(self, job_id: str) -> None:
+        """Stop one job if it runs or waits here, and report it as failed."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release the threads or processes. No job is running any more."""
+        """Release the threads or processes. The caller ensures that no job is running."""
 
 
 class ThreadExecutor(Executor):
@@ -59,6 +68,7 @@ class ThreadExecutor(Executor):
         self._app = app
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._running: set[str] = set()
+        self._cancelled: set[str] = set()
         self._watchdog = Watchdog(JobTimedOut)
         self._threads = [
             threading.Thread(target=self._run, name=f"millrace-job-{n}", daemon=True)
@@ -74,6 +84,10 @@ class ThreadExecutor(Executor):
         for job_id in list(self._running):
             self._watchdog.interrupt(job_id, WorkerStopped)
 
+    def cancel(self, job_id: str) -> None:
+        self._cancelled.add(job_id)
+        self._watchdog.interrupt(job_id, JobCancelled)
+
     def close(self) -> None:
         for _ in self._threads:
             self._jobs.put(None)
@@ -86,17 +100,27 @@ class ThreadExecutor(Executor):
             self._running.add(job.id)
             outcome = self._execute(job)
             self._running.discard(job.id)
+            self._cancelled.discard(job.id)
             self.report(outcome)
 
     def _execute(self, job: Job) -> Outcome:
         started = monotonic()
-        watch = self._watchdog.start(job.id, job.timeout)
+        watch = Watch(job.id)
+        outcome: Outcome | None = None
         try:
-            return execute(self._app, job)
-        except (JobTimedOut, WorkerStopped) as error:  # raised just after the task returned
-            return Outcome(job, monotonic() - started, describe(error))
-        finally:
+            try:
+                self._watchdog.start(watch, job.timeout)
+                if job.id in self._cancelled:
+                    raise JobCancelled("The job was cancelled.")
+                outcome = execute(self._app, job)
+            finally:
+                self._watchdog.finish(watch)
+        except STOPPED as error:  # it arrived before or after the task, or during `finish`
+            watch.active = False  # first of all, so that no other one arrives here
             self._watchdog.finish(watch)
+            if outcome is None:
+                outcome = Outcome(job, monotonic() - started, describe(error))
+        return outcome
 
 
 class ProcessExecutor(Executor):
@@ -107,6 +131,7 @@ class ProcessExecutor(Executor):
         self._app_path = app_path
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
+        self._cancelled: set[str] = set()
         self._threads = [
             threading.Thread(target=self._run, name=f"millrace-process-{n}", daemon=True)
             for n in range(count)
@@ -119,6 +144,9 @@ class ProcessExecutor(Executor):
 
     def interrupt(self) -> None:
         self._stopping.set()
+
+    def cancel(self, job_id: str) -> None:
+        self._cancelled.add(job_id)
 
     def close(self) -> None:
         for _ in self._threads:
@@ -134,11 +162,12 @@ class ProcessExecutor(Executor):
                 if child is None:
                     child = _Child(self._app_path)
                 try:
-                    outcome = child.run(job, self._stopping)
-                except (JobTimedOut, WorkerStopped, WorkerCrashed) as error:
+                    outcome = child.run(job, self._stopping, self._cancelled)
+                except (*STOPPED, WorkerCrashed) as error:
                     child.kill()
                     child = None
                     outcome = Outcome(job, monotonic() - started, describe(error))
+                self._cancelled.discard(job.id)
                 self.report(outcome)
         finally:
             if child is not None:
@@ -156,22 +185,27 @@ class _Child:
         )
         self._process.start()
         theirs.close()
+        # Registered once: Connection.poll would create a selector for each job.
+        self._incoming = select.poll()
+        self._incoming.register(self._pipe.fileno(), select.POLLIN)
 
-    def run(self, job: Job, stopping: threading.Event) -> Outcome:
+    def run(self, job: Job, stopping: threading.Event, cancelled: set[str]) -> Outcome:
         deadline = None if job.timeout is None else monotonic() + job.timeout
         try:
             self._pipe.send(job)
-            while not self._pipe.poll(0.2):
+            while not self._incoming.poll(CHECK_INTERVAL_MS):
                 if deadline is not None and monotonic() > deadline:
                     raise JobTimedOut(f"The job ran longer than {job.timeout:g} s.")
+                if job.id in cancelled:
+                    raise JobCancelled("The job was cancelled.")
                 if stopping.is_set():
                     raise WorkerStopped("The worker stopped before the job finished.")
-            outcome: Outcome = self._pipe.recv()
+            seconds, failure, result = self._pipe.recv()
         except (EOFError, OSError):
             self._process.join(KILL_AFTER)
             code = self._process.exitcode
             raise WorkerCrashed(f"The job's process ended with status {code}.") from None
-        return outcome
+        return Outcome(job, seconds, failure, result)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -190,7 +224,8 @@ def _child_main(app_path: str, pipe: Pipe) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     app = load_app(app_path)
     while (job := pipe.recv()) is not None:
-        pipe.send(execute(app, job))
+        outcome = execute(app, job)
+        pipe.send((outcome.seconds, outcome.failure, outcome.result))  # the parent has the job
 
 
 class AsyncExecutor(Executor):
@@ -200,7 +235,7 @@ class AsyncExecutor(Executor):
         super().__init__(report)
         self._app = app
         self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._thread = threading.Thread(target=self._loop.run_forever, name="millrace-asyncio")
         self._thread.start()
 
@@ -210,6 +245,9 @@ class AsyncExecutor(Executor):
     def interrupt(self) -> None:
         self._loop.call_soon_threadsafe(self._cancel_all)
 
+    def cancel(self, job_id: str) -> None:
+        self._loop.call_soon_threadsafe(self._cancel, job_id)
+
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -218,11 +256,16 @@ class AsyncExecutor(Executor):
 
     def _start(self, job: Job) -> None:
         task = self._loop.create_task(self._run(job))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = job.id
+        task.add_done_callback(self._tasks.pop)
 
     async def _run(self, job: Job) -> None:
         self.report(await execute_async(self._app, job))
+
+    def _cancel(self, job_id: str) -> None:
+        for task, running in self._tasks.items():
+            if running == job_id:
+                task.cancel()
 
     def _cancel_all(self) -> None:
         for task in self._tasks:

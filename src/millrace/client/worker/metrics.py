@@ -6,7 +6,7 @@ from .execution import Outcome
 
 
 class WorkerMetrics:
-    """Counts outcomes by task, and how long jobs took."""
+    """Counts outcomes by task, and measures the run times of jobs."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -29,6 +29,6 @@ class WorkerMetrics:
         self._seconds.labels(outcome.job.name).observe(outcome.seconds)
 
     def serve(self, port: int) -> int:
-        """Serve /metrics on this machine. Returns the port, which is chosen freely for 0."""
+        """Serve /metrics on this machine and return the port. For 0, the system chooses a port."""
         server, _ = start_http_server(port, "127.0.0.1", self._registry)
         return int(server.server_port)

@@ -1,4 +1,4 @@
-"""How a worker runs."""
+"""Options of a worker."""
 
 import os
 from dataclasses import dataclass
@@ -14,11 +14,14 @@ class WorkerOptions:
     queues: tuple[str, ...] = ("default",)
     #: Number of jobs that run at the same time.
     concurrency: int = max(2, os.cpu_count() or 2)
+    #: Where jobs run: "threads", "processes" or "asyncio".
     mode: ExecutionMode = "threads"
     #: Number of fetched jobs that may wait for a free slot.
     prefetch: int = 0
     #: Time for running jobs to finish when the worker stops, in seconds.
     shutdown_timeout: float = 25.0
+    #: Time between two heartbeats, in seconds. They renew leases and tell the worker about
+    #: cancelled jobs.
     heartbeat_interval: float = 15.0
     #: Shown in the list of workers.
     labels: tuple[str, ...] = ("python",)

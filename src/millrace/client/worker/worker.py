@@ -1,15 +1,17 @@
 """The worker: one thread fetches jobs, one reports outcomes, one sends heartbeats.
 
-Results are reported together: the acknowledgements of all jobs that ended while the last report was
-on its way share one round trip and one commit of the server.
+The worker reports results in groups. The acknowledgements of all jobs that ended during the last
+report share one round trip and one commit of the server.
 """
 
+import json
 import logging
 import queue
 import secrets
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,13 +19,13 @@ from millrace.client import wire
 from millrace.client.backoff import Backoff
 from millrace.client.connection import Connection, Identity
 from millrace.client.errors import BadReply, MillraceError, RequestRefused
-from millrace.client.jobs import read_job
-from millrace.client.pool import RETRIED
+from millrace.client.jobs import Job, read_job, read_jobs
+from millrace.client.pool import RETRIED, require_body
 
-from .execution import Outcome
+from .execution import FailureReport, Outcome
 from .executors import AsyncExecutor, Executor, ProcessExecutor, ThreadExecutor
 from .options import WorkerOptions
-from .reports import report_command
+from .reports import report_groups
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -32,11 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millrace.worker")
 
-#: FETCH commands that are sent together while the queues are full.
+#: Maximum number of jobs of one bulk fetch.
+MAX_FETCHED: Final = 100
+#: Number of FETCH commands that the worker sends together while the queues are full.
 FETCH_BATCH_SIZE: Final = 4
 REPORT_BATCH_SIZE: Final = 200
-#: How long the server keeps a FETCH waiting, with some margin, in seconds.
+#: Maximum time until the server answers a FETCH, with some margin, in seconds.
 FETCH_TIMEOUT: Final = 15.0
+#: Time for interrupted jobs to end, in seconds. A thread in a C call ends only after the call.
+INTERRUPT_WAIT: Final = 5.0
 _WID_BYTES: Final = 6
 
 
@@ -69,6 +75,14 @@ class Worker:
         self._ended = threading.Event()
         self._changed = threading.Condition()
         self._in_flight = 0
+        #: Ids of fetched jobs that have not ended, each with the number of its jobs.
+        self._running: Counter[str] = Counter()
+        #: The same jobs.
+        self._jobs: dict[str, Job] = {}
+        #: The server supports bulk fetch and bulk acknowledge.
+        self._bulk = False
+        #: Jobs that the server has revoked; the worker does not report their outcomes.
+        self._cancelled: set[str] = set()
         self._reports: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
         self._executor: Executor | None = None
         #: Set once the first connection is open.
@@ -134,11 +148,18 @@ class Worker:
         backoff = Backoff()
         fetch = wire.command("FETCH", " ".join(self.options.queues))
         batch = 1
+        bulk: bool | None = None
         while (free := self._wait_for_slot()) > 0:
             try:
                 if not connection.is_open:
                     connection.open()
                     self.ready.set()
+                if bulk is None:
+                    bulk = self._bulk = _supports_bulk(connection)
+                if bulk:
+                    self._fetch_bulk(connection, min(free, MAX_FETCHED))
+                    backoff.reset()
+                    continue
                 count = min(free, batch)
                 connection.send(fetch * count)
                 fetched = sum(self._receive_job(connection) for _ in range(count))
@@ -152,18 +173,29 @@ class Worker:
         connection.close()
 
     def _receive_job(self, connection: Connection) -> int:
-        """Receive the reply to one FETCH and submit its job. The number of jobs: 0 or 1."""
+        """Receive the reply to one FETCH and submit its job. Return the number of jobs, 0 or 1."""
         reply = connection.receive(FETCH_TIMEOUT)
         if isinstance(reply, RequestRefused):
             raise reply
         if not isinstance(reply, bytes):
             return 0
-        job = read_job(reply)
+        self._submit(read_job(reply))
+        return 1
+
+    def _fetch_bulk(self, connection: Connection, count: int) -> None:
+        """Fetch several jobs with one command. The command is an extension of Millrace servers."""
+        request = {"fetch": {"queues": list(self.options.queues), "count": count}}
+        reply = connection.request(wire.command("MILLRACE", request), FETCH_TIMEOUT)
+        for job in read_jobs(require_body(reply)):
+            self._submit(job)
+
+    def _submit(self, job: Job) -> None:
         with self._changed:
             self._in_flight += 1
+            self._running[job.id] += 1
+            self._jobs[job.id] = job
         assert self._executor is not None
         self._executor.submit(job)
-        return 1
 
     def _wait_for_slot(self) -> int:
         """The number of free slots, at least one; 0 when the worker stops."""
@@ -179,7 +211,19 @@ class Worker:
     # Outcomes
 
     def _job_ended(self, outcome: Outcome) -> None:
-        self._reports.put(outcome)
+        job_id = outcome.job.id
+        with self._changed:
+            cancelled = job_id in self._cancelled
+            self._running[job_id] -= 1
+            if not self._running[job_id]:
+                del self._running[job_id]
+                del self._jobs[job_id]
+                self._cancelled.discard(job_id)
+        if not cancelled:
+            self._reports.put(outcome)
+        elif self._on_outcome is not None:
+            failure = FailureReport("JobCancelled", "The job was cancelled.")
+            self._on_outcome(Outcome(outcome.job, outcome.seconds, failure))
         with self._changed:
             self._in_flight -= 1
             self._changed.notify_all()
@@ -197,7 +241,9 @@ class Worker:
         connection.close()
 
     def _next_outcomes(self) -> list[Outcome | None]:
-        """All outcomes that are waiting, at least one; None is the end."""
+        """Wait for at least one outcome, and return the available ones, up to REPORT_BATCH_SIZE.
+        None marks the end.
+        """
         outcomes: list[Outcome | None] = [self._reports.get()]
         while outcomes[-1] is not None and len(outcomes) < REPORT_BATCH_SIZE:
             try:
@@ -207,8 +253,9 @@ class Worker:
         return outcomes
 
     def _report(self, connection: Connection, outcomes: list[Outcome]) -> None:
-        """Send outcomes until the server has accepted them. Repeating one changes nothing."""
-        commands = [report_command(outcome) for outcome in outcomes]
+        """Send outcomes until the server has accepted them. A repeated report has no effect."""
+        groups = report_groups(outcomes, bulk=self._bulk)
+        commands = [command for command, _ in groups]
         backoff = Backoff()
         give_up_at: float | None = None
         while True:
@@ -222,22 +269,27 @@ class Worker:
                     now = time.monotonic()
                     give_up_at = give_up_at or now + self.options.shutdown_timeout
                     if now > give_up_at:
-                        log.error("%d outcomes could not be reported: %s", len(commands), error)  # noqa: TRY400
+                        log.error("%d outcomes could not be reported: %s", len(outcomes), error)  # noqa: TRY400
                         return
                 connection.close()
                 time.sleep(backoff.next_delay())
-        for outcome, reply in zip(outcomes, replies, strict=True):
-            if isinstance(reply, RequestRefused):
-                log.warning("The outcome of job %s was refused: %s", outcome.job.id, reply)
-            if self._on_outcome is not None:
-                self._on_outcome(outcome)
+        for (_, reported), reply in zip(groups, replies, strict=True):
+            for outcome in reported:
+                if isinstance(reply, RequestRefused):
+                    log.warning("The outcome of job %s was refused: %s", outcome.job.id, reply)
+                if self._on_outcome is not None:
+                    self._on_outcome(outcome)
 
     # Heartbeats
 
     def _send_heartbeats(self) -> None:
         connection = self._connection()
         while not self._ended.wait(self.options.heartbeat_interval):
+            with self._changed:
+                running = list(self._running)
             beat: dict[str, Any] = {"wid": self.wid, "rss_kb": _resident_kb()}
+            if running:
+                beat["running"] = running  # an extension; a plain Faktory server ignores it
             if self._quiet.is_set():
                 beat["current_state"] = "quiet"
             try:
@@ -248,20 +300,46 @@ class Worker:
                 log.warning("Heartbeat failed: %s", error)
                 connection.close()
                 continue
-            if isinstance(reply, bytes) and not self._quiet.is_set():
-                log.info("The server asked this worker to stop: %s", reply.decode())
-                self.stop()
+            if isinstance(reply, bytes):
+                self._obey(reply)
         connection.close()
+
+    def _obey(self, reply: bytes) -> None:
+        """Act on the reply to a heartbeat: stop, or cancel jobs that the server has revoked."""
+        orders = json.loads(reply)
+        if orders.get("state") and not self._quiet.is_set():
+            log.info("The server asked this worker to stop: %s", orders["state"])
+            self.stop()
+        assert self._executor is not None
+        for job_id in orders.get("cancelled", ()):
+            with self._changed:
+                if job_id not in self._running or job_id in self._cancelled:
+                    continue
+                self._cancelled.add(job_id)
+            log.info("Job %s was cancelled.", job_id)
+            self._executor.cancel(job_id)
 
     # Stopping
 
     def _finish_jobs(self) -> None:
-        """Wait for the running jobs, then stop the ones that take too long."""
+        """Wait for the running jobs, then stop the jobs that exceed the shutdown timeout."""
         assert self._executor is not None
-        if not self._wait_until_idle(self.options.shutdown_timeout):
-            log.warning("Stopping %d jobs that did not finish in time.", self._in_flight)
-            self._executor.interrupt()
-            self._wait_until_idle(self.options.shutdown_timeout)
+        if self._wait_until_idle(self.options.shutdown_timeout):
+            return
+        log.warning("Stopping the running jobs: %d.", self._in_flight)
+        self._executor.interrupt()
+        if not self._wait_until_idle(min(INTERRUPT_WAIT, self.options.shutdown_timeout)):
+            self._return_jobs()
+
+    def _return_jobs(self) -> None:
+        """Report the jobs that cannot be stopped, so that they do not wait for their leases."""
+        with self._changed:
+            jobs = [job for jid, job in self._jobs.items() if jid not in self._cancelled]
+            self._cancelled.update(job.id for job in jobs)  # a late outcome is not reported
+        for job in jobs:
+            log.warning("%s %s does not stop. It will be retried.", job.name, job.id)
+            failure = FailureReport("WorkerStopped", "The worker stopped before the job finished.")
+            self._reports.put(Outcome(job, 0.0, failure))
 
     def _wait_until_idle(self, timeout: float) -> bool:
         deadline = time.monotonic() + timeout
@@ -273,6 +351,15 @@ class Worker:
                 self._changed.wait(min(left, 0.5))
             self._interrupt.clear()
             return self._in_flight == 0
+
+
+def _supports_bulk(connection: Connection) -> bool:
+    """Whether the server is Millrace with the commands for several jobs."""
+    try:
+        connection.request(wire.command("MILLRACE", {"ack": []}))
+    except RequestRefused:
+        return False
+    return True
 
 
 def _resident_kb() -> int:
