@@ -1,4 +1,4 @@
-"""`millrace check` and `millrace backup`, beside a server that works and without one."""
+"""`millrace check` and `millrace backup`, with and without a running server."""
 
 import json
 import resource
@@ -39,7 +39,7 @@ def data(server: ServerProcess) -> Path:
     return server.data
 
 
-def test_a_running_server_s_folder_is_checked(server, data):
+def test_the_folder_of_a_running_server_is_checked(server, data):
     ran = millrace("check", "--data", data)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert f"process {server.pid}" in ran.stdout
@@ -47,14 +47,14 @@ def test_a_running_server_s_folder_is_checked(server, data):
     assert "checksums, structure and indexes verified" in ran.stdout
 
 
-def test_a_stopped_server_s_folder_is_checked_for_programs(server, data):
+def test_the_folder_of_a_stopped_server_is_checked_with_json_output(server, data):
     server.stop()
     ran = millrace("check", "--data", data, "--json")
-    told = json.loads(ran.stdout)
+    reports = json.loads(ran.stdout)
     assert ran.returncode == 0
-    assert told["ok"] is True
-    assert told["jobs"] == {"ready": 50}
-    assert (told["queues"], told["server"], told["problems"]) == (1, "", [])
+    assert reports["ok"] is True
+    assert reports["jobs"] == {"ready": 50}
+    assert (reports["queues"], reports["server"], reports["problems"]) == (1, "", [])
 
 
 def test_the_folder_of_a_killed_server_is_checked(server, data):
@@ -64,7 +64,7 @@ def test_the_folder_of_a_killed_server_is_checked(server, data):
     server.start()
 
 
-def test_what_is_wrong_and_what_to_do_is_told(server, data):
+def test_a_problem_is_reported_with_a_remedy(server, data):
     server.stop()
     database = data / "millrace.db"
     content = database.read_bytes()
@@ -74,12 +74,12 @@ def test_what_is_wrong_and_what_to_do_is_told(server, data):
     assert "damaged" in ran.stdout
     assert str(database) in ran.stderr
     assert "restore the newest backup" in ran.stderr
-    told = json.loads(millrace("check", "--data", data, "--json").stdout)
-    assert told["ok"] is False
-    assert told["problems"]
+    reports = json.loads(millrace("check", "--data", data, "--json").stdout)
+    assert reports["ok"] is False
+    assert reports["problems"]
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_a_missing_folder_is_reported(tmp_path):
     ran = millrace("check", "--data", tmp_path / "nowhere")
     assert (ran.returncode, ran.stdout) == (1, "")
     assert "nowhere" in ran.stderr
@@ -90,22 +90,22 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
     assert "Backup failed" in ran.stderr
 
 
-def test_a_wrong_configuration_is_told(tmp_path):
+def test_an_invalid_configuration_is_reported(tmp_path):
     (tmp_path / "wrong.toml").write_text("[server]\nlog_level = 'loud'\n")
     for command in (["check"], ["backup", tmp_path / "backup"]):
         assert millrace(*command, "--config", tmp_path / "wrong.toml").returncode == 2
 
 
-def test_a_server_starts_on_a_backup_with_all_that_was_acknowledged(server, data, tmp_path):
+def test_a_server_starts_on_a_backup_with_all_acknowledged_jobs(server, data, tmp_path):
     stop, known, acknowledged = threading.Event(), 50, []
 
-    def go_on() -> None:
+    def push_continuously() -> None:
         with RawFaktory(server.port) as connection:
             while not stop.is_set():
                 push(connection, jobs(1, known + len(acknowledged)))
                 acknowledged.append(True)
 
-    traffic = threading.Thread(target=go_on)
+    traffic = threading.Thread(target=push_continuously)
     traffic.start()
     try:
         for name in ("one", "two"):
@@ -125,29 +125,29 @@ def test_a_server_starts_on_a_backup_with_all_that_was_acknowledged(server, data
         assert connection.info()["faktory"]["total_enqueued"] == known + len(acknowledged)
 
 
-def test_a_backup_overwrites_nothing(server, data, tmp_path):
+def test_a_backup_does_not_overwrite_files(server, data, tmp_path):
     ran = millrace("backup", data, "--data", data)
     assert ran.returncode == 1
     assert "there already" in ran.stderr
 
 
-def test_folders_that_cannot_be_used_are_told_in_a_line(server, data, tmp_path):
+def test_unusable_folders_are_reported_in_one_line(server, data, tmp_path):
     endless = tmp_path / ("x" * 300)
-    told = [
+    reports = [
         millrace("check", "--data", endless),
         millrace("backup", tmp_path / "backup", "--data", endless),
         millrace("backup", endless, "--data", data),
         millrace("backup", data / "millrace.db" / "backup", "--data", data),
     ]
-    for ran in told:
+    for ran in reports:
         assert (ran.returncode, ran.stdout) == (1, "")
         assert len(ran.stderr.splitlines()) == 1, ran.stderr
 
 
-def test_a_file_that_cannot_be_opened_is_told_in_a_line(server, data, tmp_path):
+def test_an_unreadable_file_is_reported_in_one_line(server, data, tmp_path):
     server.stop()
     (data / "lock").unlink()
-    (data / "lock").symlink_to("lock")  # nobody can open that, not even root
+    (data / "lock").symlink_to("lock")  # no user can open this file, not even root
     for command in (["check"], ["backup", tmp_path / "backup"]):
         ran = millrace(*command, "--data", data)
         assert (ran.returncode, ran.stdout) == (1, "")
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_opened_is_told_in_a_line(server, data, tmp_path):
         assert str(data / "lock") in ran.stderr
 
 
-def test_a_backup_into_the_folder_where_one_stands_or_into_a_link(server, data, tmp_path):
+def test_a_backup_into_the_current_folder_or_a_link(server, data, tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
@@ -170,7 +170,7 @@ def no_file_may_grow() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
-def test_a_log_that_cannot_be_read_is_told_with_what_to_do(server, data, tmp_path):
+def test_an_unreadable_log_is_reported_with_a_remedy(server, data, tmp_path):
     server.kill()
     (data / "millrace.db-shm").unlink()
     for command in (["check"], ["backup", tmp_path / "backup"]):

@@ -1,29 +1,29 @@
-"""The `millrace` command: what it prints, what it exits with, and what it says to a server."""
+"""The `millrace` command: its output, its exit codes, and its requests to a server."""
 
 import contextlib
 import json
 import os
+import re
 import socket
 import ssl
-import subprocess
 import sys
 import textwrap
 import threading
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import pytest
+from typer.main import get_command
 
 from certificates import Certificates
 from millrace import __version__
-from millrace.cli import main, workers
+from millrace.cli import main, serve, workers
+from millrace.cli.app import app
 from millrace.cli.serve import flags, plain_flags
-from millrace.config import Config, LoadedConfig, keys, load
-
-MILLRACE = Path(sys.executable).with_name("millrace")
+from millrace.config import Config, LoadedConfig, keys, load, section_types
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ Millrace = Callable[..., Ran]
 
 @pytest.fixture
 def millrace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Millrace:
-    """Runs the command in this process, as the installed script does."""
+    """Run the command in this process, as the installed script does."""
 
     def run(*arguments: str) -> Ran:
         monkeypatch.setattr(sys, "argv", ["millrace", *arguments])
@@ -65,15 +65,16 @@ def millrace(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 class Served(NamedTuple):
     loaded: LoadedConfig
     reload: Callable[[], LoadedConfig]
+    json: bool
 
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Served]:
-    """What `serve` handed to the server, which itself is replaced by one that exits with 7."""
+    """The arguments of the server, which is replaced by a function that exits with 7."""
     calls: list[Served] = []
 
-    def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig]) -> int:
-        calls.append(Served(loaded, reload))
+    def run(loaded: LoadedConfig, reload: Callable[[], LoadedConfig], *, json: bool) -> int:
+        calls.append(Served(loaded, reload, json))
         return 7
 
     start = ModuleType("millrace.server.start")
@@ -85,34 +86,44 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Served]:
 def test_serve_runs_the_server_and_exits_with_its_code(millrace: Millrace, served: list[Served]):
     ran = millrace("serve", "--data", "here", "--faktory-port=0")
     assert ran == Ran(7, "", "")
-    ((loaded, _),) = served
+    ((loaded, _, json),) = served
+    assert not json
     assert loaded.config.server.data == Path("here")
     assert loaded.config.faktory.port == 0
     assert loaded.sources["server.data"] == "--data"
 
 
-def test_serve_hands_over_how_to_read_everything_again(
+def test_serve_passes_a_function_that_reloads_the_configuration(
     millrace: Millrace, served: list[Served], monkeypatch: pytest.MonkeyPatch
 ):
     millrace("serve", "--data", "here")
     Path("millrace.toml").write_text("server.log_level = 'debug'\nserver.data = 'there'", "utf-8")
     monkeypatch.setenv("MILLRACE_FAKTORY_PASSWORD", "new")
-    ((_, reload),) = served
+    ((_, reload, _),) = served
     again = reload().config
     assert (again.server.log_level, again.faktory.password) == ("debug", "new")
-    assert again.server.data == Path("here")  # flags stay on top
+    assert again.server.data == Path("here")  # flags keep their priority
+
+
+@pytest.mark.parametrize("typer", [False, True])
+def test_serve_prints_json_on_request(
+    millrace: Millrace, served: list[Served], monkeypatch: pytest.MonkeyPatch, typer: bool
+):
+    if typer:
+        monkeypatch.setattr(serve, "plain_flags", lambda _: None)
+    millrace("serve", "--json", "--data", "here")
+    assert served[0].json
+    assert served[0].loaded.config.server.data == Path("here")
 
 
 @pytest.mark.parametrize("arguments", [["--config", "other.toml"], ["--config=other.toml"]])
-def test_serve_reads_the_file_it_is_given(
-    millrace: Millrace, served: list[Served], arguments: list[str]
-):
+def test_serve_reads_the_given_file(millrace: Millrace, served: list[Served], arguments: list[str]):
     Path("other.toml").write_text("faktory.port = 1", "utf-8")
     millrace("serve", *arguments)
     assert served[0].loaded.config.faktory.port == 1
 
 
-def test_serve_with_a_wrong_configuration_says_all_that_is_wrong(
+def test_serve_reports_all_problems_of_the_configuration(
     millrace: Millrace, served: list[Served], monkeypatch: pytest.MonkeyPatch
 ):
     Path("millrace.toml").write_text("[faktory]\nprot = 7419\n", "utf-8")
@@ -142,7 +153,7 @@ def test_serve_with_a_wrong_configuration_says_all_that_is_wrong(
         ["-x=1"],
     ],
 )
-def test_what_needs_explaining_is_left_to_typer(arguments: list[str]):
+def test_uncommon_arguments_are_parsed_by_typer(arguments: list[str]):
     assert plain_flags(arguments) is None
 
 
@@ -164,7 +175,7 @@ def test_the_plain_form_and_typer_understand_the_same_flags(
     assert given == {flag.name for flag in flags() if flag.key}
 
 
-def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(millrace: Millrace):
+def test_serve_help_names_every_flag_and_no_password_flag(millrace: Millrace):
     ran = millrace("serve", "--help")
     assert ran.code == 0
     for flag in flags():
@@ -182,45 +193,13 @@ def test_serve_help_names_every_flag_and_says_why_there_is_none_for_passwords(mi
     assert "Passwords have no flag" in ran.out
 
 
-def test_a_mistyped_flag_or_command_comes_with_a_suggestion(millrace: Millrace):
+def test_a_mistyped_flag_or_command_has_a_suggestion(millrace: Millrace):
     ran = millrace("serve", "--dat", "x")
     assert (ran.code, ran.out) == (2, "")
     assert "--data" in ran.err
     ran = millrace("srve")
     assert (ran.code, ran.out) == (2, "")
     assert "'serve'" in ran.err
-
-
-def modules_after(program: str) -> set[str]:
-    """The modules that a fresh interpreter has after `program`."""
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program) + "\nprint(*sys.modules)"],
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return set(ran.stdout.split())
-
-
-def test_serve_starts_without_the_slow_modules_that_other_commands_use():
-    """A server listens within 0.3 s; typer alone would take a quarter of that."""
-    modules = modules_after("""
-        import sys, types
-        start = sys.modules["millrace.server.start"] = types.ModuleType("start")
-        start.run = lambda loaded, reload: 0
-        from millrace.cli import main
-        sys.argv = ["millrace", "serve", "--data", "x", "--faktory-port", "0"]
-        assert main() == 0
-        """)
-    assert "millrace.config" in modules
-    slow = {"argparse", "asyncio", "difflib", "hashlib", "rich", "ssl", "tomllib", "typer"}
-    assert modules & slow == set()
-
-
-def test_the_installed_command_is_this_one():
-    ran = subprocess.run([MILLRACE, "--version"], capture_output=True, text=True)
-    assert (ran.returncode, ran.stdout) == (0, f"millrace {__version__}\n")
 
 
 # config
@@ -245,12 +224,15 @@ def test_config_shows_every_value_with_its_source(
             max_output = "64MiB"              # default
             max_buffered = "256MiB"           # default
             max_memory = "auto"               # default
+            max_inline_payload = "4KiB"       # default
+            forget_queues = "168h"            # default
             stop_grace = "90s"                # MILLRACE_SERVER_STOP_GRACE
 
             [faktory]
             port = "off"                      # --faktory-port
             socket = ""                       # default
             socket_mode = "0600"              # default
+            queues = []                       # default
             password = ""                     # default
             dead_max = 100000                 # default
             recover_lost_workers = false      # default
@@ -258,14 +240,14 @@ def test_config_shows_every_value_with_its_source(
 
             """)
     )
-    rest = out.partition("[faktory]\n")[2].partition("\n\n")[2]
-    assert all(line.endswith("  # default") for line in rest.splitlines() if "=" in line)
+    other_sections = out.partition("[faktory]\n")[2].partition("\n\n")[2]
+    assert all(line.endswith("  # default") for line in other_sections.splitlines() if "=" in line)
     sections = tomllib.loads(out).items()
     assert [f"{name}.{key}" for name, table in sections for key in table] == list(keys())
-    assert out.endswith('\nmaster = ""                       # default\n')
+    assert out.endswith('\nobjectives = ""                   # default\n')
 
 
-def test_what_config_shows_is_a_file_that_says_the_same(millrace: Millrace):
+def test_the_output_of_config_is_an_equivalent_file(millrace: Millrace):
     ran = millrace("config", "--data", 'o"d\\d\té', "--host", "::1", "--faktory-port", "off")
     shown = Path("shown.toml")
     shown.write_text(ran.out, "utf-8")
@@ -281,7 +263,7 @@ def test_config_hides_passwords(millrace: Millrace, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("FAKTORY_PASSWORD", "s3cret")
     toml, as_json = millrace("config").out, millrace("config", "--json").out
     assert '# password = "********"           # FAKTORY_PASSWORD\n' in toml
-    # Taken as a file, it does not set the password to asterisks.
+    # As a file, the output does not set the password to asterisks.
     assert "password" not in tomllib.loads(toml)["faktory"]
     assert json.loads(as_json)["faktory"]["password"] == {
         "value": "********",
@@ -292,17 +274,55 @@ def test_config_hides_passwords(millrace: Millrace, monkeypatch: pytest.MonkeyPa
 
 def test_config_as_json(millrace: Millrace):
     shown = json.loads(millrace("config", "--json", "--faktory-port", "off").out)
-    assert list(shown) == list(Config.__struct_fields__)
+    assert list(shown) == list(section_types())
     assert shown["server"]["max_line"] == {"value": 67108864, "source": "default"}
     assert shown["server"]["stop_grace"] == {"value": 30.0, "source": "default"}
     assert shown["server"]["data"] == {"value": "data", "source": "default"}
     assert shown["faktory"]["port"] == {"value": None, "source": "--faktory-port"}
 
 
-def test_config_with_mistakes_says_what_serve_would_say(millrace: Millrace):
+def test_config_reports_the_same_problems_as_serve(millrace: Millrace):
     ran = millrace("config", "--durability", "maybe")
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith("--durability: server.durability: expected one of ")
+
+
+# every command
+
+
+def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    group = group or get_command(app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()))
+def test_every_command_prints_json_and_has_examples(name: str, command: Any):
+    assert "--json" in {option for each in command.params for option in each.opts}
+    _, _, examples = (command.help or "").partition("Example")
+    assert f"- `millrace {name}" in examples
+
+
+def test_the_examples_have_only_known_options():
+    for name, command in commands():
+        options = {
+            option for each in command.params for option in (*each.opts, *each.secondary_opts)
+        }
+        for line in re.findall(rf"`millrace {name}( [^`|]*)?", command.help or ""):
+            words = line.partition(" -- ")[0].split()
+            used = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert used <= options, (name, line)
+
+
+def test_the_help_shows_a_type_only_for_options_with_a_value(millrace: Millrace):
+    for command in ([], ["kill"], ["pipeline", "audit"], ["faktory", "quiet"]):
+        ran = millrace(*command, "--help")
+        assert "--help" in ran.out
+        assert "bool" not in ran.out
+    assert re.search(r"--delay +<float", millrace("push", "--help").out)
 
 
 # version
@@ -313,7 +333,7 @@ def test_version(millrace: Millrace):
     assert millrace("version").out.startswith(f"millrace {__version__} (Python 3.")
 
 
-def test_every_command_explains_itself(millrace: Millrace):
+def test_every_command_has_a_help_text(millrace: Millrace):
     commands = [["serve"], ["config"], ["faktory", "quiet"], ["faktory", "terminate"]]
     for command in commands:
         ran = millrace(*command, "--help")
@@ -325,12 +345,12 @@ def test_every_command_explains_itself(millrace: Millrace):
 
 
 class FakeServer:
-    """Serves one connection by a script of what the server sends ("S") and must be sent ("C")."""
+    """Serves one connection by a script of lines that the server sends ("S") and expects ("C")."""
 
     def __init__(self, *script: tuple[str, bytes], context: ssl.SSLContext | None = None) -> None:
         self.script = script
         self.context = context
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = str(self.listener.getsockname()[1])
         self.thread = threading.Thread(target=self.serve)
@@ -346,7 +366,7 @@ class FakeServer:
                     if side == "S":
                         connection.sendall(line)
                     else:
-                        self.heard.append(lines.readline())
+                        self.received.append(lines.readline())
 
     def __enter__(self) -> Self:
         self.thread.start()
@@ -376,12 +396,12 @@ def conversation(order: bytes, reply: bytes = b"+OK\r\n") -> list[tuple[str, byt
     ]
 
 
-def said_by_client(script: list[tuple[str, bytes]]) -> list[bytes]:
+def lines_of_client(script: list[tuple[str, bytes]]) -> list[bytes]:
     return [line for side, line in script if side == "C"]
 
 
 @pytest.mark.parametrize(
-    ("command", "wid", "order", "told"),
+    ("command", "wid", "order", "expected_error"),
     [
         (
             "quiet",
@@ -406,25 +426,29 @@ def said_by_client(script: list[tuple[str, bytes]]) -> list[bytes]:
         ),
     ],
 )
-def test_an_order_to_a_worker(millrace: Millrace, command: str, wid: str, order: bytes, told: str):
+def test_an_order_to_a_worker(
+    millrace: Millrace, command: str, wid: str, order: bytes, expected_error: str
+):
     script = conversation(order)
     with FakeServer(*script) as server:
-        assert millrace("faktory", command, wid, "--port", server.port) == Ran(0, told, "")
-    assert server.heard == said_by_client(script)
+        assert millrace("faktory", command, wid, "--port", server.port) == Ran(
+            0, expected_error, ""
+        )
+    assert server.received == lines_of_client(script)
 
 
 def test_the_server_is_found_by_its_configuration(millrace: Millrace):
     script = conversation(b"WORKER QUIET w1\r\n")
     with FakeServer(*script) as server:
-        # A server that listens everywhere is asked on this machine.
+        # The command connects to a server with a wildcard address on this machine.
         Path("theirs.toml").write_text(
             f"server.host = '0.0.0.0'\nfaktory.port = {server.port}\n", "utf-8"
         )
         assert millrace("faktory", "quiet", "w1", "--config", "theirs.toml").code == 0
-    assert server.heard == said_by_client(script)
+    assert server.received == lines_of_client(script)
 
 
-def test_a_password_is_proven_but_not_sent(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
+def test_a_password_is_hashed_and_not_sent(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
     pwdhash = "6d877f8e5544b1f2598768f817413ab8a357afffa924dedae99eb91472d4ec30"
     assert workers.password_hash("foobar", "55104dc76695721d", 1545) == pwdhash
     monkeypatch.setenv("MILLRACE_FAKTORY_PASSWORD", "foobar")
@@ -432,11 +456,11 @@ def test_a_password_is_proven_but_not_sent(millrace: Millrace, monkeypatch: pyte
     script[0] = ("S", b'+HI {"v":2,"i":1545,"s":"55104dc76695721d"}\r\n')
     with FakeServer(*script) as server:
         assert millrace("faktory", "quiet", "w1", "--port", server.port).code == 0
-    assert server.heard == [hello(pwdhash), b"WORKER QUIET w1\r\n", b"END\r\n"]
+    assert server.received == [hello(pwdhash), b"WORKER QUIET w1\r\n", b"END\r\n"]
 
 
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("script", "expected_error"),
     [
         (
             conversation(b"", b"-ERR unknown worker w1\r\n")[:5],
@@ -470,14 +494,16 @@ def test_a_password_is_proven_but_not_sent(millrace: Millrace, monkeypatch: pyte
         ),
     ],
 )
-def test_why_an_order_failed(millrace: Millrace, script: list[tuple[str, bytes]], told: str):
+def test_the_error_of_a_failed_order(
+    millrace: Millrace, script: list[tuple[str, bytes]], expected_error: str
+):
     with FakeServer(*script) as server:
         ran = millrace("faktory", "quiet", "w1", "--port", server.port)
-    assert ran == Ran(1, "", told.format(port=server.port))
+    assert ran == Ran(1, "", expected_error.format(port=server.port))
 
 
 @pytest.mark.parametrize("rounds", [b"0", b"-1", b"9999999999"])
-def test_a_server_cannot_ask_for_the_password_itself_nor_for_endless_work(
+def test_a_server_cannot_request_the_plain_password_or_excessive_rounds(
     millrace: Millrace, monkeypatch: pytest.MonkeyPatch, rounds: bytes
 ):
     monkeypatch.setenv("MILLRACE_FAKTORY_PASSWORD", "foobar")
@@ -486,10 +512,10 @@ def test_a_server_cannot_ask_for_the_password_itself_nor_for_endless_work(
         ran = millrace("faktory", "quiet", "w1", "--port", server.port)
     assert ran.code == 1
     assert "No Faktory server at" in ran.err
-    assert server.heard == [b""]
+    assert server.received == [b""]
 
 
-def test_no_server_there(millrace: Millrace):
+def test_no_server_listens(millrace: Millrace):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     assert millrace("faktory", "terminate", "w1", "--port", str(port)) == Ran(
@@ -500,7 +526,7 @@ def test_no_server_there(millrace: Millrace):
     )
 
 
-def test_a_server_that_says_nothing(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
+def test_a_silent_server(millrace: Millrace, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(workers, "STEP_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
@@ -510,7 +536,7 @@ def test_a_server_that_says_nothing(millrace: Millrace, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("port", "told"),
+    ("port", "expected_error"),
     [
         ("off", "The configured Faktory port is off. Pass the port with --port.\n"),
         (
@@ -522,21 +548,21 @@ def test_a_server_that_says_nothing(millrace: Millrace, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_a_port_that_the_configuration_does_not_know(
-    millrace: Millrace, monkeypatch: pytest.MonkeyPatch, port: str, told: str
+def test_an_unknown_port(
+    millrace: Millrace, monkeypatch: pytest.MonkeyPatch, port: str, expected_error: str
 ):
     monkeypatch.setenv("MILLRACE_FAKTORY_PORT", port)
-    assert millrace("faktory", "quiet", "w1") == Ran(1, "", told)
+    assert millrace("faktory", "quiet", "w1") == Ran(1, "", expected_error)
 
 
 @pytest.mark.parametrize("wid", ["", "w1\r\nFLUSH", "w\0"])
-def test_a_worker_id_cannot_smuggle_in_another_command(millrace: Millrace, wid: str):
+def test_a_worker_id_cannot_inject_a_command(millrace: Millrace, wid: str):
     assert millrace("faktory", "quiet", wid) == Ran(
         1, "", "A worker ID must be one line of text.\n"
     )
 
 
-def test_a_wrong_configuration_is_told_before_anything_is_sent(
+def test_an_invalid_configuration_is_reported_before_a_request(
     millrace: Millrace, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MILLRACE_FAKTORY_PORT", "seven")
@@ -557,7 +583,7 @@ def tls_context(certificates: Certificates) -> ssl.SSLContext:
 
 @pytest.fixture
 def beyond_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Takes 127.0.0.1 for some other machine."""
+    """Treat 127.0.0.1 as another machine."""
     monkeypatch.setattr(workers, "is_loopback", lambda host: False)
 
 
@@ -565,17 +591,17 @@ def target(server: FakeServer, certificate: str = "") -> workers.Target:
     return workers.Target("127.0.0.1", int(server.port), "", tls=True, certificate=certificate)
 
 
-def test_tls_on_loopback_needs_no_known_certificate(
+def test_tls_on_loopback_accepts_an_unknown_certificate(
     millrace: Millrace, tls_context: ssl.SSLContext
 ):
     script = conversation(b"WORKER QUIET w1\r\n")
     with FakeServer(*script, context=tls_context) as server:
         ran = millrace("faktory", "quiet", "w1", "--port", server.port, "--tls")
     assert ran.code == 0, ran.err
-    assert server.heard == said_by_client(script)
+    assert server.received == lines_of_client(script)
 
 
-def test_tls_is_used_where_the_configuration_has_it(certificates: Certificates):
+def test_tls_is_used_if_it_is_configured(certificates: Certificates):
     environ = {"MILLRACE_TLS_CERT": str(certificates.cert)}
     config = load({}, environ, listening=False).config
     assert workers.target(config, host=None, port=None, tls=False).tls
@@ -583,7 +609,7 @@ def test_tls_is_used_where_the_configuration_has_it(certificates: Certificates):
 
 
 @pytest.mark.usefixtures("beyond_loopback")
-def test_tls_elsewhere_refuses_an_unknown_certificate(tls_context: ssl.SSLContext):
+def test_tls_beyond_loopback_refuses_an_unknown_certificate(tls_context: ssl.SSLContext):
     with (
         FakeServer(("S", b""), context=tls_context) as server,
         pytest.raises(workers.SignalFailed, match="certificate verify failed"),
@@ -593,14 +619,14 @@ def test_tls_elsewhere_refuses_an_unknown_certificate(tls_context: ssl.SSLContex
 
 @pytest.mark.usefixtures("beyond_loopback")
 @pytest.mark.parametrize("trusted", ["ca", "cert"])
-def test_tls_elsewhere_trusts_the_configured_certificate_or_its_authority(
+def test_tls_beyond_loopback_trusts_the_configured_certificate_or_its_authority(
     tls_context: ssl.SSLContext, certificates: Certificates, trusted: str
 ):
     script = conversation(b"WORKER QUIET w1\r\n")
     with FakeServer(*script, context=tls_context) as server:
         certificate = str(getattr(certificates, trusted))
         workers.send_signal(target(server, certificate=certificate), "QUIET", "w1")
-    assert server.heard == said_by_client(script)
+    assert server.received == lines_of_client(script)
 
 
 def test_a_certificate_that_cannot_be_read():
@@ -609,27 +635,11 @@ def test_a_certificate_that_cannot_be_read():
         workers.send_signal(server, "QUIET", "w1")
 
 
-def test_addresses_are_shown_as_they_are_written():
+def test_ipv6_addresses_have_brackets():
     assert str(workers.Target("::1", 7419, "", tls=False, certificate="")) == "[::1]:7419"
 
 
-@pytest.mark.parametrize("command", ["enqueue", "drain", "loads"])
-def test_without_the_extra_spark_it_is_said_how_to_get_it(command: str):
-    """In a process of its own, whose Python finds no pyspark."""
-    (Path("pyspark.py")).write_text("raise ModuleNotFoundError('no pyspark', name='pyspark')")
-    flags = {"enqueue": ["--from", "x"], "drain": ["--to", "x"]}.get(command, [])
-    program = "import sys; from millrace.cli import main; sys.exit(main())"
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "pipeline", command, *flags],
-        env={"PYTHONPATH": os.getcwd(), "PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-    )
-    told = 'This command requires pyspark. Install it with: pip install "millrace[spark]"\n'
-    assert (ran.returncode, ran.stderr) == (1, told)
-
-
-def test_a_lake_that_cannot_be_one_is_told_in_one_line(millrace: Millrace):
+def test_an_invalid_lake_is_reported_in_one_line(millrace: Millrace):
     Path("file").write_text("")
     ran = millrace("pipeline", "run", "--lake", "file")
     assert ran.code == 1

@@ -1,34 +1,47 @@
 """The `millrace` application: every command with its name; each has a module."""
 
+import json as jsonlib
 import platform
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Final
 
 import typer
 
-from millrace import __version__
-from millrace.cli import backup, check, config, pipeline, ship, why, worker, workers
-from millrace.cli.options import with_flags
-from millrace.cli.serve import serve
+from millrace import __version__, compiled
+from millrace.cli import (
+    backup,
+    check,
+    config,
+    demo,
+    imports,
+    listings,
+    pipeline,
+    ship,
+    top,
+    verbs,
+    why,
+    worker,
+    workers,
+)
+from millrace.cli.options import TYPER_SETTINGS, CommandGroup, Json, with_flags
+from millrace.cli.serve import JSON_FLAG, serve
 
-app = typer.Typer(
+app = CommandGroup(
     name="millrace",
     help="A durable job queue server that speaks Faktory, Workq, Masenko, Go Job Queue and Qless.",
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    # A traceback with local variables would show passwords.
-    pretty_exceptions_enable=False,
+    **TYPER_SETTINGS,
 )
 
 
 # Defined here, because serve.py must not import typer.
-@app.command("serve")
+@app.command("serve", rich_help_panel="Server")
 @with_flags
-def serve_command(given: dict[str, str]) -> int:
+def serve_command(given: dict[str, str], *, json: Json = False) -> int:
     """Start the server.
 
-    Prints `ready` and the ports once every port accepts connections. SIGTERM and SIGINT stop the
+    Prints `ready` and the ports once every port accepts connections: as JSON with `--json` or if
+    the output is not a terminal; the same applies to the log. SIGTERM and SIGINT stop the
     server gracefully; a second signal stops it immediately. SIGHUP reloads the configuration.
 
     Every setting can also be given in `millrace.toml` or as `MILLRACE_<SECTION>_<KEY>`. Run
@@ -42,23 +55,65 @@ def serve_command(given: dict[str, str]) -> int:
     - `millrace serve --workq-port off --masenko-port off --goqueue-port off`: disable protocols
 
     """
-    return serve(given)
+    return serve(given | {JSON_FLAG: "yes"} if json else given)
 
 
-app.command("config")(config.config_command)
-app.command("why")(why.why_command)
-app.command("check")(check.check_command)
-app.command("backup")(backup.backup_command)
-app.command("ship")(ship.ship_command)
-app.command("worker")(worker.worker_command)
-app.add_typer(workers.app, name="faktory")
-app.add_typer(pipeline.app, name="pipeline")
+SERVER, SHOW, CHANGE, QUEUE, PYTHON = (
+    "Server",
+    "Show jobs and queues",
+    "Change jobs",
+    "Change queues",
+    "Applications and history",
+)
+_COMMANDS: Final[dict[str, dict[str, Callable[..., None]]]] = {
+    SERVER: {
+        "config": config.config_command,
+        "check": check.check_command,
+        "backup": backup.backup_command,
+        "import": imports.import_command,
+        "ship": ship.ship_command,
+        "demo": demo.demo_command,
+    },
+    SHOW: {
+        "top": top.top_command,
+        "stats": listings.stats_command,
+        "queues": listings.queues_command,
+        "jobs": listings.jobs_command,
+        "job": listings.job_command,
+        "why": why.why_command,
+        "result": listings.result_command,
+        "workers": listings.workers_command,
+        "limits": listings.limits_command,
+        "recurring": listings.recurring_command,
+        "events": listings.events_command,
+    },
+    CHANGE: {"push": verbs.push_command, **verbs.VERBS},
+    QUEUE: verbs.QUEUE_VERBS,
+    PYTHON: {"worker": worker.worker_command},
+}
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        app.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(pipeline.app, name="pipeline", rich_help_panel=PYTHON)
+app.add_typer(workers.app, name="faktory", rich_help_panel=PYTHON)
 
 
-@app.command("version")
-def version_command() -> None:
-    """Show the versions of Millrace and Python."""
-    typer.echo(f"millrace {__version__} (Python {platform.python_version()}, {sys.platform})")
+@app.command("version", rich_help_panel=SERVER)
+def version_command(*, json: Json = False) -> None:
+    """Show the versions of Millrace and Python, and whether the compiled modules are used.
+
+    Examples:
+    - `millrace version`
+    - `millrace version --json | jq .version`
+
+    """
+    python = platform.python_version()
+    build = "compiled" if compiled.is_in_use() else "pure Python"
+    if json:
+        found = {"version": __version__, "python": python, "platform": sys.platform}
+        typer.echo(jsonlib.dumps(found | {"build": build}))
+    else:
+        typer.echo(f"millrace {__version__} (Python {python}, {sys.platform}, {build})")
 
 
 def _show_version(wanted: bool) -> None:

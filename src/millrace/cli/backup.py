@@ -7,18 +7,19 @@ from typing import Annotated
 
 import typer
 
-from millrace.cli.check import content, format_size
-from millrace.cli.options import ConfigFile, Data, on_folder
+from millrace.cli.check import as_json, content, format_size
+from millrace.cli.options import ConfigFile, Data, Json, on_folder
 from millrace.cli.output import ProgressBar
 
 
 def backup_command(
     dest: Annotated[
-        str,
-        typer.Argument(metavar="DEST", help="A new or empty folder.", show_default=False),
+        str, typer.Argument(metavar="DEST", help="A new or empty folder.", show_default=False)
     ],
     data: Data = None,
     config: ConfigFile = None,
+    *,
+    json: Json = False,
 ) -> None:
     """Back up a data folder. The server may keep running.
 
@@ -28,15 +29,16 @@ def backup_command(
 
     Examples:
     - `millrace backup /backups/monday --data /var/lib/millrace`
-    - `millrace serve --data /backups/monday`
+    - `millrace backup /backups/monday --json | jq .bytes`
+    - `millrace serve --data /backups/monday`: restore it
 
     """
-    on_folder(config, data, lambda folder: backup(folder, Path(dest)))
+    on_folder(config, data, lambda folder: backup(folder, Path(dest), json=json))
 
 
-def backup(folder: Path, target: Path) -> int:
-    from millrace.store.backup import back_up  # noqa: PLC0415 - only this command needs the store
-    from millrace.store.errors import StoreError  # noqa: PLC0415
+def backup(folder: Path, target: Path, *, json: bool = False) -> int:
+    from millrace.store.errors import StoreError  # noqa: PLC0415 - only this command needs the store
+    from millrace.store.folders import back_up  # noqa: PLC0415
 
     gc.disable()  # as in check
     try:
@@ -45,6 +47,9 @@ def backup(folder: Path, target: Path) -> int:
     except StoreError as error:
         sys.stderr.write(f"Backup failed: {error}\n")
         return 1
+    if json:
+        sys.stdout.write(as_json(findings))
+        return 0
     lines = [f"backup       {target}, {format_size(findings.bytes)}", *content(findings)]
     lines.append("ok           checksums, structure and indexes verified")
     sys.stdout.write("\n".join(lines) + "\n")

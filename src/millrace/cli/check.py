@@ -11,7 +11,7 @@ from millrace.cli.options import ConfigFile, Data, Json, on_folder
 from millrace.cli.output import ProgressBar
 
 if TYPE_CHECKING:
-    from millrace.store.examination import Findings
+    from millrace.store.store import CheckReport
 
 
 def check_command(data: Data = None, config: ConfigFile = None, *, json: Json = False) -> None:
@@ -32,15 +32,16 @@ def check_command(data: Data = None, config: ConfigFile = None, *, json: Json = 
 def check(folder: Path, *, json: bool) -> int:
     """Return the exit code: 0 if the folder has no problem."""
     from millrace.store.errors import StoreError  # noqa: PLC0415 - only this command needs the store
-    from millrace.store.examination import Findings, examine  # noqa: PLC0415
+    from millrace.store.folders import check_folder  # noqa: PLC0415
+    from millrace.store.store import CheckReport  # noqa: PLC0415
 
     gc.disable()  # up to a million jobs are read, none of them part of a cycle
     try:
         with ProgressBar("reading") as progress:
-            findings = examine(folder, progress)
+            findings = check_folder(folder, progress)
     except StoreError as error:
         if json:
-            sys.stdout.write(as_json(Findings(str(folder), problems=[str(error)])))
+            sys.stdout.write(as_json(CheckReport(str(folder), problems=[str(error)])))
         else:
             sys.stderr.write(f"{error}\n")
         return 1
@@ -51,12 +52,12 @@ def check(folder: Path, *, json: bool) -> int:
     return 1 if findings.problems else 0
 
 
-def as_json(findings: "Findings") -> str:
+def as_json(findings: "CheckReport") -> str:
     document = {"ok": not findings.problems, **msgspec.to_builtins(findings)}
     return msgspec.json.encode(document).decode() + "\n"
 
 
-def as_text(findings: "Findings") -> str:
+def as_text(findings: "CheckReport") -> str:
     lines = [f"data folder  {findings.folder}, {format_size(findings.bytes)}"]
     if findings.server:
         lines.append(
@@ -68,8 +69,7 @@ def as_text(findings: "Findings") -> str:
         lines.append("empty        no server has written to this folder")
     elif not findings.problems:
         lines.append(
-            f"format       {findings.format}, without checksums; a server of this version adds "
-            "them when it starts"
+            f"format       {findings.format}; a server of this version migrates it when it starts"
         )
     if findings.problems:
         lines.append("damaged      see below")
@@ -79,7 +79,7 @@ def as_text(findings: "Findings") -> str:
     return "\n".join(lines) + "\n"
 
 
-def content(findings: "Findings") -> list[str]:
+def content(findings: "CheckReport") -> list[str]:
     """The contents of a folder, one line per subject."""
     states = ", ".join(f"{count:,} {state}" for state, count in findings.jobs.items())
     paused = f", {findings.paused:,} paused" if findings.paused else ""

@@ -9,12 +9,12 @@ from millrace.cli.options import Json, with_flags
 from millrace.cli.serve import print_errors, read
 from millrace.config import (
     HIDDEN,
-    Config,
     ConfigError,
     ConfigKey,
     LoadedConfig,
     keys,
     quoted,
+    section_types,
     value_of,
 )
 
@@ -42,7 +42,7 @@ def config_command(given: dict[str, str], *, json: Json = False) -> int:
 def as_toml(loaded: LoadedConfig) -> str:
     """A configuration file with these values. Passwords are hidden and commented out."""
     lines = []
-    for section in Config.__struct_fields__:
+    for section in section_types():
         lines.append(f"[{section}]")
         for key in keys().values():
             if key.section == section:

@@ -1,6 +1,7 @@
 """Requests of commands to a running server, over the admin socket in its data folder."""
 
-import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import msgspec
 
 from millrace.admin.client import COMMAND_TIMEOUT, request
 from millrace.admin.errors import AdminError
-from millrace.records import Explanation, JobExplanation
+from millrace.records import ExplainedJobs, JobExplanation
 from millrace.server.control_socket import beside, socket_of
 
 
@@ -20,34 +21,35 @@ class NoServer(NotAnswered):
     """No server is running on the data folder."""
 
 
-def why(folder: Path, name: str, *, json: bool) -> int:
-    """Explain a job; the exit code is 0 only if it exists."""
-    try:
-        answer = ask_why(folder, name)
-    except NotAnswered as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    told = msgspec.json.encode(answer).decode() if json else in_words(answer, name)
-    sys.stdout.write(f"{told}\n")
-    return 0 if answer.jobs else 1
-
-
-def ask_why(folder: Path, name: str) -> Explanation:
+def ask_why(folder: Path, name: str) -> ExplainedJobs:
     """The explanation of the jobs with this ID or number."""
     try:
         (answer,) = converse(folder, {"why": name})
     except UnicodeEncodeError:
         raise NotAnswered(f"Job {shown(name)} not found. IDs are UTF-8.") from None
-    return msgspec.json.decode(answer, type=Explanation)
+    return msgspec.json.decode(answer, type=ExplainedJobs)
 
 
 def converse(
     folder: Path, operation: dict[str, Any], patience: float = COMMAND_TIMEOUT
 ) -> list[msgspec.Raw]:
     """The replies of the server on this data folder to one operation."""
+    return list(follow(folder, operation, patience))
+
+
+def follow(
+    folder: Path, operation: dict[str, Any], patience: float = COMMAND_TIMEOUT
+) -> Iterator[msgspec.Raw]:
+    """The same replies as they arrive; `patience` is the time between two of them."""
+    with admin_errors(folder), beside(socket_of(folder)) as path:
+        yield from request(path, operation, patience)
+
+
+@contextmanager
+def admin_errors(folder: Path) -> Iterator[None]:
+    """Raise NotAnswered for every error of a request to the server on this data folder."""
     try:
-        with beside(socket_of(folder)) as path:
-            return list(request(path, operation, patience))
+        yield
     except AdminError as error:
         raise NotAnswered(f"The server on {folder} refused the request: {error}") from error
     except msgspec.DecodeError as error:
@@ -62,7 +64,7 @@ def converse(
         raise NotAnswered(f"Cannot reach the server on {folder}: {reason}") from error
 
 
-def in_words(answer: Explanation, name: str) -> str:
+def in_words(answer: ExplainedJobs, name: str) -> str:
     """The explanation as text."""
     if not answer.jobs:
         if answer.known:
@@ -79,7 +81,10 @@ def in_words(answer: Explanation, name: str) -> str:
 
 def _about(job: JobExplanation) -> str:
     kind = f" {job.kind}" if job.kind else ""
-    head = f'{job.jid} is {job.state}: job {job.seq},{kind} in queue "{job.queue}", of {job.origin}'
+    head = (
+        f'{job.jid} is {job.state}: job {job.seq},{kind} in queue "{job.queue}", '
+        f"pushed over {job.origin}"
+    )
     reasons = (f"  - {reason.text}" for reason in job.reasons)
     return "\n".join(shown(line) for line in (head, *reasons))
 

@@ -3,23 +3,64 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from millrace.cli.serve import flags, print_errors, read
 from millrace.config import Config, ConfigError
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _without_flag_types(parameters: list[Any]) -> list[Any]:
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""  # otherwise the help shows `<bool>`, as if the flag took a value
+    return parameters
+
+
+class _PlainCommand(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class _PlainGroup(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class CommandGroup(typer.Typer):
+    """Commands whose help shows a type only for options with a value."""
+
+    def command(self, *arguments: Any, **settings: Any) -> Callable[[F], F]:
+        return super().command(*arguments, cls=_PlainCommand, **settings)
+
+
+#: Settings of every group of commands that can be the first one to handle the arguments.
+TYPER_SETTINGS: Final[dict[str, Any]] = {
+    "cls": _PlainGroup,
+    "no_args_is_help": True,
+    "rich_markup_mode": "markdown",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+    # A traceback with local variables would show passwords.
+    "pretty_exceptions_enable": False,
+}
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ConfigFile = Annotated[
-    str | None, typer.Option("--config", help="Configuration file of the server.")
+    str | None, typer.Option("--config", metavar="FILE", help="Configuration file of the server.")
 ]
 Data = Annotated[
     str | None,
-    typer.Option("--data", help="Data folder of the server. Default: from the configuration."),
+    typer.Option(
+        "--data", metavar="DIR", help="Data folder of the server. Default: from the configuration."
+    ),
 ]
 Lake = Annotated[
-    str | None, typer.Option("--lake", help="Lake folder. Default: from the configuration.")
+    str | None,
+    typer.Option("--lake", metavar="DIR", help="Lake folder. Default: from the configuration."),
 ]
 
 
@@ -42,6 +83,15 @@ def load_config(
         raise typer.Exit(print_errors(error)) from error
 
 
+def lake_root(config: Config) -> Path:
+    """The local folder of the lake, or of its mirror."""
+    from millrace.pipeline.remote import local_root  # noqa: PLC0415 - most commands need no lake
+
+    root = local_root(config.lake_uri)
+    # Messages show a path as the user gave it.
+    return config.lake_path if root == config.lake_path.absolute() else root
+
+
 def on_folder(config: str | None, data: str | None, act: Callable[[Path], int]) -> None:
     """Run `act` on the data folder and exit with its code."""
     raise typer.Exit(act(load_config(config, data).server.data))
@@ -57,7 +107,10 @@ def with_flags(command: Callable[..., int]) -> Callable[..., None]:
             annotation=Annotated[
                 str | None,
                 typer.Option(
-                    flag.name, help=flag.about, metavar=flag.value, show_default=flag.default
+                    flag.name,
+                    help=flag.about,
+                    metavar=flag.value,
+                    show_default=flag.default or False,
                 ),
             ],
         )

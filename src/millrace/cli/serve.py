@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from millrace import compiled
 from millrace.config import ConfigError, ConfigKey, LoadedConfig, keys, load
 
 
@@ -31,6 +32,9 @@ CONFIG_FLAG = Flag(
     key=None,
 )
 
+#: Print the log and the ready line as JSON in a terminal too.
+JSON_FLAG = "--json"
+
 
 def flags() -> list[Flag]:
     """The table of flags, used by the parser below and by the typer commands."""
@@ -47,11 +51,16 @@ def _bare(key: ConfigKey) -> str:
 
 
 def plain_flags(arguments: Sequence[str]) -> dict[str, str] | None:
-    """The values of `--flag value` and `--flag=value`; None for anything else, such as --help."""
+    """The values of `--flag value` and `--flag=value`, and of `--json`; None for anything else,
+    such as --help.
+    """
     names = {flag.name for flag in flags()}
     given: dict[str, str] = {}
     rest = iter(arguments)
     for argument in rest:
+        if argument == JSON_FLAG:
+            given[JSON_FLAG] = "yes"
+            continue
         name, is_joined, value = argument.partition("=")
         if name not in names:
             return None
@@ -84,6 +93,9 @@ def serve(given: Mapping[str, str]) -> int:
         loaded = read(given)
     except ConfigError as error:
         return print_errors(error)
+    if any(getattr(section, "queues", ()) for section in loaded.config.sections.values()):
+        # Compiled connections accept no view of the engine that is limited to some queues.
+        compiled.use_sources()
     from millrace.server.start import run  # noqa: PLC0415 - after configuration errors
 
-    return run(loaded, reload=lambda: read(given))
+    return run(loaded, reload=lambda: read(given), json=JSON_FLAG in given)

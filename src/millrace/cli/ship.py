@@ -12,10 +12,12 @@ from millrace.cli.options import ConfigFile, Data, Json, load_config
 from millrace.cli.output import ProgressBar
 from millrace.config import Config
 from millrace.extras import missing_package
-from millrace.journal.status import has_store, look
+from millrace.journal.location import parse_location
+from millrace.journal.status import look
 from millrace.pipeline.errors import PipelineError
 from millrace.records import ShippingStatus
 from millrace.store.errors import DataFolderInUse, StoreError
+from millrace.store.folders import has_store
 
 #: A full outbox takes about a minute to ship.
 SHIP_TIMEOUT = 600.0  # seconds
@@ -28,8 +30,7 @@ class NotShipped(PipelineError):
 def ship_command(
     data: Data = None,
     lake: Annotated[
-        str | None,
-        typer.Option("--lake", help="Lake folder, used if no server is running."),
+        str | None, typer.Option("--lake", help="Lake folder, used if no server is running.")
     ] = None,
     config: ConfigFile = None,
     *,
@@ -77,7 +78,7 @@ def shipped(config: Config) -> ShippingStatus:
 
 def shipping_of(config: Config) -> ShippingStatus:
     """The shipping status."""
-    folder, lake = config.server.data, config.lake_path
+    folder, lake = config.server.data, parse_location(config.lake_uri)
     try:
         return _ask(folder, {"journal": True})
     except NoServer:
@@ -108,13 +109,13 @@ def _ask(folder: Path, operation: dict[str, Any]) -> ShippingStatus:
 
 def _ship_folder(config: Config) -> None:
     try:
-        from millrace.journal.offline import ShipError, ship_folder  # noqa: PLC0415 - with pyarrow
+        from millrace.journal.offline import ShipError, ship_folder  # noqa: PLC0415 - loads deltalake
     except ImportError:
-        raise NotShipped(missing_package("pyarrow")) from None
+        raise NotShipped(missing_package("deltalake")) from None
     folder = config.server.data
     try:
         with ProgressBar("shipping") as progress:
-            ship_folder(folder, config.lake_path, config.lake.ship_events, progress)
+            ship_folder(folder, parse_location(config.lake_uri), config.lake.ship_events, progress)
     except DataFolderInUse:
         raise NotShipped(f"A server is starting or stopping on {folder}. Try again.") from None
     except (ShipError, StoreError) as error:

@@ -1,32 +1,35 @@
 """`millrace why`."""
 
-from typing import Annotated
+import sys
+from typing import TYPE_CHECKING
 
-import typer
+from millrace.cli.listings import JobId
+from millrace.cli.operator_command import EXIT_NOT_FOUND, operator_command
 
-from millrace.cli.options import ConfigFile, Data, Json, on_folder
+if TYPE_CHECKING:
+    from millrace.cli.remote import Remote
 
 
-def why_command(
-    jid: Annotated[
-        str, typer.Argument(metavar="JID", help="ID or number of the job.", show_default=False)
-    ],
-    data: Data = None,
-    config: ConfigFile = None,
-    *,
-    json: Json = False,
-) -> None:
+@operator_command
+def why_command(remote: "Remote", jid: JobId, *, json: bool) -> int:
     """Explain why a job is not running.
 
-    Asks the server that runs on the data folder. If several jobs have this ID, the oldest 20 are
-    listed.
+    If several jobs have this ID, the oldest 20 are listed; with `--url`, only one of them. Exits
+    with status 4 if the job does not exist.
 
     Examples:
     - `millrace why 6ba7b810-9dad-11d1-80b4-00c04fd430c4`
     - `millrace why 17 --data /var/lib/millrace`: by job number
+    - `millrace why 17 --url http://queue.example.com:7420`
     - `millrace why -- -17a`: an ID that starts with a dash
 
     """
-    from millrace.cli.control import why  # noqa: PLC0415 - loads the engine
+    from millrace.cli.control import in_words  # noqa: PLC0415 - loads the records
+    from millrace.cli.tables import print_json  # noqa: PLC0415
 
-    on_folder(config, data, lambda folder: why(folder, jid, json=json))
+    answer = remote.explain(jid)
+    if json:
+        print_json(answer)
+    else:
+        sys.stdout.write(in_words(answer, jid) + "\n")
+    return 0 if answer.jobs else EXIT_NOT_FOUND

@@ -1,11 +1,13 @@
 """`millrace worker`: run the tasks of a Python application."""
 
+import json as jsonlib
 import logging
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,7 +21,8 @@ from millrace.client.worker.options import MODES, ExecutionMode
 
 log = logging.getLogger("millrace.worker")
 
-LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(task)s %(job_id)s %(message)s"
+LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(message)s"
+JOB_LOG_FORMAT: Final = "%(asctime)s %(levelname)-7s %(task)s %(job_id)s %(message)s"
 #: Seconds between two checks for changed files.
 RELOAD_INTERVAL: Final = 1.0
 #: Set in the process that a reloading worker starts.
@@ -54,6 +57,7 @@ def worker_command(
     ] = None,
     log_level: Annotated[str, typer.Option(help="Minimum log level.")] = "info",
     *,
+    json: Annotated[bool, typer.Option("--json", help="Write the log as JSON lines.")] = False,
     reload: Annotated[
         bool, typer.Option("--reload", help="Restart when a Python file below this folder changes.")
     ] = False,
@@ -63,19 +67,20 @@ def worker_command(
     The server's address comes from the application, or from MILLRACE_URL. SIGTERM and SIGINT finish
     the running jobs; a second signal stops them, and the server runs them again later.
 
-    For example:
-
+    Examples:
     - `millrace worker shop.tasks:app`
     - `millrace worker shop.tasks:app -c 8 --queues mail,default`
     - `millrace worker shop.tasks:app --mode processes --metrics-port 9100`
     - `millrace worker shop.tasks:app --reload`: for development
+    - `millrace worker shop.tasks:app --json 2>> worker.log`
+
     """
     if reload and CHILD_VARIABLE not in os.environ:
         raise typer.Exit(_run_and_reload())
     if mode not in MODES:
         raise typer.BadParameter(f"Use one of {', '.join(MODES)}.", param_hint="--mode")
     chosen: ExecutionMode = mode
-    _set_up_logging(log_level)
+    _set_up_logging(log_level, json=json)
     options = WorkerOptions(
         queues=tuple(name.strip() for name in queues.split(",") if name.strip()),
         concurrency=concurrency,
@@ -106,13 +111,14 @@ def _run(application: str, options: WorkerOptions, metrics_port: int | None) -> 
 
     worker = Worker(app, options, app_path=application, on_outcome=report)
     log.info(
-        "Worker %s: %d %s, queues %s, server %s, %d tasks.",
+        "Worker %s: %d %s, queues %s, server %s, %d %s.",
         worker.wid,
         options.concurrency,
         options.mode,
         ",".join(options.queues),
         address,
         len(app.tasks),
+        "task" if len(app.tasks) == 1 else "tasks",
     )
     worker.run()
     log.info("Worker %s stopped.", worker.wid)
@@ -135,12 +141,28 @@ def _log_outcome(outcome: Outcome) -> None:
     )
 
 
-def _set_up_logging(level: str) -> None:
+class TaskLogFormatter(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "task": getattr(record, "task", "-"),
+            "job": getattr(record, "job_id", "-"),
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return jsonlib.dumps(fields, ensure_ascii=False)
+
+
+def _set_up_logging(level: str, *, json: bool) -> None:
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise typer.BadParameter("Use debug, info, warning or error.", param_hint="--log-level")
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    handler.setFormatter(TaskLogFormatter() if json else logging.Formatter(LOG_FORMAT))
     handler.addFilter(JobLogFilter())
     logging.basicConfig(level=number, handlers=[handler])
 

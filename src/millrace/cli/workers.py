@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 import typer
 
-from millrace.cli.options import ConfigFile, load_config
+from millrace.cli.options import TYPER_SETTINGS, CommandGroup, ConfigFile, Json, load_config
 from millrace.config import Config, is_loopback
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ MAX_LINE_BYTES = 64 * 1024
 STEP_TIMEOUT = 5.0  # seconds
 
 
-app = typer.Typer(help="Send signals to Faktory workers.", no_args_is_help=True)
+app = CommandGroup(help="Send signals to Faktory workers.", **TYPER_SETTINGS)
 
 Wid = Annotated[
     str,
@@ -46,7 +46,13 @@ class SignalFailed(Exception):
 
 @app.command("quiet")
 def quiet_command(
-    wid: Wid, config: ConfigFile = None, host: Host = None, port: Port = None, *, tls: Tls = False
+    wid: Wid,
+    config: ConfigFile = None,
+    host: Host = None,
+    port: Port = None,
+    *,
+    tls: Tls = False,
+    json: Json = False,
 ) -> None:
     """Tell a worker to stop fetching and finish its current jobs.
 
@@ -58,12 +64,19 @@ def quiet_command(
 
     """
     _send("QUIET", wid, config, host, port, tls=tls)
-    typer.echo(f"{_subject(wid)} will stop fetching at its next heartbeat, usually within 15 s.")
+    effect = f"{_subject(wid)} will stop fetching at its next heartbeat, usually within 15 s."
+    _report("quiet", wid, effect, json=json)
 
 
 @app.command("terminate")
 def terminate_command(
-    wid: Wid, config: ConfigFile = None, host: Host = None, port: Port = None, *, tls: Tls = False
+    wid: Wid,
+    config: ConfigFile = None,
+    host: Host = None,
+    port: Port = None,
+    *,
+    tls: Tls = False,
+    json: Json = False,
 ) -> None:
     """Tell a worker to exit within 30 s of its next heartbeat.
 
@@ -75,9 +88,17 @@ def terminate_command(
 
     """
     _send("TERMINATE", wid, config, host, port, tls=tls)
-    typer.echo(
+    effect = (
         f"{_subject(wid)} will exit within 30 s of its next heartbeat. Unfinished jobs are retried."
     )
+    _report("terminate", wid, effect, json=json)
+
+
+def _report(signal: str, wid: str, effect: str, *, json: bool) -> None:
+    if json:
+        typer.echo(msgspec.json.encode({"worker": wid, "signal": signal}).decode())
+    else:
+        typer.echo(effect)
 
 
 def _subject(wid: str) -> str:

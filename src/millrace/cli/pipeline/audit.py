@@ -6,19 +6,19 @@ from typing import Final
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
-from millrace.cli.control import shown
+from millrace.cli.options import lake_root
+from millrace.cli.pipeline import answers
+from millrace.cli.pipeline.answers import table
 from millrace.cli.pipeline.live import look
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import tables_session
 from millrace.cli.ship import shipped
 from millrace.config import Config
 from millrace.journal.identity import identity
+from millrace.pipeline.audit.results import Compared, Findings, Live
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.findings import Compared, Findings, Live
 from millrace.pipeline.lake import Lake, open_lake
-from millrace.pipeline.run import outstanding
 
 #: Rows printed per problem. --json prints more; the tables contain all.
 MAX_PRINTED: Final = 10
@@ -38,21 +38,21 @@ PROBLEMS: Final = {
 
 def audit(config: Config, *, fail: bool, json: bool, thorough: bool, live: bool) -> int:
     """Return the exit code: 1 if there is a problem. Without `live`, audit only the lake."""
-    known = _known(config, Lake(config.lake_path)) if live else None
-    lake = Lake(config.lake_path) if known is not None else open_lake(config.lake_path)
-    from millrace.pipeline import audit as auditing  # noqa: PLC0415 - loads Spark
-    from millrace.pipeline.ingest import ingest  # noqa: PLC0415
+    known = _known(config, Lake(lake_root(config))) if live else None
+    lake = Lake(lake_root(config)) if known is not None else open_lake(lake_root(config))
+    from millrace.pipeline.audit import run as audit_run  # noqa: PLC0415 - loads Spark
+    from millrace.pipeline.backlog import outstanding  # noqa: PLC0415
 
     with StepProgress(quiet=json) as steps:
         steps("start Spark", 0, 0)
-        with tables_session(config, events=outstanding(lake).events) as spark:
-            ingest(spark, lake, steps)
-            findings = auditing.run(spark, lake, known, thorough=thorough, progress=steps)
+        events = sum(outstanding(lake.root).position.values())
+        with tables_session(config, events=events) as spark:
+            findings = audit_run.run(spark, lake, known, thorough=thorough, progress=steps)
     if json:
         document = {"ok": findings.ok, **msgspec.to_builtins(findings)}
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
     else:
-        tell(findings, lake, Console(markup=False, highlight=False))
+        tell(findings, lake, answers.console())
     return 1 if fail and not findings.ok else 0
 
 
@@ -88,38 +88,28 @@ def tell(findings: Findings, lake: Lake, console: Console) -> None:
 
 
 def _numbers(findings: Findings, console: Console) -> None:
-    table = Table("server", box=None, pad_edge=False)
-    for column in ("first event", "last", "events", "missing", "duplicates"):
-        table.add_column(column, justify="right")
+    rows = []
     for each in findings.servers:
         counts = (each.first_event, each.last_event, each.events, each.missing, each.duplicates)
-        table.add_row(each.server, *(f"{count:,}" for count in counts))
-    if findings.servers:
-        console.print(table)
+        rows.append([each.server, *(f"{count:,}" for count in counts)])
+    if rows:
+        console.print(table("server, first event, last, events, missing, duplicates", rows, 1))
     for each in findings.servers:
         for gap in each.gaps[:MAX_PRINTED]:
             console.print(f"{each.server}: events {gap.first:,} to {gap.last:,} are missing")
     if findings.older:
         console.print(f"{findings.older:,} jobs are older than the first event in the lake")
-    if findings.quarantined or findings.refused:
-        console.print(
-            f"{findings.quarantined:,} rows are in quarantine, {findings.refused:,} files refused"
-        )
 
 
 def _problems(findings: Findings, console: Console) -> None:
     for problem, count in findings.problems.items():
         console.print(f"\n{count:,} {PROBLEMS.get(problem, problem)} ({problem}):")
-        table = Table("server", box=None, pad_edge=False)
-        table.add_column("job", justify="right")
-        table.add_column("id")
-        table.add_column("event", justify="right")
-        table.add_column("problem", overflow="fold")
         some = [each for each in findings.told if each.problem == problem]
-        for each in some[:MAX_PRINTED]:
-            cells = (each.server, str(each.seq), each.jid, str(each.event_id), each.detail)
-            table.add_row(*map(shown, cells))
-        console.print(table)
+        rows = [
+            (each.server, str(each.seq), each.jid, str(each.event_id), each.detail)
+            for each in some[:MAX_PRINTED]
+        ]
+        console.print(table("server, job, id, event, problem", rows, 5, folded="problem"))
 
 
 def _compared(compared: Compared, console: Console) -> None:
@@ -133,11 +123,11 @@ def _compared(compared: Compared, console: Console) -> None:
         console.print(sentence, soft_wrap=True)
     if not compared.differences:
         return
-    table = Table("value", "queue", "day", "server", "lake", box=None, pad_edge=False)
-    for each in compared.differences[:MAX_PRINTED]:
-        cells = (each.what, each.queue, each.day or "", each.live, each.lake)
-        table.add_row(*map(shown, cells))
-    console.print(table)
+    rows = [
+        (each.what, each.queue, each.day or "", each.live, each.lake)
+        for each in compared.differences[:MAX_PRINTED]
+    ]
+    console.print(table("value, queue, day, server, lake", rows, 5))
 
 
 def advice(findings: Findings, lake: Lake) -> list[str]:
@@ -145,22 +135,19 @@ def advice(findings: Findings, lake: Lake) -> list[str]:
     sentences = []
     if any(each.missing for each in findings.servers):
         sentences.append(
-            f"Events are missing. If files were moved out of {lake.landing}, put them back and run "
-            "`millrace pipeline run`. Rows in quarantine count as missing; tables/quarantine has "
-            "the reasons. Events dropped by a full outbox cannot be recovered."
+            f"Events are missing. If files of {lake.root / 'events'} were removed, restore them "
+            "from a backup. Events dropped by a full outbox cannot be recovered."
         )
     if any(each.duplicates for each in findings.servers):
         sentences.append(
-            "Events are duplicated: files of tables/events_hot or tables/events were copied or "
-            "restored. Restore the folders tables and ops of the lake from one backup. If no "
-            "landing file was pruned, you can instead remove both folders and run "
-            "`millrace pipeline run`, which rebuilds them."
+            "Events are duplicated: another process has written to the table events. Restore the "
+            "lake from one backup."
         )
     if findings.problems.keys() - {"lost", "unknown", "differs"}:
         sentences.append(
             "Events contradict each other. Fix missing or duplicate events first. If there are "
             "none, files of the lake were changed, or the server has a bug: please report it with "
-            "the rows of tables/audit_jobs."
+            "the rows of the table audit_jobs."
         )
     compared = findings.compared
     if findings.problems.keys() & {"lost", "unknown", "differs"} or (

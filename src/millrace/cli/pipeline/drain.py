@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from millrace.cli.tables import print_json
 from millrace.config import Config
 
 from . import server
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def drain(
-    config: Config, to: str, form: str, queue: str | None, state: str | None, url: str | None
+    config: Config,
+    to: str,
+    form: str,
+    queue: str | None,
+    state: str | None,
+    url: str | None,
+    *,
+    json: bool = False,
 ) -> int:
     server.check_format(form)
     given = server.options(config, url)
@@ -33,6 +41,9 @@ def drain(
         _flat(frame, form).write.format(form).options(**_written(form)).save(to)
         rows = seen.get["rows"]
     seconds = time.monotonic() - began
+    if json:
+        print_json({"jobs": rows, "to": to, "seconds": seconds})
+        return 0
     typer.echo(f"Wrote {rows:,} jobs to {to} in {seconds:.1f} s. They remain on the server.")
     return 0
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import typer
 
 from millrace.cli.output import ProgressBar
+from millrace.cli.tables import print_json
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 
@@ -33,13 +34,16 @@ class Rows(NamedTuple):
     load: str | None
 
 
-def enqueue(config: Config, rows: Rows, url: str | None) -> int:
+def enqueue(config: Config, rows: Rows, url: str | None, *, json: bool = False) -> int:
     server.check_format(rows.form)
     given = server.options(config, url)
     load = rows.load or f"enqueue-{uuid.uuid4()}"
     before = known(given, load)  # fail fast: starting Spark takes longer
     if before is not None and before["state"] == "released":
-        typer.echo(f"Load {load} was already released; no jobs added.")
+        if json:
+            print_json({"load": load, "jobs": 0, "seconds": 0})
+        else:
+            typer.echo(f"Load {load} was already released; no jobs added.")
         return 0
     began = time.monotonic()
     try:
@@ -49,13 +53,16 @@ def enqueue(config: Config, rows: Rows, url: str | None) -> int:
             named = {"kind": rows.kind, "queue": rows.queue, "jid": rows.jid, "args": rows.args}
             writer = frame.write.format("millrace").mode("append").options(**given, load=load)
             writer = writer.options(**{key: value for key, value in named.items() if value})
-            with Watch(given, load, total):
+            with LoadProgress(given, load, total):
                 writer.save()
     except PipelineError as error:
         raise PipelineError(_unfinished(given, load, error)) from error
     after = known(given, load)
     seconds = time.monotonic() - began
     count = 0 if after is None else after["total"]
+    if json:
+        print_json({"load": load, "jobs": count, "seconds": seconds})
+        return 0
     typer.echo(f"Pushed {count:,} jobs in {seconds:.1f} s as load {load}.")
     return 0
 
@@ -89,7 +96,7 @@ def known(given: dict[str, str], load: str) -> dict[str, Any] | None:
     return next((each for each in found if each["load"] == load), None)
 
 
-class Watch:
+class LoadProgress:
     """Shows the number of staged and released jobs while Spark runs."""
 
     def __init__(self, given: dict[str, str], load: str, total: int) -> None:

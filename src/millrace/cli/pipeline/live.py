@@ -9,23 +9,23 @@ import pyarrow as pa
 from millrace.admin.client import request
 from millrace.admin.errors import AdminError
 from millrace.cli.output import ProgressBar
-from millrace.journal.snapshot import Snapshot, days_table, queues_table, snapshot
-from millrace.journal.status import has_store
+from millrace.journal.snapshot import StateSnapshot, days_table, queues_table, snapshot
+from millrace.pipeline.audit.results import Live
 from millrace.pipeline.errors import PipelineError
-from millrace.pipeline.findings import Live
 from millrace.records import Counters
 from millrace.server.control_socket import beside, socket_of
 from millrace.store.errors import StoreError
+from millrace.store.folders import has_store
 
 REPLY_TIMEOUT: Final = 60.0  # seconds
 #: A flush resets the counters, so that they must be read again.
 _TRIES: Final = 5
 
 
-class Known(NamedTuple):
+class KnownJobs(NamedTuple):
     """The data at one point in time, before shipping."""
 
-    stored: Snapshot
+    stored: StateSnapshot
     #: Empty if no server is running.
     plural: list[Counters]
 
@@ -54,7 +54,7 @@ class Known(NamedTuple):
         )
 
 
-def look(folder: Path) -> Known | None:
+def look(folder: Path) -> KnownJobs | None:
     """The data of the server, or None for an empty folder."""
     try:
         if not has_store(folder):
@@ -64,7 +64,7 @@ def look(folder: Path) -> Known | None:
     except StoreError as error:
         raise PipelineError(str(error)) from error
     # The store is read first: the reply of the server must not be older.
-    return Known(stored, counters(folder))
+    return KnownJobs(stored, counters(folder))
 
 
 def counters(folder: Path) -> list[Counters]:

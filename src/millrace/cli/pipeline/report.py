@@ -20,13 +20,14 @@ def report(folder: Path, days: Days, queue: str | None, out: str | None, *, json
     for package in ("pyarrow",) if json else ("pyarrow", "plotly"):
         if not is_installed(package):
             raise PipelineError(missing_package(package))
-    from millrace.pipeline.report import making  # noqa: PLC0415 - loads Arrow
+    from millrace.pipeline.report import build  # noqa: PLC0415 - loads Arrow
+    from millrace.pipeline.snapshot import Snapshot  # noqa: PLC0415
 
-    lake = open_lake(folder)
-    first, last = making.chosen(lake, days.latest, days.first, days.last)
+    snapshot = Snapshot(open_lake(folder).root)
+    first, last = build.chosen(snapshot, days.latest, days.first, days.last)
     with ProgressBar("reading") as bar:
-        made = making.make(
-            lake, first, last, queue, progress=lambda _, done, total: bar(done, total)
+        made = build.build(
+            snapshot, first, last, queue, progress=lambda _, done, total: bar(done, total)
         )
     if json:
         text = msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"

@@ -7,7 +7,7 @@ from typing import Final
 from millrace.cli.workers import SignalFailed, target
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
-from pyspark_millrace.wire import Address, Connection, Refused, parse
+from pyspark_millrace.connection import Refused, ServerAddress, ServerConnection, parse
 
 FORMATS: Final = ("parquet", "json", "csv")
 
@@ -24,7 +24,7 @@ def options(config: Config, url: str | None) -> dict[str, str]:
     return {**found, "ca": server.certificate} if server.certificate else found
 
 
-def address(given: dict[str, str]) -> Address:
+def address(given: dict[str, str]) -> ServerAddress:
     try:
         return parse(given["url"], given["password"], given.get("ca", ""))
     except ValueError as error:
@@ -32,11 +32,11 @@ def address(given: dict[str, str]) -> Address:
 
 
 @contextmanager
-def connected(given: dict[str, str]) -> Iterator[Connection]:
+def connected(given: dict[str, str]) -> Iterator[ServerConnection]:
     """A connection to the server. Its errors become PipelineError."""
     where = address(given)
     try:
-        with Connection(where) as wire:
+        with ServerConnection(where) as wire:
             yield wire
     except Refused as error:
         raise PipelineError(f"The server at {where!r} refused the request: {error}") from error

@@ -7,19 +7,18 @@ from re import compile as regex
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 
-from millrace.cli.control import shown
+from millrace.cli.options import lake_root
+from millrace.cli.pipeline.answers import console, table
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.pipeline.session import tables_session
 from millrace.config import Config
 from millrace.pipeline.errors import PipelineError
 from millrace.pipeline.lake import open_lake
-from millrace.pipeline.ledger import Ledger
 
 if TYPE_CHECKING:
-    from millrace.pipeline.state import Depth, Job
+    from millrace.pipeline.state import Depth, JobState
 
 STATES: Final = ("ready", "scheduled", "blocked", "leased", "done", "dead")
 _AGO: Final = regex(r"-(\d+(?:\.\d+)?)([smhdw])")
@@ -58,12 +57,10 @@ def parse_time(text: str, now: datetime) -> datetime:
 def show_state(config: Config, at: str, wanted: Selection) -> int:
     if wanted.state and wanted.state not in STATES:
         raise PipelineError(f"Unknown state {wanted.state!r}. States: {', '.join(STATES)}.")
-    when, lake = parse_time(at, datetime.now(UTC)), open_lake(config.lake_path)
-    events = sum(batch.rows for batch in Ledger(lake).batches())
-    if not events:
-        raise PipelineError(
-            f"No events in {lake.root} yet. Ingest them with `millrace pipeline run`."
-        )
+    when, lake = parse_time(at, datetime.now(UTC)), open_lake(lake_root(config))
+    from millrace.pipeline.backlog import outstanding  # noqa: PLC0415 - loads Arrow
+
+    events = sum(outstanding(lake.root).position.values())
     from millrace.pipeline.state import State, Which  # noqa: PLC0415 - loads Spark
 
     with StepProgress(quiet=wanted.json) as steps:
@@ -79,15 +76,15 @@ def show_state(config: Config, at: str, wanted: Selection) -> int:
         document = {"at": when, "queues": depths} | ({"jobs": jobs} if wanted.jobs else {})
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return 0
-    console = Console(markup=False, highlight=False)
-    console.print(f"{when:%Y-%m-%d %H:%M:%S} UTC")
-    console.print(_depths(depths))
+    out = console()
+    out.print(f"{when:%Y-%m-%d %H:%M:%S} UTC")
+    out.print(_depths(depths))
     if wanted.jobs:
-        console.print()
-        console.print(_jobs(jobs))
+        out.print()
+        out.print(_jobs(jobs))
         total = sum(getattr(depth, name) for depth in depths for name in STATES)
         if total > len(jobs):
-            console.print(
+            out.print(
                 f"{total - len(jobs):,} more jobs. Use --limit, or write all to a file with --to."
             )
     return 0
@@ -95,20 +92,20 @@ def show_state(config: Config, at: str, wanted: Selection) -> int:
 
 def _depths(depths: "list[Depth]") -> Table:
     servers = len({depth.server for depth in depths}) > 1
-    table = Table(*(["server"] if servers else []), "queue", box=None, pad_edge=False)
-    for name in STATES:
-        table.add_column(name, justify="right")
+    rows = []
     for depth in depths:
         counts = (f"{getattr(depth, name):,}" for name in STATES)
-        table.add_row(*([depth.server] if servers else []), shown(depth.queue), *counts)
-    return table
+        rows.append([*([depth.server] if servers else []), depth.queue, *counts])
+    return table(", ".join([*["server"] * servers, "queue", *STATES]), rows, 1 + servers)
 
 
-def _jobs(jobs: "list[Job]") -> Table:
-    table = Table(
-        "job", "id", "queue", "kind", "state", "since", "worker", box=None, pad_edge=False
-    )
-    for job in jobs:
-        cells = (str(job.seq), job.jid, job.queue, job.kind, job.state)
-        table.add_row(*map(shown, cells), f"{job.since:%Y-%m-%d %H:%M:%S}", shown(job.worker or ""))
-    return table
+def _jobs(jobs: "list[JobState]") -> Table:
+    rows = [
+        (str(job.seq), job.jid, job.queue, job.kind, job.state, _since(job), job.worker or "")
+        for job in jobs
+    ]
+    return table("job, id, queue, kind, state, since, worker", rows, 7)
+
+
+def _since(job: "JobState") -> str:
+    return f"{job.since:%Y-%m-%d %H:%M:%S}"
