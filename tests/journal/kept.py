@@ -1,19 +1,16 @@
-"""A data folder that things happen in, a lake, and what must be found there afterwards."""
+"""A data folder with work, a lake, and the expected events in it."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from millrace.engine.batch import Batch
+import event_tables
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
 from millrace.engine.events import EVENT_VERSION, Row
-from millrace.journal import columns
-from millrace.journal.landing import FOLDER, landed
 from millrace.journal.shipment import Shipment
+from millrace.protocols.spec import protocol_rules
 from millrace.store import SqliteStore
 from scene import Scene, write_turn
 
@@ -31,14 +28,14 @@ class Kept:
 
     def start(self) -> None:
         self.store = SqliteStore(self.folder, sync=False, outbox_max=self.outbox_max)
-        self.scene = Scene(Engine(Random(1)))
-        self.store.load().put_into(self.scene.engine)
+        self.scene = Scene(Engine(Random(1), protocol_rules()))
+        self.store.load().fill(self.scene.engine)
 
     def stop(self) -> None:
         self.store.close()
 
     def work(self, jobs: int = 1, *, message: str = "it broke") -> None:
-        """One commit: each job is pushed, leased and done with, or fails."""
+        """One commit: each job is pushed, leased, and completed or failed."""
         scene = self.scene
         for _ in range(jobs):
             self._jobs += 1
@@ -54,38 +51,30 @@ class Kept:
         self.commit()
 
     def commit(self) -> None:
-        """Also of nothing: shipped events go with it."""
-        batch = self.scene.engine.take_batch()
+        """Also commits an empty change set, which removes shipped events."""
+        batch = self.scene.engine.take_changes()
         write_turn(batch, self.scene.engine, self.store)
         self.rows += batch.events
 
     def ship(self, most: int = 1000) -> list[tuple[int, int]]:
-        """All there is; the ranges of the files."""
+        """Ship all events and return the ranges of the commits."""
         with Shipment(self.folder, self.lake, most) as shipment:
-            files = [sealed.landed for sealed in shipment.ship()]
-            self.store.shipped(shipment.next)
-        return [(file.first, file.last) for file in files]
+            commits = list(shipment.ship())
+            self.store.outbox.shipped(shipment.next)
+        return [(commit.first, commit.last) for commit in commits]
 
     def trim(self) -> None:
-        while self.store.trims:
-            self.store.begin(Batch(), self.scene.engine)
+        while self.store.outbox.has_shipped_events:
+            self.store.prepare(ChangeSet(), self.scene.engine)
             self.store.commit()
 
 
-def in_lake(lake: Path, server: str | None = None) -> pa.Table:
-    """All that has landed, in the order of its names."""
-    files = [file for file in landed(lake) if server in {None, file.server}]
-    return pa.concat_tables(
-        pq.read_table(lake / FOLDER / file.name, partitioning=None) for file in files
-    )
-
-
 def assert_exactly_once(lake: Path, server: str, rows: list[Row], first: int = 1) -> None:
-    """Every event is there once, in order, each value as the engine told it."""
-    expected = columns.table(server, first, EVENT_VERSION, rows)
-    found = in_lake(lake, server)
+    """Every event is in the lake once, in order, with the engine's values."""
+    expected = event_tables.table(server, first, EVENT_VERSION, rows)
+    found = event_tables.in_lake(lake, server)
     assert found.column("event_id").to_pylist() == expected.column("event_id").to_pylist()
-    assert found.combine_chunks().equals(expected)
+    assert found.combine_chunks().equals(expected.combine_chunks())
 
 
 @contextlib.contextmanager

@@ -1,14 +1,16 @@
-"""From rows to columns: every value in its place, and no row that cannot be shipped."""
+"""From rows to columns: every value is in its column, and every row can be shipped."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+import event_tables
 from millrace.engine.events import EVENT_VERSION, Event
-from millrace.engine.job import FAKTORY, FOREVER, NO_PROTOCOL
+from millrace.engine.job import FOREVER, NO_PROTOCOL
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, NEW, READY, SCHEDULED
 from millrace.journal import columns, schema
+from millrace.protocols.registry import FAKTORY
 from scene import SECOND, START, Scene
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -45,8 +47,8 @@ LEASE = EVENT._replace(
 
 
 def rows(*events: tuple[Any, ...], version: int = EVENT_VERSION) -> list[dict[str, Any]]:
-    """What becomes of these events."""
-    table = columns.table("5e7", 40, version, events)
+    """The columns of these events."""
+    table = event_tables.table("5e7", 40, version, events)
     assert table.schema.equals(schema.arrow())
     table.validate(full=True)
     for field in schema.FIELDS:
@@ -63,7 +65,7 @@ def at(microseconds: int) -> datetime:
     return EPOCH + timedelta(microseconds=microseconds)
 
 
-def test_each_value_stands_in_its_column() -> None:
+def test_each_value_is_in_its_column() -> None:
     event = Event(
         time=START + 9,
         type="failed",
@@ -178,7 +180,7 @@ def test_events_are_numbered_from_the_first_on() -> None:
     assert [each["event_id"] for each in rows(EVENT, LEASE, EVENT)] == [40, 41, 42]
 
 
-def test_what_means_nothing_is_null() -> None:
+def test_empty_values_are_null() -> None:
     found = row(EVENT._replace(actor=NO_PROTOCOL))
     nothing = [name for name, value in found.items() if value is None]
     assert nothing == [
@@ -187,26 +189,26 @@ def test_what_means_nothing_is_null() -> None:
     ]  # fmt: skip
 
 
-def test_short_rows_and_long_ones_stand_side_by_side() -> None:
-    """The engine leaves out what is empty at the end."""
+def test_short_and_long_rows_can_be_mixed() -> None:
+    """The engine omits empty values at the end of a row."""
     long = EVENT._replace(tags=("red",))
     assert [each["tags"] for each in rows(EVENT[:20], long, EVENT[:20])] == [None, ["red"], None]
 
 
-def test_rows_come_as_lists_from_the_store() -> None:
+def test_rows_of_the_store_are_lists() -> None:
     assert row(list(EVENT)) == row(EVENT)  # type: ignore[arg-type]
 
 
-def test_no_rows_are_no_rows() -> None:
+def test_no_rows_give_an_empty_table() -> None:
     assert rows() == []
 
 
-def test_a_wait_of_nothing_is_a_wait() -> None:
+def test_a_wait_of_zero_is_a_wait() -> None:
     assert row(LEASE._replace(wait=0))["wait_us"] == 0
 
 
 @pytest.mark.parametrize(
-    ("cause", "before", "state", "told"),
+    ("cause", "before", "state", "expected"),
     [
         ("completed", LEASED, GONE, True),
         ("completed", READY, DONE, True),  # as the statistics count it
@@ -221,16 +223,18 @@ def test_a_wait_of_nothing_is_a_wait() -> None:
         ("pushed", NEW, READY, False),
     ],
 )
-def test_a_run_is_told_of_what_ended_it(cause: str, before: int, state: int, told: bool) -> None:
+def test_the_run_time_is_in_the_event_that_ends_the_lease(
+    cause: str, before: int, state: int, expected: bool
+) -> None:
     found = row(LEASE._replace(type=cause, before=before, state=state))
-    assert found["run_us"] == (0 if told else None)
+    assert found["run_us"] == (0 if expected else None)
 
 
 def test_a_flush() -> None:
     scene = Scene()
     scene.push("job-1")
     scene.engine.flush(scene.now)
-    (found,) = (each for each in rows(*scene.engine.batch.events) if each["type"] == "flushed")
+    (found,) = (each for each in rows(*scene.engine.change_set.events) if each["type"] == "flushed")
     assert (found["seq"], found["before"], found["state"]) == (1, "gone", "gone")
     assert (found["created"], found["jid"], found["origin"]) == (None, "", "")
 
@@ -240,17 +244,17 @@ def test_a_flush() -> None:
 
 @pytest.mark.parametrize("time", [FOREVER, columns.LAST_TIME + 1, columns.FIRST_TIME - 1, -FOREVER])
 @pytest.mark.parametrize("name", ["created", "ready_at", "leased_at", "due"])
-def test_a_time_that_nobody_can_write_down_is_null(name: str, time: int) -> None:
+def test_a_time_out_of_range_is_null(name: str, time: int) -> None:
     assert row(LEASE._replace(**{name: time}))[name] is None
 
 
-def test_an_event_s_own_time_is_the_nearest_there_is() -> None:
+def test_the_event_time_is_limited_to_the_valid_range() -> None:
     last, first = rows(EVENT._replace(time=FOREVER), EVENT._replace(time=-FOREVER))
     assert (last["time"].year, first["time"].year) == (9999, 1)
 
 
-def test_a_clock_may_begin_at_0() -> None:
-    """As that of somebody who calls Qless: a job pushed and leased then has been both."""
+def test_a_clock_may_start_at_0() -> None:
+    """For example the clock of a Qless client: a job pushed and leased at 0 has both times."""
     found = row(LEASE._replace(time=0, created=0, leased_at=0, ready_at=0))
     assert (found["time"], found["created"], found["leased_at"]) == (EPOCH, EPOCH, EPOCH)
 
@@ -260,43 +264,43 @@ def test_messages_are_cut() -> None:
     assert row(long)["error_message"] == "ä" * 4096
 
 
-def test_an_error_without_words_is_one() -> None:
+def test_an_error_without_a_message_is_an_error() -> None:
     found = row(EVENT._replace(type="failed", fingerprint="f"))
     assert (found["error_group"], found["error_message"], found["fingerprint"]) == ("", "", "f")
 
 
 @pytest.mark.parametrize(
-    ("rank", "told"),
+    ("rank", "expected"),
     [(1 << 62, 2.0**62), (-0.5, -0.5), (10**400, float("inf")), (-(10**400), float("-inf")),
      (None, 0.0), ("high", 0.0)],
 )  # fmt: skip
-def test_any_rank_is_a_number(rank: Any, told: float) -> None:
-    assert [each["priority"] for each in rows(EVENT, EVENT._replace(rank=rank))] == [0.0, told]
+def test_any_rank_is_a_number(rank: Any, expected: float) -> None:
+    assert [each["priority"] for each in rows(EVENT, EVENT._replace(rank=rank))] == [0.0, expected]
 
 
 @pytest.mark.parametrize("name", ["seq", "attempt", "size", "time", "wait", "leased_at", "due"])
 @pytest.mark.parametrize("value", [1 << 80, -(1 << 80), 1.5, "seven"])
-def test_no_number_is_too_odd(name: str, value: Any) -> None:
+def test_any_number_is_accepted(name: str, value: Any) -> None:
     assert [each["jid"] for each in rows(EVENT, LEASE._replace(**{name: value}))] == ["job-7"] * 2
 
 
 @pytest.mark.parametrize("name", ["origin", "actor", "state", "before"])
 @pytest.mark.parametrize("value", [99, -1])
-def test_a_number_without_a_name_is_told_as_it_is(name: str, value: int) -> None:
+def test_a_number_without_a_name_is_shown_as_a_number(name: str, value: int) -> None:
     assert [each[name] for each in rows(EVENT, EVENT._replace(**{name: value}))][1] == str(value)
 
 
 @pytest.mark.parametrize("name", ["jid", "queue", "kind", "worker", "type"])
 @pytest.mark.parametrize(
-    ("value", "told"), [("a\0b", "a\0b"), ("\ud800", "?"), (b"\xff", "�"), (7, "7")]
+    ("value", "expected"), [("a\0b", "a\0b"), ("\ud800", "?"), (b"\xff", "�"), (7, "7")]
 )
-def test_any_text_is_a_text(name: str, value: Any, told: str) -> None:
-    assert [each[name] for each in rows(EVENT, EVENT._replace(**{name: value}))][1] == told
+def test_any_text_is_a_text(name: str, value: Any, expected: str) -> None:
+    assert [each[name] for each in rows(EVENT, EVENT._replace(**{name: value}))][1] == expected
 
 
-@pytest.mark.parametrize(("tags", "told"), [(["a", 7, "\ud800"], ["a", "7", "?"]), (7, ["7"])])
-def test_any_tags_are_texts(tags: Any, told: list[str]) -> None:
-    assert [each["tags"] for each in rows(EVENT, EVENT._replace(tags=tags))] == [None, told]
+@pytest.mark.parametrize(("tags", "expected"), [(["a", 7, "\ud800"], ["a", "7", "?"]), (7, ["7"])])
+def test_any_tags_are_texts(tags: Any, expected: list[str]) -> None:
+    assert [each["tags"] for each in rows(EVENT, EVENT._replace(tags=tags))] == [None, expected]
 
 
 # Version 1, which had neither `before` nor `created` nor `source`
@@ -325,7 +329,7 @@ def version_1(event: Event) -> tuple[Any, ...]:
         ("flushed", GONE, 0, "gone"),
     ],
 )
-def test_version_1_tells_the_state_before_where_there_is_but_one(
+def test_version_1_has_the_previous_state_where_it_is_unique(
     cause: str, state: int, run: int, before: str | None
 ) -> None:
     event = LEASE._replace(type=cause, state=state, run=run)
@@ -333,7 +337,7 @@ def test_version_1_tells_the_state_before_where_there_is_but_one(
     assert (found["before"], found["version"], found["source"]) == (before, 1, None)
 
 
-def test_version_1_knows_the_push_if_it_is_there() -> None:
+def test_version_1_has_the_push_time_if_the_push_is_present() -> None:
     lease = LEASE._replace(ready_at=START + 3)
     pushed, leased = rows(version_1(EVENT), version_1(lease), version=1)
     assert (pushed["created"], leased["created"]) == (at(START), at(START))
@@ -346,5 +350,5 @@ def test_version_1_has_its_errors_and_tags() -> None:
         type="failed", state=DEAD, group="g", message="m", fingerprint="f", tags=("red",)
     )
     found = row(version_1(event), version=1)
-    told = [found[name] for name in ("error_group", "error_message", "fingerprint", "tags")]
-    assert told == ["g", "m", "f", ["red"]]
+    expected = [found[name] for name in ("error_group", "error_message", "fingerprint", "tags")]
+    assert expected == ["g", "m", "f", ["red"]]

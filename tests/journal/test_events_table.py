@@ -1,4 +1,6 @@
-"""The Delta table `events`: every event once, whenever the writer is killed or the power fails."""
+"""The Delta table `events` contains every event once, after kills and power failures at any
+time.
+"""
 
 import json
 import os
@@ -14,13 +16,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
+import event_tables
+from event_tables import event_run
 from millrace.journal import columns, schema
-from millrace.journal.events_table import (
-    LOG,
-    EventsTable,
-    OtherShipper,
-    repair,
-)
+from millrace.journal.events_table import EventRun, EventsTable, OtherShipper, repair
+from millrace.journal.position import LOG, last_shipped
 from scene import SECOND, START, Scene
 
 SERVER, OTHER = "5e7", "a1"
@@ -35,12 +35,12 @@ def history(jobs: int, *, step: int = HOUR) -> list[tuple[Any, ...]]:
         scene.lease()
         scene.now += step
         scene.complete(job)
-    return scene.engine.batch.events
+    return scene.engine.change_set.events
 
 
-def events(first: int, last: int, server: str = SERVER) -> pa.Table:
+def events(first: int, last: int) -> EventRun:
     rows = history(-(-last // 3))
-    return columns.table(server, first, schema.EVENT_VERSION, rows[first - 1 : last])
+    return event_run(first, schema.EVENT_VERSION, rows[first - 1 : last])
 
 
 def query(lake: Path, sql: str) -> list[dict[str, Any]]:
@@ -63,10 +63,10 @@ def test_a_lake_without_events_has_no_position(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_events_come_back_as_they_were(tmp_path: Path) -> None:
+def test_events_are_read_unchanged(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    shipped = events(1, 150)
-    assert table.append(shipped) == 4
+    shipped = event_tables.table(SERVER, 1, schema.EVENT_VERSION, history(50))
+    assert table.append(SERVER, events(1, 150)) == 4
     found = pa.table(
         QueryBuilder()
         .register("events", DeltaTable(tmp_path / "events"))
@@ -77,8 +77,8 @@ def test_events_come_back_as_they_were(tmp_path: Path) -> None:
 
 def test_files_are_divided_by_day_and_server(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 150))
-    table.append(events(1, 30, OTHER))
+    table.append(SERVER, events(1, 150))
+    table.append(OTHER, events(1, 30))
     begin = datetime.fromtimestamp(START / SECOND, UTC).date()
     found = query(tmp_path, "SELECT DISTINCT day, server FROM events ORDER BY server, day")
     assert [row["server"] for row in found] == [SERVER] * 4 + [OTHER] * 2
@@ -90,41 +90,39 @@ def test_files_are_divided_by_day_and_server(tmp_path: Path) -> None:
 
 def test_each_server_has_its_own_position(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 60))
-    table.append(events(1, 9, OTHER))
-    table.append(events(61, 90))
+    table.append(SERVER, events(1, 60))
+    table.append(OTHER, events(1, 9))
+    table.append(SERVER, events(61, 90))
     for known in (table, EventsTable(tmp_path)):
         assert (known.position(SERVER), known.position(OTHER)) == (90, 9)
     assert numbers(tmp_path) == list(range(1, 91))
     assert numbers(tmp_path, OTHER) == list(range(1, 10))
 
 
-def test_events_that_are_there_are_refused(tmp_path: Path) -> None:
+def test_existing_events_are_refused(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 60))
+    table.append(SERVER, events(1, 60))
     with pytest.raises(ValueError, match="event 60 of server 5e7 is in the table already"):
-        table.append(events(60, 63))
-    with pytest.raises(ValueError, match="are not 2"):
-        table.append(pa.concat_tables([events(61, 61), events(63, 63)]))
+        table.append(SERVER, events(60, 63))
 
 
 def test_another_shipper_of_the_same_server_is_refused(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 30))
+    table.append(SERVER, events(1, 30))
     late = EventsTable(tmp_path)
-    table.append(events(31, 60))
+    table.append(SERVER, events(31, 60))
     with pytest.raises(OtherShipper):
-        late.append(events(31, 60))
+        late.append(SERVER, events(31, 60))
     assert numbers(tmp_path) == list(range(1, 61))
 
 
-def test_servers_commit_side_by_side(tmp_path: Path) -> None:
-    EventsTable(tmp_path).append(events(1, 3, "c0"))
+def test_servers_commit_concurrently(tmp_path: Path) -> None:
+    EventsTable(tmp_path).append("c0", events(1, 3))
 
     def ship(server: str) -> None:
         table = EventsTable(tmp_path)
         for first in range(1, 31, 3):
-            table.append(events(first, first + 2, server))
+            table.append(server, events(first, first + 2))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(ship, ["c1", "c2", "c3", "c4"]))
@@ -135,7 +133,7 @@ def test_servers_commit_side_by_side(tmp_path: Path) -> None:
 
 def test_a_lookup_skips_files_without_the_job(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 600))
+    table.append(SERVER, events(1, 600))
     known = DeltaTable(tmp_path / "events")
     pruned = known.file_uris(file_pruning_predicate=f"server = '{SERVER}' AND seq = 7")
     assert len(pruned) == 1
@@ -147,7 +145,7 @@ def test_a_lookup_skips_files_without_the_job(tmp_path: Path) -> None:
 def test_odd_times_have_a_day(tmp_path: Path) -> None:
     rows = history(2, step=SECOND)
     odd = [(columns.FIRST_TIME, *rows[0][1:]), (columns.LAST_TIME, *rows[1][1:]), (0, *rows[2][1:])]
-    EventsTable(tmp_path).append(columns.table(SERVER, 1, schema.EVENT_VERSION, odd))
+    EventsTable(tmp_path).append(SERVER, event_run(1, schema.EVENT_VERSION, odd))
     found = query(tmp_path, "SELECT event_id, day FROM events ORDER BY event_id")
     assert [row["day"] for row in found] == [date.min, date.max, date(1970, 1, 1)]
     known = DeltaTable(tmp_path / "events")
@@ -161,7 +159,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{tests!r}, {here!r}]
 from test_events_table import EventsTable, events
-EventsTable(Path(sys.argv[1])).append(events(31, 60))
+EventsTable(Path(sys.argv[1])).append("5e7", events(31, 60))
 """
 
 
@@ -171,7 +169,7 @@ EventsTable(Path(sys.argv[1])).append(events(31, 60))
 @pytest.mark.parametrize("new", [False, True], ids=["known lake", "new lake"])
 def test_a_kill_after_any_step(tmp_path: Path, step: str, position: int, new: bool) -> None:
     if not new:
-        EventsTable(tmp_path).append(events(1, 30))
+        EventsTable(tmp_path).append(SERVER, events(1, 30))
     here = Path(__file__).parent
     ran = subprocess.run(
         [sys.executable, "-c", CHILD.format(tests=str(here.parent), here=str(here)), tmp_path],
@@ -183,8 +181,8 @@ def test_a_kill_after_any_step(tmp_path: Path, step: str, position: int, new: bo
     table = EventsTable(tmp_path)
     assert table.position(SERVER) == (0 if new and position == 30 else position)
     if table.position(SERVER) < 60:
-        table.append(events(31, 60))
-    table.append(events(61, 63))
+        table.append(SERVER, events(31, 60))
+    table.append(SERVER, events(61, 63))
     assert numbers(tmp_path) == list(range(31 if new else 1, 64))
 
 
@@ -194,22 +192,22 @@ def test_a_kill_after_any_step(tmp_path: Path, step: str, position: int, new: bo
 @pytest.mark.parametrize("part", [0.0, 0.1, 0.5, 0.9, 0.999])
 def test_a_cut_entry_of_the_log_is_removed(tmp_path: Path, part: float) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 30))
-    table.append(events(31, 60))
+    table.append(SERVER, events(1, 30))
+    table.append(SERVER, events(31, 60))
     newest = log_entries(tmp_path)[-1]
     content = newest.read_bytes()
     newest.write_bytes(content[: int(len(content) * part)])
     assert repair(tmp_path, SERVER) == [newest.name]
     again = EventsTable(tmp_path)
     assert again.position(SERVER) == 30
-    again.append(events(31, 60))
+    again.append(SERVER, events(31, 60))
     assert numbers(tmp_path) == list(range(1, 61))
 
 
-def test_files_without_their_transaction_would_come_twice(tmp_path: Path) -> None:
+def test_files_without_their_transaction_would_be_duplicates(tmp_path: Path) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 30))
-    table.append(events(31, 60))
+    table.append(SERVER, events(1, 30))
+    table.append(SERVER, events(31, 60))
     newest = log_entries(tmp_path)[-1]
     lines = newest.read_bytes().splitlines(keepends=True)
     kept = [line for line in lines if "txn" not in json.loads(line)]
@@ -219,10 +217,10 @@ def test_files_without_their_transaction_would_come_twice(tmp_path: Path) -> Non
     assert EventsTable(tmp_path).position(SERVER) == 30
 
 
-def test_a_whole_log_is_left_alone(tmp_path: Path) -> None:
+def test_a_complete_log_is_unchanged(tmp_path: Path) -> None:
     assert repair(tmp_path, SERVER) == []
     table = EventsTable(tmp_path)
-    table.append(events(1, 30))
+    table.append(SERVER, events(1, 30))
     DeltaTable(tmp_path / "events").create_checkpoint()
     before = {path.name: path.read_bytes() for path in (tmp_path / "events" / LOG).iterdir()}
     assert repair(tmp_path, SERVER) == []
@@ -236,7 +234,7 @@ def test_a_checkpoint_that_is_not_complete_is_removed(
     tmp_path: Path, content: bytes | None
 ) -> None:
     table = EventsTable(tmp_path)
-    table.append(events(1, 30))
+    table.append(SERVER, events(1, 30))
     DeltaTable(tmp_path / "events").create_checkpoint()
     (checkpoint,) = (tmp_path / "events" / LOG).glob("*.checkpoint.parquet")
     if content is None:
@@ -246,3 +244,49 @@ def test_a_checkpoint_that_is_not_complete_is_removed(
     assert repair(tmp_path, SERVER) == ["_last_checkpoint", checkpoint.name]
     assert EventsTable(tmp_path).position(SERVER) == 30
     assert numbers(tmp_path) == list(range(1, 31))
+
+
+# The position without deltalake
+
+
+def test_the_log_gives_the_position_of_each_server(tmp_path: Path) -> None:
+    assert last_shipped(tmp_path, SERVER) == 0
+    table = EventsTable(tmp_path)
+    table.append(SERVER, events(1, 30))
+    table.append(OTHER, events(1, 9))
+    table.append(SERVER, events(31, 60))
+    assert [last_shipped(tmp_path, each) for each in (SERVER, OTHER, "c0")] == [60, 9, 0]
+
+
+def test_a_cut_entry_gives_no_position(tmp_path: Path) -> None:
+    table = EventsTable(tmp_path)
+    table.append(SERVER, events(1, 30))
+    table.append(SERVER, events(31, 60))
+    newest = log_entries(tmp_path)[-1]
+    newest.write_bytes(newest.read_bytes()[:-5])
+    assert last_shipped(tmp_path, SERVER) == 30
+
+
+def test_a_checkpoint_has_the_position_of_removed_entries(tmp_path: Path) -> None:
+    table = EventsTable(tmp_path)
+    table.append(SERVER, events(1, 30))
+    table.append(OTHER, events(1, 9))
+    DeltaTable(tmp_path / "events").create_checkpoint()
+    *old, _ = log_entries(tmp_path)
+    for entry in old:
+        entry.unlink()
+    assert [last_shipped(tmp_path, each) for each in (SERVER, OTHER)] == [30, 9]
+
+
+def test_a_new_lake_is_marked_with_its_format(tmp_path: Path) -> None:
+    EventsTable(tmp_path).append(SERVER, events(1, 3))
+    assert json.loads((tmp_path / "lake.json").read_bytes()) == {"format": 2}
+
+
+def test_all_servers_and_their_positions(tmp_path: Path) -> None:
+    table = EventsTable(tmp_path)
+    assert table.positions() == {}
+    table.append(SERVER, events(1, 30))
+    table.append(OTHER, events(1, 9))
+    assert table.positions() == {SERVER: 30, OTHER: 9}
+    assert (table.first(SERVER), table.first("c0")) == (1, 0)

@@ -1,4 +1,4 @@
-"""What a server's store knows at one event."""
+"""The state of a server's store at one event."""
 
 import threading
 from pathlib import Path
@@ -35,11 +35,11 @@ def some_jobs(scene: Scene) -> None:
     scene.lease("queue-1")
 
 
-def test_of_a_folder_that_nobody_serves(folder):
+def test_a_snapshot_without_a_running_server(folder):
     scene, store = Scene(), SqliteStore(folder)
     store.load()
     some_jobs(scene)
-    events = len(scene.engine.batch.events)
+    events = len(scene.engine.change_set.events)
     commit(scene.engine, store)
     store.close()
     before = sorted(path.name for path in folder.iterdir())
@@ -50,16 +50,16 @@ def test_of_a_folder_that_nobody_serves(folder):
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_of_a_server_that_goes_on(folder):
-    """What is not committed is not in it; what was folded, gone, or written twice is."""
+def test_a_snapshot_of_a_running_server(folder):
+    """It excludes uncommitted changes and includes folded, removed and repeatedly written jobs."""
     scene, store = Scene(), SqliteStore(folder)
     store.load()
     some_jobs(scene)
     commit(scene.engine, store)
-    expected, events = known(scene), store.next_event - 1
+    expected, events = known(scene), store.outbox.next_event - 1
     scene.push("another")
-    batch = scene.engine.take_batch()
-    store.begin(batch, scene.engine)
+    batch = scene.engine.take_changes()
+    store.prepare(batch, scene.engine)
     found = snapshot(folder)
     assert found.event == events
     assert sorted(found.jobs.to_pylist(), key=lambda job: job["seq"]) == expected
@@ -70,7 +70,7 @@ def test_of_a_server_that_goes_on(folder):
     store.close()
 
 
-def test_of_an_older_format(folder):
+def test_a_snapshot_of_an_older_format(folder):
     scene, store = Scene(), SqliteStore(folder)
     store.load()
     some_jobs(scene)
@@ -84,7 +84,7 @@ def test_of_an_older_format(folder):
 def test_counters_in_columns():
     scene = Scene()
     some_jobs(scene)
-    days = days_table(scene.engine.count().days.values(), 17).to_pylist()
+    days = days_table(scene.engine.current_statistics().days.values(), 17).to_pylist()
     first, second = sorted(days, key=lambda day: day["queue"])
     assert (first["queue"], first["event"], first["wait_n"], first["failures"]) == (
         "queue-0",
@@ -95,8 +95,8 @@ def test_counters_in_columns():
     assert (second["wait_n"], second["wait_mean"], second["run_n"]) == (2, 3.0, 1)
     assert (len(second["wait_hist"]), second["wait_hist"][3]) == (148, 2)
     queues = [(queue.name, queue.counts) for queue in scene.engine.queues.values()]
-    told = queues_table(queues, 17).to_pylist()
-    assert told == [
+    queue_rows = queues_table(queues, 17).to_pylist()
+    assert queue_rows == [
         {"queue": "queue-0", "event": 17, "scheduled": 1, "blocked": 0, "ready": 2, "leased": 0, "done": 0, "dead": 0},
         {"queue": "queue-1", "event": 17, "scheduled": 0, "blocked": 0, "ready": 1, "leased": 1, "done": 0, "dead": 0},
     ]  # fmt: skip

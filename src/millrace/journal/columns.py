@@ -9,195 +9,293 @@ one previous state. `created` is the time of the push if the push is in the same
 time at which the job became ready. Versions 1 and 2 have no totals: their columns are null.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from arro3.core import Array, DataType, Field, RecordBatch, Schema, list_array
 
 from millrace.engine.events import Event, Row
-from millrace.engine.job import PROTOCOLS
 from millrace.engine.states import DEAD, DONE, GONE, LEASED, STATE_NAMES, TRANSITIONS
+from millrace.protocols.registry import PROTOCOL_NAMES
 
 from . import schema
 
 #: The maximum length of a message in characters; the rest is cut off.
-MOST_MESSAGE: Final = 4096
+MAX_MESSAGE_LENGTH: Final = 4096
 #: The range of timestamps in Spark and Python: the years 1 to 9999, in microseconds.
 FIRST_TIME: Final = -62_135_596_800_000_000
 LAST_TIME: Final = 253_402_300_799_999_999
 
 _INT64: Final = (-(1 << 63), (1 << 63) - 1)
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _AT: Final = {name: place for place, name in enumerate(Event._fields)}
+_TYPE, _STATE, _BEFORE = _AT["type"], _AT["state"], _AT["before"]
 #: Every row has these fields. Rows of jobs that failed, have tags or were moved, and rows that end
 #: a lease or a job, have more.
 _USUAL: Final = _AT["created"] + 1
-_OPTIONAL: Final = Event._fields[_USUAL:]
 _DEFAULTS: Final = tuple(Event._field_defaults.values())
 #: The first version with totals in its rows.
 _TOTALS_VERSION: Final = 3
 
 #: `run_us` is set for events of these types, and for failures that end a lease.
-_ENDS: Final = pa.array(["completed", "advanced"])
-_FAILS: Final = pa.array(["failed", "expired"])
-#: Final states of a job.
-_END_STATES: Final = pa.array([DONE, DEAD, GONE], pa.int64())
+_ENDS: Final = frozenset({"completed", "advanced"})
+_FAILS: Final = frozenset({"failed", "expired"})
+_END_STATES: Final = frozenset({DONE, DEAD, GONE})
 _ONLY_BEFORE: Final = {
     cause: next(iter(moves)) for cause, moves in TRANSITIONS.items() if len(moves) == 1
 }
 
 
-def table(server: str, first: int, version: int, rows: Sequence[Row]) -> pa.Table:
-    """Return the events from number `first` on in the schema of the lake."""
-    if not rows:
-        return schema.arrow().empty_table()
+class _Names(dict[int | None, str | None]):
+    """Names by number. A number without a name is converted to text."""
+
+    def __missing__(self, number: int | None) -> str | None:
+        return None if number is None else str(number)
+
+
+_PROTOCOLS: Final = _Names(enumerate(PROTOCOL_NAMES))
+#: An event of the server itself has no protocol.
+_ACTORS: Final = _Names((number, name or None) for number, name in enumerate(PROTOCOL_NAMES))
+_STATES: Final = _Names(enumerate(STATE_NAMES))
+
+_TIMESTAMP: Final = DataType.timestamp("us", tz="UTC")
+_TYPES: Final = {
+    "string": DataType.string(),
+    "long": DataType.int64(),
+    "int": DataType.int32(),
+    "double": DataType.float64(),
+    "boolean": DataType.bool(),
+    "timestamp": _TIMESTAMP,
+    "strings": DataType.list(Field("element", DataType.string(), nullable=True)),
+}
+#: The columns of a file. The server is a partition of the table, not a column of the file.
+FILE_FIELDS: Final = tuple(field for field in schema.FIELDS if field.name != "server")
+FILE_SCHEMA: Final = Schema(
+    [Field(field.name, _TYPES[field.kind], nullable=not field.required) for field in FILE_FIELDS]
+)
+
+
+class Columns(NamedTuple):
+    """The same events twice: Python values by column, and an Arrow batch."""
+
+    values: dict[str, Sequence[Any]]
+    batch: RecordBatch
+
+
+def convert(numbers: Sequence[int], version: int, rows: Sequence[Row]) -> Columns:
+    """Convert events with these numbers to the columns of a file."""
     if version < 2:
         rows = _as_version_2(rows)
+    try:
+        values = _values(numbers, version, rows)
+        return Columns(values, _batch(values))
+    except Exception:  # arro3 raises no narrower class for invalid values
+        values = _values(numbers, version, [_valid(row) for row in rows])
+        return Columns(values, _batch(values))
+
+
+def _values(numbers: Sequence[int], version: int, rows: Sequence[Row]) -> dict[str, Sequence[Any]]:
     count = len(rows)
-    usual = dict(zip(Event._fields[:_USUAL], zip(*rows, strict=False), strict=False))
-    types = _texts(usual["type"])
-    before, state = _integers(usual["before"]), _integers(usual["state"])
-    attempt = _integers(usual["attempt"])
-    times = _integers(usual["time"])
-    flushed = pc.equal(types, schema.FLUSHED)
-    leased_at = _integers(usual["leased_at"])
-    never = pc.and_(pc.equal(attempt, 0), pc.equal(leased_at, 0))
-    ended = pc.and_(pc.equal(before, LEASED), pc.not_equal(state, LEASED))
-    failed = pc.and_(pc.is_in(types, _FAILS), pc.fill_null(ended, False))
-    ran = pc.or_(pc.is_in(types, _ENDS), failed)
-    optional = _optional(rows)
-    totals = version >= _TOTALS_VERSION
-    of_lease = ended if totals else pc.and_(ended, False)
-    at_end = pc.and_(pc.is_in(state, _END_STATES), pc.invert(flushed))
-    at_end = pc.and_(at_end, totals)
-    waited = pc.or_(pc.equal(types, "leased"), pc.fill_null(of_lease, False))
-    columns = {
-        "server": pa.repeat(pa.scalar(server), count),
-        "event_id": pa.array(range(first, first + count), pa.int64()),
-        "time": _within(times),
+    (
+        times, types, seqs, jids, queues, kinds, origins, actors, workers, attempts, states, ranks,
+        ready_at, leased_at, waits, _, due, sizes, before, created, *_
+    ) = zip(*rows, strict=False)  # fmt: skip
+    sparse: dict[str, list[Any]] = {name: [None] * count for name in _SPARSE}
+    wait_us = [
+        wait if kind == "leased" and wait >= 0 else None
+        for kind, wait in zip(types, waits, strict=True)
+    ]
+    _fill_sparse(sparse, wait_us, version >= _TOTALS_VERSION, rows)
+    if schema.FLUSHED in types:
+        created = tuple(
+            None if kind == schema.FLUSHED else time
+            for kind, time in zip(types, created, strict=True)
+        )
+    return {
+        **sparse,
+        "event_id": numbers,
+        "time": _clamped(times),
         "type": types,
-        "seq": _integers(usual["seq"]),
-        "jid": _texts(usual["jid"]),
-        "queue": _texts(usual["queue"]),
-        "kind": _texts(usual["kind"]),
-        "origin": _named(_integers(usual["origin"]), PROTOCOLS),
-        "actor": _or_null(_named(_integers(usual["actor"]), PROTOCOLS)),
-        "worker": _or_null(_texts(usual["worker"])),
-        "attempt": attempt,
-        "before": _named(before, STATE_NAMES),
-        "state": _named(state, STATE_NAMES),
-        "priority": _floats(usual["rank"]),
+        "seq": seqs,
+        "jid": jids,
+        "queue": queues,
+        "kind": kinds,
+        "origin": [_PROTOCOLS[number] for number in origins],
+        "actor": [_ACTORS[number] for number in actors],
+        "worker": [worker or None for worker in workers],
+        "attempt": attempts,
+        "before": [_STATES[number] for number in before],
+        "state": [_STATES[number] for number in states],
+        "priority": ranks,
         # The clock of a client may start at 0, so 0 can be the time of a push or a lease.
-        "created": _moments(_integers(usual["created"]), flushed),
-        "ready_at": _moments_after_0(_integers(usual["ready_at"])),
-        "leased_at": _moments(leased_at, never),
-        "wait_us": _known(_integers(usual["wait"]), waited),
-        "run_us": _without(_integers(usual["run"]), pc.invert(ran)),
-        "due": _moments_after_0(_integers(usual["due"])),
-        "payload_bytes": _integers(usual["size"]),
-        "error_group": optional["group"],
-        "error_message": optional["message"],
-        "fingerprint": optional["fingerprint"],
-        "source": optional["source"],
-        "tags": optional["tags"],
-        "version": pa.repeat(pa.scalar(version, pa.int32()), count),
-        "holder": _only(_or_null(_named(optional["holder"], PROTOCOLS)), of_lease),
-        "renewals": _only(optional["renewals"], of_lease),
-        "repeat": _only(pc.greater(optional["repeat"], 0), pc.and_(failed, totals)),
-        "leases": _known(optional["leases"], at_end),
-        "failures": _known(optional["failures"], at_end),
-        "wait_total_us": _known(optional["wait_total"], at_end),
-        "run_total_us": _known(optional["run_total"], at_end),
-        "first_leased_at": _moments(
-            optional["first_leased_at"], pc.invert(_known_leases(optional["leases"], at_end))
-        ),
-        "first_queue": _only(
-            pc.if_else(
-                pc.equal(optional["first_queue"], ""),
-                _texts(usual["queue"]),
-                optional["first_queue"],
-            ),
-            at_end,
-        ),
-        "outcome": _only(_or_null(optional["outcome"]), at_end),
-        "ended_at": _moments(
-            optional["ended_at"],
-            pc.invert(pc.and_(at_end, pc.not_equal(optional["outcome"], ""))),
-        ),
+        "created": _moments(created),
+        "ready_at": [time or None for time in _moments(ready_at)],
+        "leased_at": [
+            time if time or attempt else None
+            for time, attempt in zip(_moments(leased_at), attempts, strict=True)
+        ],
+        "wait_us": wait_us,
+        "due": [time or None for time in _moments(due)],
+        "payload_bytes": sizes,
+        "version": [version] * count,
     }
-    return pa.Table.from_pydict(columns, schema=schema.arrow())
+
+
+#: The columns that only some events have.
+_SPARSE: Final = (
+    "run_us", "error_group", "error_message", "fingerprint", "source", "tags", "holder", "renewals",
+    "repeat", "leases", "failures", "wait_total_us", "run_total_us", "first_leased_at",
+    "first_queue", "outcome", "ended_at",
+)  # fmt: skip
+
+
+def _fill_sparse(
+    found: dict[str, list[Any]], wait_us: list[int | None], totals: bool, rows: Sequence[Row]
+) -> None:
+    """Set the columns that only some events have."""
+    (
+        run_us, error_group, error_message, fingerprints, sources, all_tags, holders, all_renewals,
+        repeats, all_leases, all_failures, wait_totals, run_totals, first_leased, first_queues,
+        outcomes, ended,
+    ) = [found[name] for name in _SPARSE]  # fmt: skip
+    special = [
+        place
+        for place, row in enumerate(rows)
+        if len(row) != _USUAL
+        or row[_BEFORE] == LEASED
+        or row[_STATE] in _END_STATES
+        or row[_TYPE] in _ENDS
+    ]
+    for place in special:
+        row = rows[place]
+        state, cause, length = row[_STATE], row[_TYPE], len(row)
+        from_lease = row[_BEFORE] == LEASED and state != LEASED
+        (
+            group, message, fingerprint, tags, source, holder, renewals, repeat, leases, failures,
+            wait_total, run_total, first_leased_at, first_queue, outcome, ended_at,
+        ) = (*row[_USUAL:], *_DEFAULTS[length - _USUAL :])  # fmt: skip
+        if fingerprint:  # it identifies an error, even if its message or class is empty
+            fingerprints[place] = fingerprint
+            error_group[place] = group
+            error_message[place] = message[:MAX_MESSAGE_LENGTH]
+        elif group or message:
+            error_group[place] = group or None
+            error_message[place] = message[:MAX_MESSAGE_LENGTH] or None
+        if tags:
+            all_tags[place] = tags
+        if source:
+            sources[place] = source
+        failed = from_lease and cause in _FAILS
+        if failed or cause in _ENDS:
+            run_us[place] = row[_AT["run"]]
+        if not totals:
+            continue
+        if from_lease:
+            wait = row[_AT["wait"]]
+            wait_us[place] = wait if wait >= 0 else None
+            holders[place] = _ACTORS[holder]
+            all_renewals[place] = renewals
+        if failed:
+            repeats[place] = repeat > 0
+        if state in _END_STATES and cause != schema.FLUSHED:
+            all_leases[place] = leases if leases >= 0 else None
+            all_failures[place] = failures if failures >= 0 else None
+            wait_totals[place] = wait_total if wait_total >= 0 else None
+            run_totals[place] = run_total if run_total >= 0 else None
+            first_queues[place] = first_queue or row[_AT["queue"]]
+            if leases > 0 and FIRST_TIME <= first_leased_at <= LAST_TIME:
+                first_leased[place] = first_leased_at
+            if outcome:
+                outcomes[place] = outcome
+                if FIRST_TIME <= ended_at <= LAST_TIME:
+                    ended[place] = ended_at
+
+
+def _batch(values: dict[str, Sequence[Any]]) -> RecordBatch:
+    arrays = [_array(field.kind, values[field.name]) for field in FILE_FIELDS]
+    return RecordBatch.from_arrays(arrays, schema=FILE_SCHEMA)
+
+
+def _array(kind: str, values: Sequence[Any]) -> Array:
+    if kind == "timestamp":
+        return Array(values, _TYPES["long"]).cast(_TIMESTAMP)
+    if kind != "strings":
+        return Array(values, _TYPES[kind])
+    offsets, texts = [0], []
+    if any(values):
+        for each in values:
+            if each:
+                texts += each
+            offsets.append(len(texts))
+    else:
+        offsets *= len(values) + 1
+    return list_array(
+        Array(offsets, DataType.int32()),
+        Array(texts, DataType.string()),
+        type=_TYPES[kind],
+        mask=Array([each is None for each in values], DataType.bool()),
+    )
+
+
+def _clamped(times: Sequence[int]) -> Sequence[int]:
+    """Times of a required column. A time outside the range becomes the nearest limit."""
+    if min(times) >= FIRST_TIME and max(times) <= LAST_TIME:
+        return times
+    return [min(max(time, FIRST_TIME), LAST_TIME) for time in times]
+
+
+def _moments(times: Sequence[int | None]) -> Sequence[int | None]:
+    """Times of a nullable column. A time outside the range becomes null."""
+    known = [time for time in times if time is not None] if None in times else times
+    if not known or (min(known) >= FIRST_TIME and max(known) <= LAST_TIME):  # type: ignore[type-var,operator]
+        return times
+    return [
+        time if time is not None and FIRST_TIME <= time <= LAST_TIME else None for time in times
+    ]
 
 
 def _as_version_2(rows: Sequence[Row]) -> list[Row]:
     """Convert rows of version 1 to version 2. Fields that cannot be derived are None."""
-    pushed = {row[_AT["seq"]]: row[_AT["time"]] for row in rows if row[_AT["type"]] == "pushed"}
-    place = _AT["before"]
+    pushed = {row[_AT["seq"]]: row[_AT["time"]] for row in rows if row[_TYPE] == "pushed"}
     found = []
     for row in rows:
         created = pushed.get(row[_AT["seq"]]) or row[_AT["ready_at"]] or None
-        found.append((*row[:place], _before(row), created, *row[place:]))
+        found.append((*row[:_BEFORE], _before(row), created, *row[_BEFORE:]))
     return found
 
 
 def _before(row: Row) -> int | None:
-    cause = row[_AT["type"]]
+    cause = row[_TYPE]
     if cause == schema.FLUSHED:
-        return int(row[_AT["state"]])
+        return int(row[_STATE])
     # Only a leased job has a run time.
     return LEASED if row[_AT["run"]] else _ONLY_BEFORE.get(cause)
 
 
-def _optional(rows: Sequence[Row]) -> dict[str, pa.Array]:
-    """Return the fields at the end of the rows, with defaults for missing fields."""
-    longer = [number for number, row in enumerate(rows) if len(row) > _USUAL]
-    values = zip(*([_rest(rows[number]) for number in longer] + [_rest(())]), strict=True)
-    places = [len(longer)] * len(rows)
-    for place, number in enumerate(longer):
-        places[number] = place
-    among = pa.array(places, pa.int32())
-    return {
-        name: _OPTIONAL_TYPES.get(name, _integers)(column).take(among)
-        for name, column in zip(_OPTIONAL, values, strict=True)
-    }
+# Rows with values that a column does not accept.
 
 
-def _rest(row: Row) -> tuple[Any, ...]:
-    """Return the optional fields of a row, with defaults. A fingerprint identifies an error, even
-    if its message or class is empty.
-    """
-    rest = (*row[_USUAL:], *_DEFAULTS[max(0, len(row) - _USUAL) :])
-    group, message, fingerprint, tags, source, *others = rest
-    message = str(message)[:MOST_MESSAGE]
-    if not fingerprint:
-        group, message, fingerprint = group or None, message or None, None
-    return (group, message, fingerprint, tags or None, source or None, *others)
+def _valid(row: Row) -> Row:
+    return tuple(
+        _VALID.get(name, _integer)(value) for name, value in zip(Event._fields, row, strict=False)
+    )
 
 
-# Conversion of values to arrays: in one call if all values are valid, otherwise one by one.
-
-
-def _integers(values: Sequence[Any]) -> pa.Array:
+def _integer(value: Any) -> int:
     try:
-        return pa.array(values, pa.int64())
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        return pa.array([_integer(value) for value in values], pa.int64())
-
-
-def _integer(value: object) -> int | None:
-    if value is None:
-        return None
-    try:
-        return min(max(int(value), _INT64[0]), _INT64[1])  # type: ignore[call-overload, no-any-return]
+        return min(max(int(value), _INT64[0]), _INT64[1])
     except (TypeError, ValueError, OverflowError):
         return 0
 
 
-def _floats(values: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(list(map(float, values)), pa.float64())
-    except (TypeError, ValueError, OverflowError):
-        return pa.array([_float(value) for value in values], pa.float64())
+def valid_time(value: Any) -> int:
+    """The time of an event as it is stored."""
+    if type(value) is int and FIRST_TIME <= value <= LAST_TIME:
+        return value
+    return min(max(_integer(value), FIRST_TIME), LAST_TIME)
+
+
+def _integer_or_none(value: Any) -> int | None:
+    return None if value is None else _integer(value)
 
 
 def _float(value: Any) -> float:
@@ -209,91 +307,24 @@ def _float(value: Any) -> float:
         return 0.0
 
 
-def _texts(values: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(values, pa.string())
-    except (pa.ArrowException, UnicodeError, TypeError, ValueError):
-        return pa.array([_text(value) for value in values], pa.string())
-
-
-def _text(value: object) -> str | None:
-    if value is None:
-        return None
+def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _lists(values: Sequence[Any]) -> pa.Array:
-    kind = pa.list_(pa.string())
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowException, UnicodeError, TypeError, ValueError):
-        return pa.array([_list(value) for value in values], kind)
+def _texts(value: Any) -> list[str]:
+    return [_text(each) for each in (value if isinstance(value, list | tuple) else [value])]
 
 
-def _list(value: object) -> list[str | None] | None:
-    if value is None:
-        return None
-    each: Iterable[object] = value if isinstance(value, list | tuple) else [value]
-    return [_text(tag) for tag in each]
-
-
-_OPTIONAL_TYPES: Final = {
-    "group": _texts,
-    "message": _texts,
-    "fingerprint": _texts,
-    "tags": _lists,
-    "source": _texts,
-    "first_queue": _texts,
-    "outcome": _texts,
+_TEXT_FIELDS: Final = (
+    "type", "jid", "queue", "kind", "worker", "group", "message", "fingerprint", "source",
+    "first_queue", "outcome",
+)  # fmt: skip
+_VALID: Final = {
+    **dict.fromkeys(_TEXT_FIELDS, _text),
+    "rank": _float,
+    "tags": _texts,
+    "before": _integer_or_none,
+    "created": _integer_or_none,
 }
-
-
-def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    """Replace numbers by their names. A number without a name is converted to text."""
-    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    if pc.all(known).as_py() is not False:
-        return pc.take(pa.array(names), numbers)
-    found = numbers.to_pylist()
-    told = [names[n] if n is not None and 0 <= n < len(names) else n for n in found]
-    return _texts([None if name is None else str(name) for name in told])
-
-
-def _or_null(texts: pa.Array) -> pa.Array:
-    return _without(texts, pc.equal(texts, ""))
-
-
-def _without(values: pa.Array, where: pa.Array) -> pa.Array:
-    return pc.if_else(where, pa.scalar(None, values.type), values)
-
-
-def _only(values: pa.Array, where: pa.Array) -> pa.Array:
-    """Values where a condition holds, null elsewhere."""
-    return pc.if_else(pc.fill_null(where, False), values, pa.scalar(None, values.type))
-
-
-def _known(numbers: pa.Array, where: pa.Array) -> pa.Array:
-    """The same, but null for numbers below 0, which mean unknown."""
-    return _only(numbers, pc.and_(where, pc.greater_equal(numbers, 0)))
-
-
-def _known_leases(leases: pa.Array, at_end: pa.Array) -> pa.Array:
-    return pc.and_(pc.fill_null(at_end, False), pc.greater(leases, 0))
-
-
-def _within(times: pa.Array) -> pa.Array:
-    """Convert times of required columns. Times outside the range become the nearest limit."""
-    bounded = pc.min_element_wise(pc.max_element_wise(times, FIRST_TIME), LAST_TIME)
-    return bounded.cast(_TIMESTAMP)
-
-
-def _moments(times: pa.Array, unknown: pa.Array) -> pa.Array:
-    """Convert times to timestamps; null where a time is unknown or outside the range."""
-    outside = pc.or_(pc.less(times, FIRST_TIME), pc.greater(times, LAST_TIME))
-    return _without(times, pc.or_(unknown, outside)).cast(_TIMESTAMP)
-
-
-def _moments_after_0(times: pa.Array) -> pa.Array:
-    """The same, where 0 means that there is no time."""
-    return _moments(times, pc.equal(times, 0))

@@ -1,13 +1,13 @@
 """Points at which a test can kill the process: after each step that has a durable effect.
 
-With `CRASH_MILLRACE=renamed` the process kills itself when it first reaches that point.
+With `CRASH_MILLRACE=committed` the process kills itself when it first reaches that point.
 """
 
 import os
 import signal
 from typing import Final
 
-STEPS: Final = ("sealed", "renamed", "marked", "told", "trimmed")
+STEPS: Final = ("written", "committed", "synced", "told", "trimmed")
 _STEP: Final = os.environ.get("CRASH_MILLRACE", "")
 
 

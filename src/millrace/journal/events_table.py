@@ -12,33 +12,36 @@ so they are still in the outbox.
 """
 
 import json
-import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+from arro3.core import Array, DataType, Field, RecordBatch, RecordBatchReader
+from arro3.io import write_parquet
 from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
     Schema,
     Transaction,
+    WriterProperties,
+    write_deltalake,
 )
 from deltalake.transaction import AddAction
 
-from millrace.lasting import make, sync
+from millrace.durable_files import make, sync, write_whole
+from millrace.engine.events import Row
 
 from . import schema
+from .columns import FILE_SCHEMA, LAST_TIME, Columns, convert, valid_time
 from .crash_points import crash_point
+from .location import LakeLocation, check_location
+from .position import EVENTS, LOG, log_entries
 
-NAME: Final = "events"
 PARTITIONS: Final = ["day", "server"]
-LOG: Final = "_delta_log"
 #: The log records the minimum and maximum of these columns, so that readers skip files.
 STATISTICS: Final = ("event_id", "time", "seq", "created", "leased_at")
 #: The number of concurrent commits by other servers after which a commit fails.
@@ -61,17 +64,26 @@ _TYPES: Final = {
     "strings": {"type": "array", "elementType": "string", "containsNull": True},
 }
 #: Columns with few different values. A dictionary costs time in the remaining columns.
-_DICTIONARY_COLUMNS: Final = [
+_DICTIONARY_COLUMNS: Final = (
     "type", "queue", "kind", "origin", "actor", "worker", "before", "state", "priority",
     "error_group", "error_message", "fingerprint", "source", "attempt", "payload_bytes", "version",
-    "tags.list.element", "holder", "renewals", "repeat", "leases", "failures", "first_queue",
-    "outcome",
-]  # fmt: skip
-_ENTRY: Final = re.compile(r"(\d{20})\.json")
+    "holder", "renewals", "repeat", "leases", "failures", "first_queue", "outcome",
+)  # fmt: skip
+_DICTIONARIES: Final[dict[str | Sequence[str], bool]] = {
+    **dict.fromkeys(_DICTIONARY_COLUMNS, True),
+    ("tags", "list", "element"): True,
+}
 _CHECKPOINT: Final = "_last_checkpoint"
+_PARQUET: Final = b"PAR1"
 _EPOCH: Final = date(1970, 1, 1)
+_DAY: Final = 86_400_000_000
 #: Maintenance writes checkpoints and syncs them.
-_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+#: The application id of a conversion is this prefix and the server.
+_CONVERT: Final = "convert:"
+#: The file that marks a lake, and its content.
+LAKE_FILE: Final = "lake.json"
+LAKE_FORMAT: Final = b'{"format": 2}\n'
 
 
 class OtherShipper(Exception):
@@ -89,14 +101,103 @@ def _field(name: str, kind: Any, nullable: bool) -> dict[str, Any]:
     return {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
 
 
+class DayEvents:
+    """Events of one day, in their order, and their statistics."""
+
+    def __init__(self) -> None:
+        self.batches: list[RecordBatch] = []
+        self._rows = 0
+        self._nulls = dict.fromkeys(STATISTICS, 0)
+        self._bounds: dict[str, tuple[int, int]] = {}
+
+    def add(self, columns: Columns) -> None:
+        self.batches.append(columns.batch)
+        self._rows += columns.batch.num_rows
+        for name in STATISTICS:
+            known = columns.values[name]
+            if nulls := known.count(None):
+                known = [value for value in known if value is not None]
+                self._nulls[name] += nulls
+            if known:
+                low, high = min(known), max(known)
+                first, last = self._bounds.get(name, (low, high))
+                self._bounds[name] = min(low, first), max(high, last)
+
+    def statistics(self) -> dict[str, Any]:
+        """The statistics in the form of the Delta log. Times have milliseconds there: the maximum
+        is rounded up.
+        """
+        times = {field.name for field in schema.FIELDS if field.kind == "timestamp"}
+        lowest, highest = {}, {}
+        for name, (low, high) in self._bounds.items():
+            lowest[name] = milliseconds(low) if name in times else low
+            highest[name] = milliseconds(high + 999) if name in times else high
+        return {
+            "numRecords": self._rows,
+            "minValues": lowest,
+            "maxValues": highest,
+            "nullCount": self._nulls,
+        }
+
+
+class EventRun:
+    """Consecutive events of one server, divided by the day of their time."""
+
+    def __init__(self, first: int) -> None:
+        self.first = self.next = first
+        self.days: dict[date, DayEvents] = {}
+
+    def add(self, version: int, rows: Sequence[Row]) -> None:
+        """Append the events that follow."""
+        numbers = range(self.next, self.next + len(rows))
+        self.next += len(rows)
+        for day, some, of_day in _by_day(numbers, rows):
+            self.day(day).add(convert(some, version, of_day))
+
+    def day(self, day: date) -> DayEvents:
+        """Return the events of a day, to add to them."""
+        return self.days.setdefault(day, DayEvents())
+
+
+def _by_day(
+    numbers: Sequence[int], rows: Sequence[Row]
+) -> Iterator[tuple[date, Sequence[int], Sequence[Row]]]:
+    times = [valid_time(row[0]) for row in rows]
+    if min(times) // _DAY == max(times) // _DAY:
+        yield _date(times[0] // _DAY), numbers, rows
+        return
+    days = [time // _DAY for time in times]
+    for day in sorted(set(days)):
+        places = [place for place, each in enumerate(days) if each == day]
+        yield _date(day), [numbers[place] for place in places], [rows[place] for place in places]
+
+
+def _date(day: int) -> date:
+    return _EPOCH + timedelta(days=day)
+
+
 class EventsTable:
     """The table of one lake, at the version of the last commit or refresh of this object."""
 
-    def __init__(self, lake: Path) -> None:
-        self.folder = lake / NAME
+    def __init__(self, lake: LakeLocation) -> None:
+        check_location(lake)
+        #: The folder of the table; None in an object store, which needs no syncs.
+        self.local = lake / EVENTS if isinstance(lake, Path) else None
+        self.uri = str(self.local or f"{lake}/{EVENTS}")
         self._table: DeltaTable | None = None
-        if DeltaTable.is_deltatable(str(self.folder)):
-            self._table = DeltaTable(self.folder)
+        if DeltaTable.is_deltatable(self.uri):
+            self._table = DeltaTable(self.uri)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a table on a local disk."""
+        assert self.local is not None
+        return self.local
+
+    @property
+    def table(self) -> DeltaTable | None:
+        """The Delta table; None before the first commit."""
+        return self._table
 
     def position(self, server: str) -> int:
         """Return the last event of a server in the table; 0 if there is none."""
@@ -104,152 +205,232 @@ class EventsTable:
             return 0
         return self._table.transaction_version(server) or 0
 
+    def converted(self, server: str) -> int:
+        """Return the last event that a conversion has put into the table; 0 if there is none."""
+        return self.position(f"{_CONVERT}{server}")
+
+    def first(self, server: str, after: int = 0) -> int:
+        """Return the first event of a server in the files that begin after an event; 0 if there
+        is none.
+        """
+        if self._table is None:
+            return 0
+        files = self._table.get_add_actions(flatten=True)
+        of_files = zip(
+            files["partition.server"].to_pylist(), files["min.event_id"].to_pylist(), strict=True
+        )
+        return min(
+            (first for each, first in of_files if each == server and first > after), default=0
+        )
+
+    def exists(self) -> bool:
+        """Whether the table is still there."""
+        return self.local is None or (self.local / LOG).is_dir()
+
+    def positions(self) -> dict[str, int]:
+        """Return the last event of every server."""
+        if self._table is None:
+            return {}
+        servers = {partition["server"] for partition in self._table.partitions()}
+        return {server: self.position(server) for server in sorted(servers)}
+
     def refresh(self) -> None:
         if self._table is not None:
             self._table.update_incremental()
 
-    def append(self, events: pa.Table) -> int:
-        """Commit events of one server, without gaps, that follow its position. Return the number
-        of files.
-        """
-        server = events.column("server")[0].as_py()
-        ids = events.column("event_id")
-        first, last = ids[0].as_py(), ids[-1].as_py()
-        if last - first + 1 != events.num_rows:
-            raise ValueError(f"events {first} to {last} are not {events.num_rows}")
-        if self.position(server) >= first:
-            raise ValueError(f"event {first} of server {server} is in the table already")
-        actions = [self._write(server, day, rows) for day, rows in by_day(events)]
+    def append(self, server: str, events: EventRun) -> int:
+        """Commit events of one server that follow its position. Return the number of files."""
+        if self.position(server) >= events.first:
+            raise ValueError(f"event {events.first} of server {server} is in the table already")
+        if self.local is None:
+            return self._append_remote(server, events)
+        actions = [self._write(server, day, rows) for day, rows in events.days.items()]
         crash_point("written")
-        self._commit(actions, Transaction(server, last))
+        before = self._commit(actions, Transaction(server, events.next - 1))
         crash_point("committed")
-        self._sync_log()
+        self.sync_log(before)
         crash_point("synced")
         return len(actions)
 
-    def _write(self, server: str, day: date, rows: pa.Table) -> AddAction:
-        """Write the events of one day under a new name, and sync the file and its folders."""
-        partition = {"day": day.isoformat(), "server": server}
-        name = "/".join(f"{key}={value}" for key, value in partition.items())
-        path = self.folder / name / f"{secrets.token_hex(16)}.parquet"
-        make(path.parent)
-        try:
-            pq.write_table(
-                rows.drop_columns(["server"]),
-                path,
-                compression="zstd",
-                row_group_size=ROW_GROUP_ROWS,
-                use_dictionary=_DICTIONARY_COLUMNS,
-                store_schema=False,
+    def _append_remote(self, server: str, events: EventRun) -> int:
+        """Commit events to an object store, which stores each object durably and completely."""
+        if self._table is None:
+            self._table = self._create()
+        batches = [
+            _with_partitions(batch, day, server)
+            for day, of_day in events.days.items()
+            for batch in of_day.batches
+        ]
+        with _conflicts(server):
+            write_deltalake(
+                self._table,
+                RecordBatchReader.from_batches(batches[0].schema, batches),
+                mode="append",
+                writer_properties=WriterProperties(
+                    compression="ZSTD", compression_level=1, max_row_group_size=ROW_GROUP_ROWS
+                ),
+                commit_properties=CommitProperties(
+                    app_transactions=[Transaction(server, events.next - 1)],
+                    max_commit_retries=MAX_COMMIT_RETRIES,
+                ),
+                post_commithook_properties=NO_HOOKS,
             )
-            sync(path)
-        except BaseException:
-            path.unlink(missing_ok=True)  # the disk may be full
-            raise
-        sync(path.parent)
-        about = path.stat()
-        return AddAction(
-            f"{name}/{path.name}",
-            about.st_size,
-            partition,
-            int(about.st_mtime * 1000),
-            True,
-            json.dumps(statistics(rows)),
-        )
+        self._table.update_incremental()
+        return len(events.days)
 
-    def _commit(self, actions: Sequence[AddAction], transaction: Transaction) -> None:
+    def append_converted(self, server: str, events: EventRun) -> None:
+        """Commit older events of a server, which a conversion has read from another format. The
+        position of the server changes only if no shipper has committed events.
+        """
+        last = events.next - 1
+        actions = [self._write(server, day, rows) for day, rows in events.days.items()]
+        crash_point("convert:written")
+        transactions = [Transaction(f"{_CONVERT}{server}", last)]
+        if self.position(server) < last:
+            transactions.append(Transaction(server, last))
+        before = self._commit(actions, *transactions)
+        self.sync_log(before)
+        crash_point("convert:committed")
+
+    def _write(self, server: str, day: date, events: DayEvents) -> AddAction:
+        return add_file(self.folder, day, server, events.batches, events.statistics())
+
+    def sync_log(self, version: int = -1) -> None:
+        """Sync the entries of the log after a version. Another server may have committed after
+        this one, so the newest entry is not enough.
+        """
+        if self.local is None:
+            return
+        folder = self.local / LOG
+        if folder.is_dir():
+            for name in log_entries(folder):
+                if int(name.removesuffix(".json")) > version:
+                    sync(folder / name)
+            sync(folder)
+
+    def _commit(self, actions: Sequence[AddAction], *transactions: Transaction) -> int:
+        """Commit the files, and return the version of the table before that."""
         if self._table is None:
             self._table = self._create()
         table = self._table
-        try:
+        before = table.version()
+        with _conflicts(transactions[-1].app_id):
             table.create_write_transaction(
                 list(actions),
                 "append",
                 delta_schema(),
                 PARTITIONS,
                 commit_properties=CommitProperties(
-                    app_transactions=[transaction], max_commit_retries=MAX_COMMIT_RETRIES
+                    app_transactions=list(transactions), max_commit_retries=MAX_COMMIT_RETRIES
                 ),
-                post_commithook_properties=_NO_HOOKS,
+                post_commithook_properties=NO_HOOKS,
             )
-        except Exception as error:
-            if "Concurrent transaction" in str(error):
-                raise OtherShipper(
-                    f"Another process ships events of server {transaction.app_id}"
-                ) from error
-            raise
         table.update_incremental()
+        return before
 
     def _create(self) -> DeltaTable:
-        make(self.folder)
+        if self.local is not None:
+            make(self.local)
+            write_whole(self.local.parent / LAKE_FILE, LAKE_FORMAT)
         created = DeltaTable.create(
-            str(self.folder),
+            self.uri,
             delta_schema(),
             mode="ignore",
             partition_by=PARTITIONS,
             configuration=_SETTINGS,
         )
-        sync(self.folder)
-        _sync_newest(self.folder / LOG)
+        if self.local is not None:
+            sync(self.local)
+        self.sync_log()
         return created
 
-    def _sync_log(self) -> None:
-        _sync_newest(self.folder / LOG)
+
+@contextmanager
+def _conflicts(server: str) -> Iterator[None]:
+    """Raise OtherShipper if another process has committed events of the server."""
+    try:
+        yield
+    except Exception as error:
+        if "Concurrent transaction" in str(error):
+            raise OtherShipper(f"Another process ships events of server {server}") from error
+        raise
 
 
-def by_day(events: pa.Table) -> Iterator[tuple[date, pa.Table]]:
-    """Yield the events of each day, by their time, in their order."""
-    days = pc.floor_temporal(events.column("time"), unit="day").cast(pa.int64())
-    unique = sorted(pc.unique(days).to_pylist())
-    for micros in unique:
-        rows = events if len(unique) == 1 else events.filter(pc.equal(days, micros))
-        yield _EPOCH + timedelta(microseconds=micros), rows
+def _with_partitions(batch: RecordBatch, day: date, server: str) -> RecordBatch:
+    """Add the columns that are partitions of the table."""
+    days = Array([(day - _EPOCH).days] * batch.num_rows, DataType.int32())
+    batch = batch.add_column(
+        0, Field("server", DataType.string()), Array([server] * batch.num_rows, DataType.string())
+    )
+    return batch.append_column(Field("day", DataType.date32()), days.cast(DataType.date32()))
 
 
-def statistics(rows: pa.Table) -> dict[str, Any]:
-    """The statistics of a file in the form of the Delta log."""
-    lowest: dict[str, Any] = {}
-    highest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    for name in STATISTICS:
-        column = rows.column(name)
-        nulls[name] = column.null_count
-        found = pc.min_max(column).as_py()
-        if found["min"] is not None:
-            lowest[name], highest[name] = _bounds(found["min"], found["max"])
-    return {
-        "numRecords": rows.num_rows,
-        "minValues": lowest,
-        "maxValues": highest,
-        "nullCount": nulls,
-    }
+def add_file(
+    folder: Path,
+    day: date,
+    server: str,
+    batches: Iterable[RecordBatch],
+    statistics: Mapping[str, Any],
+    *,
+    new_rows: bool = True,
+) -> AddAction:
+    """Write events of one day to a new file, sync the file and its folder, and return the action
+    that adds it to the table. `new_rows` is false if the rows come from other files of the table.
+    """
+    name = f"day={day.isoformat()}/server={server}/{secrets.token_hex(16)}.parquet"
+    path = folder / name
+    make(path.parent)
+    try:
+        write_events(path, batches)
+        sync(path)
+    except BaseException as error:
+        path.unlink(missing_ok=True)  # the disk may be full
+        if type(error) is Exception:  # arro3 raises no narrower class for errors of the disk
+            raise OSError(f"Cannot write {path}: {error}") from error
+        raise
+    sync(path.parent)
+    about = path.stat()
+    return AddAction(
+        name,
+        about.st_size,
+        {"day": day.isoformat(), "server": server},
+        int(about.st_mtime * 1000),
+        new_rows,
+        json.dumps(statistics),
+    )
 
 
-def _bounds(low: Any, high: Any) -> tuple[Any, Any]:
-    """Times in the log have milliseconds: the maximum is rounded up."""
-    if not isinstance(low, datetime):
-        return low, high
-    above = high + timedelta(microseconds=999) if high.year < 9999 else high
-    return _milliseconds(low), _milliseconds(above)
+def write_events(path: Path, batches: Iterable[RecordBatch]) -> None:
+    write_parquet(
+        RecordBatchReader.from_batches(FILE_SCHEMA, list(batches)),
+        path,
+        compression="zstd(1)",
+        max_row_group_size=ROW_GROUP_ROWS,
+        dictionary_enabled=False,
+        column_dictionary_enabled=_DICTIONARIES,
+        skip_arrow_metadata=True,
+    )
 
 
-def _milliseconds(moment: datetime) -> str:
-    moment = moment.astimezone(UTC)
+def milliseconds(micros: int) -> str:
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=min(micros, LAST_TIME))
     return f"{moment.year:04}-{moment:%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}Z"
 
 
 # After a power cut
 
 
-def repair(lake: Path, server: str) -> list[str]:
+def repair(lake: LakeLocation, server: str) -> list[str]:
     """Remove the newest entry of the log if a power cut has damaged it, and a checkpoint that is
     incomplete. Return the names of the removed files. Call it before the first commit.
     """
-    folder = lake / NAME / LOG
+    if not isinstance(lake, Path):
+        return []
+    folder = lake / EVENTS / LOG
     if not folder.is_dir():
         return []
     removed = []
-    entries = _entries(folder)
+    entries = log_entries(folder)
     if entries and _is_torn((folder / entries[-1]).read_bytes(), server):
         removed.append(entries[-1])
     removed += _torn_checkpoint(folder)
@@ -288,19 +469,18 @@ def _torn_checkpoint(folder: Path) -> list[str]:
         name = f"{int(json.loads(content)['version']):020}.checkpoint.parquet"
     except (ValueError, KeyError, TypeError):
         return [_CHECKPOINT]
+    return [] if _is_parquet(folder / name) else [_CHECKPOINT, name]
+
+
+def _is_parquet(path: Path) -> bool:
+    """Whether a file has the beginning and the end of a Parquet file."""
     try:
-        pq.read_metadata(folder / name)
-    except (OSError, pa.ArrowException):
-        return [_CHECKPOINT, name]
-    return []
-
-
-def _sync_newest(folder: Path) -> None:
-    for name in _entries(folder)[-1:]:
-        sync(folder / name)
-    sync(folder)
-
-
-def _entries(folder: Path) -> list[str]:
-    """The names of the log's entries, the newest last."""
-    return sorted(path.name for path in folder.iterdir() if _ENTRY.fullmatch(path.name))
+        with path.open("rb") as file:
+            begin = file.read(4)
+            size = file.seek(0, 2)
+            file.seek(max(0, size - 8))
+            end = file.read(8)
+    except FileNotFoundError:
+        return False
+    footer = int.from_bytes(end[:4], "little")
+    return begin == end[4:] == _PARQUET and 0 < footer <= size - 12

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from millrace.lasting import write_whole
+from millrace.durable_files import write_whole
 from millrace.store.errors import StoreError
 
 NAME: Final = "journal-id"
@@ -32,8 +32,8 @@ def known_identity(folder: Path) -> str:
         known = ""
     if not known or not _DIGITS.issuperset(known):
         raise StoreError(
-            f"{path} is damaged: it must hold a number in hexadecimal digits. Remove it, and what "
-            "follows is told to be of another server"
+            f"{path} is damaged: it must contain hexadecimal digits. If you remove it, the folder "
+            "continues as another server"
         )
     return known
 

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from millrace.engine.batch import Batch
+from millrace.engine.change_set import ChangeSet
 from millrace.engine.engine import Engine
-from millrace.store import SqliteStore, StoreError
-from millrace.store.folder import DATABASE
+from millrace.protocols.spec import protocol_rules
+from millrace.store import StoreError
+from millrace.store.folders import has_store, open_store
 
+from .location import LakeLocation
 from .shipment import FAILURES, Shipment, describe
 
 #: Called with the number of shipped events and their total.
@@ -19,19 +21,19 @@ class ShipError(Exception):
     """Shipping failed; the message contains the reason."""
 
 
-def ship_folder(folder: Path, lake: Path, most_events: int, progress: Progress) -> None:
+def ship_folder(folder: Path, lake: LakeLocation, max_events: int, progress: Progress) -> None:
     """Ship all events of a data folder and remove them from its outbox."""
-    if not (folder / DATABASE).exists():
+    if not has_store(folder):
         raise StoreError(f"The data folder {folder} does not exist or is empty")
-    store = SqliteStore(folder)
+    store = open_store(folder)
     try:
-        engine = Engine(Random(0))
-        store.load().put_into(engine)
-        with Shipment(folder, lake, most_events) as shipment:
-            _ship(shipment, store.next_event, progress)
-            store.shipped(shipment.next)
-        while store.trims:
-            store.begin(Batch(), engine)
+        engine = Engine(Random(0), protocol_rules())
+        store.load().fill(engine)
+        with Shipment(folder, lake, max_events) as shipment:
+            _ship(shipment, store.outbox.next_event, progress)
+            store.outbox.shipped(shipment.next)
+        while store.outbox.has_shipped_events:
+            store.prepare(ChangeSet(), engine)
             store.commit()
     except FAILURES as error:
         raise ShipError(describe(error)) from error
@@ -41,6 +43,6 @@ def ship_folder(folder: Path, lake: Path, most_events: int, progress: Progress) 
 
 def _ship(shipment: Shipment, until: int, progress: Progress) -> None:
     done, total = 0, until - shipment.next
-    for sealed in shipment.ship(until):
-        done += sealed.landed.events
+    for shipped in shipment.ship(until):
+        done += shipped.events
         progress(done, total)

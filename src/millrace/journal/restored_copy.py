@@ -8,12 +8,13 @@ import logging
 from pathlib import Path
 
 from .identity import known_identity, new_identity
-from .marks import last_shipped
+from .location import LakeLocation
+from .position import last_shipped
 
 log = logging.getLogger(__name__)
 
 
-def check_restored_copy(folder: Path, lake: Path, next_event: int) -> None:
+def check_restored_copy(folder: Path, lake: LakeLocation, next_event: int) -> None:
     """Compare the lake with the store. Call it before the store writes event `next_event`.
 
     If the lake is ahead, the data folder gets a new identity.
@@ -23,11 +24,11 @@ def check_restored_copy(folder: Path, lake: Path, next_event: int) -> None:
         return
     try:
         last = last_shipped(lake, server)
-    except OSError as error:
+    except Exception as error:  # an object store raises no narrower class
         log.warning(
             "Cannot compare the lake %s with the data folder: %s. If the folder was restored from "
             "a backup, delete %s/journal-id before the next start.",
-            lake, error.strerror, folder,
+            lake, error, folder,
         )  # fmt: skip
         return
     if last < next_event:

@@ -9,8 +9,8 @@ engine must record more data, and let `columns` fill the field for older version
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from millrace.engine import events
-from millrace.engine.job import PROTOCOLS
 from millrace.engine.states import STATE_NAMES, TRANSITIONS
+from millrace.protocols.registry import PROTOCOL_LABELS, PROTOCOL_NAMES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,45 +30,45 @@ class Field(NamedTuple):
 
 
 FIELDS: Final = (
-    Field("server", "string", True, "Which server: an id that its data folder got once."),
-    Field("event_id", "long", True, "The event's number: from 1, without gaps, per server."),
-    Field("time", "timestamp", True, "When it happened; to Qless clients, by their own clock."),
-    Field("type", "string", True, "What happened: a cause of the state machine, or `flushed`."),
-    Field("seq", "long", True, "The job's number, per server; of `flushed`, the last job's."),
-    Field("jid", "string", True, "The job's id."),
-    Field("queue", "string", True, "The queue that the job is in, after the event."),
-    Field("kind", "string", True, "What to run; empty for Go Job Queue."),
-    Field("origin", "string", True, "The protocol that pushed the job."),
-    Field("actor", "string", False, "The protocol of whoever acted; null: the server by itself."),
-    Field("worker", "string", False, "Who has the job, or had it last."),
-    Field("attempt", "long", True, "How often the job was leased."),
-    Field("before", "string", False, "The state before the event; null only in version 1."),
-    Field("state", "string", True, "The state after the event."),
-    Field("priority", "double", True, "The rank in its queue: a higher one goes first."),
-    Field("created", "timestamp", False, "When the job was pushed."),
-    Field("ready_at", "timestamp", False, "When it last became ready."),
-    Field("leased_at", "timestamp", False, "When it was last leased."),
-    Field("wait_us", "long", False, "Of a lease and its end: its wait, in microseconds."),
-    Field("run_us", "long", False, "Of the end of an attempt: how long it was leased."),
-    Field("due", "timestamp", False, "When it falls due: to run, to be tried again, to be purged."),
-    Field("payload_bytes", "long", True, "The size of its payload."),
-    Field("error_group", "string", False, "The class of the failure; at a job's end, of the last."),
-    Field("error_message", "string", False, "Its message, at most 4,096 characters."),
-    Field("fingerprint", "string", False, "The same for errors that differ in numbers and names."),
-    Field("source", "string", False, "Of `moved`: the queue that the job came from."),
-    Field("tags", "strings", False, "The job's tags."),
-    Field("version", "int", True, "The version of the event, engine.events.EVENT_VERSION."),
-    Field("holder", "string", False, "Of the end of a lease: the protocol that leased."),
-    Field("renewals", "long", False, "Of the end of a lease: how often it was renewed."),
-    Field("repeat", "boolean", False, "Of a failure: the job failed the same way before."),
-    Field("leases", "long", False, "At a job's end: the number of its leases."),
-    Field("failures", "long", False, "At a job's end: the number of its failures."),
-    Field("wait_total_us", "long", False, "At a job's end: the sum of its waits."),
-    Field("run_total_us", "long", False, "At a job's end: the sum of its runs."),
-    Field("first_leased_at", "timestamp", False, "At a job's end: its first lease."),
-    Field("first_queue", "string", False, "At a job's end: the queue of its push."),
-    Field("outcome", "string", False, "The type of the event that ended the job."),
-    Field("ended_at", "timestamp", False, "The time of that event."),
+    Field("server", "string", True, "ID of the server: the file `journal-id` of its data folder."),
+    Field("event_id", "long", True, "Number of the event: from 1 without gaps, per server."),
+    Field("time", "timestamp", True, "Time of the event; for Qless clients, by their own clock."),
+    Field("type", "string", True, "Cause of the state change, or `flushed`."),
+    Field("seq", "long", True, "Number of the job, per server; for `flushed`, of the last job."),
+    Field("jid", "string", True, "ID of the job."),
+    Field("queue", "string", True, "Queue of the job after the event."),
+    Field("kind", "string", True, "Code to run; empty for Go Job Queue."),
+    Field("origin", "string", True, "Protocol that pushed the job."),
+    Field("actor", "string", False, "Protocol of the acting client; null for the server itself."),
+    Field("worker", "string", False, "Current or last worker of the job."),
+    Field("attempt", "long", True, "Number of the current or last attempt."),
+    Field("before", "string", False, "State before the event; null only in version 1."),
+    Field("state", "string", True, "State after the event."),
+    Field("priority", "double", True, "Rank in the queue; higher ranks are leased first."),
+    Field("created", "timestamp", False, "Time of the push."),
+    Field("ready_at", "timestamp", False, "Time at which the job last became ready."),
+    Field("leased_at", "timestamp", False, "Time of the last lease."),
+    Field("wait_us", "long", False, "For a lease and its end: wait in microseconds."),
+    Field("run_us", "long", False, "For the end of an attempt: duration of the lease."),
+    Field("due", "timestamp", False, "Time at which the job runs, is retried, or is purged."),
+    Field("payload_bytes", "long", True, "Size of the payload."),
+    Field("error_group", "string", False, "Class of the error; for an ended job, of the last one."),
+    Field("error_message", "string", False, "Error message, at most 4,096 characters."),
+    Field("fingerprint", "string", False, "Equal if errors differ only in numbers and names."),
+    Field("source", "string", False, "For `moved`: the queue that the job left."),
+    Field("tags", "strings", False, "Tags of the job."),
+    Field("version", "int", True, "Version of the event, engine.events.EVENT_VERSION."),
+    Field("holder", "string", False, "For the end of a lease: the protocol that leased the job."),
+    Field("renewals", "long", False, "For the end of a lease: the number of renewals."),
+    Field("repeat", "boolean", False, "For a failure: true if the job failed the same way before."),
+    Field("leases", "long", False, "For the end of a job: the number of its leases."),
+    Field("failures", "long", False, "For the end of a job: the number of its failures."),
+    Field("wait_total_us", "long", False, "For the end of a job: the sum of its waits."),
+    Field("run_total_us", "long", False, "For the end of a job: the sum of its runs."),
+    Field("first_leased_at", "timestamp", False, "For the end of a job: its first lease."),
+    Field("first_queue", "string", False, "For the end of a job: the queue of its push."),
+    Field("outcome", "string", False, "Type of the event that ended the job."),
+    Field("ended_at", "timestamp", False, "Time of the event that ended the job."),
 )  # fmt: skip
 NAMES: Final = tuple(field.name for field in FIELDS)
 
@@ -87,7 +87,9 @@ FLUSHED: Final = "flushed"
 TYPES: Final = (*TRANSITIONS, FLUSHED)
 STATES: Final = STATE_NAMES
 #: The names of the protocols. Events of the server itself have no protocol.
-ORIGINS: Final = PROTOCOLS[1:]
+ORIGINS: Final = tuple(PROTOCOL_NAMES[1:])
+#: Their names in texts for people. Changes over the control socket have the protocol "control".
+ORIGIN_LABELS: Final = {**PROTOCOL_LABELS, "control": "control"}
 LEGAL: Final = frozenset(
     (cause, STATE_NAMES[before], STATE_NAMES[after])
     for cause, moves in TRANSITIONS.items()

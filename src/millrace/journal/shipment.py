@@ -1,10 +1,9 @@
-"""Ships events from the outbox of a data folder to sealed files in the lake.
+"""Ships events from the outbox of a data folder to the table `events` of a lake.
 
-Each event is shipped exactly once, even if processes are killed. A file is complete or does not
-exist, and its name contains the range of its events. The lake alone therefore determines the next
-event: the one after the last event in the landing folder. The mark records the same number, in case
-files were moved away. The shipper writes it after the file, so it is never ahead of the files. Only
-then does the shipper notify the server, and only then does the server delete the events.
+Each event is shipped exactly once, even if processes are killed. A commit to the table adds the
+files and records the number of the last event, so the table alone determines the next event. Only
+after the commit does the shipper notify the server, and only then does the server delete the
+events.
 """
 
 import fcntl
@@ -12,36 +11,35 @@ import logging
 import os
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
-import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
 from millrace.engine.events import Row
-from millrace.lasting import sync
 from millrace.store.errors import StoreError
+from millrace.store.folders import outbox_reader
+from millrace.store.store import EventRange
 
-from . import columns, outbox
-from .crash_points import crash_point
+from .events_table import EventRun, EventsTable, OtherShipper, repair
 from .identity import identity, new_identity
-from .landing import FOLDER, Landed
-from .marks import last_shipped, write_mark
-from .sealing import OtherContent, seal, sweep
+from .location import LakeLocation
+from .maintenance import maintain
+from .old_lake import last_landed
 
 log = logging.getLogger(__name__)
 
 LOCK: Final = "shipping"
 #: The maximum time to wait for another process, in seconds.
-PATIENCE: Final = 60.0
-#: The shipper completes a file when its events have this number of bytes in the outbox.
-MOST_BYTES: Final = 32 << 20
+LOCK_TIMEOUT: Final = 60.0
+#: The shipper commits when the events have this number of bytes in the outbox.
+MAX_COMMIT_BYTES: Final = 32 << 20
 #: The number of rows per conversion to columns: a few thousand rows fit into the CPU cache.
-_TOGETHER: Final = 16_384
-
-
+CONVERSION_BATCH_SIZE: Final = 4096
 #: Errors of a lake.
-FAILURES: Final = (OSError, OtherContent, pa.ArrowException)
+FAILURES: Final = (OSError, DeltaError, OtherShipper)
 
 
 def describe(error: Exception) -> str:
@@ -50,34 +48,48 @@ def describe(error: Exception) -> str:
     return str(error)
 
 
-class Sealed(NamedTuple):
-    landed: Landed
+class Shipped(NamedTuple):
+    """The events of one commit."""
+
+    first: int
+    last: int
+    files: int
     #: The number of earlier events that were deleted before they were shipped.
     missing: int
+
+    @property
+    def events(self) -> int:
+        return self.last - self.first + 1
 
 
 class Shipment:
     """The shipment of all unshipped events of a data folder. Only one process at a time ships."""
 
-    def __init__(self, folder: Path, lake: Path, most_events: int, begun: int = 0) -> None:
+    def __init__(self, folder: Path, lake: LakeLocation, max_events: int, begun: int = 0) -> None:
         """`begun` is the number of the next event at the start of the server, which may have added
         events since then; 0 if there is no server.
         """
         self._folder = folder
+        self._outbox = outbox_reader(folder)
         self._lake = lake
-        self._most_events = most_events
+        self._max_events = max_events
         self._lock = _lock(folder)
         try:
             self.server = identity(folder)
-            if (lake / FOLDER).is_dir():
-                sync(lake / FOLDER)  # a process killed after a rename may not have synced it
+            for name in repair(lake, self.server):
+                log.warning("The file %s of the lake's log was incomplete and was removed.", name)
+            self._table = EventsTable(lake)
+            self._table.sync_log()  # a process killed after a commit may not have synced it
             #: The first event that is not in the lake.
-            self.next = last_shipped(lake, self.server) + 1
+            self.next = self._next()
             self._check_identity(begun)
-            sweep(lake, self.server)
         except BaseException:
             os.close(self._lock)
             raise
+
+    def _next(self) -> int:
+        position = self._table.position(self.server)
+        return max(position, last_landed(self._lake, self.server)) + 1
 
     def __enter__(self) -> Self:
         return self
@@ -94,81 +106,79 @@ class Shipment:
         """Assign a new identity if the lake is ahead of the store: the folder is a restored copy,
         and the lake contains events that this copy does not have.
         """
-        if self.next <= (begun or outbox.tally(self._folder).next_event):
+        if self.next <= (begun or self._outbox.range().next_event):
             return
         old, self.server = self.server, new_identity(self._folder)
         log.warning(
-            "the lake has events of server %s to %d, but the data folder ends before that: it is "
-            "an older copy. From here on it is server %s",
+            "The lake has events of server %s up to %d, but the data folder ends before that: it "
+            "was restored from an older copy. It continues as server %s.",
             old, self.next - 1, self.server,
         )  # fmt: skip
-        self.next = last_shipped(self._lake, self.server) + 1
+        self.next = self._next()
 
-    def ship(self, until: int | None = None) -> Iterator[Sealed]:
-        """Ship all events before number `until`, and later events in the same file. Without
+    def ship(self, until: int | None = None) -> Iterator[Shipped]:
+        """Ship all events before number `until`, and later events in the same commit. Without
         `until`, ship all events.
         """
         while until is None or self.next < until:
-            pieces = Pieces(self.server, self._most_events)
-            for stretch in outbox.read(self._folder, self.next):
-                if not pieces.take(stretch):
+            builder = CommitBuilder(self._max_events)
+            for events in self._outbox.read(self.next):
+                if not builder.take(events):
                     break
-            if not pieces.count:
+            run = builder.run()
+            if run is None:
                 # Skip events that were deleted before they were shipped.
-                self.next = max(self.next, outbox.tally(self._folder).first_event)
+                self.next = max(self.next, self._outbox.range().first_event)
                 return
-            missing = pieces.first - self.next if self.next > 1 else 0
-            yield Sealed(self._seal(pieces), missing)
+            missing = run.first - self.next if self.next > 1 else 0
+            files = self._table.append(self.server, run)
+            self.next = run.next
+            yield Shipped(run.first, run.next - 1, files, missing)
 
-    def _seal(self, pieces: "Pieces") -> Landed:
-        sealed = seal(self._lake, pieces.table())
-        self.next = sealed.last + 1
-        write_mark(self._lake, self.server, sealed.last)
-        crash_point("marked")
-        return sealed
+    def maintain(self) -> None:
+        """Run the maintenance of the table that is due."""
+        maintain(self._table, self.server, datetime.now(UTC).date())
 
 
-class Pieces:
-    """The events of one file."""
+class CommitBuilder:
+    """Collects the events of one commit."""
 
-    def __init__(self, server: str, most_events: int) -> None:
-        self._server = server
-        self._most = most_events
-        self.first = 0
-        self.count = 0
+    def __init__(self, max_events: int) -> None:
+        self._max = max_events
         self._bytes = 0
-        self._tables: list[pa.Table] = []
+        self._count = 0
+        self._run: EventRun | None = None
         self._rows: list[Row] = []
         self._version = 0
 
-    def take(self, stretch: outbox.Stretch) -> bool:
-        """Add the part of the next stretch that fits. Return False if the file is complete."""
-        if not self.count:
-            self.first = stretch.first
-        elif stretch.first != self.first + self.count:
-            return False  # events in between were deleted: the stretch goes into a new file
-        if stretch.version != self._version:
-            self._turn_over()
-            self._version = stretch.version
-        rows = stretch.rows[: self._most - self.count]
+    def take(self, events: EventRange) -> bool:
+        """Add the part of the next range that fits. Return False if the commit is complete."""
+        if self._run is None:
+            self._run = EventRun(events.first)
+        elif events.first != self._run.first + self._count:
+            return False  # events in between were deleted: the range goes into a new commit
+        if events.version != self._version:
+            self._convert(self._run)
+            self._version = events.version
+        rows = events.rows[: self._max - self._count]
         self._rows += rows
-        self.count += len(rows)
-        self._bytes += stretch.size
-        if len(self._rows) >= _TOGETHER:
-            self._turn_over()
-        return self.count < self._most and self._bytes < MOST_BYTES
+        self._count += len(rows)
+        self._bytes += events.size
+        if len(self._rows) >= CONVERSION_BATCH_SIZE:
+            self._convert(self._run)
+        return self._count < self._max and self._bytes < MAX_COMMIT_BYTES
 
-    def _turn_over(self) -> None:
+    def _convert(self, run: EventRun) -> None:
         """Convert the collected rows to columns."""
-        if not self._rows:
-            return
-        first = self.first + self.count - len(self._rows)
-        self._tables.append(columns.table(self._server, first, self._version, self._rows))
-        self._rows = []
+        if self._rows:
+            run.add(self._version, self._rows)
+            self._rows = []
 
-    def table(self) -> pa.Table:
-        self._turn_over()
-        return pa.concat_tables(self._tables)
+    def run(self) -> EventRun | None:
+        """Return the collected events; None if there are none."""
+        if self._run is not None:
+            self._convert(self._run)
+        return self._run
 
 
 def _lock(folder: Path) -> int:
@@ -176,14 +186,14 @@ def _lock(folder: Path) -> int:
     it.
     """
     fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 os.close(fd)
-                raise StoreError(f"another process ships the events of {folder}") from None
+                raise StoreError(f"Another process ships the events of {folder}") from None
             time.sleep(0.05)
         else:
             return fd

@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millrace.engine.job import Job
 from millrace.engine.states import STATE_NAMES
-from millrace.engine.stats import SLOTS, QueueDay
+from millrace.engine.statistics import SLOTS, QueueDay
 from millrace.records import QueueStatistics
-from millrace.store.errors import StoreError, readable, translated
-from millrace.store.examination import Findings, held, reader, traceless
-from millrace.store.folder import DATABASE
-from millrace.store.reading import Content
-from millrace.store.recovered import Progress
-from millrace.store.schema import SCHEMA, check_schema
+from millrace.store.folders import read_snapshot
+from millrace.store.store import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +21,7 @@ Queue = tuple[str, list[int]]
 _SPREADS: Final = ("wait", "run")
 
 
-class Snapshot(NamedTuple):
+class StateSnapshot(NamedTuple):
     #: The last event in the snapshot; 0 if there is none yet.
     event: int
     #: `seq`, `jid`, `queue` and `state` of every job.
@@ -36,30 +32,15 @@ class Snapshot(NamedTuple):
     since: int
 
 
-def snapshot(folder: Path, progress: Progress | None = None) -> Snapshot:
+def snapshot(folder: Path, progress: Progress | None = None) -> StateSnapshot:
     """Read the state between two commits, with or without a running server. The folder is not
     changed.
     """
-    path, findings = folder / DATABASE, Findings(str(folder))
-    with (
-        translated(path),
-        readable(path),
-        held(folder, findings),
-        traceless(folder, findings),
-        reader(folder, served=bool(findings.server)) as db,
-    ):
-        version = check_schema(db, path)
-        if version != SCHEMA:
-            raise StoreError(
-                f"{path} has format {version}: start a server of this version on it once, which "
-                f"brings it to {SCHEMA}"
-            )
-        content = Content(db)
-        content.read(progress)
-    event, found = content.tally.next_event - 1, content.recovered
+    found = read_snapshot(folder, progress)
+    event = found.next_event - 1
     statistics = found.statistics
     days = days_table(statistics.days.values(), event)
-    return Snapshot(event, _jobs_table(found.jobs.values()), days, statistics.since(0))
+    return StateSnapshot(event, _jobs_table(found.jobs.values()), days, statistics.since(0))
 
 
 def _jobs_table(jobs: Iterable[Job]) -> "pa.Table":

@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from millrace.store.examination import Findings, held, traceless
-from millrace.store.folder import DATABASE
+from millrace.store.folders import has_store, outbox_range
 
-from . import outbox
 from .identity import known_identity
-from .marks import last_shipped
+from .location import LakeLocation
+from .position import last_shipped
 
 
 class Status(NamedTuple):
@@ -20,17 +19,11 @@ class Status(NamedTuple):
     bytes: int
 
 
-def has_store(folder: Path) -> bool:
-    return (folder / DATABASE).exists()
-
-
-def look(folder: Path, lake: Path) -> Status:
+def look(folder: Path, lake: LakeLocation) -> Status:
     """Return the status of a folder. In an empty folder all events count as shipped."""
     if not has_store(folder):
         return Status("", 1, 1, 0)
     server = known_identity(folder)
     last = last_shipped(lake, server) if server else 0
-    findings = Findings(str(folder))
-    with held(folder, findings), traceless(folder, findings):
-        tally = outbox.tally(folder)
-    return Status(server, tally.next_event, max(last + 1, tally.first_event), tally.outbox_bytes)
+    found = outbox_range(folder)
+    return Status(server, found.next_event, max(last + 1, found.first_event), found.bytes)

@@ -1,0 +1,30 @@
+"""The location of a lake: a folder, or the URI of an object store such as `s3://bucket/lake`."""
+
+import re
+from pathlib import Path
+from typing import Final, TypeGuard
+
+#: A folder is a Path, the URI of an object store is text.
+LakeLocation = Path | str
+
+_REMOTE: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
+#: `deltalake` cannot open such paths.
+_UNSUPPORTED: Final = re.compile(r"[\[\]\\]|%[0-9A-Fa-f]{2}")
+
+
+def parse_location(text: str) -> LakeLocation:
+    """The location that a setting or an argument names."""
+    if text.startswith("file://"):
+        return Path(text.removeprefix("file://"))
+    return text.rstrip("/") if _REMOTE.match(text) else Path(text)
+
+
+def is_remote(lake: LakeLocation) -> TypeGuard[str]:
+    return isinstance(lake, str)
+
+
+def check_location(lake: LakeLocation) -> None:
+    """Raise OSError if the tables of the lake cannot be opened there."""
+    found = _UNSUPPORTED.search(str(lake.absolute() if isinstance(lake, Path) else lake))
+    if found:
+        raise OSError(f"The path of the lake must not contain {found[0]}: {lake}")

@@ -1,0 +1,264 @@
+"""Maintenance of the table `events`: compaction, checkpoints, clean-up of the log, vacuum.
+
+The shipper runs it between shipments. Each step is one commit that changes no rows, so readers keep
+their snapshot and a kill leaves at most files that no commit names. `deltalake` calls no fsync, so
+compaction writes and syncs its files as a shipment does.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+from arro3.core import RecordBatch
+from arro3.io import read_parquet
+from deltalake import CommitProperties, DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
+
+from millrace.durable_files import sync
+
+from .crash_points import crash_point
+from .events_table import (
+    MAX_COMMIT_RETRIES,
+    NO_HOOKS,
+    PARTITIONS,
+    ROW_GROUP_ROWS,
+    STATISTICS,
+    EventsTable,
+    add_file,
+    delta_schema,
+    milliseconds,
+)
+from .position import LOG
+
+#: Compaction leaves files of this number of rows alone.
+TARGET_ROWS: Final = 500_000
+#: An open day is compacted when it has this number of files below SMALL_ROWS.
+OPEN_DAY_FILES: Final = 64
+SMALL_ROWS: Final = TARGET_ROWS // 16
+#: A closed day is compacted when it has this number of files below TARGET_ROWS.
+CLOSED_DAY_FILES: Final = 4
+CHECKPOINT_COMMITS: Final = 100
+RETENTION: Final = timedelta(days=7)
+VACUUM_INTERVAL: Final = 86_400.0
+#: The file whose time of change is the time of the last vacuum.
+_VACUUMED: Final = "_vacuumed"
+_CHECKPOINT: Final = "_last_checkpoint"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def maintain(events: EventsTable, server: str, today: date) -> None:
+    """Run the maintenance that is due. Only the process that ships the events of `server` may call
+    it.
+    """
+    if events.table is None:
+        return
+    if events.local is None:
+        maintain_remote(events.table)
+        return
+    compact(events, server, today)
+    checkpoint(events.table, events.folder)
+    if vacuum_is_due(events.folder):
+        vacuum(events.table, events.folder)
+
+
+def maintain_remote(table: DeltaTable) -> None:
+    """Maintain a table in an object store, where `deltalake` needs no syncs."""
+    if table.version() % CHECKPOINT_COMMITS:
+        return
+    table.optimize.compact(post_commithook_properties=NO_HOOKS)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+    table.vacuum(dry_run=False, full=True, post_commithook_properties=NO_HOOKS)
+    table.update_incremental()
+
+
+# Compaction
+
+
+class EventFile(NamedTuple):
+    """A file of the table, with its statistics in the form of `get_add_actions`."""
+
+    path: str
+    day: date
+    bytes: int
+    rows: int
+    first_event: int
+    statistics: dict[str, Any]
+
+
+def compact(events: EventsTable, server: str, today: date) -> int:
+    """Replace small files of one day by a large one, if there is such a day. Return the number of
+    replaced files.
+    """
+    assert events.table is not None
+    chosen = _choose(_files(events.table, server), today)
+    if not chosen:
+        return 0
+    added = _merge(events.folder, server, chosen)
+    crash_point("merged")
+    _replace(events, server, chosen, added)
+    return len(chosen)
+
+
+def _files(table: DeltaTable, server: str) -> list[EventFile]:
+    """The files of a server, ordered by day and first event."""
+    actions = table.get_add_actions(flatten=True)
+    names = actions.schema.names
+    found = []
+    for values in zip(*(actions[name].to_pylist() for name in names), strict=True):
+        row = dict(zip(names, values, strict=True))
+        if row["partition.server"] == server and row.get("min.event_id") is not None:
+            found.append(
+                EventFile(
+                    unquote(row["path"]),
+                    row["partition.day"],
+                    row["size_bytes"],
+                    row["num_records"],
+                    row["min.event_id"],
+                    row,
+                )
+            )
+    return sorted(found, key=lambda file: (file.day, file.first_event))
+
+
+def _choose(files: Sequence[EventFile], today: date) -> list[EventFile]:
+    """The files to merge into one: of the oldest day that has enough of them."""
+    days: dict[date, list[EventFile]] = {}
+    for file in files:
+        days.setdefault(file.day, []).append(file)
+    for day, of_day in days.items():
+        limit, enough = (
+            (TARGET_ROWS, CLOSED_DAY_FILES) if day < today else (SMALL_ROWS, OPEN_DAY_FILES)
+        )
+        small = [file for file in of_day if file.rows < limit]
+        if len(small) < enough:
+            continue
+        chosen: list[EventFile] = []
+        rows = 0
+        for file in small:
+            if rows + file.rows > TARGET_ROWS and len(chosen) > 1:
+                break
+            chosen.append(file)
+            rows += file.rows
+        return chosen
+    return []
+
+
+def _merge(folder: Path, server: str, files: Sequence[EventFile]) -> AddAction:
+    """Write the rows of files in their order to a new file, and sync it."""
+    rows = _batches(folder, files)
+    return add_file(folder, files[0].day, server, rows, _statistics(files), new_rows=False)
+
+
+def _batches(folder: Path, files: Sequence[EventFile]) -> Iterator[RecordBatch]:
+    for file in files:
+        try:
+            reader = read_parquet(folder / file.path, batch_size=ROW_GROUP_ROWS)
+        except BaseException as error:  # arro3 panics if a file is damaged
+            raise OSError(f"Cannot read {folder / file.path}: {error}") from error
+        yield from reader
+
+
+def _statistics(files: Sequence[EventFile]) -> dict[str, Any]:
+    lowest, highest, nulls = {}, {}, {}
+    for name in STATISTICS:
+        of_files = [file.statistics for file in files]
+        nulls[name] = sum(each[f"null_count.{name}"] or 0 for each in of_files)
+        known = [each for each in of_files if each[f"min.{name}"] is not None]
+        if known:
+            lowest[name] = _logged(min(each[f"min.{name}"] for each in known))
+            highest[name] = _logged(max(each[f"max.{name}"] for each in known))
+    return {
+        "numRecords": sum(file.rows for file in files),
+        "minValues": lowest,
+        "maxValues": highest,
+        "nullCount": nulls,
+    }
+
+
+def _logged(value: Any) -> Any:
+    """A value in the form of the log. A time there has milliseconds already."""
+    return milliseconds((value - _EPOCH) // _MICROSECOND) if isinstance(value, datetime) else value
+
+
+def _replace(events: EventsTable, server: str, old: Sequence[EventFile], added: AddAction) -> None:
+    table = events.table
+    assert table is not None
+    version = table.version()
+    now = int(time.time() * 1000)
+    removed = [
+        RemoveAction(
+            file.path, False, now, file.bytes, {"day": file.day.isoformat(), "server": server}
+        )
+        for file in old
+    ]
+    table.create_write_transaction(
+        [added, *removed],
+        "append",
+        delta_schema(),
+        PARTITIONS,
+        commit_properties=CommitProperties(max_commit_retries=MAX_COMMIT_RETRIES),
+        post_commithook_properties=NO_HOOKS,
+    )
+    table.update_incremental()
+    events.sync_log(version)
+
+
+# The log
+
+
+def checkpoint(table: DeltaTable, folder: Path, commits: int = CHECKPOINT_COMMITS) -> bool:
+    """Write a checkpoint and remove expired entries of the log, if the log has this number of
+    entries since the last checkpoint.
+    """
+    log = folder / LOG
+    if table.version() - _last_checkpoint(log) < commits:
+        return False
+    table.create_checkpoint()
+    for path in log.glob(f"{table.version():020}.checkpoint*.parquet"):
+        sync(path)
+    sync(log / _CHECKPOINT)
+    sync(log)
+    table.cleanup_metadata()
+    return True
+
+
+def _last_checkpoint(log: Path) -> int:
+    try:
+        return int(json.loads((log / _CHECKPOINT).read_bytes())["version"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return 0
+
+
+def vacuum(
+    table: DeltaTable, folder: Path, keep_versions: Sequence[int] = (), hours: int | None = None
+) -> list[str]:
+    """Remove files that no version of the last days needs, and files that no commit names. Return
+    their names.
+    """
+    removed = table.vacuum(
+        retention_hours=int(RETENTION.total_seconds() // 3600) if hours is None else hours,
+        dry_run=False,
+        enforce_retention_duration=hours is None,
+        post_commithook_properties=NO_HOOKS,
+        full=True,
+        keep_versions=list(keep_versions) or None,
+    )
+    table.update_incremental()
+    (folder / _VACUUMED).touch()
+    return removed
+
+
+def vacuum_is_due(folder: Path) -> bool:
+    """Whether the last vacuum of a table is a day ago."""
+    try:
+        age = time.time() - (folder / _VACUUMED).stat().st_mtime
+    except FileNotFoundError:
+        (folder / _VACUUMED).touch()  # a new table has nothing to remove
+        return False
+    return age > VACUUM_INTERVAL
