@@ -1,4 +1,4 @@
-"""A lake with believable tables, made in a second: what reports are tested on.
+"""A lake with realistic tables, generated within a second, for tests of reports.
 
 The attempts are simulated, and every table is counted from them in plain Python, so that a test can
 count again.
@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from millrace.pipeline import reading, tables
+from millrace.pipeline import delta, run, snapshot, tables
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.tables import Table
+from millrace.pipeline.snapshot import RunRecord, last_run
+from millrace.pipeline.tables import Derived
 
 SERVER = "5eed0a11ce"
 FIRST = date(2026, 11, 10)
 HOSTILE = "<img src=x onerror=\"document.title='pwned'\">"
 HOSTILE_LINK = '<a href="https://evil.example/">mail</a> & </script><b>%{x}</b> \u202e'
-#: Queue, kinds with the median of their runs in seconds, who pushes, who works, how often it fails.
+#: Queue, kinds with their median run times in seconds, pushing protocol, leasing protocol, failure
+#: rate.
 QUEUES = (
     ("mail", {"send_mail": 0.08, "render": 0.4}, "faktory", "faktory", 0.02),
     ("video", {"transcode": 45.0, "thumbnail": 1.5}, "qless", "qless", 0.05),
@@ -87,18 +89,39 @@ def simulate(days: int, per_hour: float, seed: int = 7, first: date = FIRST) -> 
     return leases
 
 
-def write(lake: Lake, table: Table, rows: Iterable[dict[str, Any]]) -> None:
-    """Rows with their `day`, if the table has days, into its files."""
-    schema = reading.schema(table)
-    by_day: dict[Any, list[dict[str, Any]]] = defaultdict(list)
+def write(lake: Lake, table: Derived, rows: Iterable[dict[str, Any]]) -> None:
+    """Add rows with their `day` to a table. Call `ran` afterwards."""
+    schema = snapshot.schema(table)
+    by_day: dict[date, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        by_day[row.get("day")].append({name: row.get(name) for name in schema.names})
+        by_day[row["day"]].append({name: row.get(name) for name in schema.names})
+    staged = lake.root / table.name / "_staging-test"
     for day, of in by_day.items():
-        folder = lake.table(table.name) if day is None else lake.day(table.name, day)
-        folder.mkdir(parents=True, exist_ok=True)
-        whole = pa.Table.from_pylist(of, schema)
-        kept = whole.drop_columns(["day"]) if table.day else whole
-        pq.write_table(kept, folder / "data.parquet", compression="zstd")
+        folder = staged / f"day={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(
+            pa.Table.from_pylist(of, schema).drop_columns(["day"]), folder / "part-0.parquet"
+        )
+    target = delta.create(lake.root, table)
+    delta.commit(lake.root, table, target, delta.Change(staged, None, {}, 1))
+
+
+def ran(lake: Lake, *findings: str, failed: int = 0, events: int = 100) -> RunRecord:
+    """Record a run with the present versions of all tables."""
+    last = last_run(lake.root)
+    opened = {name: delta.open_table(lake.root, name) for name in tables.DERIVED}
+    done = RunRecord(
+        run=1 if last is None else last.run + 1,
+        time=datetime(2026, 11, 19, 9, tzinfo=UTC),
+        seconds=1.0,
+        events=events,
+        versions={name: table.version() for name, table in opened.items() if table is not None},
+        position={SERVER: events},
+        failed=failed,
+        findings=list(findings),
+    )
+    run.record(lake.root, done)
+    return done
 
 
 def micros(span: timedelta) -> int:
@@ -108,14 +131,15 @@ def micros(span: timedelta) -> int:
 def fill(root: Path, leases: list[Lease]) -> Lake:
     """All tables that a report reads, of one server."""
     lake = Lake(root)
+    (root / "events" / delta.LOG).mkdir(parents=True)  # an empty table of events
     write(lake, tables.ATTEMPTS, attempts(leases))
-    write(lake, tables.LATENCY_HIST, latency_hist(leases))
+    write(lake, tables.LATENCY_DAY, latency_day(leases))
     write(lake, tables.QUEUE_DAY, queue_day(leases))
-    write(lake, tables.THROUGHPUT_MINUTE, throughput_minute(leases))
-    write(lake, tables.DEPTH_DAY, depth_day(leases))
+    write(lake, tables.QUEUE_MINUTE, queue_minute(leases))
     write(lake, tables.FAILURE_GROUPS, failure_groups(leases))
     write(lake, tables.WORKER_HOUR, worker_hour(leases))
-    write(lake, tables.PROTOCOL_DAY, protocol_day(leases))
+    write(lake, tables.KIND_HOUR, kind_hour(leases))
+    ran(lake)
     return lake
 
 
@@ -124,7 +148,7 @@ def attempts(leases: list[Lease]) -> Iterable[dict[str, Any]]:
         yield {
             "server": SERVER,
             "seq": lease.seq,
-            "lease_event": lease.seq,
+            "end_event": lease.seq,
             "queue": lease.queue,
             "kind": lease.kind,
             "leased_at": lease.leased,
@@ -132,7 +156,7 @@ def attempts(leases: list[Lease]) -> Iterable[dict[str, Any]]:
             "wait_us": micros(lease.leased - lease.pushed),
             "run_us": micros(lease.ended - lease.leased),
             "outcome": "failed" if lease.outcome == "died" else lease.outcome,
-            "day": lease.leased.date(),
+            "day": lease.ended.date(),
         }
 
 
@@ -145,20 +169,19 @@ def spans(leases: list[Lease]) -> Iterable[tuple[date, str, str, str, int]]:
             yield lease.ended.date(), lease.queue, lease.kind, "run", run
 
 
-def latency_hist(leases: list[Lease]) -> Iterable[dict[str, Any]]:
+def latency_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
     found: dict[Any, list[int]] = defaultdict(list)
     for *key, us in spans(leases):
         found[*key, math.floor(math.log(max(us, 1)) / math.log(1.02))].append(us)
     for (day, queue, kind, metric, bucket), of in found.items():
         yield {
             "server": SERVER, "queue": queue, "kind": kind, "metric": metric, "bucket": bucket,
-            "n": len(of), "sum_us": float(sum(of)), "sumsq": float(sum(us * us for us in of)),
-            "min_us": min(of), "max_us": max(of), "day": day,
+            "cell": 0, "n": len(of), "sum_us": float(sum(of)), "min_us": min(of), "max_us": max(of), "day": day,
         }  # fmt: skip
 
 
 def happened(leases: list[Lease]) -> Iterable[tuple[datetime, Lease, str]]:
-    """What happened to each job, as the counts of throughput_minute name it."""
+    """The events of each job, named like the counts of throughput_minute."""
     for lease in leases:
         yield lease.pushed, lease, "pushed"
         yield lease.leased, lease, "started"
@@ -170,42 +193,32 @@ def happened(leases: list[Lease]) -> Iterable[tuple[datetime, Lease, str]]:
                 yield lease.ended, lease, "died"
 
 
+CHANGE = {"pushed": 1, "started": -1, "failures": 1, "died": -1}
+
+
 def queue_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
     counts = Counter((at.date(), lease.queue, what) for at, lease, what in happened(leases))
+    none = {"scheduled": 0, "blocked": 0, "leased": 0, "dead": 0, "expired": 0, "failed": 0}
     for day, queue in sorted({key[:2] for key in counts}):
-        names = {"leased": "started", "failed": "died"}
-        columns = ("pushed", "leased", "completed", "failures", "failed", "died")
-        row = {name: counts[day, queue, names.get(name, name)] for name in columns}
-        yield {"server": SERVER, "queue": queue, "day": day, "retries": 0, **row}
+        columns = ("pushed", "started", "completed", "failures", "died")
+        row = {name: counts[day, queue, name] for name in columns}
+        ready = sum(CHANGE.get(name, 0) * n for name, n in row.items())
+        yield {"server": SERVER, "queue": queue, "day": day, "ready": ready, **none, **row}
 
 
-def throughput_minute(leases: list[Lease]) -> Iterable[dict[str, Any]]:
-    """A failed job that did not die is scheduled, for good."""
+def queue_minute(leases: list[Lease]) -> Iterable[dict[str, Any]]:
+    """A failed job that did not die stays scheduled."""
     counts: Counter[Any] = Counter()
-    depth: dict[str, int] = defaultdict(int)
-    depths: dict[Any, int] = {}
-    for at, lease, what in sorted(happened(leases), key=lambda each: each[0]):
-        minute = at.replace(second=0, microsecond=0)
-        counts[minute, lease.queue, what] += 1
-        depth[lease.queue] += {"pushed": 1, "started": -1, "failures": 1, "died": -1}.get(what, 0)
-        depths[minute, lease.queue] = depth[lease.queue]
-    for (minute, queue), backlog in depths.items():
-        names = ("pushed", "started", "completed", "failures", "died")
-        yield {
-            "server": SERVER, "queue": queue, "minute": minute, "backlog": backlog,
-            "ready": backlog, "day": minute.date(),
-            **{name: counts[minute, queue, name] for name in names},
-        }  # fmt: skip
-
-
-def depth_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
-    depth: Counter[Any] = Counter()
     for at, lease, what in happened(leases):
-        change = {"pushed": 1, "started": -1, "failures": 1, "died": -1}.get(what, 0)
-        depth[at.date(), lease.queue] += change
-    for (day, queue), change in depth.items():
-        none = {"scheduled": 0, "blocked": 0, "leased": 0, "dead": 0}
-        yield {"server": SERVER, "queue": queue, "epoch": 0, "ready": change, "day": day, **none}
+        counts[at.replace(second=0, microsecond=0), lease.queue, what] += 1
+    for minute, queue in {key[:2] for key in counts}:
+        names = ("pushed", "started", "completed", "failures", "died")
+        row = {name: counts[minute, queue, name] for name in names}
+        ready = sum(CHANGE.get(name, 0) * n for name, n in row.items())
+        yield {
+            "server": SERVER, "queue": queue, "minute": minute, "ready": ready, "scheduled": 0,
+            "blocked": 0, "day": minute.date(), **row,
+        }  # fmt: skip
 
 
 def failure_groups(leases: list[Lease]) -> Iterable[dict[str, Any]]:
@@ -240,26 +253,30 @@ def worker_hour(leases: list[Lease]) -> Iterable[dict[str, Any]]:
     for (worker, protocol, hour), us in busy.items():
         done, bad = (ended[worker, protocol, hour, what] for what in ("completed", "failures"))
         yield {
-            "server": SERVER, "worker": worker, "protocol": protocol, "hour": hour, "busy_us": us,
-            "attempts": done + bad, "completed": done, "failures": bad, "utilisation": us / 3.6e9,
+            "server": SERVER, "worker": worker, "holder": protocol, "hour": hour, "busy_us": us,
+            "attempts": done + bad, "completed": done, "failures": bad,
             "day": hour.date(),
         }  # fmt: skip
 
 
-def protocol_day(leases: list[Lease]) -> Iterable[dict[str, Any]]:
+def kind_hour(leases: list[Lease]) -> Iterable[dict[str, Any]]:
     counts: Counter[Any] = Counter()
     for at, lease, what in happened(leases):
         actor = lease.origin if what == "pushed" else lease.protocol
-        counts[at.date(), lease.origin, actor, "leased" if what == "started" else what] += 1
-    for day, origin, actor in {key[:3] for key in counts}:
-        names = ("pushed", "leased", "completed", "failures", "died")
-        row = {name: counts[day, origin, actor, name] for name in names}
-        events = sum(row.values()) - row["died"]
+        hour = at.replace(minute=0, second=0, microsecond=0)
+        counts[hour, lease.queue, lease.kind, lease.origin, actor, what] += 1
+    for key in {key[:5] for key in counts}:
+        hour, queue, kind, origin, actor = key
+        names = ("pushed", "started", "completed", "failures", "died")
+        row = {name: counts[*key, name] for name in names}
         yield {
             "server": SERVER,
+            "queue": queue,
+            "kind": kind,
             "origin": origin,
             "actor": actor,
-            "day": day,
+            "hour": hour,
+            "day": hour.date(),
             **row,
-            "events": events,
+            "events": sum(row.values()) - row["died"],
         }

@@ -2,6 +2,7 @@
 
     df.write.format("millrace").option("url", URL).option("kind", "resize").mode("append").save()
     spark.read.format("millrace").option("url", URL).option("state", "dead").load()
+    spark.read.format("millrace").option("lake", FOLDER).option("table", "queue_day").load()
     spark.readStream.format("millrace").option("lake", FOLDER).load()
 
 The data source uses only the network protocol of the server and the files of the lake. Executors
@@ -11,12 +12,12 @@ need only this package, pyspark and pyarrow. docs/how-to/spark-as-a-client.md li
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from .jobs import JOBS, JobReader
+from .job_reader import JOBS, FilteringJobReader, JobReader
+from .lake_reader import EVENTS, JournalReader, LakeReader
 from .options import Options, address, load_name
-from .streaming import StreamWriter
-from .tail import JournalReader
-from .units import shape
-from .writing import Writer
+from .stream_writer import StreamWriter
+from .work_units import shape
+from .writer import Writer
 
 __all__ = ["DefaultSource"]
 
@@ -35,19 +36,18 @@ class DefaultSource(DataSource):
     def schema(self) -> str:
         if self._given.get("lake"):
             # This runs on the driver, which has Millrace installed. Executors do not need it.
-            from millrace.journal import schema  # noqa: PLC0415
+            from millrace.pipeline.snapshot import named  # noqa: PLC0415
 
-            return schema.ddl()
+            table = named(self._given.get("table", EVENTS))
+            return f"{table.ddl}, day DATE" if table.partition == "day" else table.ddl
         return ", ".join(f"{name} {kind}" for name, kind in JOBS.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         given = self._given
         if given.get("lake"):
-            raise ValueError(
-                "a lake is tailed with readStream; to read it once, read its tables with "
-                'spark.read.parquet(LAKE + "/landing")'
-            )
-        return JobReader(given)
+            return LakeReader(given, schema)
+        reader = FilteringJobReader if given.flag("pushdown") else JobReader
+        return reader(given, schema.fieldNames())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return JournalReader(self._given, schema)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from .wire import Address, parse
+from .connection import ServerAddress, parse
 
 #: Environment variables with the URL of the server, as in the Faktory clients.
 _URLS: Final = ("MILLRACE_URL", "FAKTORY_URL")
@@ -21,6 +21,12 @@ class Options:
     def get(self, name: str, default: str = "") -> str:
         return self._given.get(name.lower()) or default
 
+    def flag(self, name: str) -> bool:
+        text = self.get(name, "false").lower()
+        if text not in {"true", "false"}:
+            raise ValueError(f"option {name!r} must be true or false, not {text!r}")
+        return text == "true"
+
     def count(self, name: str, default: int, most: int) -> int:
         """Return an integer from 1 to `most`."""
         text = self.get(name, str(default))
@@ -29,14 +35,14 @@ class Options:
         return int(text)
 
     def __getstate__(self) -> dict[str, str]:
-        """Omit the URL and the password from the state for tasks; Address contains them."""
+        """Omit the URL and the password from the state for tasks; ServerAddress contains them."""
         return {key: value for key, value in self._given.items() if key not in {"url", "password"}}
 
     def __setstate__(self, state: dict[str, str]) -> None:
         self._given = state
 
 
-def address(given: Options) -> Address:
+def address(given: Options) -> ServerAddress:
     """Return the address of the server from the option `url` or from the environment."""
     named = (os.environ.get(name, "") for name in _URLS)
     url = given.get("url") or next(filter(None, named), DEFAULT_URL)

@@ -1,4 +1,4 @@
-"""Events written tersely: `"1 pushed new>ready"` is the first event of job 1."""
+"""Events in a short notation: `"1 pushed new>ready"` is the first event of job 1."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,13 +7,13 @@ import pyarrow as pa
 
 from millrace.journal import schema
 
-#: A minute passes between two events.
+#: One minute between two events.
 START = datetime(2026, 11, 16, 12, tzinfo=UTC)
 SERVER = "5e12ee"
 
 
 def event(event_id: int, line: str, **fields: Any) -> dict[str, Any]:
-    """`job type before>state`; the state before may be `?`, and of a flush neither is told."""
+    """`job type before>state`; the previous state may be `?`, and a flush has neither."""
     seq, kind, *states = line.split()
     before, state = states[0].split(">") if states else ("gone", "gone")
     told = {

@@ -1,8 +1,8 @@
-"""A run and an audit on another master, in a process of its own: Spark has one session to each.
+"""A run and an audit on another master, in a separate process: Spark has one session per process.
 
     python cluster_run.py LAKE MASTER
 
-Python workers are given a Python that is not there: whatever would need one fails.
+Python workers get an invalid path of Python, so that any step that needs one fails.
 """
 
 import contextlib
@@ -15,11 +15,12 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
-from millrace.pipeline import audit, session
+from millrace.pipeline import session
+from millrace.pipeline.audit.run import run as run_audit
 from millrace.pipeline.lake import Lake
 from millrace.pipeline.run import run
 
-#: Where `local-cluster` has its workers' folders, as nobody can say otherwise.
+#: The fixed location of the worker folders of `local-cluster`.
 WORK = Path(pyspark.__file__).parent / "work"
 prepare = session.prepare
 
@@ -38,15 +39,15 @@ def main(lake: Path, master: str) -> None:
         started.append(session.start(master, memory="512m", quick=True, conf=few))
         return started[0]
 
-    ran = run(Lake(lake), start)
-    assert audit.run(started[0], Lake(lake)).ok
+    result = run(Lake(lake), start)
+    assert run_audit(started[0], Lake(lake)).ok
     context = started[0].sparkContext
     hosts = context._jsc.sc().getExecutorMemoryStatus().size() - 1  # and the driver
-    print(f"{ran.taken.events} events, {hosts} executors")
+    print(f"{result.run.events} events, {hosts} executors")
     name = context.applicationId
     started[0].stop()
     shutil.rmtree(WORK / name, ignore_errors=True)
-    with contextlib.suppress(OSError):  # not there, or another run's
+    with contextlib.suppress(OSError):  # missing, or used by another run
         WORK.rmdir()
 
 

@@ -1,4 +1,6 @@
-"""One Spark session for all tests of the pipeline: starting it takes longer than most of them."""
+"""One Spark session for all tests of the pipeline, because its start takes longer than most of
+them.
+"""
 
 import os
 import sys

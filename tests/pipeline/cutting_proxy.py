@@ -1,4 +1,4 @@
-"""A server's port with somebody on the way who cuts connections, in the middle of a load."""
+"""A proxy in front of a server's port that cuts connections in the middle of a load."""
 
 import contextlib
 import socket
@@ -8,9 +8,7 @@ from typing import Self
 
 
 class CuttingProxy:
-    """Passes everything on; a connection that has heard so many answers ends there, as long as there
-    are cuts to be made.
-    """
+    """Forwards all data. It cuts a connection after `answers` answers, at most `most` times."""
 
     def __init__(self, port: int, answers: int, of: bytes = b'"known":', most: int = 1) -> None:
         self._to = port
@@ -27,7 +25,7 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):  # some systems wake nobody by close alone
+        with contextlib.suppress(OSError):  # on some systems close alone does not wake the thread
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         for thread in self._threads:
@@ -61,7 +59,9 @@ class CuttingProxy:
 
 @contextlib.contextmanager
 def _ended(*ends: socket.socket) -> Iterator[None]:
-    """Both ends are over when one is, also for whoever waits for something from the other."""
+    """Close both ends when one is closed, which also wakes a thread that waits for the other
+    end.
+    """
     try:
         with contextlib.suppress(OSError):
             yield

@@ -1,55 +1,46 @@
-"""A realistic history: the real engine on a clock that jumps, with producers, workers and people of
-all five protocols, over several days. What it did is known from the engine itself, too.
+"""A realistic history: the real engine on a virtual clock, with producers, workers and operators of
+all five protocols, over several days. The engine's own state is the expected result.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable
 from heapq import heappop, heappush
-from pathlib import Path
 from random import Random
 from typing import Any, Final, NamedTuple
 
 from engine_loads import LOADS, SECOND, Load, error, push
 
 from millrace.engine.engine import Engine
-from millrace.engine.events import EVENT_VERSION, Row
-from millrace.engine.job import (
-    FAKTORY,
-    FOREVER,
-    GOQUEUE,
-    MASENKO,
-    NO_PROTOCOL,
-    QLESS,
-    WORKQ,
-    Job,
-)
+from millrace.engine.events import Row
+from millrace.engine.job import FOREVER, NO_PROTOCOL, Job
 from millrace.engine.states import BLOCKED, DEAD, DONE, LEASED, READY, SCHEDULED, STATE_NAMES
-from millrace.engine.stats import Statistics
+from millrace.engine.statistics import Statistics
 from millrace.engine.waiters import Waiter
-from millrace.journal import columns, sealing
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
+from millrace.protocols.spec import protocol_rules
 
-#: 2026-11-12 18:00 UTC: not at a day's beginning.
+#: 2026-11-12 18:00 UTC: not at the start of a day.
 START: Final = 1_794_506_400 * SECOND
 DAY: Final = 86_400 * SECOND
 DAYS: Final = 4
-#: How many events a job has here, about: producers push as many jobs as make the events wanted.
+#: Approximate number of events per job; it determines the number of pushed jobs.
 _EVENTS_A_JOB: Final = 3.0
 _TAKE: Final = 2_000
 
-#: Gets the number of the first of some events, and the events.
+#: Receives the number of the first event, and the events.
 Sink = Callable[[int, list[Row]], None]
 
 
 class Known(NamedTuple):
-    """What an engine has at the end."""
+    """The final state of a job in the engine."""
 
     state: str
     queue: str
 
 
 class History(NamedTuple):
-    """What a server did: how many events it made, and what the engine itself knows at the end."""
+    """The result for a server: its number of events, and the engine's final state."""
 
     server: str
     events: int
@@ -58,7 +49,7 @@ class History(NamedTuple):
 
 
 class Worker:
-    """Somebody who works at a queue; with Qless by a clock of its own."""
+    """A worker of a queue; Qless workers have their own clock."""
 
     __slots__ = ("load", "protocol", "skew", "wid")
 
@@ -70,24 +61,24 @@ class Worker:
 
 
 class Past:
-    """One server's days."""
+    """The days of one server."""
 
     def __init__(self, server: str, events: int, seed: int, sink: Sink, *, flush: bool) -> None:
         self.server = server
         self.random = Random(seed)
-        self.engine = Engine(self.random, dead_max=40 + events // 5_000)
+        self.engine = Engine(self.random, protocol_rules(), dead_max=40 + events // 5_000)
         self.now = START
         self.end = START + DAYS * DAY
         self.made = 0
         self._sink = sink
         self._plans: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._planned = 0
-        #: Leases of Qless's workers that may run out: jobs by queue, with a time of grace or not.
+        #: Leases of Qless workers that may expire: jobs by queue, with a grace period or not.
         self._locks: dict[str, deque[tuple[int, Job, int, bool]]] = {}
         jobs = events / _EVENTS_A_JOB
         for load in LOADS:
             self._people(load, jobs * load.share / (DAYS * DAY))
-        self._at(START + DAY // 7, self._meddle, max(SECOND, int(DAYS * DAY / (jobs / 15))))
+        self._at(START + DAY // 7, self._operate, max(SECOND, int(DAYS * DAY / (jobs / 15))))
         self._at(START + 2 * DAY + 5 * SECOND, self._restart)
         moments = [self.end - 60 * SECOND]
         if flush:
@@ -109,14 +100,14 @@ class Past:
                 act(*args)
             if engine.deliveries:
                 self._deliver()
-            if len(engine.batch.events) > _TAKE:
+            if len(engine.change_set.events) > _TAKE:
                 self._take()
         self._take()
         jobs = {seq: Known(STATE_NAMES[job.state], job.queue) for seq, job in engine.jobs.items()}
-        return History(self.server, self.made, engine.count(), jobs)
+        return History(self.server, self.made, engine.current_statistics(), jobs)
 
     def _take(self) -> None:
-        rows = self.engine.take_batch().events
+        rows = self.engine.take_changes().events
         if rows:
             self._sink(self.made + 1, rows)
             self.made += len(rows)
@@ -128,7 +119,7 @@ class Past:
     # Producers
 
     def _people(self, load: Load, rate: float) -> None:
-        """Hire whoever a load needs; the rate is in jobs a microsecond."""
+        """Create the producers and workers of a load; the rate is in jobs per microsecond."""
         self._at(START + int(self.random.expovariate(rate / load.burst)), self._arrive, load, rate)
         mean = load.run * math.exp(load.spread**2 / 2) * SECOND
         count = max(len(load.workers), math.ceil(rate * mean / 0.6))
@@ -164,25 +155,25 @@ class Past:
         )
 
     def _arrive_late(self) -> None:
-        """Long jobs, shortly before everything ends: some are still being worked at then."""
+        """Long jobs shortly before the end: some are still leased then."""
         load = next(load for load in LOADS if load.queue == "nightly")
         engine, now = self.engine, self.now
         jobs = engine.push_many([push(load, self.random, now) for _ in range(20)], now)
         for job in [job for job in jobs if job.state == READY][:5]:
-            engine.lease_this(job, "late", FAKTORY, now)
+            engine.lease_job(job, "late", FAKTORY, now)
 
     def _lose_client(self, job: Job) -> None:
         if self.engine.jobs.get(job.seq) is job:
-            self.engine.abandon(job, self.now)
+            self.engine.cancel_transient(job, self.now)
 
     # Workers
 
     def _as(self, skew: int) -> None:
-        """From here on somebody is served whose clock is so far ahead."""
+        """From here on, serve a client with a clock that is ahead by `skew`."""
         self.engine.skew = self.engine.theirs = skew
 
     def _seek(self, worker: Worker) -> None:
-        """A worker wants a job: Qless's ask again and again, the others wait."""
+        """A worker requests a job: Qless workers poll, all other workers wait."""
         if worker.protocol != QLESS:
             queues = (
                 (worker.load.queue, "graves") if worker.load.fails > 20 else (worker.load.queue,)
@@ -209,14 +200,14 @@ class Past:
         self._begin(worker, job)
 
     def _invalidate(self, queue: str, now: int) -> None:
-        """Jobs whose workers have lost them go on: after a time of grace, or at once."""
+        """Expired jobs continue: after a grace period, or immediately."""
         locks = self._locks.get(queue)
         while locks and (locks[0][0] <= now or not _holds(self.engine, locks[0][1], locks[0][2])):
             _, job, leased_at, warned = locks.popleft()
             if not _holds(self.engine, job, leased_at):
                 continue
             if not warned and self.random.random() < 0.5:
-                self.engine.lapse(job, now + 10 * SECOND, now)
+                self.engine.start_grace(job, now + 10 * SECOND, now)
                 locks.append((now + 10 * SECOND, job, leased_at, True))
             else:
                 words = f"failed-retries-{queue}", f'Job exhausted retries in queue "{queue}"'
@@ -229,7 +220,7 @@ class Past:
             self._begin(waiter.owner, job)
 
     def _begin(self, worker: Worker, job: Job) -> None:
-        """A worker has a job: how will that go?"""
+        """A worker has a job: draw its outcome."""
         random, load, now = self.random, worker.load, self.now
         takes = int(load.run * math.exp(load.spread * random.gauss(0, 1)) * SECOND)
         fate = random.randrange(1000)
@@ -266,8 +257,8 @@ class Past:
             engine.move(job, worker.load.queue + "-2", now, QLESS, due=due)
         else:
             engine.complete(job, now, QLESS)
-        while len(engine.kept) > 100:
-            engine.cancel(next(iter(engine.kept.values())), now, QLESS)
+        while len(engine.done_kept) > 100:
+            engine.cancel(next(iter(engine.done_kept.values())), now, QLESS)
         engine.skew = 0
 
     def _fail(self, worker: Worker, job: Job, leased_at: int) -> None:
@@ -290,16 +281,16 @@ class Past:
     def _renew(self, worker: Worker, job: Job, leased_at: int) -> None:
         if _holds(self.engine, job, leased_at):
             now = self.now + worker.skew
-            self.engine.renew(job, now + job.lease_for, now)
+            self.engine.renew(job, now + job.lease_duration, now)
 
     def _lose(self, worker: Worker, job: Job, leased_at: int) -> None:
-        """A worker that was not heard of for long comes back, and has forgotten its job."""
+        """A worker that was silent for long reconnects without its job."""
         if worker.protocol == MASENKO and _holds(self.engine, job, leased_at):
-            self.engine.forsake(job, self.now, "the connection was lost")
+            self.engine.end_lease_of_closed(job, self.now, "the connection was lost")
         self._seek(worker)
 
     def _drop(self, worker: Worker, job: Job, leased_at: int) -> None:
-        """The job never reached its worker, or somebody took it away."""
+        """The job did not reach its worker, or was taken from it."""
         if _holds(self.engine, job, leased_at):
             if self.random.random() < 0.7:
                 self.engine.release(job, self.now)
@@ -307,12 +298,12 @@ class Past:
                 self.engine.cancel(job, self.now, worker.protocol)
         self._seek(worker)
 
-    # People
+    # Operators
 
-    def _meddle(self, every: int) -> None:
-        """Somebody does something to some job."""
+    def _operate(self, every: int) -> None:
+        """An operator acts on some job."""
         engine, random, now = self.engine, self.random, self.now
-        self._at(now + int(random.expovariate(1 / every)), self._meddle, every)
+        self._at(now + int(random.expovariate(1 / every)), self._operate, every)
         places = [engine.scheduled, engine.blocked, engine.leased, engine.dead, engine.done]
         place = random.choice(places)
         if random.random() < 0.1:
@@ -327,7 +318,7 @@ class Past:
             job = next(iter(place.values()))
         deed = random.randrange(4)
         if deed == 0 and job.state in {SCHEDULED, DEAD}:
-            engine.requeue(job, now)
+            engine.retry_now(job, now)
         elif deed == 1 and job.state not in {LEASED, DONE}:
             engine.kill(job, now)
         elif deed == 2:
@@ -342,19 +333,19 @@ class Past:
         self.engine.pause(name, paused=False, now=self.now)
 
     def _restart(self) -> None:
-        self.engine.begin_anew(self.now)
+        self.engine.after_restart(self.now)
 
     def _flush(self) -> None:
         self.engine.flush(self.now)
 
 
 def _holds(engine: Engine, job: Job, leased_at: int) -> bool:
-    """Is that lease still there?"""
+    """Whether that lease still exists."""
     return job.state == LEASED and job.leased_at == leased_at and engine.jobs.get(job.seq) is job
 
 
 def _waits(engine: Engine, job: Job) -> bool:
-    """Did its lease run out, and nobody else has it yet?"""
+    """Whether its lease expired and no other worker has it yet."""
     return job.state in {READY, SCHEDULED} and engine.jobs.get(job.seq) is job
 
 
@@ -363,7 +354,7 @@ SERVERS: Final = ("a11ce0a11ce00001", "b0b0b0b0b0b00002")
 
 
 def live(events: int, seed: int, sink: Callable[[str], Sink]) -> list[History]:
-    """The pasts of both servers, with at least so many events together, three to one."""
+    """The histories of both servers, with at least this number of events in total, three to one."""
     shares = (events * 3 // 4, events - events * 3 // 4)
     return [
         Past(server, share, seed + number, sink(server), flush=number == 1).run()
@@ -376,26 +367,3 @@ def collect(events: int, seed: int = 7) -> tuple[list[History], dict[str, list[R
     rows: dict[str, list[Row]] = {server: [] for server in SERVERS}
     histories = live(events, seed, lambda server: lambda _, some: rows[server].extend(some))
     return histories, rows
-
-
-def land(lake: Path, events: int, seed: int = 7, *, per_file: int = 100_000) -> list[History]:
-    """The same, sealed in a lake's landing folder as a server's shipper would have."""
-    open_: dict[str, tuple[int, list[Row]]] = {}
-
-    def seal(server: str) -> None:
-        first, rows = open_.pop(server)
-        sealing.seal(lake, columns.table(server, first, EVENT_VERSION, rows))
-
-    def sink(server: str) -> Sink:
-        def take(first: int, some: list[Row]) -> None:
-            rows = open_.setdefault(server, (first, []))[1]
-            rows += some
-            if len(rows) >= per_file:
-                seal(server)
-
-        return take
-
-    histories = live(events, seed, sink)
-    for server in list(open_):
-        seal(server)
-    return histories

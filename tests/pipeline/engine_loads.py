@@ -1,19 +1,20 @@
-"""Which queues a made-up past has, who pushes to them, who works them, and how badly that goes."""
+"""The queues of a generated history: their producers, workers and failure rates."""
 
 from random import Random
 from typing import Final, NamedTuple
 
-from millrace.engine.job import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ, Push
+from millrace.engine.job import NewJob
+from millrace.protocols.registry import FAKTORY, GOQUEUE, MASENKO, QLESS, WORKQ
 
 SECOND: Final = 1_000_000
-#: Seen from the beginning of the past: a worker whose clock was never set, one that is a day ahead.
+#: Relative to the start of the history: a clock that was never set, and one that is a day ahead.
 NEVER_SET: Final = -1_794_500_000 * SECOND
 AHEAD: Final = 86_400 * SECOND
 
 
 class Load(NamedTuple):
-    """A queue: its share of all jobs, how many come at once, how long one takes (the median, in
-    seconds, and how far it spreads), and of a hundred attempts how many fail and how many never end.
+    """A queue: its share of all jobs, its burst size, the run time (median in seconds, and spread),
+    and the percentages of attempts that fail and that never end.
     """
 
     queue: str
@@ -46,7 +47,7 @@ LOADS: Final = (
     Load("odd", (QLESS,), (QLESS,), 0.01, 3, 3.0, 1.0, ("Odd",), 10, 10, (0, NEVER_SET, AHEAD)),
 )  # fmt: skip
 
-#: Group and message; the braces get numbers, so that messages differ and their shapes do not.
+#: Group and message; the braces get numbers, so that messages differ but have the same shape.
 ERRORS: Final = (
     ("TimeoutError", "no answer from 10.0.0.{} after {} ms"),
     ("KeyError", "'user-{}'"),
@@ -62,54 +63,54 @@ def error(random: Random) -> tuple[str, str]:
     return group, message.format(random.randrange(10_000), random.randrange(100))
 
 
-def push(load: Load, random: Random, now: int) -> Push:
-    """One job for this queue, as one of its protocols would push it."""
+def push(load: Load, random: Random, now: int) -> NewJob:
+    """One job for this queue, in the form of one of its protocols."""
     chance = random.random
     origin = random.choice(load.origins)
     kind = load.kinds[int(chance() ** 2 * len(load.kinds))]
-    made = Push(
+    made = NewJob(
         f"j{random.getrandbits(48):012x}" if origin in {FAKTORY, QLESS} else "",
         kind,
         b"x" * int(20 * (1 + chance()) ** 4),
         origin,
         load.queue,
         retries=3,
-        lease_for=int(max(3.0, load.run * 12) * SECOND),
+        lease_duration=int(max(3.0, load.run * 12) * SECOND),
     )
     if origin != GOQUEUE and chance() < 0.05:
-        made.due = now + int(random.expovariate(1 / 900) * SECOND) + SECOND
+        made.due_at = now + int(random.expovariate(1 / 900) * SECOND) + SECOND
     _OF[origin](made, random, now)
     return made
 
 
-def _faktory(made: Push, random: Random, now: int) -> None:
+def _faktory(made: NewJob, random: Random, now: int) -> None:
     made.retries = random.choice((25, 25, 3, 1, 0, -1))
 
 
-def _workq(made: Push, random: Random, now: int) -> None:
+def _workq(made: NewJob, random: Random, now: int) -> None:
     made.rank = float(random.choice((0, 0, 0, 5, -3)))
-    made.most_attempts = random.choice((0, 2, 5))
+    made.max_attempts = random.choice((0, 2, 5))
     life = random.choice((2.0, 60.0, 3600.0, 86_400.0))
-    made.expires = now + int(random.expovariate(1 / life) * SECOND) + SECOND
-    made.due = 0
+    made.expires_at = now + int(random.expovariate(1 / life) * SECOND) + SECOND
+    made.due_at = 0
 
 
-def _masenko(made: Push, random: Random, now: int) -> None:
+def _masenko(made: NewJob, random: Random, now: int) -> None:
     made.retries = random.randrange(4)
     if random.random() < 0.1:
         made.dead_queue = "graves"
 
 
-def _qless(made: Push, random: Random, now: int) -> None:
-    made.place = now
+def _qless(made: NewJob, random: Random, now: int) -> None:
+    made.position = now
     made.rank = float(random.choice((0, 0, 10, -1.5)))
     if random.random() < 0.3:
         made.tags = random.sample(["blue", "grün", "vip", "a,b", ""], random.randrange(1, 4))
 
 
-def _goqueue(made: Push, random: Random, now: int) -> None:
+def _goqueue(made: NewJob, random: Random, now: int) -> None:
     made.rank = -float(random.choice((0, 0, 1, 9)))
-    made.most_attempts = random.choice((0, 0, 3))
+    made.max_attempts = random.choice((0, 0, 3))
 
 
 _OF: Final = {

@@ -46,13 +46,13 @@ def client(server: ServerProcess) -> Iterator[RawFaktory]:
 
 
 @pytest.fixture
-def spark_is_there(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def shared_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "start", lambda *_, **__: Kept(spark))
 
 
 @pytest.fixture
-def spark_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark takes long to start: what can be known before must be told before."""
+def no_spark_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark takes long to start, so detectable errors must be reported before."""
     monkeypatch.setattr(session, "start", lambda *_, **__: pytest.fail("Spark was started"))
 
 
@@ -61,76 +61,78 @@ def run(server: ServerProcess, *arguments: str | Path) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments], env=where)
 
 
-@pytest.mark.usefixtures("spark_is_there")
+@pytest.mark.usefixtures("shared_spark")
 def test_files_become_jobs_and_jobs_become_files(
     server: ServerProcess, client: RawFaktory, tmp_path: Path
 ) -> None:
     rows = pa.table({"user": [f"user-{n:06}" for n in range(1500)], "amount": list(range(1500))})
     pq.write_table(rows, tmp_path / "rows.parquet")
-    said = run(
+    result = run(
         server, "enqueue", "--from", tmp_path / "*.parquet", "--kind", "bill", "--queue", "money",
         "--jid", "user", "--args", "user,amount", "--load", "L",
     )  # fmt: skip
-    assert said.exit_code == 0, said.output
-    assert said.output.startswith("Pushed 1,500 jobs in ")
-    assert said.output.endswith(" s as load L.\n")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Pushed 1,500 jobs in ")
+    assert result.output.endswith(" s as load L.\n")
     assert client.queue_size("money") == 1500
     job = client.fetch("money")
     assert job is not None
     assert (job["jobtype"], job["jid"], job["args"]) == ("bill", "user-000000", ["user-000000", 0])
     client.fail(job["jid"], 'no "money"')
 
-    said = run(server, "drain", "--to", tmp_path / "out", "--queue", "money")
-    assert said.output.startswith(f"Wrote 1,500 jobs to {tmp_path / 'out'} in "), said.output
+    result = run(server, "drain", "--to", tmp_path / "out", "--queue", "money")
+    assert result.output.startswith(f"Wrote 1,500 jobs to {tmp_path / 'out'} in "), result.output
     drained = pq.read_table(tmp_path / "out").to_pylist()
     assert sorted(row["jid"] for row in drained) == rows["user"].to_pylist()
     assert {row["state"] for row in drained} == {"ready", "scheduled"}
 
-    said = run(server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "scheduled")
-    assert said.output.startswith("Wrote 1 jobs"), said.output
+    result = run(
+        server, "drain", "--to", tmp_path / "csv", "--format", "csv", "--state", "scheduled"
+    )
+    assert result.output.startswith("Wrote 1 jobs"), result.output
     (part,) = (tmp_path / "csv").glob("part-*.csv")
     (row,) = pyarrow.csv.read_csv(part).to_pylist()
     assert (row["payload"], row["error_message"]) == ('["user-000000",0]', 'no "money"')
     assert row["backtrace"] == '["here"]'
 
-    said = run(server, "drain", "--to", tmp_path / "csv", "--state", "scheduled")
-    assert said.exit_code == 1
-    assert "already exists" in said.output
-    assert "Traceback" not in said.output
+    result = run(server, "drain", "--to", tmp_path / "csv", "--state", "scheduled")
+    assert result.exit_code == 1
+    assert "already exists" in result.output
+    assert "Traceback" not in result.output
 
 
-@pytest.mark.usefixtures("spark_is_there")
-def test_a_mistake_in_the_rows_is_told_in_one_sentence(
+@pytest.mark.usefixtures("shared_spark")
+def test_invalid_rows_give_a_one_line_error(
     server: ServerProcess, client: RawFaktory, tmp_path: Path
 ) -> None:
-    ids = [*(f"job-{n:06}" for n in range(600)), "short"]  # what comes before it is staged then
+    ids = [*(f"job-{n:06}" for n in range(600)), "short"]  # earlier rows are staged by then
     lines = [json.dumps({"jid": jid, "x": 1}) for jid in ids]
     (tmp_path / "rows.json").write_text("\n".join(lines))
-    said = run(
+    result = run(
         server, "enqueue", "--from", tmp_path / "rows.json", "--format", "json", "--kind", "k",
         "--load", "L",
     )  # fmt: skip
-    assert said.exit_code == 1
-    assert said.output == (
+    assert result.exit_code == 1
+    assert result.output == (
         "No jobs pushed: 1 of L's jobs cannot be taken; 'short': "
         "jobs must have a reasonable jid parameter\n"
     )
     assert client.command("MILLRACE", {"loads": True}) == b'{"loads":[]}'
     assert client.command("MILLRACE", {"read": {}}) == b'{"cursor":null,"jobs":[]}'
-    said = run(server, "enqueue", "--from", tmp_path / "none.json", "--format", "json")
-    assert said.exit_code == 1
-    assert "Path does not exist" in said.output
-    assert len(said.output.splitlines()) == 1
+    result = run(server, "enqueue", "--from", tmp_path / "none.json", "--format", "json")
+    assert result.exit_code == 1
+    assert "Path does not exist" in result.output
+    assert len(result.output.splitlines()) == 1
 
 
-@pytest.mark.usefixtures("spark_is_not_started")
+@pytest.mark.usefixtures("no_spark_start")
 def test_a_load_that_was_released_is_not_added_again(
     server: ServerProcess, client: RawFaktory
 ) -> None:
     client.command("MILLRACE", {"open": "L"})
     client.command("MILLRACE", {"release": "L"})
-    said = run(server, "enqueue", "--from", "rows.parquet", "--kind", "k", "--load", "L")
-    assert (said.exit_code, said.output) == (
+    result = run(server, "enqueue", "--from", "rows.parquet", "--kind", "k", "--load", "L")
+    assert (result.exit_code, result.output) == (
         0,
         "Load L was already released; no jobs added.\n",
     )
@@ -157,9 +159,9 @@ def test_loads_are_shown_released_and_discarded(server: ServerProcess, client: R
     assert (both.exit_code, both.output) == (1, "Use either --release or --discard.\n")
 
 
-@pytest.mark.usefixtures("spark_is_not_started")
+@pytest.mark.usefixtures("no_spark_start")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["enqueue", "--from", "x", "--url", "tcp://127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
         (["drain", "--to", "x", "--url", "tcp://:hush@127.0.0.1:1"], "Cannot connect to a server at tcp://127.0.0.1:1: "),
@@ -167,15 +169,15 @@ def test_loads_are_shown_released_and_discarded(server: ServerProcess, client: R
         (["enqueue", "--from", "x", "--format", "xml"], "--format must be one of parquet, json, csv, not xml"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_told_before_spark_is_started(
-    server: ServerProcess, arguments: list[str], told: str
+def test_invalid_options_are_reported_before_spark_starts(
+    server: ServerProcess, arguments: list[str], message: str
 ) -> None:
-    said = run(server, *arguments)
-    assert said.exit_code == 1
-    assert said.output.startswith(told)
-    assert len(said.output.splitlines()) == 1
+    result = run(server, *arguments)
+    assert result.exit_code == 1
+    assert result.output.startswith(message)
+    assert len(result.output.splitlines()) == 1
 
 
-def test_without_a_port_the_url_is_asked_for() -> None:
-    said = CliRunner().invoke(app, ["loads"], env={"MILLRACE_FAKTORY_PORT": "off"})
-    assert said.output == "The configured Faktory port is off. Pass the port with --url.\n"
+def test_without_a_port_the_url_is_required() -> None:
+    result = CliRunner().invoke(app, ["loads"], env={"MILLRACE_FAKTORY_PORT": "off"})
+    assert result.output == "The configured Faktory port is off. Pass the port with --url.\n"

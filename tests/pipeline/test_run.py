@@ -1,4 +1,4 @@
-"""`millrace pipeline run`, `ingest` and `compact`: what they say, and with what they end."""
+"""`millrace pipeline run`: its output, its exit code, and the record of a run."""
 
 import subprocess
 import sys
@@ -7,24 +7,34 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from landings import SERVER, event, land, life
+from engine_history import SERVERS, collect
 from pyspark.sql import SparkSession
 
-import millrace.cli.pipeline.compact as compact_command
-import millrace.cli.pipeline.ingest as ingest_command
+import millrace.cli.pipeline.refresh as refresh_command
 import millrace.cli.pipeline.run as run_command
 from millrace.cli.pipeline.progress import StepProgress
 from millrace.cli.ship import NotShipped
 from millrace.config.sections import Config, LakeConfig, ServerConfig
-from millrace.journal.landing import Landed
-from millrace.pipeline import commit
+from millrace.pipeline import delta
+from millrace.pipeline import lake as lakes
+from millrace.pipeline.backlog import outstanding
+from millrace.pipeline.checks import check
 from millrace.pipeline.errors import LakeBusy, NoLake
 from millrace.pipeline.lake import Lake
-from millrace.pipeline.ledger import Ledger
-from millrace.pipeline.reading import read
-from millrace.pipeline.run import Outstanding, outstanding, run
-from millrace.pipeline.tables import QUEUE_DAY
+from millrace.pipeline.run import run
+from millrace.pipeline.snapshot import Snapshot, last_run
+from millrace.pipeline.tables import DERIVED, QUEUE_DAY, QUEUE_MINUTE
 from millrace.records import ShippingStatus
+from support.oracle import TableOracle
+from support.shipped_history import Rows, ship
+
+FIRST = {SERVERS[0]: 400, SERVERS[1]: 0}
+SECOND = {SERVERS[0]: 700, SERVERS[1]: 200}
+
+
+@pytest.fixture(scope="module")
+def rows() -> Rows:
+    return collect(2_000)[1]
 
 
 @pytest.fixture
@@ -40,172 +50,151 @@ def lake(config: Config) -> Lake:
 
 @pytest.fixture
 def shared(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """The commands use the session of the tests, and leave it running."""
+    """The command uses the session of the tests, and does not stop it."""
 
     @contextmanager
     def started(config: Config, *, events: int = 0) -> Iterator[SparkSession]:
         yield spark
 
-    for command in (run_command, ingest_command, compact_command):
-        monkeypatch.setattr(command, "tables_session", started)
+    monkeypatch.setattr(refresh_command, "tables_session", started)
     return spark
 
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts Spark here fails."""
-    for command in (run_command, ingest_command, compact_command):
-        monkeypatch.setattr(command, "tables_session", None)
+    """A test that starts Spark fails."""
+    monkeypatch.setattr(refresh_command, "tables_session", None)
 
 
 def test_a_lake_that_does_not_exist_is_an_error(config, lake, no_spark):
-    for command in (run_command.run, ingest_command.ingest, compact_command.compact):
-        with pytest.raises(NoLake, match=f"No lake at {lake.root}"):
-            command(config)
+    with pytest.raises(NoLake, match=f"No lake at {lake.root}"):
+        run_command.run(config)
     assert not lake.root.exists()
 
 
 def test_a_server_without_events_needs_no_lake(config, no_spark, monkeypatch, capsys):
-    monkeypatch.setattr(run_command, "has_store", lambda _: True)
-    monkeypatch.setattr(run_command, "_ship", lambda _: None)
+    monkeypatch.setattr(run_command, "_ship", lambda _: True)
+    config.server.data.mkdir()
     assert run_command.run(config) == 0
     assert capsys.readouterr().out.startswith("No new events")
 
 
-def test_nothing_new_is_told_without_spark(config, lake, no_spark, capsys):
-    lake.landing.mkdir(parents=True)
+def test_two_runs_and_another_without_new_events(config, lake, rows, shared, capsys):
+    ship(lake.root, rows, {}, FIRST)
+    assert outstanding(lake.root).events == 400
     assert run_command.run(config) == 0
-    assert ingest_command.ingest(config) == 0
-    assert compact_command.compact(config) == 0
-    said = capsys.readouterr()
-    assert said.out.splitlines() == [
-        f"No new events in {lake.landing}.",
-        f"No new events in {lake.landing}.",
-        "All past days are compacted.",
-    ]
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert output.out.startswith("Run 1: refreshed the tables with 400 events in ")
+    assert "`millrace pipeline report`" in output.out
+    # Not a terminal: one line per step.
+    assert output.err.splitlines() == ["start Spark", "refresh: 0 of 400", "check"]
+    old = Snapshot(lake.root)
+    pushed = sum(old.read(QUEUE_DAY, columns=["pushed"])["pushed"].to_pylist())
+    assert pushed == sum(row[1] == "pushed" for row in rows[SERVERS[0]][:400])
 
+    ship(lake.root, rows, FIRST, SECOND)
+    assert outstanding(lake.root).events == 500
+    assert run_command.run(config) == 0
+    capsys.readouterr()
+    assert not outstanding(lake.root)
+    last = last_run(lake.root)
+    assert last is not None
+    assert (last.run, last.events, last.failed, last.findings) == (2, 500, 0, [])
+    assert last.position == SECOND
+    assert last.versions.keys() == {"events", *DERIVED}
+    assert TableOracle(lake.root).all_differences() == []
+    # A reader keeps its snapshot.
+    again = Snapshot(lake.root, old.run)
+    assert again.read(QUEUE_MINUTE).equals(old.read(QUEUE_MINUTE))
+    assert Snapshot(lake.root).extent(QUEUE_MINUTE).rows > old.extent(QUEUE_MINUTE).rows
 
-def test_nothing_new_does_not_load_spark(config, lake):
-    lake.landing.mkdir(parents=True)
+    assert run_command.run(config) == 0
+    assert capsys.readouterr().out == f"No new events in {lake.root}.\n"
     code = (
         "import sys\n"
-        "from millrace.cli.app import app\n"
-        f"app(['pipeline', 'run', '--lake', {str(lake.root)!r}], standalone_mode=False)\n"
-        "assert not [name for name in sys.modules if name.startswith('pyspark')]\n"
+        "from millrace.cli import main\n"
+        f"sys.argv = ['millrace', 'pipeline', 'run', '--lake', {str(lake.root)!r}]\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+        "slow = {'pyspark', 'pyarrow', 'rich', 'asyncio', 'prometheus_client', 'sqlite3'}\n"
+        "loaded = slow & {name.partition('.')[0] for name in sys.modules}\n"
+        "assert not loaded, loaded\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, f"No new events in {lake.landing}.\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"No new events in {lake.root}.\n"), done.stderr
 
 
-def test_a_run_and_another_with_nothing_to_do(config, lake, shared, capsys):
-    land(lake, [*life(1, 1, 1), *life(4, 2, 25)])
-    assert outstanding(lake) == Outstanding(6, 1, unfinished=False)
-    assert run_command.run(config) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("Ingested 6 events of 2 days and refreshed the tables in ")
-    assert "`millrace pipeline report`" in said.out
-    # Not a terminal: a line for each step.
-    assert said.err.splitlines()[:2] == ["start Spark", "ingest: 0 of 6"]
-    assert said.err.splitlines()[-1] == "check"
-    assert [row["wait_n"] for row in read(lake, QUEUE_DAY).to_pylist()] == [1, 1]
-    assert not outstanding(lake)
-    assert run_command.run(config) == 0
-    assert capsys.readouterr().out == f"No new events in {lake.landing}.\n"
-    # What is interrupted between the steps is outstanding.
-    (lake.ops / "quality" / "b-00000001.json").unlink()
-    assert outstanding(lake) == Outstanding(0, 0, unfinished=True)
-    assert run(lake, lambda _: shared).failed == []
-    assert not outstanding(lake)
+def test_checks_find_wrong_tables(lake, rows, spark):
+    ship(lake.root, rows, {}, SECOND)
+    result = run(lake, lambda _: spark)
+    assert len(result.checks) > 10
+    assert result.failed == []
+    tables = {name: delta.create(lake.root, table) for name, table in DERIVED.items()}
+    events = delta.open_table(lake.root, delta.EVENTS)
+    assert events is not None
+    days = {name: [day.isoformat() for day in Snapshot(lake.root).days(DERIVED[name])]
+            for name in ("queue_minute", "kind_hour", "latency_day")}  # fmt: skip
+    day = days["latency_day"][0]
+    # The rows of one day are removed, and the rows of another are doubled.
+    name = "latency_day"
+    nothing = delta.Change(None, [day], {}, 3)
+    delta.commit(lake.root, DERIVED[name], tables[name], nothing)
+    name = "kind_hour"
+    files = delta.files(tables[name], lake.root, name)
+    staged = lake.root / name / "_staging-double"
+    for file in files:
+        folder = staged / file.path.parent.name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"part-{file.path.name}").write_bytes(file.path.read_bytes())
+    doubled = delta.Change(staged, None, {}, 3)
+    delta.commit(lake.root, DERIVED[name], tables[name], doubled)
+    found = [each for each in check(lake.root, events, tables, days) if each.failed]
+    text = "\n".join(sentence for each in found for sentence in each.found)
+    assert f"latency_day.n is queue_minute.started: 0 on {day}, expected" in text
+    assert "kind_hour.events is the number of events of jobs: " in text
+    assert "keys more than once" in text
 
 
-def test_a_check_that_fails_makes_it_end_with_1(config, lake, shared, capsys):
-    land(lake, [event(1), event(2, type="jumped")])
-    bad = lake.landing / Landed(SERVER, 3, 4).name
-    bad.write_text("no Parquet")
+def test_a_failed_check_makes_the_exit_code_1(config, lake, rows, shared, monkeypatch, capsys):
+    ship(lake.root, rows, {}, {SERVERS[0]: 40})
+    from millrace.pipeline import run as runs
+    from millrace.pipeline.checks import Check
+
+    monkeypatch.setattr(runs, "check", lambda *_: [Check("sums", "error", ["Sums differ."])])
     assert run_command.run(config) == 1
-    said = capsys.readouterr()
-    assert "Ingested 1 event of 1 day, 1 row in quarantine and" in said.out
-    told = [line for line in said.err.splitlines() if line.startswith("error: ")]
-    assert told[0].startswith(f"error: landing/{bad.name} was not taken: it cannot be read: ")
-    assert told[1].startswith(
-        "error: 1 row is no event: `type` is not known. See tables/quarantine"
-    )
-    # It is told once; and can be overridden.
-    assert run_command.run(config) == 0
-    capsys.readouterr()
-    (lake.ops / "quality" / "b-00000001.json").unlink()
-    assert run_command.run(config, fail=False) == 0
-    assert "`type` is not known" in capsys.readouterr().err
+    assert "error: Sums differ." in capsys.readouterr().err
+    last = last_run(lake.root)
+    assert last is not None
+    assert (last.failed, last.findings) == (1, ["Sums differ."])
 
 
-def test_ingest_alone_says_what_is_wrong_too(config, lake, shared, capsys):
-    land(lake, [event(1), event(2, type="jumped")])
-    assert ingest_command.ingest(config) == 1
-    assert "Ingested 1 event of 1 day in " in capsys.readouterr().out
-    assert outstanding(lake).unfinished
-
-
-def test_follow_takes_in_what_comes_until_ctrl_c(config, lake, shared, monkeypatch, capsys):
-    land(lake, [event(1)])
-    waits = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        if len(waits) == 3:
-            raise KeyboardInterrupt
-        if len(waits) == 1:
-            land(lake, [event(2), event(3)])
-
-    monkeypatch.setattr(ingest_command, "sleep", sleep)
-    assert ingest_command.ingest(config, follow=30) == 0
-    assert waits == [30, 30, 30]
-    said = capsys.readouterr().out.splitlines()
-    assert [line.partition(" in 0")[0].partition(" of ")[0] for line in said] == [
-        "Ingested 1 event",
-        "Ingested 2 events",
-    ]
-    assert Ledger(lake).last == 2
-
-
-def test_compact_and_prune(config, lake, shared, capsys):
-    land(lake, [event(1)])
-    land(lake, [event(2)])
-    ingest_command.ingest(config)
-    capsys.readouterr()
-    assert compact_command.compact(config, prune_landing=True) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "Compacted 2 events of 1 day; 1 smaller file removed.",
-        "Removed 1 landing file.",
-    ]
-
-
-def test_ctrl_c_says_that_nothing_is_lost(config, lake, shared, monkeypatch, capsys):
-    land(lake, [event(1)])
+def test_an_interrupted_run_is_continued(config, lake, rows, shared, monkeypatch, capsys):
+    ship(lake.root, rows, {}, FIRST)
 
     def stop(point: str) -> None:
-        raise KeyboardInterrupt
+        if point == "kind_hour:committed":
+            raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(commit, "reached", stop)
+        patch.setattr(delta, "reached", stop)
         assert run_command.run(config) == 130
         assert "the next run resumes here" in capsys.readouterr().err
-    assert Ledger(lake).interrupted() is not None
-    assert ingest_command.ingest(config) == 0
-    assert Ledger(lake).interrupted() is None
+    assert last_run(lake.root) is None
+    assert run_command.run(config) == 0
+    assert TableOracle(lake.root).all_differences() == []
 
 
-def test_a_lake_that_somebody_works_on(lake, monkeypatch):
+def test_a_lake_in_use(lake, monkeypatch):
     def taken(*_: object) -> None:
         raise BlockingIOError
 
-    monkeypatch.setattr(commit.fcntl, "flock", taken)
-    with pytest.raises(LakeBusy, match="another run works on the lake"):
+    monkeypatch.setattr(lakes.fcntl, "flock", taken)
+    with pytest.raises(LakeBusy, match="Another run is using the lake"):
         run(lake, lambda _: None)
 
 
-def test_what_is_not_shipped_yet_is_shipped_first(config, lake, no_spark, monkeypatch, capsys):
-    monkeypatch.setattr(run_command, "has_store", lambda folder: folder == config.server.data)
+def test_pending_events_are_shipped_first(config, lake, rows, shared, monkeypatch, capsys):
+    config.server.data.mkdir()
+    monkeypatch.setattr(refresh_command, "has_store", lambda folder: folder == config.server.data)
     asked = []
 
     def shipped(given: Config) -> ShippingStatus:
@@ -214,35 +203,37 @@ def test_what_is_not_shipped_yet_is_shipped_first(config, lake, no_spark, monkey
             server="a1", lake=str(lake.root), next_event=1, next_shipped=1, events=0, bytes=0
         )
 
-    monkeypatch.setattr(run_command, "shipped", shipped)
+    monkeypatch.setattr(refresh_command, "shipped", shipped)
     assert run_command.run(config) == 0
     assert asked == [config]
     assert capsys.readouterr().err == ""
-    assert run_command.run(config, ship=False) == 0
+    with pytest.raises(NoLake):
+        run_command.run(config, ship=False)
     assert len(asked) == 1
 
 
-def test_what_cannot_be_shipped_does_not_stop_it(config, no_spark, monkeypatch, capsys):
-    monkeypatch.setattr(run_command, "has_store", lambda _: True)
+def test_a_failed_shipment_does_not_stop_the_run(config, no_spark, monkeypatch, capsys):
+    config.server.data.mkdir()
+    monkeypatch.setattr(refresh_command, "has_store", lambda _: True)
 
     def shipped(_: Config) -> ShippingStatus:
         raise NotShipped("the disk is full")
 
-    monkeypatch.setattr(run_command, "shipped", shipped)
+    monkeypatch.setattr(refresh_command, "shipped", shipped)
     assert run_command.run(config) == 0
     assert capsys.readouterr().err == "Warning: the disk is full\n"
     elsewhere = ShippingStatus(
         server="a1", lake="/other", next_event=1, next_shipped=1, events=0, bytes=0
     )
-    monkeypatch.setattr(run_command, "shipped", lambda _: elsewhere)
+    monkeypatch.setattr(refresh_command, "shipped", lambda _: elsewhere)
     assert run_command.run(config) == 0
     assert "ships to /other, not to" in capsys.readouterr().err
 
 
 def test_lines_where_there_is_no_terminal(capsys):
     with StepProgress() as steps:
-        steps("ingest", 0, 2000)
-        steps("ingest", 1000, 2000)
-        steps("ingest", 2000, 2000)
+        steps("refresh", 0, 2000)
+        steps("refresh", 1000, 2000)
+        steps("refresh", 2000, 2000)
         steps("check", 0, 0)
-    assert capsys.readouterr().err == "ingest: 0 of 2,000\ncheck\n"
+    assert capsys.readouterr().err == "refresh: 0 of 2,000\ncheck\n"

@@ -1,4 +1,4 @@
-"""`millrace pipeline state`: moments, and what is told of them."""
+"""`millrace pipeline state`: its times and its output."""
 
 from datetime import UTC, datetime, timedelta, timezone
 
@@ -26,27 +26,27 @@ NOW = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
         ("2026-11-16T13:30+01:00", NOW),
     ],
 )
-def test_a_moment(text, meant):
+def test_a_time_is_parsed(text, meant):
     assert parse_time(text, NOW) == meant
     assert parse_time(text, NOW.astimezone(timezone(timedelta(hours=5)))) == meant
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2h", "-2", "-2y", "12:30", "2026-13-01"])
-def test_no_moment(text):
+def test_an_invalid_time_is_an_error(text):
     with pytest.raises(PipelineError, match="Invalid time"):
         parse_time(text, NOW)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--at", "noon"], "Invalid time 'noon'"),
         (["--state", "asleep"], "Unknown state 'asleep'. States: ready, scheduled"),
         ([], "No lake at"),
     ],
 )
-def test_what_cannot_be_told_is_said_before_spark_starts(tmp_path, arguments, told):
+def test_errors_are_reported_before_spark_starts(tmp_path, arguments, message):
     data = ["--data", str(tmp_path)]
     result = CliRunner().invoke(app, ["pipeline", "state", *data, *arguments])
     assert result.exit_code == 1
-    assert told in result.stderr
+    assert message in result.stderr

@@ -10,12 +10,11 @@ do not exceed.
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
+from typing import Final, NamedTuple
 
 GAMMA: Final = 1.02
+#: The growth of the buckets by hour.
+COARSE: Final = 1.1
 _LN: Final = math.log(GAMMA)
 
 
@@ -62,18 +61,14 @@ def percentile(buckets: Iterable[Bucket], percent: int) -> float | None:
     return None
 
 
-# The same functions for Spark columns.
+# The same functions in SQL.
 
 
-def bucket(us: "Column") -> "Column":
-    from pyspark.sql import functions as F  # noqa: PLC0415 - only these functions need Spark
-
-    return F.floor(F.log(F.greatest(us, F.lit(1)).cast("DOUBLE")) / _LN).cast("INT")
+def bucket_sql(us: str, gamma: float = GAMMA) -> str:
+    return f"CAST(floor(ln(CAST(greatest({us}, 1) AS DOUBLE)) / {math.log(gamma)!r}D) AS INT)"
 
 
-def value(bucket: "Column", min_us: "Column", max_us: "Column") -> "Column":
-    """Return the duration that represents a bucket."""
-    from pyspark.sql import functions as F  # noqa: PLC0415 - only these functions need Spark
-
-    middle = F.pow(F.lit(GAMMA), bucket + F.lit(0.5))
-    return F.least(F.greatest(middle, min_us.cast("DOUBLE")), max_us.cast("DOUBLE"))
+def value_sql(bucket: str, low: str, high: str) -> str:
+    """The duration that represents a bucket."""
+    middle = f"pow({GAMMA!r}D, {bucket} + 0.5D)"
+    return f"least(greatest({middle}, CAST({low} AS DOUBLE)), CAST({high} AS DOUBLE))"

@@ -1,99 +1,51 @@
-"""Reads the events: compacted events of closed days, and hot events.
+"""Reads the Delta table `events` with Spark: the log gives the files, Spark reads them."""
 
-An event is either in a compacted file that the day's _sealed.json names, or in a hot file of a
-batch after the last batch in the seal. Readers ignore files that neither the ledger nor a seal
-names: an interrupted run left them, or a run is about to remove them.
-"""
-
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from .commit import located, readable
-from .given import frame
-from .lake import Lake
-from .ledger import Ledger
-from .tables import EVENTS
+from . import delta
+from .delta import File
+from .remote import fetch
+from .tables import EVENTS, Derived
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-HOT: Final = "events_hot"
-COLD: Final = EVENTS.name
-SEAL: Final = "_sealed.json"
-#: Columns of a frame of events: all event columns, and the day.
-DDL: Final = f"{EVENTS.ddl}, day DATE"
+_PATTERN: Final = str.maketrans({c: f"\\{c}" for c in "[]{}*?\\"})
 
 
-class Seal(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a compacted day."""
-
-    #: The compacted files include the events of all batches up to this one.
-    max_batch: int
-    files: list[str]
-    rows: int
+def located(path: Path) -> str:
+    """Return a path as a URI for Spark. It always refers to a local or mounted file system,
+    never to the default file system of a cluster.
+    """
+    return f"file:{path.absolute()}"
 
 
-class Files(NamedTuple):
-    """The files with the events of some days."""
-
-    hot: list[Path]
-    cold: list[Path]
+def readable(*paths: Path) -> list[str]:
+    """Return paths with pattern characters escaped, because Spark reads paths as patterns."""
+    return [located(path).translate(_PATTERN) for path in paths]
 
 
-def sealed(lake: Lake, day: date) -> Seal | None:
-    try:
-        return msgspec.json.decode((lake.day(COLD, day) / SEAL).read_bytes(), type=Seal)
-    except FileNotFoundError:
-        return None
+def load(spark: "SparkSession", root: Path, table: Derived, chosen: Sequence[File]) -> "DataFrame":
+    """Read the given files of a table; the folder names have the partition columns."""
+    types = table.all_types
+    if not chosen:
+        nothing = ", ".join(f"CAST(null AS {kind}) AS {name}" for name, kind in types.items())
+        return spark.sql(f"SELECT {nothing} WHERE false")
+    fetch(root, (file.path for file in chosen))
+    ddl = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    reader = spark.read.schema(ddl).option("basePath", located(root / table.name))
+    return reader.parquet(*readable(*(file.path for file in chosen)))
 
 
-def files(lake: Lake, days: Iterable[date] | None = None, *, ledger: Ledger | None = None) -> Files:
-    """Return the files with the events of the given days, or of all days. Needs no Spark."""
-    ledger = ledger or Ledger(lake)
-    wanted = set(ledger.days() if days is None else days)
-    seals = {day: seal for day in wanted if (seal := sealed(lake, day)) is not None}
-    hot = [
-        lake.day(HOT, part.day) / name
-        for batch in ledger.batches()
-        for part in batch.parts
-        if part.day in wanted and (part.day not in seals or batch.batch > seals[part.day].max_batch)
-        for name in part.files
+def read(spark: "SparkSession", root: Path, last: date | None = None) -> "DataFrame":
+    """Return all events of the newest version, optionally up to the day `last`."""
+    table = delta.open_table(root, EVENTS.name)
+    chosen = [
+        file
+        for file in delta.files(table, root, EVENTS.name)
+        if last is None or file.day is None or file.day <= last
     ]
-    cold = [lake.day(COLD, day) / name for day in sorted(seals) for name in seals[day].files]
-    return Files(hot, cold)
-
-
-def read(
-    spark: "SparkSession",
-    lake: Lake,
-    first: date | None = None,
-    last: date | None = None,
-    *,
-    days: Iterable[date] | None = None,
-) -> "DataFrame":
-    """Return all events, optionally from `first` to `last`, or only of the given days."""
-    ledger = Ledger(lake)
-    chosen = set(ledger.days() if days is None else days)
-    found = files(
-        lake,
-        [d for d in chosen if (first is None or d >= first) and (last is None or d <= last)],
-        ledger=ledger,
-    )
-    frames = [
-        load(spark, lake.table(name), paths)
-        for name, paths in ((HOT, found.hot), (COLD, found.cold))
-        if paths
-    ]
-    if not frames:
-        return frame(spark, DDL)
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
-
-
-def load(spark: "SparkSession", base: Path, paths: list[Path]) -> "DataFrame":
-    """Read the given files of an event table; the folder names determine `day`."""
-    reader = spark.read.schema(DDL).option("basePath", located(base))
-    return reader.parquet(*readable(*paths))
+    return load(spark, root, EVENTS, chosen)

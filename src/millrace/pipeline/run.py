@@ -1,30 +1,40 @@
-"""A complete run: ingests new events, refreshes the affected tables and checks them.
+"""A run: refreshes the tables, checks them, and records the versions of all tables in `runs`.
 
-The run first determines without Spark whether there is any work, because Spark takes ten seconds
-to start.
+The run first determines without Spark whether there are new events, because Spark takes ten
+seconds to start.
 """
 
+import json
+import secrets
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import commit, quality
-from .lake import Lake
-from .ledger import Ledger
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+
+from millrace import __version__
+
+from . import delta
+from .backlog import Outstanding, outstanding
+from .checks import Check, check
+from .lake import Lake, locked
+from .maintenance import maintain
 from .progress import Progress, silent
-from .quality import Check
-from .refreshed import mark
+from .snapshot import RunRecord, last_run, schema
+from .tables import RUNS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .ingest import Taken
 
+class RunResult(NamedTuple):
+    """The result of a run. `run` is None if there was no work."""
 
-class Ran(NamedTuple):
-    """The result of a run. `taken` is None if there was no work."""
-
-    taken: "Taken | None"
+    run: RunRecord | None
     checks: list[Check]
     seconds: float
 
@@ -33,49 +43,72 @@ class Ran(NamedTuple):
         return [check for check in self.checks if check.failed]
 
 
-class Outstanding(NamedTuple):
-    """The work that a run has to do."""
-
-    #: Number of events in files that are in no batch, according to the file names.
-    events: int
-    files: int
-    #: Whether a run was interrupted, or tables are older than the events.
-    unfinished: bool
-
-    def __bool__(self) -> bool:
-        return bool(self.files) or self.unfinished
-
-
-def outstanding(lake: Lake) -> Outstanding:
-    """Return the work that a run would do. This does not need Spark."""
-    ledger = Ledger(lake)
-    waiting = ledger.waiting()
-    events = sum(each.events for each in waiting)
-    unfinished = (
-        ledger.interrupted() is not None
-        or mark(lake).batch < ledger.last
-        or not quality.is_checked(lake, ledger)
-    )
-    return Outstanding(events, len(waiting), unfinished)
-
-
 def run(
     lake: Lake,
     session: "Callable[[Outstanding], SparkSession]",
     progress: Progress = silent,
-) -> Ran:
+) -> RunResult:
     """Do the outstanding work; `session` is called only if there is any."""
     began = time.monotonic()
-    with commit.locked(lake):
-        todo = outstanding(lake)
+    with locked(lake):
+        todo = outstanding(lake.root)
         if not todo:
-            return Ran(None, [], time.monotonic() - began)
-        from .ingest import ingest  # noqa: PLC0415 - these modules load Spark
-        from .refresh import refresh  # noqa: PLC0415
-
+            return RunResult(None, [], time.monotonic() - began)
         spark = session(todo)
-        taken = ingest(spark, lake, progress)
-        refresh(spark, lake, progress)
+        from .refresh import TableRefresh  # noqa: PLC0415 - loads Spark
+
+        last = last_run(lake.root)
+        number = 1 if last is None else last.run + 1
+        refresh = TableRefresh(spark, lake.root, number, progress=progress)
+        events = refresh.run()
+        refresh.merge_open_jobs()
+        refresh.compact()
         progress("check", 0, 0)
-        checks = quality.check(lake)
-        return Ran(taken, checks, time.monotonic() - began)
+        checks = check(lake.root, refresh.events, refresh.tables, refresh.days)
+        seconds = time.monotonic() - began
+        done = RunRecord(
+            run=number,
+            time=datetime.now(UTC),
+            seconds=seconds,
+            events=events,
+            versions={"events": refresh.events.version()}
+            | {name: table.version() for name, table in refresh.tables.items()},
+            position=dict(refresh.position),
+            failed=sum(each.failed for each in checks),
+            findings=[sentence for each in checks for sentence in each.found],
+        )
+        record(lake.root, done)
+        maintain(lake.root, refresh.tables)
+        return RunResult(done, checks, seconds)
+
+
+def record(root: Path, done: RunRecord) -> None:
+    """Append a run. From now on, readers open its versions."""
+    table = delta.create(root, RUNS)
+    row = {
+        "run": done.run,
+        "time": done.time,
+        "seconds": done.seconds,
+        "events": done.events,
+        "tables": list(done.versions),
+        "versions": list(done.versions.values()),
+        "servers": list(done.position),
+        "positions": list(done.position.values()),
+        "failed": done.failed,
+        "findings": done.findings,
+        "millrace": __version__,
+    }
+    path = root / RUNS.name / f"{secrets.token_hex(16)}.parquet"
+    pq.write_table(pa.Table.from_pylist([row], schema(RUNS)), path, compression="zstd")
+    about = path.stat()
+    bounds = {"run": done.run}
+    statistics = {"numRecords": 1, "minValues": bounds, "maxValues": bounds}
+    action = AddAction(
+        path.name,
+        about.st_size,
+        {},
+        int(about.st_mtime * 1000),
+        True,
+        json.dumps(statistics),
+    )
+    delta.append(root, RUNS, table, action, done.position, done.run)

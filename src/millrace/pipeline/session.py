@@ -11,13 +11,14 @@ column functions.
 
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from . import java
+from . import class_archive, java
 from .errors import PipelineError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ _EVERYWHERE: Final = {
     # Otherwise Spark starts a job to list files that are given by name: 15 seconds for 2,880 files.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A refresh has about 180 pieces of generated code. The default of 100 would discard them before
+    # the next window needs them, so Java would compile and optimize them again and again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -42,6 +46,7 @@ _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_PYTHON_ERROR: Final = re.compile(r"^[\w.]*(?:Error|Refused|Lost|Exception): (.+)$", re.MULTILINE)
 #: Connection timeout for a master, in seconds. Spark itself would try for a minute.
 _PATIENCE: Final = 10.0
 
@@ -77,8 +82,10 @@ def start(
 
 def prepare(master: str, environ: MutableMapping[str, str]) -> None:
     """Set the environment variables that Spark's scripts and processes read."""
-    environ["JAVA_HOME"] = str(java.ensure(environ).home)
+    found = java.ensure(environ)
+    environ["JAVA_HOME"] = str(found.home)
     if is_local(master):
+        class_archive.use(found, environ)
         # Otherwise workers use python3 from the PATH, which lacks this environment's packages.
         environ["PYSPARK_PYTHON"] = sys.executable
         environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -133,6 +140,15 @@ def _reason(error: Exception) -> str:
     thrown = getattr(error, "java_exception", None)
     words = str(error) if thrown is None else str(thrown.getMessage())
     return words.strip().partition("\n")[0]
+
+
+def first_line(error: Exception) -> str:
+    """The message of our own code in a task, otherwise Spark's first line."""
+    text = str(error)
+    messages: list[str] = _PYTHON_ERROR.findall(text)
+    return (
+        messages[-1].strip() if messages else (text.strip() or type(error).__name__).splitlines()[0]
+    )
 
 
 def _java_options(cores: int, *, quick: bool) -> str:

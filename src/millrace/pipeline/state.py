@@ -9,10 +9,10 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from . import events
-from .commit import install, located
+from millrace.durable_files import make, sync
+
+from . import events, job_states
 from .lake import Lake
-from .transforms import state
 
 #: Up to this number of remaining jobs, a broadcast join finds their events; above it, a sort.
 _FEW: Final = 1_000_000
@@ -31,7 +31,7 @@ class Depth(msgspec.Struct):
     dead: int
 
 
-class Job(msgspec.Struct):
+class JobState(msgspec.Struct):
     """A job according to its last event; `since` is the time of that event."""
 
     server: str
@@ -63,30 +63,33 @@ class State:
     def __init__(
         self, spark: SparkSession, lake: Lake, moment: datetime, which: Which | None = None
     ) -> None:
-        read = events.read(spark, lake, last=moment.astimezone(UTC).date())
-        past = state.until(read, moment)
-        alive = state.alive(past).cache()
+        read = events.read(spark, lake.root, last=moment.astimezone(UTC).date())
+        past = job_states.until(read, moment)
+        alive = job_states.alive(past).cache()
         self.count = alive.count()
-        jobs = state.jobs(past, F.broadcast(alive) if self.count <= _FEW else alive)
+        jobs = job_states.jobs(past, F.broadcast(alive) if self.count <= _FEW else alive)
         self._jobs = _chosen(jobs, which or Which())
 
     def depths(self) -> list[Depth]:
-        rows = state.depths(self._jobs).orderBy("server", "queue").toArrow()
+        rows = job_states.depths(self._jobs).orderBy("server", "queue").toArrow()
         return [Depth(**row) for row in rows.to_pylist()]
 
-    def jobs(self, limit: int) -> list[Job]:
+    def jobs(self, limit: int) -> list[JobState]:
         """Return the oldest jobs."""
         rows = self._jobs.orderBy("server", "seq").limit(limit).toArrow()
-        return [Job(**row) for row in rows.to_pylist()]
+        return [JobState(**row) for row in rows.to_pylist()]
 
     def write(self, place: Path) -> None:
         """Write all jobs to one Parquet file."""
         aside = place.absolute().with_name(f".{place.name}.writing")
         rows = self._jobs.repartition(1).sortWithinPartitions("server", "seq")
         try:
-            rows.write.mode("overwrite").parquet(located(aside))
+            rows.write.mode("overwrite").parquet(events.located(aside))
             (part,) = aside.glob("part-*.parquet")
-            install(part, place)
+            make(place.absolute().parent)
+            sync(part)
+            part.replace(place)
+            sync(place.absolute().parent)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 

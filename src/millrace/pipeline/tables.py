@@ -1,33 +1,80 @@
-"""Every table of the lake: its columns, its key, and its partitioning.
+"""The derived tables: their columns, keys and definitions in SQL.
 
-All tables are Parquet (zstd) with times in UTC. A table that is divided by `day` has one folder
-for each day, such as `day=2026-11-16`; the folder name holds `day`, and the files do not. The
-meaning of `day` depends on the table: the day of the event, of the lease, or of the push. Every
-event has all of these days, so that a refresh can determine which days an event touches.
+Every definition reads a window: the events of each server between two positions, as the view
+`window_events`. Three kinds of tables exist.
+
+- An appended table is a projection of the window.
+- A merged table has sums. The sums of the window are added to the rows of the same days, and these
+  days are replaced. The cost therefore depends on the number of rows of the touched days, not on
+  the number of events before the window.
+- A replaced table is computed from merged tables, for the touched days.
+
+A FLUSH removes all jobs of a server. Windows end at each `flushed` event, so that the jobs that
+it removed are known: the open jobs before the window, and the jobs of the window.
 """
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from millrace.journal import schema
 
+from . import buckets
 
-class Table(NamedTuple):
+Kind = Literal["append", "merge", "replace", "open"]
+Merge = Literal["sum", "min", "max", "sample"]
+
+SECOND: Final = 1_000_000
+MINUTE: Final = 60 * SECOND
+HOUR: Final = 60 * MINUTE
+DAY: Final = 24 * HOUR
+#: Maximum duration of a lease that counts as busy time, in days. A longer one has a wrong clock.
+MAX_LEASE_DAYS: Final = 31
+#: Number of bits of the lower half of a square. The sum of squares of a day exceeds 64 bits.
+HALF_BITS: Final = 31
+STATES: Final = ("ready", "scheduled", "blocked", "leased", "dead")
+#: Columns whose values rarely repeat. A Parquet dictionary of them costs time and saves no space.
+DISTINCT_COLUMNS: Final = (
+    "seq", "end_event", "last_event", "jid", "created", "ready_at", "leased_at", "ended_at",
+    "first_leased_at", "since", "due", "wait_us", "run_us", "lost_us", "sum_us", "min_us", "max_us",
+    "distance", "square_high", "square_low", "busy_us",
+)  # fmt: skip
+
+
+class Measure(NamedTuple):
+    """A column of a merged table: an aggregate of events, and the way to add two rows."""
+
     name: str
+    type: str
+    sql: str
+    merge: Merge = "sum"
+
+
+class Derived(NamedTuple):
+    """A derived table. All tables except `jobs_open` and `runs` are partitioned by `day`."""
+
+    name: str
+    kind: Kind
+    #: The columns, in Spark's notation, without the partition columns.
     ddl: str
-    #: The columns that, together with the day, identify a row.
     key: tuple[str, ...]
-    #: The meaning of its days, as text; empty if the table is a single file.
-    day: str
     about: str
+    #: The definition: a query on the window or, for a merged table, its rows before aggregation.
+    sql: str = ""
+    measures: tuple[Measure, ...] = ()
+    partition: str = "day"
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The type of each column, in Spark's notation, without the partition columns."""
+        return dict(column.split(maxsplit=1) for column in _split(self.ddl))
 
     @property
     def columns(self) -> list[str]:
         return list(self.types)
 
     @property
-    def types(self) -> dict[str, str]:
-        """The type of each column, in Spark's notation."""
-        return dict(column.split(maxsplit=1) for column in _split(self.ddl))
+    def all_types(self) -> dict[str, str]:
+        """The type of each column. In a table that is divided by day, `day` is the last column."""
+        return self.types | ({"day": "DATE"} if self.partition == "day" else {})
 
 
 def _split(ddl: str) -> list[str]:
@@ -42,149 +89,540 @@ def _split(ddl: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-_SPREAD: Final = """
-    {0}_n BIGINT, {0}_mean DOUBLE, {0}_var DOUBLE, {0}_hist ARRAY<BIGINT>,
-    {0}_p50_us DOUBLE, {0}_p90_us DOUBLE, {0}_p95_us DOUBLE, {0}_p99_us DOUBLE
-"""
-_DEPTHS: Final = "ready BIGINT, scheduled BIGINT, blocked BIGINT, leased BIGINT, dead BIGINT"
+# Conditions on events
 
-EVENTS: Final = Table(
-    "events", schema.ddl(), ("server", "event_id"), "of the event", "Every event, checked."
-)
-QUARANTINE: Final = Table(
-    "quarantine",
-    f"{schema.ddl()}, reasons ARRAY<STRING>, file STRING, batch BIGINT",
-    ("file", "server", "event_id"),
-    "",
-    "Rows that are no events, and why.",
-)
-ATTEMPTS: Final = Table(
+COMPLETION: Final = "type IN ('completed', 'advanced')"
+FAILURE: Final = "(type IN ('failed', 'expired') AND state <> 'leased')"
+DEATH: Final = "(type IN ('failed', 'expired', 'doomed') AND state IN ('dead', 'gone'))"
+#: The priority of a job in front of its queue.
+FRONT_RANK: Final = 1 << 62
+#: The engine takes back the attempt of a lease that did not reach its holder. It does not if a
+#: restart ended the lease (no actor), HTTP returned it, or Qless put the job in front of its queue.
+_TAKEN_BACK: Final = f"""type = 'released' AND actor IS NOT NULL AND actor <> 'http'
+    AND priority < {FRONT_RANK}D"""
+_ENDS_LEASE: Final = "before = 'leased' AND state <> 'leased' AND type <> 'flushed'"
+
+
+def begin(column: str, unit: int) -> str:
+    """The start of the minute, hour or day of a time, also before 1970."""
+    micros = f"unix_micros({column})"
+    return f"timestamp_micros({micros} - pmod({micros}, {unit}))"
+
+
+def _span(start: str, end: str) -> str:
+    return f"greatest(0, unix_micros({end}) - unix_micros({start}))"
+
+
+# Attempts, jobs and open jobs
+
+ATTEMPTS: Final = Derived(
     "attempts",
+    "append",
     """
-    server STRING, seq BIGINT, lease_event BIGINT, jid STRING, queue STRING, kind STRING,
-    origin STRING, protocol STRING, ended_by STRING, worker STRING, attempt BIGINT,
+    server STRING, seq BIGINT, end_event BIGINT, jid STRING, queue STRING, kind STRING,
+    origin STRING, holder STRING, ended_by STRING, worker STRING, attempt BIGINT,
     priority DOUBLE, created TIMESTAMP, ready_at TIMESTAMP, leased_at TIMESTAMP,
     ended_at TIMESTAMP, wait_us BIGINT, run_us BIGINT, outcome STRING, state STRING,
-    end_event BIGINT, renewals BIGINT, error_group STRING, error_message STRING,
-    fingerprint STRING
+    renewals BIGINT, error_group STRING, error_message STRING, fingerprint STRING
     """,
-    ("server", "seq", "lease_event"),
-    "of the lease",
-    "One row per lease: when it was ready, leased, ended, and how. `protocol` leased it, "
-    "`ended_by` ended it (null: the server), `outcome` is the type of the event that ended it, or "
-    "`running`.",
+    ("server", "seq", "end_event"),
+    "One row per ended lease, on the day of its end. `holder` is the protocol that leased the job, "
+    "`ended_by` the protocol that ended the lease (null: the server), `outcome` the type of the "
+    "event that ended it, `state` the state of the job after it.",
+    f"""
+    SELECT server, seq, event_id AS end_event, jid, coalesce(source, queue) AS queue, kind, origin,
+        holder, actor AS ended_by, worker,
+        attempt + if({_TAKEN_BACK}, 1, 0) AS attempt, priority, created,
+        timestamp_micros(unix_micros(leased_at) - wait_us) AS ready_at, leased_at,
+        time AS ended_at, wait_us, coalesce(run_us, {_span("leased_at", "time")}) AS run_us,
+        type AS outcome, state, renewals,
+        if({FAILURE}, error_group, null) AS error_group,
+        if({FAILURE}, error_message, null) AS error_message,
+        if({FAILURE}, fingerprint, null) AS fingerprint, day
+    FROM window_events WHERE {_ENDS_LEASE}
+    """,
 )
-JOBS: Final = Table(
-    "jobs",
-    """
+#: Leases that a FLUSH ended: the same columns, from the open jobs at the flush.
+FLUSHED_ATTEMPTS: Final = f"""
+    SELECT server, seq, flush_event AS end_event, jid, queue, kind, origin, actor AS holder,
+        CAST(null AS STRING) AS ended_by, worker, attempt, priority, created, ready_at, leased_at,
+        flushed_at AS ended_at, {_span("ready_at", "leased_at")} AS wait_us,
+        CAST(null AS BIGINT) AS run_us, 'flushed' AS outcome, 'gone' AS state,
+        CAST(null AS BIGINT) AS renewals, CAST(null AS STRING) AS error_group,
+        CAST(null AS STRING) AS error_message, CAST(null AS STRING) AS fingerprint,
+        to_date(flushed_at) AS day
+    FROM flushed_jobs WHERE state = 'leased'
+"""
+_JOB_COLUMNS: Final = """
     server STRING, seq BIGINT, jid STRING, kind STRING, origin STRING, first_queue STRING,
     queue STRING, priority DOUBLE, payload_bytes BIGINT, tags ARRAY<STRING>, created TIMESTAMP,
-    first_ready_at TIMESTAMP, first_leased_at TIMESTAMP, ended_at TIMESTAMP, state STRING,
-    outcome STRING, protocol STRING, worker STRING, leases BIGINT, failures BIGINT,
-    expirations BIGINT, moves BIGINT, wait_us BIGINT, run_us BIGINT, error_group STRING,
-    error_message STRING, fingerprint STRING, events BIGINT, first_event BIGINT,
-    last_event BIGINT, whole BOOLEAN
-    """,
+    first_leased_at TIMESTAMP, ended_at TIMESTAMP, state STRING, outcome STRING,
+    actor STRING, worker STRING, leases BIGINT, failures BIGINT, wait_us BIGINT, run_us BIGINT,
+    error_group STRING, error_message STRING, fingerprint STRING, last_event BIGINT
+"""
+JOBS: Final = Derived(
+    "jobs",
+    "append",
+    _JOB_COLUMNS,
     ("server", "seq"),
-    "of the push",
-    "One row per job: its whole life. `outcome` is the type of the event that ended it, null while "
-    "it goes on; `whole` says that its push is in the lake.",
-)
-LATENCY_HIST: Final = Table(
-    "latency_hist",
+    "One row per job that is gone, on the day of its last event. `outcome` is the type of the "
+    "event that ended it, `actor` the protocol of the last event (null: the server). The view "
+    "`jobs_all` also has the jobs that are not gone.",
     """
-    server STRING, queue STRING, kind STRING, metric STRING, bucket INT, n BIGINT,
-    sum_us DOUBLE, sumsq DOUBLE, min_us BIGINT, max_us BIGINT
+    SELECT server, seq, jid, kind, origin, coalesce(first_queue, queue) AS first_queue, queue,
+        priority, payload_bytes, tags, created, first_leased_at,
+        coalesce(ended_at, time) AS ended_at, state, coalesce(outcome, type) AS outcome, actor,
+        worker, leases, failures, wait_total_us AS wait_us, run_total_us AS run_us, error_group,
+        error_message, fingerprint, event_id AS last_event, day
+    FROM window_events WHERE state = 'gone' AND type <> 'flushed'
     """,
-    ("server", "queue", "kind", "metric", "bucket"),
-    "of the event",
-    "Waits (of `leased`) and runs (of `completed`, `advanced`) in buckets that grow by 2 %: rows "
-    "of any days, queues and kinds can be added, and give percentiles within 1 %.",
 )
-QUEUE_DAY: Final = Table(
-    "queue_day",
-    f"""
-    server STRING, queue STRING, pushed BIGINT, leased BIGINT, completed BIGINT,
-    failures BIGINT, failed BIGINT, retries BIGINT, died BIGINT,
-    {_SPREAD.format("wait")}, {_SPREAD.format("run")}
+FLUSHED_JOBS: Final = """
+    SELECT server, seq, jid, kind, origin, first_queue, queue, priority, payload_bytes, tags,
+        created, first_leased_at, coalesce(ended_at, flushed_at) AS ended_at, 'gone' AS state,
+        coalesce(outcome, 'flushed') AS outcome, actor, worker, leases, failures, wait_us, run_us,
+        error_group, error_message, fingerprint, last_event, to_date(flushed_at) AS day
+    FROM flushed_jobs
+"""
+JOBS_OPEN: Final = Derived(
+    "jobs_open",
+    "open",
+    f"""{_JOB_COLUMNS}, attempt BIGINT, ready_at TIMESTAMP, leased_at TIMESTAMP, due TIMESTAMP,
+    since TIMESTAMP
     """,
-    ("server", "queue"),
-    "of the event",
-    "Qless's statistics for every queue: mean and variance in seconds, histograms of 148 slots.",
-)
-DEPTH_DAY: Final = Table(
-    "depth_day",
-    f"server STRING, queue STRING, epoch BIGINT, {_DEPTHS}",
-    ("server", "queue", "epoch"),
-    "of the event",
-    "By how much the number of jobs in each state changed on a day; an epoch ends with a FLUSH.",
-)
-THROUGHPUT_MINUTE: Final = Table(
-    "throughput_minute",
-    f"""
-    server STRING, queue STRING, minute TIMESTAMP, pushed BIGINT, started BIGINT,
-    completed BIGINT, failures BIGINT, died BIGINT, backlog BIGINT, {_DEPTHS}
+    ("server", "seq", "last_event"),
+    "Changes of jobs that are not gone. The row of a job with the highest `last_event` counts; a "
+    "row with the state `gone` deletes the job. Totals are null until the job ends.",
+    """
+    SELECT e.server, e.seq, jid, kind, origin,
+        coalesce(first_queue, queue) AS first_queue, queue,
+        priority, payload_bytes, tags, created, first_leased_at, ended_at, state, outcome, actor,
+        worker, leases, failures, wait_total_us AS wait_us, run_total_us AS run_us, error_group,
+        error_message, fingerprint, event_id AS last_event, attempt, ready_at, leased_at, due,
+        time AS since
+    FROM window_events AS e LEFT SEMI JOIN last_events AS k
+        ON e.server = k.server AND e.event_id = k.last
+    WHERE type <> 'flushed'
     """,
+    partition="server",
+)
+#: The last event of each job in the window, without jobs that were pushed and are gone in it.
+LAST_EVENTS: Final = """
+    SELECT server, max(event_id) AS last
+    FROM window_events WHERE type <> 'flushed' GROUP BY server, seq
+    HAVING NOT (max(if(type = 'pushed', 1, 0)) = 1 AND max(if(state = 'gone', 1, 0)) = 1)
+"""
+
+
+def newest(relation: str) -> str:
+    """The open jobs of a relation with the columns of `jobs_open`."""
+    return f"""
+    SELECT j.* FROM {relation} AS j LEFT SEMI JOIN (
+        SELECT server, seq, max(last_event) AS last FROM {relation} GROUP BY server, seq
+    ) AS k ON j.server = k.server AND j.seq = k.seq AND j.last_event = k.last
+    WHERE j.state <> 'gone'
+    """
+
+
+# Counts by queue and minute. A move between queues changes the depths of two queues: the sums are
+# grouped by both, and then divided. FLUSH brings all depths of a server to 0.
+
+_MINUTE_COUNTS: Final = {
+    "pushed": "type = 'pushed'",
+    "started": "type = 'leased'",
+    "completed": COMPLETION,
+    "failures": FAILURE,
+    "failed": f"{DEATH} AND state = 'dead'",
+    "died": DEATH,
+    "expired": "type = 'expired'",
+}
+_MINUTE_SUMS: Final = {
+    "wait_us": "if(type = 'leased', coalesce(CAST(wait_us AS DOUBLE), 0D), 0D)",
+    "run_us": f"if({COMPLETION}, coalesce(CAST(run_us AS DOUBLE), 0D), 0D)",
+}
+
+
+def _minute_sql() -> str:
+    counts = [f"count_if({condition}) AS {name}" for name, condition in _MINUTE_COUNTS.items()]
+    sums = [f"sum({value}) AS {name}" for name, value in _MINUTE_SUMS.items()]
+    moves = [
+        f"count_if(state = '{state}') AS to_{state}, count_if(before = '{state}') AS from_{state}"
+        for state in STATES
+    ]
+    names = [*_MINUTE_COUNTS, *_MINUTE_SUMS]
+    to = ", ".join([*names, *(f"to_{state}" for state in STATES)])
+    zeros = ", ".join([*("0L" for _ in _MINUTE_COUNTS), *("0D" for _ in _MINUTE_SUMS)])
+    of = ", ".join(f"-from_{state}" for state in STATES)
+    columns = ", ".join([*names, *STATES])
+    grouped = f"""
+        SELECT server, queue, source, {begin("time", MINUTE)} AS minute, day,
+            {", ".join([*counts, *sums, *moves])}
+        FROM window_events WHERE type <> 'flushed' GROUP BY server, queue, source, minute, day
+    """
+    return f"""
+        SELECT server, queue, minute, {columns}, day FROM (
+            SELECT server, minute, day,
+                stack(2, queue, {to}, coalesce(source, queue), {zeros}, {of}) AS (queue, {columns})
+            FROM ({grouped})
+        )
+    """
+
+
+QUEUE_MINUTE: Final = Derived(
+    "queue_minute",
+    "merge",
+    "server STRING, queue STRING, minute TIMESTAMP, "
+    + "".join(f"{name} BIGINT, " for name in _MINUTE_COUNTS)
+    + "".join(f"{name} DOUBLE, " for name in _MINUTE_SUMS)
+    + ", ".join(f"{state} BIGINT" for state in STATES),
     ("server", "queue", "minute"),
-    "of the event",
-    "What happened in each minute in which something did, and how many jobs were in each state at "
-    "its end; `backlog` are those ready, scheduled or blocked.",
+    "Counts of each minute with events, and by how much the number of jobs in each state changed. "
+    "`died` includes jobs that were discarded after a failure, `failed` does not. The view "
+    "`queue_depth` has the numbers of jobs.",
+    _minute_sql(),
+    tuple(
+        Measure(name, kind, "", "sum")
+        for name, kind in [
+            *((name, "BIGINT") for name in _MINUTE_COUNTS),
+            *((name, "DOUBLE") for name in _MINUTE_SUMS),
+            *((state, "BIGINT") for state in STATES),
+        ]
+    ),
 )
-FAILURE_GROUPS: Final = Table(
-    "failure_groups",
-    """
-    server STRING, fingerprint STRING, queue STRING, kind STRING, error_group STRING, n BIGINT,
-    jobs BIGINT, died BIGINT, first_seen TIMESTAMP, last_seen TIMESTAMP, sample_event BIGINT,
-    sample_seq BIGINT, sample_jid STRING, sample_message STRING
-    """,
-    ("server", "fingerprint", "queue", "kind"),
-    "of the event",
-    "Failures by the shape of their words, with the first of the day as a sample.",
+FLUSHED_MINUTE: Final = f"""
+    SELECT server, queue, {begin("flushed_at", MINUTE)} AS minute,
+        {", ".join(f"0L AS {name}" for name in _MINUTE_COUNTS)},
+        {", ".join(f"0D AS {name}" for name in _MINUTE_SUMS)},
+        {", ".join(f"-count_if(state = '{state}') AS {state}" for state in STATES)},
+        to_date(flushed_at) AS day
+    FROM flushed_jobs GROUP BY server, queue, flushed_at
+"""
+
+
+def _merged(
+    name: str, keys: str, measures: tuple[Measure, ...], source: str, about: str
+) -> Derived:
+    """A merged table: `keys` is the DDL of its key, `source` a query with the key columns."""
+    names = tuple(column.split(maxsplit=1)[0] for column in _split(keys))
+    listed = ", ".join(names)
+    sums = ", ".join(f"{measure.sql} AS {measure.name}" for measure in measures)
+    return Derived(
+        name,
+        "merge",
+        f"{keys}, " + ", ".join(f"{measure.name} {measure.type}" for measure in measures),
+        names,
+        about,
+        f"SELECT {listed}, {sums}, day FROM ({source}) GROUP BY {listed}, day",
+        measures,
+    )
+
+
+def _count(name: str, condition: str) -> Measure:
+    return Measure(name, "BIGINT", f"count_if({condition})")
+
+
+_COUNTED: Final = (
+    _count("pushed", "type = 'pushed'"),
+    _count("started", "type = 'leased'"),
+    _count("completed", COMPLETION),
+    _count("failures", FAILURE),
+    _count("died", DEATH),
 )
-WORKER_HOUR: Final = Table(
-    "worker_hour",
-    """
-    server STRING, worker STRING, protocol STRING, hour TIMESTAMP, busy_us BIGINT,
-    attempts BIGINT, completed BIGINT, failures BIGINT, utilisation DOUBLE
-    """,
-    ("server", "worker", "protocol", "hour"),
-    "of the hour",
-    "How long each worker held jobs, of attempts that have ended, clipped at the hour; "
-    "`utilisation` is how many at once, on average. Workq and Go Job Queue name no workers.",
-)
-PROTOCOL_DAY: Final = Table(
-    "protocol_day",
-    """
-    server STRING, origin STRING, actor STRING, events BIGINT, pushed BIGINT, leased BIGINT,
-    completed BIGINT, failures BIGINT, died BIGINT
-    """,
-    ("server", "origin", "actor"),
-    "of the event",
-    "Who pushed and who worked: the protocols of the jobs and of those who acted on them (null: "
-    "the server).",
-)
-AUDIT_SEQ: Final = Table(
-    "audit_seq",
-    """
-    server STRING, first_event BIGINT, last_event BIGINT, events BIGINT, missing BIGINT,
-    duplicates BIGINT, gaps ARRAY<STRUCT<first: BIGINT, last: BIGINT>>
-    """,
-    ("server",),
-    "",
-    "Is every event there once? The first 100 gaps are named.",
-)
-AUDIT_JOBS: Final = Table(
-    "audit_jobs",
-    "server STRING, seq BIGINT, jid STRING, problem STRING, event_id BIGINT, detail STRING",
-    ("server", "seq", "problem", "event_id"),
-    "",
-    "Jobs whose events cannot be: illegal transitions, lost, ended twice, leased twice at once.",
+_RUN_SUMS: Final = (
+    Measure("run_us", "DOUBLE", f"sum({_MINUTE_SUMS['run_us']})"),
+    Measure(
+        "lost_us",
+        "DOUBLE",
+        f"sum(if({FAILURE}, coalesce(CAST(run_us AS DOUBLE), 0D), 0D))",
+    ),
 )
 
-TABLES: Final = {
+KIND_HOUR: Final = _merged(
+    "kind_hour",
+    "server STRING, queue STRING, kind STRING, origin STRING, actor STRING, hour TIMESTAMP",
+    (
+        Measure("events", "BIGINT", "count(*)"),
+        *_COUNTED,
+        Measure("wait_us", "DOUBLE", f"sum({_MINUTE_SUMS['wait_us']})"),
+        *_RUN_SUMS,
+    ),
+    f"SELECT *, {begin('time', HOUR)} AS hour FROM window_events WHERE type <> 'flushed'",
+    "Counts by queue, kind, pushing protocol and acting protocol (null: the server). `run_us` is "
+    "the time of successful attempts, `lost_us` of failed ones.",
+)
+TAG_DAY: Final = _merged(
+    "tag_day",
+    "server STRING, queue STRING, kind STRING, tag STRING",
+    (*_COUNTED, *_RUN_SUMS),
+    "SELECT *, explode(array_distinct(tags)) AS tag FROM window_events "
+    "WHERE type <> 'flushed' AND size(tags) > 0",
+    "Counts and times of jobs with a tag.",
+)
+
+# Wait times (of `leased`) and run times (of `completed` and `advanced`)
+
+_SPANS: Final = f"""
+    SELECT server, queue, kind, time, day, if(type = 'leased', 'wait', 'run') AS metric,
+        coalesce(if(type = 'leased', wait_us, run_us), 0) AS us
+    FROM window_events WHERE type = 'leased' OR {COMPLETION}
+"""
+_CELL: Final = f"us - us % if(us < {MINUTE}L, {SECOND}L, if(us < {HOUR}L, {MINUTE}L, {HOUR}L))"
+
+
+def half_cell(cell: str) -> str:
+    """Half the length of a cell."""
+    lengths = f"if({cell} < {HOUR}L, {MINUTE // 2}L, {HOUR // 2}L)"
+    return f"if({cell} < {MINUTE}L, {SECOND // 2}L, {lengths})"
+
+
+_DISTANCE: Final = f"us - cell - {half_cell('cell')}"
+_SPAN_MEASURES: Final = (
+    Measure("n", "BIGINT", "count(*)"),
+    Measure("sum_us", "DOUBLE", "sum(CAST(us AS DOUBLE))"),
+    Measure("min_us", "BIGINT", "min(us)", "min"),
+    Measure("max_us", "BIGINT", "max(us)", "max"),
+)
+LATENCY_DAY: Final = _merged(
+    "latency_day",
+    "server STRING, queue STRING, kind STRING, metric STRING, bucket INT, cell BIGINT",
+    (
+        *_SPAN_MEASURES,
+        Measure("distance", "BIGINT", "sum(distance)"),
+        Measure("square_high", "BIGINT", f"sum(shiftright(distance * distance, {HALF_BITS}))"),
+        Measure("square_low", "BIGINT", f"sum(distance * distance & {(1 << HALF_BITS) - 1}L)"),
+    ),
+    f"SELECT *, {_DISTANCE} AS distance FROM (SELECT *, {buckets.bucket_sql('us')} AS bucket, "
+    f"{_CELL} AS cell FROM ({_SPANS}))",
+    "Waits (of `leased`) and runs (of `completed`, `advanced`) in buckets that grow by 2 %. Rows "
+    "of any days, queues and kinds can be added and give percentiles within 1 %. `cell` is the "
+    "start of a second below a minute, of a minute below an hour, and of an hour beyond. "
+    "`distance` and the two halves of its squares, measured from the middle of the cell, give the "
+    "exact variance.",
+)
+LATENCY_HOUR: Final = _merged(
+    "latency_hour",
+    "server STRING, queue STRING, metric STRING, hour TIMESTAMP, bucket INT",
+    _SPAN_MEASURES,
+    f"SELECT *, {begin('time', HOUR)} AS hour, "
+    f"{buckets.bucket_sql('us', buckets.COARSE)} AS bucket FROM ({_SPANS})",
+    "The same by hour, in buckets that grow by 10 %.",
+)
+FAILURE_GROUPS: Final = _merged(
+    "failure_groups",
+    "server STRING, fingerprint STRING, queue STRING, kind STRING",
+    (
+        Measure("n", "BIGINT", "count(*)"),
+        _count("jobs", "NOT coalesce(repeat, type = 'doomed')"),
+        _count("died", DEATH),
+        Measure("first_seen", "TIMESTAMP", "min(time)", "min"),
+        Measure("last_seen", "TIMESTAMP", "max(time)", "max"),
+        Measure("sample_event", "BIGINT", "min(event_id)", "min"),
+        Measure("error_group", "STRING", "min_by(error_group, event_id)", "sample"),
+        Measure("sample_seq", "BIGINT", "min_by(seq, event_id)", "sample"),
+        Measure("sample_jid", "STRING", "min_by(jid, event_id)", "sample"),
+        Measure("sample_message", "STRING", "min_by(error_message, event_id)", "sample"),
+    ),
+    f"SELECT * FROM window_events WHERE fingerprint IS NOT NULL AND ({FAILURE} OR type = 'doomed')",
+    "Failures with the same fingerprint, and the first one of the day as a sample. `jobs` counts "
+    "the failures that differ from the failure before of the same job.",
+)
+WORKER_HOUR: Final = _merged(
+    "worker_hour",
+    "server STRING, worker STRING, holder STRING, hour TIMESTAMP",
+    (
+        Measure("busy_us", "BIGINT", f"sum(least(stop, at + {HOUR}L) - greatest(start, at))"),
+        _count("attempts", "ends"),
+        _count("completed", "ends AND outcome IN ('completed', 'advanced')"),
+        _count("failures", "ends AND outcome IN ('failed', 'expired')"),
+    ),
+    f"""
+    SELECT *, timestamp_micros(at) AS hour, to_date(timestamp_micros(at)) AS day,
+        at = stop - pmod(stop, {HOUR}L) AS ends
+    FROM (
+        SELECT *, explode(
+            sequence(start - pmod(start, {HOUR}L), stop - pmod(stop, {HOUR}L), {HOUR}L)
+        ) AS at
+        FROM (
+            SELECT server, coalesce(worker, '') AS worker, holder, outcome,
+                unix_micros(ended_at) AS stop,
+                if(unix_micros(ended_at) - unix_micros(leased_at)
+                    BETWEEN 0 AND {MAX_LEASE_DAYS * DAY}L,
+                    unix_micros(leased_at), unix_micros(ended_at)) AS start
+            FROM ended_leases WHERE leased_at IS NOT NULL
+        )
+    )
+    """,
+    "How long each worker held jobs, of leases that have ended, divided at the hour. A lease that "
+    "ended before its start or took more than 31 days has no length: the clock of the client is "
+    "wrong.",
+)
+
+#: The slot of a cell in Qless's histogram: 60 seconds, 59 minutes, 23 hours, 6 days; null beyond.
+_SLOT: Final = f"""CASE WHEN cell < {MINUTE}L THEN greatest(0L, cell DIV {SECOND}L)
+    WHEN cell < {HOUR}L THEN 59 + cell DIV {MINUTE}L
+    WHEN cell < {DAY}L THEN 118 + cell DIV {HOUR}L
+    WHEN cell < {7 * DAY}L THEN 141 + cell DIV {DAY}L END"""
+SLOTS: Final = 148
+PERCENTS: Final = (50, 90, 95, 99)
+_QUEUE: Final = "server, queue, day, metric"
+# DECIMAL, because products of the longest spans exceed 64 bits.
+_WHOLE: Final = f"""CAST(
+    (CAST(cell AS DECIMAL(19,0)) + {half_cell("cell")}) * CAST(n AS DECIMAL(10,0))
+    + CAST(distance AS DECIMAL(19,0)) AS DECIMAL(30,0))"""
+#: The sum of the squares of the distances from the mean of the cell, from exact integers.
+_SQUARES: Final = f"""CAST(
+    CAST(CAST(high AS DECIMAL(19,0)) * CAST({1 << HALF_BITS} AS DECIMAL(10,0))
+        + CAST(low AS DECIMAL(19,0)) AS DECIMAL(28,0)) * CAST(n AS DECIMAL(10,0))
+    - CAST(distance AS DECIMAL(19,0)) * CAST(distance AS DECIMAL(19,0)) AS DOUBLE) / n"""
+
+
+def _metric(name: str) -> str:
+    percentiles = ", ".join(
+        f"any_value({name}_p{percent}) AS {name}_p{percent}_us" for percent in PERCENTS
+    )
+    return f"""
+        coalesce(max({name}_n), 0L) AS {name}_n, coalesce(max({name}_mean), 0D) AS {name}_mean,
+        coalesce(max({name}_var), 0D) AS {name}_var,
+        coalesce(any_value({name}_hist, true), array_repeat(0L, {SLOTS})) AS {name}_hist,
+        {percentiles.replace(") AS", ", true) AS")}
+    """
+
+
+def _of_metric(name: str) -> str:
+    columns = ["n", "mean", "var", "hist", *(f"p{percent}" for percent in PERCENTS)]
+    return ", ".join(f"if(metric = '{name}', {c}, null) AS {name}_{c}" for c in columns)
+
+
+_COUNT_NAMES: Final = (
+    "pushed", "started", "completed", "failures", "failed", "expired", "died"
+)  # fmt: skip
+#: Reads the rows of the touched days as `day_minutes` (queue_minute) and `day_latency`.
+_QUEUE_DAY_SQL: Final = f"""
+WITH counts AS (
+    SELECT server, queue, day,
+        {", ".join(f"sum({name}) AS {name}" for name in (*_COUNT_NAMES, *STATES))}
+    FROM day_minutes GROUP BY server, queue, day
+), cells AS (
+    SELECT {_QUEUE}, cell, sum(n) AS n, sum(distance) AS distance, sum(square_high) AS high,
+        sum(square_low) AS low
+    FROM day_latency GROUP BY {_QUEUE}, cell
+), spread AS (
+    SELECT {_QUEUE}, cell, n, sum(n) OVER alike AS total,
+        CAST(sum({_WHOLE}) OVER alike AS DOUBLE) / sum(n) OVER alike AS mean,
+        CAST({_WHOLE} AS DOUBLE) / n AS own_mean, {_SQUARES} AS squares
+    FROM cells
+    WINDOW alike AS (PARTITION BY {_QUEUE} ORDER BY cell
+        ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+), slots AS (
+    SELECT {_QUEUE}, {_SLOT} AS slot, sum(n) AS n, max(total) AS total, max(mean) AS mean,
+        sum(squares + n * pow(own_mean - mean, 2)) AS squares
+    FROM spread GROUP BY {_QUEUE}, slot
+), moments AS (
+    SELECT {_QUEUE}, max(total) AS n, max(mean) / {SECOND} AS mean,
+        if(max(total) > 1, sum(squares) / (max(total) - 1) / ({SECOND}D * {SECOND}D), 0D) AS var,
+        map_from_entries(collect_list(if(slot IS NULL, null, struct(slot, n)))) AS slots
+    FROM slots GROUP BY {_QUEUE}
+), merged AS (
+    SELECT {_QUEUE}, bucket, sum(n) AS n, min(min_us) AS low, max(max_us) AS high
+    FROM day_latency GROUP BY {_QUEUE}, bucket
+), ranked AS (
+    SELECT {_QUEUE}, bucket, {buckets.value_sql("bucket", "low", "high")} AS value,
+        100 * sum(n) OVER (PARTITION BY {_QUEUE} ORDER BY bucket
+            ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS reached,
+        sum(n) OVER (PARTITION BY {_QUEUE}) AS total
+    FROM merged
+), percentiles AS (
+    SELECT {_QUEUE}, {
+    ", ".join(f"min_by(value, if(reached >= total * {p}, bucket, null)) AS p{p}" for p in PERCENTS)
+}
+    FROM ranked GROUP BY {_QUEUE}
+), metrics AS (
+    SELECT m.server, m.queue, m.day, m.metric, n, mean, var,
+        transform(sequence(0, {SLOTS - 1}),
+            slot -> coalesce(try_element_at(slots, CAST(slot AS BIGINT)), 0L)) AS hist,
+        {", ".join(f"p{percent}" for percent in PERCENTS)}
+    FROM moments AS m JOIN percentiles AS p ON m.server = p.server AND m.queue = p.queue
+        AND m.day = p.day AND m.metric = p.metric
+)
+SELECT c.server, c.queue, {", ".join(f"max({name}) AS {name}" for name in _COUNT_NAMES)},
+    {_metric("wait")}, {_metric("run")}, {", ".join(f"max({name}) AS {name}" for name in STATES)},
+    c.day
+FROM counts AS c LEFT JOIN (
+    SELECT server, queue, day, {_of_metric("wait")}, {_of_metric("run")} FROM metrics
+) AS m ON c.server = m.server AND c.queue = m.queue AND c.day = m.day
+WHERE {" OR ".join(f"c.{name} <> 0" for name in (*_COUNT_NAMES, *STATES))}
+GROUP BY c.server, c.queue, c.day
+"""
+
+QUEUE_DAY: Final = Derived(
+    "queue_day",
+    "replace",
+    """
+    server STRING, queue STRING, pushed BIGINT, started BIGINT, completed BIGINT, failures BIGINT,
+    failed BIGINT, expired BIGINT, died BIGINT,
+    wait_n BIGINT, wait_mean DOUBLE, wait_var DOUBLE, wait_hist ARRAY<BIGINT>,
+    wait_p50_us DOUBLE, wait_p90_us DOUBLE, wait_p95_us DOUBLE, wait_p99_us DOUBLE,
+    run_n BIGINT, run_mean DOUBLE, run_var DOUBLE, run_hist ARRAY<BIGINT>,
+    run_p50_us DOUBLE, run_p90_us DOUBLE, run_p95_us DOUBLE, run_p99_us DOUBLE,
+    ready BIGINT, scheduled BIGINT, blocked BIGINT, leased BIGINT, dead BIGINT
+    """,
+    ("server", "queue"),
+    "Qless's statistics for every queue: mean and variance in seconds, histograms of 148 slots; "
+    "and by how much the number of jobs in each state changed.",
+    _QUEUE_DAY_SQL,
+)
+
+#: The history of the runs: each names the version of every table that belongs to it.
+RUNS: Final = Derived(
+    "runs",
+    "append",
+    """
+    run BIGINT, time TIMESTAMP, seconds DOUBLE, events BIGINT, tables ARRAY<STRING>,
+    versions ARRAY<BIGINT>, servers ARRAY<STRING>, positions ARRAY<BIGINT>, failed BIGINT,
+    findings ARRAY<STRING>, millrace STRING
+    """,
+    ("run",),
+    "One row per run: the version of each table, the last event of each server, the number of "
+    "failed checks and their findings. Readers open the versions of the last row.",
+    partition="",
+)
+
+#: The journal. Its files are also divided by server.
+EVENTS: Final = Derived(
+    "events", "append", schema.ddl(), ("server", "event_id"), "Every event, as shipped."
+)
+AUDIT_JOBS: Final = Derived(
+    "audit_jobs",
+    "replace",
+    "server STRING, seq BIGINT, jid STRING, problem STRING, event_id BIGINT, detail STRING",
+    ("server", "seq", "problem", "event_id"),
+    "Findings of the last audit: illegal transitions, lost jobs, jobs that ended twice or were "
+    "leased twice at once.",
+    partition="",
+)
+
+#: Every derived table. A run refreshes them in this order.
+DERIVED: Final = {
     table.name: table
     for table in (
-        EVENTS, QUARANTINE, ATTEMPTS, JOBS, LATENCY_HIST, QUEUE_DAY, DEPTH_DAY, THROUGHPUT_MINUTE,
-        FAILURE_GROUPS, WORKER_HOUR, PROTOCOL_DAY, AUDIT_SEQ, AUDIT_JOBS,
+        ATTEMPTS, JOBS, QUEUE_MINUTE, KIND_HOUR, LATENCY_DAY, LATENCY_HOUR, TAG_DAY, FAILURE_GROUPS,
+        WORKER_HOUR, QUEUE_DAY, JOBS_OPEN,
     )
 }  # fmt: skip
+
+TABLES: Final = {EVENTS.name: EVENTS} | DERIVED | {RUNS.name: RUNS, AUDIT_JOBS.name: AUDIT_JOBS}
+
+
+def merge_sql(table: Derived, relation: str) -> str:
+    """Add the rows of a merged table that have the same key."""
+    keys = ", ".join(table.key)
+    return f"""
+        SELECT {keys}, {", ".join(_merge(measure) for measure in table.measures)}, day
+        FROM {relation} GROUP BY {keys}, day
+    """
+
+
+def _merge(measure: Measure) -> str:
+    if measure.merge == "sample":
+        return f"min_by({measure.name}, sample_event) AS {measure.name}"
+    return f"{measure.merge}({measure.name}) AS {measure.name}"

@@ -9,8 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.pipeline import reading
-from millrace.pipeline.lake import Lake
+from millrace.pipeline.snapshot import Snapshot
 from millrace.pipeline.tables import FAILURE_GROUPS
 
 from .model import Failures, Group, Seen
@@ -22,20 +21,19 @@ _COLUMNS: Final = [
     "fingerprint", "queue", "kind", "error_group", "n", "jobs", "died", "first_seen", "last_seen",
     "sample_jid", "sample_message", "day",
 ]  # fmt: skip
-_MOST: Final = 2_000_000
+_MAX_ROWS: Final = 2_000_000
 _SUMS: Final = [("n", "sum"), ("jobs", "sum"), ("died", "sum")]
 
 
-def failures(lake: Lake, first: date, last: date, queue: str | None) -> Failures:
+def failures(snapshot: Snapshot, first: date, last: date, queue: str | None) -> Failures:
     """Return the most frequent groups first."""
-    rows = reading.read(
-        lake,
+    rows = snapshot.read(
         FAILURE_GROUPS,
         first,
         last,
         columns=_COLUMNS,
         where=None if queue is None else pc.field("queue") == queue,
-        most=_MOST,
+        limit=_MAX_ROWS,
     )
     totals = rows.group_by("fingerprint").aggregate(_SUMS)
     totals = totals.sort_by([("n_sum", "descending"), ("fingerprint", "ascending")])

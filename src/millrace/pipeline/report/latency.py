@@ -1,8 +1,8 @@
 """Wait and run times: in total, by queue, day and kind, and over time.
 
-All but the values over time are computed from latency_hist, which has counts per day. The values
-over time are computed from `attempts` if the number of attempts is small enough, so that a report
-of one day shows its hours. Otherwise, they are also per day.
+All but the values over time are computed from latency_day. The values over time are computed from
+`attempts` if the number of attempts is small enough, so that a report of one day shows its minutes.
+Otherwise, they are per day.
 """
 
 from bisect import bisect_right
@@ -13,14 +13,13 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.pipeline import reading
 from millrace.pipeline.buckets import middle
-from millrace.pipeline.lake import Lake
-from millrace.pipeline.tables import ATTEMPTS, LATENCY_HIST
+from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.tables import ATTEMPTS, LATENCY_DAY
 
 from .model import Heat, Kind, Kinds, Latency, Moments
-from .spread import NONE, Spans, added, in_buckets, spread
-from .steps import DAY, NOTHING, Axis, axis
+from .percentiles import NONE, Spans, added, in_buckets, spread
+from .time_axis import DAY, NOTHING, Axis, axis
 
 WAIT: Final = "wait"
 RUN: Final = "run"
@@ -36,12 +35,12 @@ _EDGES: Final = (
 _COMPLETED: Final = ("completed", "advanced")
 _HIST: Final = ["queue", "kind", "metric", "bucket", "n", "sum_us", "min_us", "max_us", "day"]
 #: Maximum number of histogram rows in memory.
-_MOST: Final = 20_000_000
+_MAX_ROWS: Final = 20_000_000
 
 
-def histogram(lake: Lake, first: date, last: date, queue: str | None) -> pa.Table:
+def histogram(snapshot: Snapshot, first: date, last: date, queue: str | None) -> pa.Table:
     where = None if queue is None else pc.field("queue") == queue
-    return reading.read(lake, LATENCY_HIST, first, last, columns=_HIST, where=where, most=_MOST)
+    return snapshot.read(LATENCY_DAY, first, last, columns=_HIST, where=where, limit=_MAX_ROWS)
 
 
 def kinds(hist: pa.Table) -> Kinds:
@@ -63,11 +62,16 @@ def kinds(hist: pa.Table) -> Kinds:
 
 
 def over_time(
-    lake: Lake, first: date, last: date, queue: str | None, hist: pa.Table, fine: int = FINE
+    snapshot: Snapshot,
+    first: date,
+    last: date,
+    queue: str | None,
+    hist: pa.Table,
+    fine: int = FINE,
 ) -> Latency:
     by: Literal["lease", "event"] = "lease"
-    if reading.extent(lake, ATTEMPTS, first, last).rows <= fine:
-        steps, rows = _of_attempts(lake, first, last, queue)
+    if snapshot.extent(ATTEMPTS, first, last).rows <= fine:
+        steps, rows = _of_attempts(snapshot, first, last, queue)
     else:
         by, (steps, rows) = "event", _of_days(hist)
     found = added(rows, "metric", "step")
@@ -80,10 +84,11 @@ def over_time(
     )
 
 
-def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tuple[Axis, pa.Table]:
-    """Group spans by the start of the lease. Runs include only completed attempts."""
-    leases = reading.read(
-        lake,
+def _of_attempts(
+    snapshot: Snapshot, first: date, last: date, queue: str | None
+) -> tuple[Axis, pa.Table]:
+    """Group spans of leases that have ended by their start. Runs are of completed attempts."""
+    leases = snapshot.read(
         ATTEMPTS,
         first,
         last,
@@ -101,7 +106,7 @@ def _of_attempts(lake: Lake, first: date, last: date, queue: str | None) -> tupl
 
 
 def _spans(metric: str, step: Any, us: Any) -> pa.Table:
-    """Return rows in the format of latency_hist, with one span each."""
+    """Return rows in the format of latency_day, with one span each."""
     known = pc.is_valid(us)
     step, us = pc.filter(step, known), pc.filter(us, known)
     return pa.table({

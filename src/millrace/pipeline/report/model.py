@@ -10,6 +10,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from millrace.pipeline.changes import Changes
+from millrace.pipeline.cost import Cost
+from millrace.pipeline.forecast import Forecast
+from millrace.pipeline.slo import Slo
+from millrace.pipeline.whatif.model import Prediction
+
 VERSION: Final = 1
 Verdict = Literal["good", "bad", "unknown"]
 
@@ -30,7 +36,7 @@ class Coverage(msgspec.Struct, kw_only=True, frozen=True):
     last: date | None
     days: int
     servers: list[str]
-    #: Number of ingested events, over all days.
+    #: Number of events in the tables, over all days.
     events: int
     #: Time of the last run of the pipeline; null: unknown.
     ran_at: datetime | None
@@ -38,7 +44,7 @@ class Coverage(msgspec.Struct, kw_only=True, frozen=True):
     behind: int
 
 
-class Check(msgspec.Struct, kw_only=True, frozen=True):
+class CheckResult(msgspec.Struct, kw_only=True, frozen=True):
     """The result and the time of a check of the data."""
 
     name: str
@@ -47,7 +53,7 @@ class Check(msgspec.Struct, kw_only=True, frozen=True):
     at: datetime | None
 
 
-class Spread(msgspec.Struct, kw_only=True, frozen=True):
+class DurationPercentiles(msgspec.Struct, kw_only=True, frozen=True):
     """Distribution of durations. All values except `n` are null if `n` is 0."""
 
     n: int
@@ -72,8 +78,8 @@ class Headline(msgspec.Struct, kw_only=True, frozen=True):
     peak_completed: int
     peak_at: datetime | None
     workers: int
-    wait: Spread
-    run: Spread
+    wait: DurationPercentiles
+    run: DurationPercentiles
 
 
 class Line(msgspec.Struct, kw_only=True, frozen=True):
@@ -106,11 +112,11 @@ class Day(msgspec.Struct, kw_only=True, frozen=True):
     completed: int
     failures: int
     died: int
-    wait: Spread
-    run: Spread
+    wait: DurationPercentiles
+    run: DurationPercentiles
 
 
-class Queue(msgspec.Struct, kw_only=True, frozen=True):
+class QueueSummary(msgspec.Struct, kw_only=True, frozen=True):
     queue: str
     pushed: int
     started: int
@@ -118,12 +124,12 @@ class Queue(msgspec.Struct, kw_only=True, frozen=True):
     failures: int
     died: int
     backlog: int
-    wait: Spread
-    run: Spread
+    wait: DurationPercentiles
+    run: DurationPercentiles
 
 
 class Queues(msgspec.Struct, kw_only=True, frozen=True):
-    rows: list[Queue]
+    rows: list[QueueSummary]
     more: int
 
 
@@ -158,8 +164,8 @@ class Latency(msgspec.Struct, kw_only=True, frozen=True):
 
 class Kind(msgspec.Struct, kw_only=True, frozen=True):
     kind: str
-    wait: Spread
-    run: Spread
+    wait: DurationPercentiles
+    run: DurationPercentiles
     #: Sum of all runs.
     run_total: float
 
@@ -203,7 +209,7 @@ class Failures(msgspec.Struct, kw_only=True, frozen=True):
     more_n: int
 
 
-class Worker(msgspec.Struct, kw_only=True, frozen=True):
+class WorkerSummary(msgspec.Struct, kw_only=True, frozen=True):
     server: str
     #: Empty if the protocol has no worker names.
     worker: str
@@ -223,7 +229,7 @@ class Workers(msgspec.Struct, kw_only=True, frozen=True):
     at: list[datetime]
     #: Average number of jobs held by all workers.
     held: list[float]
-    rows: list[Worker]
+    rows: list[WorkerSummary]
     more: int
 
 
@@ -240,13 +246,37 @@ class Mix(msgspec.Struct, kw_only=True, frozen=True):
     died: int
 
 
+class Answers(msgspec.Struct, kw_only=True, frozen=True):
+    """The last results of `millrace pipeline slo`, `changes`, `cost`, `forecast` and `whatif`;
+    null: there is none.
+    """
+
+    slo: Slo | None
+    changes: Changes | None
+    cost: Cost | None
+    forecast: Forecast | None
+    whatif: Prediction | None
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """The identifiers and titles of the answers that exist."""
+        titles = {
+            "objectives": (self.slo, "Objectives"),
+            "changes": (self.changes, "What changed"),
+            "cost": (self.cost, "Cost"),
+            "forecast": (self.forecast, "Forecast"),
+            "whatif": (self.whatif, "What if"),
+        }
+        return [(name, title) for name, (answer, title) in titles.items() if answer is not None]
+
+
 class Report(msgspec.Struct, kw_only=True, frozen=True):
     version: int
     millrace: str
     made_at: datetime
     range: Range
     coverage: Coverage
-    checks: list[Check]
+    checks: list[CheckResult]
     headline: Headline
     timeline: Timeline
     days: list[Day]
@@ -256,6 +286,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True):
     failures: Failures
     workers: Workers
     protocols: list[Mix]
+    answers: Answers
 
     @property
     def empty(self) -> bool:

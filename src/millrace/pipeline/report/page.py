@@ -21,18 +21,12 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from millrace.journal.schema import ORIGIN_LABELS
+
 from .model import Report
 
 _ASSETS: Final = Path(__file__).with_name("assets")
-PROTOCOLS: Final = {
-    "workq": "Workq",
-    "masenko": "Masenko",
-    "faktory": "Faktory",
-    "qless": "Qless",
-    "goqueue": "Go Job Queue",
-    "http": "HTTP",
-    "control": "control",
-}
+PROTOCOLS: Final = ORIGIN_LABELS
 #: Unicode categories that are not displayed, such as control and text direction characters.
 UNSHOWN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 _UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))

@@ -1,147 +1,100 @@
 """Jobs pushed, started and ended over time, and the backlog."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
 from datetime import date, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.pipeline import reading, refreshed
-from millrace.pipeline.lake import Lake
-from millrace.pipeline.tables import DEPTH_DAY, THROUGHPUT_MINUTE
+from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.tables import QUEUE_DAY, QUEUE_MINUTE
 
 from .model import Line, Timeline
-from .steps import Axis, axis
+from .time_axis import Axis, axis
 
 COUNTS: Final = ("pushed", "started", "completed", "failures", "died")
 #: Maximum number of queues with a separate line.
 LINES: Final = 7
 _WAITING: Final = ("ready", "scheduled", "blocked")
-_COLUMNS: Final = ["server", "queue", "minute", *COUNTS, "backlog"]
 #: Maximum number of rows (one per minute and queue) in memory, about 100 bytes each.
-_MOST: Final = 20_000_000
+_MAX_ROWS: Final = 20_000_000
 
-#: Backlogs by server and queue.
-Opening = dict[tuple[str, str], int]
-
-
-class Flush(NamedTuple):
-    """A FLUSH of a server."""
-
-    server: str
-    minute: datetime
+#: Backlogs by queue.
+Backlogs = dict[str, int]
 
 
-def flushes(lake: Lake, last: date) -> list[Flush]:
-    """Return the flushes recorded in the tables, up to the day `last`."""
-    known = [
-        Flush(each.server, each.time.replace(second=0, microsecond=0))
-        for each in refreshed.mark(lake).flushes
-    ]
-    return [flush for flush in known if flush.minute.date() <= last]
+def opening(snapshot: Snapshot, first: date, queue: str | None) -> Backlogs:
+    """Return the backlogs at the start of the first day: the sums of the changes before it."""
+    rows = _read(snapshot, QUEUE_DAY, None, first, queue, ["queue", *_WAITING, "day"])
+    return _changes(rows.filter(pc.field("day") < first))
 
 
-def opening(lake: Lake, first: date, queue: str | None, emptied: Sequence[Flush]) -> Opening:
-    """Return the backlogs at the start of the first day: the sums over the current epoch."""
-    before = [day for day in reading.days(lake, DEPTH_DAY) if day < first]
-    if not before:
-        return {}
-    rows = reading.read(
-        lake,
-        DEPTH_DAY,
-        before[0],
-        before[-1],
-        columns=["server", "queue", "epoch", *_WAITING],
-        where=None if queue is None else pc.field("queue") == queue,
-    )
-    rows = rows.group_by(["server", "queue", "epoch"]).aggregate([(c, "sum") for c in _WAITING])
-    epochs = Counter(flush.server for flush in emptied if flush.minute.date() < first)
-    return {
-        (row["server"], row["queue"]): sum(row[f"{name}_sum"] for name in _WAITING)
-        for row in rows.to_pylist()
-        if row["epoch"] == epochs[row["server"]]
-    }
+def minutes(snapshot: Snapshot, first: date, last: date, queue: str | None) -> pa.Table:
+    """Return the counts of each minute. The column `change` is the change of the backlog."""
+    columns = ["queue", "minute", *COUNTS, *_WAITING]
+    rows = _read(snapshot, QUEUE_MINUTE, first, last, queue, columns)
+    return rows.append_column("change", _change(rows))
 
 
-def minutes(
-    lake: Lake,
-    first: date,
+def _read(
+    snapshot: Snapshot,
+    table: Any,
+    first: date | None,
     last: date,
     queue: str | None,
-    before: Opening,
-    emptied: Sequence[Flush],
+    columns: list[str],
 ) -> pa.Table:
-    """Return the rows of the table and, for each flush, a row with backlog 0 for every queue of the
-    server. The column `change` is the difference from the previous backlog of the queue.
-    """
-    rows = reading.read(
-        lake,
-        THROUGHPUT_MINUTE,
+    return snapshot.read(
+        table,
         first,
         last,
-        columns=_COLUMNS,
+        columns=columns,
         where=None if queue is None else pc.field("queue") == queue,
-        most=_MOST,
+        limit=_MAX_ROWS,
     )
-    emptied = [flush for flush in emptied if first <= flush.minute.date()]
-    return _changes(_emptied(rows, before, emptied) if emptied else rows, before)
 
 
-def _emptied(rows: pa.Table, before: Opening, emptied: Sequence[Flush]) -> pa.Table:
-    at = pa.array({flush.minute for flush in emptied}, rows.schema.field("minute").type)
-    there = rows.filter(pc.is_in(rows["minute"], at))
-    told = set(zip(*_lists(there, "server", "queue", "minute"), strict=True))
-    distinct = rows.group_by(["server", "queue"]).aggregate([])
-    queues = {*zip(*_lists(distinct, "server", "queue"), strict=True), *before}
-    empty = [
-        {"server": server, "queue": name, "minute": flush.minute, "backlog": 0}
-        | dict.fromkeys(COUNTS, 0)
-        for flush in set(emptied)
-        for server, name in queues
-        if server == flush.server and (server, name, flush.minute) not in told
-    ]
-    return pa.concat_tables([rows, pa.Table.from_pylist(empty, rows.schema)])
+def _change(rows: pa.Table) -> pa.ChunkedArray:
+    return pc.add(pc.add(rows["ready"], rows["scheduled"]), rows["blocked"])
 
 
-def timeline(rows: pa.Table, before: Opening) -> Timeline:
+def _changes(rows: pa.Table) -> Backlogs:
+    if "change" not in rows.column_names:
+        rows = rows.append_column("change", _change(rows))
+    added = rows.group_by("queue").aggregate([("change", "sum")])
+    return dict(zip(*_lists(added, "queue", "change_sum"), strict=True))
+
+
+def timeline(rows: pa.Table, before: Backlogs) -> Timeline:
     """Build the timeline from the minutes of the range and the backlogs before it."""
     steps = axis(rows["minute"])
     rows = rows.append_column("step", steps.step_of(rows["minute"]))
-    counts = _counts(rows, steps)
-    backlog = _running(rows, steps, sum(before.values()))
-    lines = [
-        Line(
-            queue=queue,
-            backlog=_running(
-                rows.filter(pc.field("queue") == queue),
-                steps,
-                sum(depth for (_, name), depth in before.items() if name == queue),
-            ),
-        )
-        for queue in _largest(rows, before)
-    ]
+    by_queue = _running(rows, steps, before)
+    backlog = [sum(line[step] for line in by_queue.values()) for step in range(steps.count)]
+    lines = [Line(queue=queue, backlog=by_queue[queue]) for queue in _largest(by_queue)]
     others = [
-        whole - sum(line.backlog[index] for line in lines) for index, whole in enumerate(backlog)
+        total - sum(line.backlog[index] for line in lines) for index, total in enumerate(backlog)
     ]
     return Timeline(
-        step=steps.width, at=steps.at, **counts, backlog=backlog, queues=lines, others=others
+        step=steps.width,
+        at=steps.at,
+        **_counts(rows, steps),
+        backlog=backlog,
+        queues=lines,
+        others=others,
     )
 
 
-def backlogs(rows: pa.Table, before: Opening) -> dict[str, int]:
+def backlogs(rows: pa.Table, before: Backlogs) -> Backlogs:
     """Return the backlog of every queue at the end of the range."""
-    found: dict[str, int] = {}
-    for (_, queue), depth in before.items():
-        found[queue] = found.get(queue, 0) + depth
-    added = rows.group_by("queue").aggregate([("change", "sum")])
-    for queue, change in zip(*_lists(added, "queue", "change_sum"), strict=True):
-        found[queue] = found.get(queue, 0) + change
-    return found
+    found = defaultdict(int, before)
+    for queue, change in _changes(rows).items():
+        found[queue] += change
+    return dict(found)
 
 
-def peak(rows: pa.Table) -> tuple[Any, int]:
+def peak(rows: pa.Table) -> tuple[datetime | None, int]:
     """Return the first minute with the highest number of completed jobs, and that number."""
     added = rows.group_by("minute").aggregate([("completed", "sum")])
     best = added.sort_by([("completed_sum", "descending"), ("minute", "ascending")]).slice(0, 1)
@@ -161,57 +114,28 @@ def _counts(rows: pa.Table, steps: Axis) -> dict[str, list[int]]:
     return found
 
 
-def _changes(rows: pa.Table, before: Opening) -> pa.Table:
-    if not rows.num_rows:
-        return rows.append_column("change", pa.array([], pa.int64()))
-    # Sort names by their dictionary indices: there are millions of rows and few distinct names.
-    numbers = {n: _array(rows[n]).dictionary_encode().indices for n in ("server", "queue")}
-    keys = pa.table(numbers | {"minute": rows["minute"]})
-    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])
-    rows, keys = rows.take(order).combine_chunks(), keys.take(order).combine_chunks()
-    above = _array(rows["backlog"]).slice(0, rows.num_rows - 1)
-    earlier = pa.concat_arrays([pa.nulls(1, pa.int64()), above])
-    new = _is_new(keys)
-    firsts = zip(*_lists(rows.filter(new), "server", "queue"), strict=True)
-    opened = pa.array([before.get(key, 0) for key in firsts], pa.int64())
-    start = pc.replace_with_mask(earlier, new, opened)
-    return rows.append_column("change", pc.subtract(rows["backlog"], start))
+def _running(rows: pa.Table, steps: Axis, before: Backlogs) -> dict[str, list[int]]:
+    """Return the backlog of each queue at the end of each step."""
+    added = rows.group_by(["queue", "step"]).aggregate([("change", "sum")])
+    changes: dict[str, dict[int, int]] = {queue: {} for queue in before}
+    for queue, step, change in zip(*_lists(added, "queue", "step", "change_sum"), strict=True):
+        changes.setdefault(queue, {})[step] = change
+    found = {}
+    for queue, of in changes.items():
+        depth, line = before.get(queue, 0), []
+        for step in range(steps.count):
+            depth += of.get(step, 0)
+            line.append(depth)
+        found[queue] = line
+    return found
 
 
-def _is_new(keys: pa.Table) -> pa.Array:
-    """Return whether each row belongs to a different queue than the previous row."""
-    above = keys.num_rows - 1
-    differs = [
-        pc.not_equal(_array(keys[name]).slice(1), _array(keys[name]).slice(0, above))
-        for name in ("server", "queue")
-    ]
-    return pa.concat_arrays([pa.array([True]), pc.or_(*differs)])
-
-
-def _running(rows: pa.Table, steps: Axis, start: int) -> list[int]:
-    added = rows.group_by("step").aggregate([("change", "sum")])
-    changes = dict(zip(*_lists(added, "step", "change_sum"), strict=True))
-    line = []
-    for step in range(steps.count):
-        start += changes.get(step, 0)
-        line.append(start)
-    return line
-
-
-def _largest(rows: pa.Table, before: Opening) -> list[str]:
-    """Return the queues with the largest peak backlogs. Ties are sorted by name."""
-    highest = rows.group_by("queue").aggregate([("backlog", "max")])
-    peaks = dict(zip(*_lists(highest, "queue", "backlog_max"), strict=True))
-    for (_, queue), depth in before.items():
-        peaks[queue] = max(peaks.get(queue, 0), depth)
+def _largest(by_queue: dict[str, list[int]]) -> list[str]:
+    """Return the queues with the largest backlogs. Ties are sorted by name."""
+    peaks = {queue: max(line, default=0) for queue, line in by_queue.items()}
     order = sorted(peaks, key=lambda queue: (-peaks[queue], queue))
-    return [queue for queue in order[:LINES] if peaks[queue]]
+    return [queue for queue in order[:LINES] if peaks[queue] > 0]
 
 
 def _lists(table: pa.Table, *names: str) -> list[list[Any]]:
     return [table[name].to_pylist() for name in names]
-
-
-def _array(column: pa.ChunkedArray) -> pa.Array:
-    whole = column.combine_chunks()
-    return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)

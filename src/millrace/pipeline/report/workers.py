@@ -6,25 +6,24 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millrace.pipeline import reading
-from millrace.pipeline.lake import Lake
-from millrace.pipeline.tables import PROTOCOL_DAY, WORKER_HOUR
+from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.tables import KIND_HOUR, WORKER_HOUR
 
-from .model import Mix, Worker, Workers
-from .steps import HOUR, Axis, axis
+from .model import Mix, Workers, WorkerSummary
+from .time_axis import HOUR, Axis, axis
 
 #: Maximum number of workers listed individually.
 ROWS: Final = 30
-_KEY: Final = ("server", "worker", "protocol")
+_KEY: Final = ("server", "worker", "holder")
 _COUNTS: Final = ("busy_us", "attempts", "completed", "failures")
-_MIX: Final = ("events", "pushed", "leased", "completed", "failures", "died")
-_MOST: Final = 10_000_000
+_MIX: Final = ("events", "pushed", "started", "completed", "failures", "died")
+_MAX_ROWS: Final = 10_000_000
 
 
-def workers(lake: Lake, first: date, last: date) -> Workers:
+def workers(snapshot: Snapshot, first: date, last: date) -> Workers:
     """Return the workers by the total time that they held jobs, longest first."""
     columns = [*_KEY, "hour", *_COUNTS]
-    rows = reading.read(lake, WORKER_HOUR, first, last, columns=columns, most=_MOST)
+    rows = snapshot.read(WORKER_HOUR, first, last, columns=columns, limit=_MAX_ROWS)
     steps = axis(rows["hour"], narrowest=HOUR)
     rows = rows.append_column("step", steps.step_of(rows["hour"]))
     sums = [(name, "sum") for name in _COUNTS]
@@ -40,17 +39,17 @@ def workers(lake: Lake, first: date, last: date) -> Workers:
     )
 
 
-def count(lake: Lake, first: date, last: date) -> int:
+def count(snapshot: Snapshot, first: date, last: date) -> int:
     """Count the workers that have a name in their protocol."""
-    rows = reading.read(lake, WORKER_HOUR, first, last, columns=list(_KEY), most=_MOST)
+    rows = snapshot.read(WORKER_HOUR, first, last, columns=list(_KEY), limit=_MAX_ROWS)
     named = rows.filter(pc.field("worker") != "")
     return int(named.group_by(list(_KEY)).aggregate([]).num_rows)
 
 
-def protocols(lake: Lake, first: date, last: date) -> list[Mix]:
+def protocols(snapshot: Snapshot, first: date, last: date) -> list[Mix]:
     """Return counts by the protocol that pushed the jobs and the protocol that acted on them."""
     columns = ["origin", "actor", *_MIX]
-    rows = reading.read(lake, PROTOCOL_DAY, first, last, columns=columns)
+    rows = snapshot.read(KIND_HOUR, first, last, columns=columns, limit=_MAX_ROWS)
     added = rows.group_by(["origin", "actor"]).aggregate([(name, "sum") for name in _MIX])
     found = sorted(added.to_pylist(), key=lambda row: (row["origin"], row["actor"] or ""))
     return [
@@ -59,7 +58,7 @@ def protocols(lake: Lake, first: date, last: date) -> list[Mix]:
             actor=row["actor"],
             events=row["events_sum"],
             pushed=row["pushed_sum"],
-            started=row["leased_sum"],
+            started=row["started_sum"],
             completed=row["completed_sum"],
             failures=row["failures_sum"],
             died=row["died_sum"],
@@ -68,15 +67,15 @@ def protocols(lake: Lake, first: date, last: date) -> list[Mix]:
     ]
 
 
-def _worker(total: dict[str, Any], rows: pa.Table, steps: Axis) -> Worker:
+def _worker(total: dict[str, Any], rows: pa.Table, steps: Axis) -> WorkerSummary:
     own = rows
     for name in _KEY:
-        own = own.filter(pc.field(name) == total[name])
+        own = own.filter(_is(name, total[name]))
     busy = total["busy_us_sum"] / 1e6
-    return Worker(
+    return WorkerSummary(
         server=total["server"],
         worker=total["worker"],
-        protocol=total["protocol"],
+        protocol=total["holder"] or "",
         attempts=total["attempts_sum"],
         completed=total["completed_sum"],
         failures=total["failures_sum"],
@@ -84,6 +83,10 @@ def _worker(total: dict[str, Any], rows: pa.Table, steps: Axis) -> Worker:
         utilisation=busy / (HOUR * total["hour_count_distinct"]),
         held=_held(own, steps),
     )
+
+
+def _is(name: str, value: str | None) -> Any:
+    return pc.field(name).is_null() if value is None else pc.field(name) == value
 
 
 def _held(rows: pa.Table, steps: Axis) -> list[float]:

@@ -1,0 +1,1 @@
+"""The audit: every event exists once, events are consistent, and the server agrees with them."""

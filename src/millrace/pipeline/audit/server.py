@@ -1,0 +1,183 @@
+"""Compares the state of a server with the events in the lake."""
+
+import tempfile
+from datetime import date, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from millrace.durable_files import make
+from millrace.pipeline.events import load, readable
+from millrace.pipeline.lake import Lake
+from millrace.pipeline.snapshot import Snapshot
+from millrace.pipeline.tables import LATENCY_DAY, QUEUE_DAY, QUEUE_MINUTE, merge_sql
+
+from . import reconcile
+from .results import MAX_RESULTS, Compared, Difference, Live
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_1970: Final = date(1970, 1, 1)
+
+
+class Comparison:
+    """`flushes` are the server's flush event numbers; `last` is its last event in the lake."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        lake: Lake,
+        live: Live,
+        *,
+        events: DataFrame,
+        flushes: list[int],
+        last: int,
+        complete: bool,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._live = live
+        flushed = max((each for each in flushes if each <= live.asked), default=0)
+        #: The events that the server counted, and possibly later ones.
+        self._events = events.where(
+            (F.col("server") == live.server) & (F.col("event_id") > flushed)
+        )
+        self._flushes = flushes
+        self._last = last
+        #: Whether the lake has all events since the server was last empty.
+        self._complete = complete
+        self._left_out: list[str] = []
+        self._snapshot = Snapshot(lake.root)
+
+    def jobs(self, told: DataFrame) -> DataFrame:
+        """Return AUDIT_JOBS rows for jobs that differ from `told`, their state by events."""
+        jobs = self._frame("jobs", self._live.jobs)
+        return reconcile.jobs(self._live.server, told, jobs, complete=self._complete)
+
+    def counters(self) -> Compared:
+        """Compare the statistics and the number of jobs in each state."""
+        live, since = self._live, self._since()
+        numbers = live.days.column("day")
+        between = pc.and_(
+            pc.greater_equal(numbers, since), pc.less_equal(numbers, reconcile.LAST_DAY)
+        )
+        within = live.days.filter(between)
+        if within.num_rows < live.days.num_rows:
+            self._left_out.append(
+                f"{live.days.num_rows - within.num_rows:,} rows of its statistics are of days "
+                f"before {_told(since)}, which are being forgotten, or beyond any calendar."
+            )
+        days = self._frame("days", within)
+        table = self._stored() or self._folded(days)
+        differences = reconcile.statistics(table, days, since)
+        queues = 0
+        if live.queues is not None and self._can_count():
+            queues = live.queues.num_rows
+            depths = self._frame("queues", live.queues)
+            differences = differences.unionByName(
+                reconcile.depths(self._events, depths, live.asked)
+            )
+        rows = differences.orderBy("what", "queue", "day").limit(MAX_RESULTS).collect()
+        # Usually there are no differences, so caching the result for the count is not worthwhile.
+        differing = differences.count() if len(rows) == MAX_RESULTS else len(rows)
+        return Compared(
+            server=live.server,
+            event=live.event,
+            jobs=live.jobs.num_rows,
+            queues=queues,
+            days=within.num_rows,
+            stored=self._is_stored,
+            differing=differing,
+            differences=[_difference(row) for row in rows],
+            left_out=self._left_out,
+        )
+
+    # Internals
+
+    def _since(self) -> int:
+        """Return the first day to compare."""
+        if self._complete:
+            return self._live.since
+        first = self._events.agg(F.min("event_id")).first()
+        day = self._events.where(F.col("event_id") == _only(first)).select("day").first()
+        begun = ((_only(day) or _1970) - _1970).days + 1
+        self._left_out.append(
+            "The lake does not have the server's first events: its statistics are compared from "
+            f"{_told(begun)} on, and not how many jobs its queues hold."
+        )
+        return max(self._live.since, begun)
+
+    def _can_count(self) -> bool:
+        """Test if all events have the previous job state; version 1 events may lack it."""
+        if not self._complete:
+            return False
+        if self._events.where(F.col("before").isNull()).isEmpty():
+            return True
+        self._left_out.append(
+            "Some events are of a version that does not tell the state before: how many jobs its "
+            "queues hold is not compared."
+        )
+        return False
+
+    @property
+    def _is_stored(self) -> bool:
+        """Return whether the table queue_day covers exactly the events that the server counted.
+        The table covers all events, including events before a flush.
+        """
+        told = {self._live.asked, *self._live.days.column("event").unique().to_pylist()}
+        run = self._snapshot.run
+        is_refreshed = run is not None and run.position.get(self._live.server) == self._last
+        return told == {self._last} and not self._flushes and is_refreshed
+
+    def _stored(self) -> DataFrame | None:
+        files = self._snapshot.files(QUEUE_DAY)
+        if not self._is_stored or not files:
+            return None
+        rows = load(self._spark, self._lake.root, QUEUE_DAY, files)
+        return rows.where(F.col("server") == self._live.server)
+
+    def _folded(self, days: DataFrame) -> DataFrame:
+        """Compute queue_day from the events up to the ones that the server reported."""
+        counted = reconcile.counted_by(self._events, days, self._live.asked)
+        return queue_days(counted)
+
+    def _frame(self, what: str, table: "pa.Table") -> DataFrame:
+        """Write a table from the server to a file that the Spark workers can read."""
+        # Spark caches files by path, so each server's data needs a different path.
+        make(self._lake.staging)
+        folder = Path(tempfile.mkdtemp(prefix="live-", dir=self._lake.staging))
+        path = folder / f"{what}.parquet"
+        pq.write_table(table, path)
+        return self._spark.read.parquet(*readable(path))
+
+
+def queue_days(events: DataFrame) -> DataFrame:
+    """Compute queue_day from events, in one window."""
+    spark = events.sparkSession
+    events.createOrReplaceTempView("window_events")
+    minutes = merge_sql(QUEUE_MINUTE, f"({QUEUE_MINUTE.sql})")
+    spark.sql(minutes).createOrReplaceTempView("day_minutes")
+    spark.sql(LATENCY_DAY.sql).createOrReplaceTempView("day_latency")
+    return spark.sql(QUEUE_DAY.sql)
+
+
+def _only(row: Row | None) -> Any:
+    return None if row is None else row[0]
+
+
+def _difference(row: Row) -> Difference:
+    day = None if row.day is None else _told(row.day)
+    return Difference(row.what, row.queue, day, row.live, row.lake)
+
+
+def _told(day: int) -> str:
+    """Format a day as an ISO date; a server may have days outside the range of the calendar."""
+    try:
+        return (_1970 + timedelta(days=day)).isoformat()
+    except OverflowError:
+        return f"day {day:,}"

@@ -1,0 +1,1 @@
+"""What-if: replays a recorded period through the engine with other workers, limits or policies."""

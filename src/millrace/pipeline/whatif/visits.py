@@ -1,0 +1,140 @@
+"""Visits: the input of a replay.
+
+A visit is one stay of a job in the state `ready`, with the lease that ended it. A job that was
+retried twice has three visits.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+#: A time after every recorded time, in microseconds.
+NEVER: Final = 1 << 62
+#: Outcomes after which the same job is ready again, in the same queue.
+RETURNS: Final = frozenset({"failed", "expired", "released"})
+
+
+class Visit(NamedTuple):
+    """Times are microseconds since 1970; a time that is unknown or not reached is NEVER."""
+
+    seq: int
+    queue: str
+    kind: str
+    origin: str
+    #: The protocol and the name of the worker; empty if the job was not leased.
+    holder: str
+    worker: str
+    priority: float
+    #: The time of the push.
+    created: int
+    ready: int
+    leased: int
+    #: The end of the lease; without a lease, the time when the job left the queue.
+    ended: int
+    #: The type of the event that ended the lease, and the state after it.
+    outcome: str
+    state: str
+    #: The part of the recorded wait that was before `ready`: workers of Qless count from the put.
+    early: int = 0
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        return self.seq, self.ready, self.leased
+
+    @property
+    def is_leased(self) -> bool:
+        return self.leased < NEVER
+
+    @property
+    def wait(self) -> int:
+        return max(0, self.leased - self.ready)
+
+
+class Period(NamedTuple):
+    """From `start` up to `end`, in microseconds since 1970."""
+
+    start: int
+    end: int
+
+    def __contains__(self, time: object) -> bool:
+        return isinstance(time, int) and self.start <= time < self.end
+
+
+def visits_sql(period: Period) -> str:
+    """The visits that overlap a period, from the tables and views of the lake."""
+    start, end = f"timestamp_micros({period.start}L)", f"timestamp_micros({period.end}L)"
+    day = f"to_date({start})"
+    common = (
+        "server, seq, {queue} AS queue, kind, coalesce(origin, '') AS origin, "
+        "coalesce({holder}, '') AS holder, coalesce({worker}, '') AS worker, priority, "
+        "unix_micros(created) AS created, unix_micros(coalesce(ready_at, {ready})) AS ready, "
+        "unix_micros({leased}) AS leased, unix_micros({ended}) AS ended, {outcome} AS outcome, "
+        "{state} AS state, {early} AS early"
+    )
+    attempts = common.format(
+        queue="queue", holder="holder", worker="worker", ready="leased_at", leased="leased_at",
+        ended="ended_at", outcome="outcome", state="state", early="early",
+    )  # fmt: skip
+    leased = common.format(
+        queue="queue", holder="actor", worker="worker", ready="leased_at", leased="leased_at",
+        ended="null", outcome="'running'", state="state", early="0",
+    )  # fmt: skip
+    ready = common.format(
+        queue="queue", holder="null", worker="null", ready="created", leased="null",
+        ended="null", outcome="'waiting'", state="state", early="0",
+    )  # fmt: skip
+    removed = common.format(
+        queue="coalesce(source, queue)", holder="null", worker="null", ready="created",
+        leased="null", ended="time", outcome="type", state="state", early="0",
+    ).replace("coalesce(ready_at,", "coalesce(if(source IS NULL, ready_at, null),")  # fmt: skip
+    return f"""
+        WITH early AS (
+            SELECT server, seq, wait_us, max(ready_at) AS was_ready_at
+            FROM events
+            WHERE day >= {day} - INTERVAL 1 DAY AND type = 'leased' AND actor = 'qless'
+                AND wait_us > unix_micros(leased_at) - unix_micros(ready_at)
+            GROUP BY server, seq, wait_us
+        ), exact AS (
+            SELECT attempts.* EXCEPT (ready_at), coalesce(was_ready_at, ready_at) AS ready_at,
+                coalesce(unix_micros(was_ready_at) - unix_micros(ready_at), 0) AS early
+            FROM attempts LEFT JOIN early USING (server, seq, wait_us)
+        )
+        SELECT {attempts} FROM exact
+        WHERE day >= {day} AND ended_at >= {start} AND coalesce(ready_at, leased_at) < {end}
+        UNION ALL
+        SELECT {leased} FROM jobs_current WHERE state = 'leased' AND leased_at < {end}
+        UNION ALL
+        SELECT {ready} FROM jobs_current WHERE state = 'ready' AND ready_at < {end}
+        UNION ALL
+        SELECT {removed} FROM events
+        WHERE day >= {day} AND before = 'ready' AND type <> 'leased' AND time >= {start}
+            AND (state <> 'ready' OR source IS NOT NULL)
+            AND coalesce(if(source IS NULL, ready_at, null), created) < {end}
+    """
+
+
+def from_rows(rows: Iterable[dict[str, Any]], period: Period) -> Iterator[Visit]:
+    """Visits from rows of the query. Times of a client with a wrong clock are put in order."""
+    for row in rows:
+        ready = row["ready"]
+        leased = NEVER if row["leased"] is None else max(ready, row["leased"])
+        began = ready if leased == NEVER else leased
+        ended = NEVER if row["ended"] is None else max(began, row["ended"])
+        if ended < period.start or ready >= period.end:
+            continue
+        created = min(row["created"] if row["created"] is not None else ready, ready)
+        yield Visit(
+            row["seq"],
+            row["queue"],
+            row["kind"],
+            row["origin"],
+            row["holder"],
+            row["worker"],
+            row["priority"],
+            created,
+            ready,
+            leased,
+            ended,
+            row["outcome"],
+            row["state"],
+            max(0, row["early"]),
+        )
